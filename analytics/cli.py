@@ -19,7 +19,7 @@ from analytics.session import MEMORY_DEFAULT, Wanted, megabytes, on_a_cluster, s
 from zerochat import __version__
 from zerochat.cli.shells import SHELLS, script
 from zerochat.errors import ZerochatError, quoted
-from zerochat.terminal import printable, printable_line
+from zerochat.terminal_text import printable, printable_line
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]

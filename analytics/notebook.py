@@ -14,7 +14,7 @@ from typing import Any
 
 from analytics.errors import CannotWrite, NoSpark, NotebookFailed
 from analytics.progress import Progress
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 SOURCE = Path(__file__).with_name("delivery_reliability.ipynb")
 CELL_S_MAX = 24 * 3_600

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 BAR_CELLS = 20
 TEXT_CELLS_MAX = 100

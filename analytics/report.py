@@ -11,7 +11,7 @@ from analytics.legend import MEANS, above
 from analytics.pictures import PICTURES, png
 from analytics.results import Results, Row, tag
 from analytics.tables import Table, tables
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 ROWS_MAX = 200
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

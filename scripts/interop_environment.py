@@ -13,7 +13,7 @@ import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"interop": ".venv-interop", "acapy": ".venv-acapy"}
-"""By the name of the lock: libraries for tests/test_interop.py, and a whole agent for tests/interop."""
+"""By the name of the lock: libraries for tests/interop/test_interop.py, and a whole agent for tests/interop."""
 
 SETTINGS = {
     # A machine without a network shall hear so at once.

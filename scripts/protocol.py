@@ -1,4 +1,4 @@
-"""Write zerochat/agent/PROTOCOL.md anew, from the shapes in zerochat/agent/schema.
+"""Write zerochat/agent/api/PROTOCOL.md anew, from the shapes in zerochat/agent/schema.
 
 scripts/protocol.py           write it
 scripts/protocol.py --check   say whether it is as it would be written
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from zerochat.agent.protocol import document  # noqa: E402
+from zerochat.agent.api.reference import document  # noqa: E402
 
 PAGE = ROOT / "zerochat" / "agent" / "PROTOCOL.md"
 

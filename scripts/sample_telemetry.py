@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from benchmarks.ours import exports  # noqa: E402
-from tests.chaos import Chaos  # noqa: E402
-from tests.machines import Machine, acknowledged, everybody_has, machines, meet  # noqa: E402
-from zerochat.agent.telemetry import collecting  # noqa: E402
+from tests.support.chaos_proxy import Chaos  # noqa: E402
+from tests.support.machines import Machine, acknowledged, everybody_has, machines, meet  # noqa: E402
+from zerochat.agent.telemetry import collection  # noqa: E402
 from zerochat.agent.telemetry.export import Wanted, export  # noqa: E402
 from zerochat.agent.telemetry.pseudonyms import Pseudonyms, new_phrase  # noqa: E402
 
@@ -90,8 +90,8 @@ def real(out: Path, folder: Path, talk_s: float) -> dict[str, Any]:
         acknowledged(everybody)
         for one in everybody:
             call = one.client.call
-            rows = collecting.batches(call, collecting.end_of(call))
-            export(out / one.name, rows, collecting.names(call), pseudonyms, Wanted())
+            rows = collection.batches(call, collection.end_of(call))
+            export(out / one.name, rows, collection.names(call), pseudonyms, Wanted())
     return {
         "members": list(who.values()),
         "slow": who["carol"],

@@ -1,6 +1,6 @@
 """Draws the pictures in assets/screenshots anew: the chat at three sizes, dark and light, and some of its sheets.
 
-Nothing in them is real: a double of the agent (tests/fake_agent.py) tells of alice, bob and carol, at times and with
+Nothing in them is real: a double of the agent (tests/support/fake_agent.py) tells of alice, bob and carol, at times and with
 keys that never change, so that a picture changes only where the chat itself looks different.
 
     scripts/screenshots.py                  draws all of them
@@ -27,9 +27,9 @@ sys.path.insert(0, str(ROOT))
 
 from msgspec.structs import replace  # noqa: E402
 
-from tests.fake_agent import CODE, STAMP, FakeAgent, FakeGroup  # noqa: E402
-from tests.pilot import Scene  # noqa: E402
-from zerochat.agent import schema  # noqa: E402
+from tests.support.fake_agent import CODE, STAMP, FakeAgent, FakeGroup  # noqa: E402
+from tests.support.tui_pilot import Scene  # noqa: E402
+from zerochat import rpc  # noqa: E402
 from zerochat.errors import LocalError  # noqa: E402
 from zerochat.tui.app import ZerochatApp  # noqa: E402
 from zerochat.tui.state.preferences import Choices  # noqa: E402
@@ -56,7 +56,7 @@ SAID = (
 class Agent(FakeAgent):
     """It knows since when bob has a message, and what carol waits for."""
 
-    def _delivery(self, params: schema.EventParams) -> schema.DeliveryReport:
+    def _delivery(self, params: rpc.EventParams) -> rpc.DeliveryReport:
         report = super()._delivery(params)
         bob, carol = report.members
         bob = replace(bob, state="delivered", at=STAMP.format(minute=16), via="link")
@@ -75,13 +75,13 @@ def furnish(agent: FakeAgent) -> None:
         agent.post(hikers, who, text, minute=minute, delivered=2 if minute < 16 else 1)
     _mark(hikers)
     heard = [
-        schema.Heard(did=one.did, nick=one.nick, at=STAMP.format(minute=17), present=True) for one in hikers.members[1:]
+        rpc.Heard(did=one.did, nick=one.nick, at=STAMP.format(minute=17), present=True) for one in hikers.members[1:]
     ]
     hikers.members[1] = replace(hikers.members[1], trust="verified", verified=True, last_heard=STAMP.format(minute=17))
     hikers.info = replace(
         hikers.info,
         topic="Saturday: the ridge",
-        completeness=schema.Completeness(at=STAMP.format(minute=17), members=heard),
+        completeness=rpc.Completeness(at=STAMP.format(minute=17), members=heard),
     )
     work = agent.add_group("work", ["bob"])
     agent.post(work, 1, "The build is green again.", minute=5)
@@ -94,11 +94,11 @@ def _mark(group: FakeGroup) -> None:
     """An answer with its question, a reaction, and an edit."""
     posts = [at for at, event in enumerate(group.events) if event.type == "message"]
     asked, answered, last = group.events[posts[5]], posts[6], posts[3]
-    quote = schema.Quote(id=asked.id, author=asked.author, text=str(asked.body["text"]))
+    quote = rpc.Quote(id=asked.id, author=asked.author, text=str(asked.body["text"]))
     group.events[answered] = replace(group.events[answered], reply_to=asked.id, quoted=quote)
     group.events[last] = replace(
         group.events[last],
-        reactions=[schema.Reaction("☕", [group.members[0].did, group.members[2].did])],
+        reactions=[rpc.Reaction("☕", [group.members[0].did, group.members[2].did])],
         edited_at=STAMP.format(minute=7),
     )
 

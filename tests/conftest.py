@@ -15,9 +15,9 @@ import pytest
 from hypothesis import settings
 from msgspec import Struct
 
-from zerochat.agent.control import ControlServer, read_params
-from zerochat.agent.schema import REFUSED, Hello, NoParams, Request
+from zerochat.agent.api.server import ControlServer, read_params
 from zerochat.errors import LocalError
+from zerochat.rpc import REFUSED, Hello, NoParams, Request
 
 # No test asserts a time: a busy machine is no fault of ours.
 settings.register_profile("zerochat", deadline=None)

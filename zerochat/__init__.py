@@ -7,9 +7,9 @@ should not pay for what only the chat needs.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import attach
-    from zerochat.agent.client import Client
-    from zerochat.agent.places import places
+    from zerochat.agent.api.attach import attach
+    from zerochat.agent.api.client import Client
+    from zerochat.agent.storage.paths import places
     from zerochat.bot import Bot, Event, Message, SyncBot, SyncMessage
     from zerochat.errors import LocalError, RemoteError, ZerochatError
 
@@ -37,12 +37,12 @@ _HOMES = {
     "Message": "zerochat.bot",
     "SyncBot": "zerochat.bot",
     "SyncMessage": "zerochat.bot",
-    "Client": "zerochat.agent.client",
+    "Client": "zerochat.agent.api.client",
     "LocalError": "zerochat.errors",
     "RemoteError": "zerochat.errors",
     "ZerochatError": "zerochat.errors",
-    "attach": "zerochat.agent.attach",
-    "places": "zerochat.agent.places",
+    "attach": "zerochat.agent.api.attach",
+    "places": "zerochat.agent.storage.paths",
 }
 
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from zerochat.agent.client import AgentGone, AgentSilent, Client, connect
-from zerochat.agent.places import Places, places
-from zerochat.agent.schema import DeliveryReport, Event, JoinStatus, Sent
-from zerochat.agent.thread import AgentThread
-from zerochat.agent.vault import create_profile, unlock
+from zerochat.agent.api.client import AgentGone, AgentSilent, Client, connect
+from zerochat.agent.loop import AgentThread
+from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.errors import LocalError
-from zerochat.terminal import printable_line
+from zerochat.rpc import DeliveryReport, Event, JoinStatus, Sent
+from zerochat.terminal_text import printable_line
 
 GROUP = "demo"
 STEP_S_MAX = 30.0

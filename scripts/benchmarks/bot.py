@@ -19,10 +19,10 @@ from pathlib import Path
 from benchmarks import ROOT, Figure, Report, Row, take_turns
 from benchmarks.ours.agents import GROUP, READ_BYTES, STEP_S_MAX, Agents, NotReady
 from benchmarks.startup import READY_GOAL_MB, READY_GOAL_MS, ZEROCHAT, environment_in, ready, run_ms
-from zerochat.agent.client import Client, Dialogue, Reply, connect
-from zerochat.agent.places import Places
-from zerochat.agent.schema import Event, Sent
-from zerochat.agent.schema.stream import ConsumerInfo
+from zerochat.agent.api.client import Client, Dialogue, Reply, connect
+from zerochat.agent.storage.paths import Places
+from zerochat.rpc import Event, Sent
+from zerochat.rpc.subscriptions import ConsumerInfo
 
 BOT = """
 from zerochat import Bot, Message
@@ -37,9 +37,9 @@ bot.run()
 """
 FACE = """
 import os
-from zerochat.agent.client import connect
-from zerochat.agent.places import places
-from zerochat.agent.schema import Event
+from zerochat.agent.api.client import connect
+from zerochat.agent.storage.paths import places
+from zerochat.rpc import Event
 client = connect(places(None, os.environ), "face")
 client.subscribe()
 for news in client.news():

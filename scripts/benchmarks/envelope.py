@@ -24,8 +24,8 @@ import interop_environment
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.peers.envelope import time_hot, time_paced
 from environment import Trouble
-from zerochat.crypto import boxes
-from zerochat.crypto.contents import CBC_HS512
+from zerochat.crypto import nacl_boxes
+from zerochat.crypto.content_encryption import CBC_HS512
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of
 from zerochat.crypto.primitives import (
@@ -124,19 +124,19 @@ def floor_v1(pair: Pair, plain: bytes) -> tuple[Call, Call]:
     alice, bob = (ed25519_to_x25519_secret(who.signing_seed) for who in (pair.alice, pair.bob))
     alice_public, bob_public = x25519_public(alice), x25519_public(bob)
     key, iv, nonce = os.urandom(32), os.urandom(12), os.urandom(24)
-    boxed = boxes.box(key, nonce, bob_public, alice)
-    sender = boxes.seal(name, bob_public, os.urandom(32))
-    sealed = boxes.chacha20_poly1305_seal(key, iv, plain, aad)
+    boxed = nacl_boxes.box(key, nonce, bob_public, alice)
+    sender = nacl_boxes.seal(name, bob_public, os.urandom(32))
+    sealed = nacl_boxes.chacha20_poly1305_seal(key, iv, plain, aad)
 
     def pack() -> None:
         key, iv, nonce = os.urandom(32), os.urandom(12), os.urandom(24)
-        boxes.box(key, nonce, bob_public, alice)
-        boxes.seal(name, bob_public, os.urandom(32))
-        boxes.chacha20_poly1305_seal(key, iv, plain, aad)
+        nacl_boxes.box(key, nonce, bob_public, alice)
+        nacl_boxes.seal(name, bob_public, os.urandom(32))
+        nacl_boxes.chacha20_poly1305_seal(key, iv, plain, aad)
 
     def unpack() -> None:
-        boxes.seal_open(sender, bob_public, bob)
-        boxes.chacha20_poly1305_open(boxes.box_open(boxed, nonce, alice_public, bob), iv, sealed, aad)
+        nacl_boxes.seal_open(sender, bob_public, bob)
+        nacl_boxes.chacha20_poly1305_open(nacl_boxes.box_open(boxed, nonce, alice_public, bob), iv, sealed, aad)
 
     return pack, unpack
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import Figure, Report, Row
 from benchmarks.group import say, terminated_politely
 from benchmarks.ours.transfer import transfer_rows
-from zerochat.group.history.negentropy import Items, answer, ask, learn
+from zerochat.group.sync.negentropy import Items, answer, ask, learn
 
 EVENTS, EVENTS_QUICK = 1_000_000, 100_000
 MESSAGES, MESSAGES_QUICK = 100_000, 5_000

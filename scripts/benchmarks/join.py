@@ -40,10 +40,10 @@ from benchmarks.wide.thesis import (
     one_way_ms,
     slowest_ms,
 )
-from zerochat.agent.client import News
-from zerochat.agent.net.patience import SECOND_S
-from zerochat.agent.schema import JoinStatus, ViewNews
+from zerochat.agent.api.client import News
+from zerochat.agent.network.zmq.connection_scheduler import SECOND_S
 from zerochat.errors import LocalError
+from zerochat.rpc import JoinStatus, ViewNews
 
 SIZES, SIZES_QUICK = (1, 2, 4, 8, 16, 32), (1, 4)
 ATTEMPTS = 3

@@ -22,14 +22,14 @@ from msgspec.structs import replace
 
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.ours.core import GROUP, HUB, Star
-from zerochat.agent.checkpoint import changes
-from zerochat.agent.database import WAL_BYTES_KEPT, WAL_PAGES
-from zerochat.agent.journal import Journal
-from zerochat.agent.rows import DROP, KEEP, LATEST_ROWS, SCHEMA, WRITE, values_of
+from zerochat.agent.storage.database import WAL_BYTES_KEPT, WAL_PAGES
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.state_parts import changes
+from zerochat.agent.storage.tables import DROP, KEEP, LATEST_ROWS, SCHEMA, WRITE, values_of
 from zerochat.group.effects import Answer, Effect, Remember
 from zerochat.group.engine import step
+from zerochat.group.inputs import Ask, Moment, SendPost, TurnOver
 from zerochat.group.state import Agent
-from zerochat.group.stimuli import Ask, Moment, SendPost, TurnOver
 
 KEY = bytes(range(32))
 BATCHES = (1, 4, 16, 64, 256)

@@ -35,15 +35,15 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.evidence.messages import heading, parse_data, sign_data
 from zerochat.group.effects import Publish
 from zerochat.group.engine import step
-from zerochat.group.event import POST, Event
+from zerochat.group.event_log.event import POST, Event
+from zerochat.group.inputs import Moment, Received, SendPost, TurnOver
+from zerochat.group.key_modes import MODES, Place, Reader
+from zerochat.group.key_modes.sender_key import moved_on, open_content, seal_content
 from zerochat.group.membership import MEMBERS_MAX
-from zerochat.group.modes import MODES, Place, Reader
-from zerochat.group.modes.sender_key import moved_on, open_content, seal_content
-from zerochat.group.stimuli import Moment, Received, SendPost, TurnOver
-from zerochat.group.wire.contents import filled, may_shrink
+from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.frame import SECTIONS_MAX
 from zerochat.group.wire.messages import EVENTS, HAVE_MAX, EventsBody, read_body
-from zerochat.group.wire.run import write_runs
+from zerochat.group.wire.payload import filled, may_shrink
 
 MEMBERS, MEMBERS_QUICK = (1, 2, 8, 32, 64, 256), (1, 8, 64)
 SIZES = {"50 letters": 50, "1 kB": 1000}

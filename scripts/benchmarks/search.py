@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.journal import Turn, turns_of
 from benchmarks.ours.chatter import WORDS, text_of
-from zerochat.agent import wordindex
-from zerochat.agent.journal import Journal
-from zerochat.agent.wording import read_query
+from zerochat.agent.storage import search_index
+from zerochat.agent.storage.journal import Journal
 from zerochat.group.effects import Remembered
+from zerochat.presentation.search_query import read_query
 
 KEY = bytes(range(32))
 POSTS = 100_000
@@ -42,11 +42,11 @@ class Plain(Journal):
     """The same without an index."""
 
     def _remember(self, remembered: Sequence[Remembered]) -> None:
-        kept, wordindex.renew = wordindex.renew, lambda *_: None
+        kept, search_index.renew = search_index.renew, lambda *_: None
         try:
             super()._remember(remembered)
         finally:
-            wordindex.renew = kept
+            search_index.renew = kept
 
 
 class Writer:
@@ -111,7 +111,7 @@ def long_journal(path: Path, posts: int) -> Journal:
 
 def find(journal: Journal, question: str) -> float:
     start = time.perf_counter()
-    journal.found(question, 0, wordindex.PLACE_MAX, PAGE)
+    journal.found(question, 0, search_index.PLACE_MAX, PAGE)
     return (time.perf_counter() - start) * 1000
 
 
@@ -127,7 +127,7 @@ def search_rows(folder: Path, posts: int, rounds: int) -> list[Row]:
     journal = long_journal(folder / "long.db", posts)
     try:
         runs: dict[str, Callable[[], float]] = {
-            case: partial(find, journal, wordindex.question(read_query(query, 0), [], []))
+            case: partial(find, journal, search_index.question(read_query(query, 0), [], []))
             for case, query in QUERIES.items()
         }
         found = take_turns(runs, rounds)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from benchmarks import ROOT, Figure, Report, Row, take_turns
 from benchmarks.ours.past import fill
-from zerochat.agent.places import places
+from zerochat.agent.storage.paths import places
 
 FRAME_S_MAX = 30.0
 

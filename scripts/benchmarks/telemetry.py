@@ -26,7 +26,7 @@ from pathlib import Path
 
 from benchmarks import Figure, Report, Row, processor_s, take_turns
 from benchmarks.ours.agents import ZEROCHAT, Agents, Member
-from zerochat.agent.schema.telemetry import TelemetryStatus
+from zerochat.rpc.telemetry import TelemetryStatus
 
 TEXT_BYTES = 64
 AGAIN = 16
@@ -37,8 +37,8 @@ SPENT = "recording-ns"
 """Where an agent with a clock of its own writes what it says."""
 WITH_A_CLOCK = f"""
 import sys, time
-from zerochat.agent.recording import Recording
-from zerochat.agent.thread import AgentThread
+from zerochat.agent.telemetry.switch import Recording
+from zerochat.agent.loop import AgentThread
 from zerochat.cli import main
 
 note, telemetry, spent = Recording._note, AgentThread._telemetry, 0

@@ -30,9 +30,9 @@ from benchmarks.wide.thesis import (
     one_way_ms,
     slowest_ms,
 )
-from zerochat.agent.client import AgentError, News
-from zerochat.agent.schema import Event, GroupInfo
+from zerochat.agent.api.client import AgentError, News
 from zerochat.errors import LocalError
+from zerochat.rpc import Event, GroupInfo
 
 SIZES, SIZES_QUICK = (1, 2, 4, 8, 16), (1, 4)
 BATCHES_QUICK = (1, 100)

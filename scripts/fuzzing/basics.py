@@ -23,7 +23,7 @@ from zerochat.crypto.encoding import (
 )
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group.wire.padding import bucket, pad
-from zerochat.terminal import (
+from zerochat.terminal_text import (
     CHARS_MAX,
     KEY_CELLS_MAX,
     LINE_CHARS_MAX,

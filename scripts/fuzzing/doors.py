@@ -24,11 +24,11 @@ from random import Random
 from typing import Any
 
 from fuzzing.mutations import bytes_changed, spliced
-from tests.rawcurve import RawMember, described, framed
-from zerochat.agent.net import sockets
-from zerochat.agent.net.transport import Transport
+from tests.support.raw_curve import RawMember, described, framed
+from zerochat.agent.network.zmq import socket_options
+from zerochat.agent.network.zmq.transport import Transport
 from zerochat.group.effects import Admit
-from zerochat.group.stimuli import Received
+from zerochat.group.inputs import Received
 
 SLICE = 20_000
 """Connections in one slice."""
@@ -66,7 +66,7 @@ def _serve(pipe: Connection, secret: bytes, keys: list[bytes], queue: bytes) -> 
     with Transport(secret, "127.0.0.1", 0, 0) as transport:
         ports = transport.bind()
         for number, key in enumerate(keys):
-            transport.perform(Admit(LINK + bytes([number]), sockets.public_key(key), (queue,)))
+            transport.perform(Admit(LINK + bytes([number]), socket_options.public_key(key), (queue,)))
         pipe.send((*ports, transport.server_key))
         while True:
             inputs, _ = transport.poll(20)

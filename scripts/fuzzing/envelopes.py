@@ -19,8 +19,8 @@ from fuzzing.people import (
     theirs,
 )
 from fuzzing.run import Form
-from zerochat.crypto.boxes import chacha20_poly1305_seal
 from zerochat.crypto.keys import KeyKind, SecretKey, sign
+from zerochat.crypto.nacl_boxes import chacha20_poly1305_seal
 from zerochat.crypto.primitives import sha256
 from zerochat.didcomm import jwe_read, jws, rfc0019
 from zerochat.didcomm.did import resolve

@@ -18,21 +18,22 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 from fuzzing.group import place
 from fuzzing.nodes import Array, Object, Part, as_text, utf8
 from fuzzing.run import Form
-from zerochat.agent import archive, seal
-from zerochat.agent.audit import Audit
-from zerochat.agent.backup import copy_beside, restore, write_backup
-from zerochat.agent.checkpoint import Unreadable, assemble, changes
-from zerochat.agent.journal import Journal
-from zerochat.agent.ledger import height
-from zerochat.agent.places import Places
-from zerochat.agent.schema import Ledger, LogRow
-from zerochat.agent.seal import BadSecretFile, KeyFile, Lock, Ring, Vault, open_sealed, read_secret
-from zerochat.agent.settings import load_settings
-from zerochat.agent.vault import create_profile, unlock
+from zerochat.agent.archive import log_file as archive
+from zerochat.agent.archive.audit import Audit
+from zerochat.agent.settings.reader import load_settings
+from zerochat.agent.storage import key_wrapping as seal
+from zerochat.agent.storage.backup import copy_beside, restore, write_backup
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.key_wrapping import BadSecretFile, KeyFile, Lock, Ring, Vault, open_sealed, read_secret
+from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.storage.state_parts import Unreadable, assemble, changes
+from zerochat.agent.views.event_pages import height
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.event import foreign_event
+from zerochat.group.event_log.event import foreign_event
 from zerochat.group.state import Agent
+from zerochat.rpc import Ledger, LogRow
 
 
 @cache

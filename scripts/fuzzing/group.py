@@ -16,40 +16,21 @@ from msgspec.structs import replace
 from fuzzing.nodes import Array, Object, Part, as_text, dissect, utf8
 from fuzzing.people import dice
 from fuzzing.run import SLOW_NS, Form
-from zerochat.agent.files.names import safe_name
+from zerochat.agent.files.safe_names import safe_name
 from zerochat.crypto.compression import compress
-from zerochat.crypto.contents import xc20p_seal
+from zerochat.crypto.content_encryption import xc20p_seal
 from zerochat.crypto.encoding import b64url, compact_json
 from zerochat.crypto.primitives import sha256
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.announcement import Announcement, BotCommand
 from zerochat.group.effects import Answer, Dispatch, Effect, GroupCreated, InvitationCreated, Posted, Publish, SetTimer
 from zerochat.group.engine import step
-from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event, foreign_event
+from zerochat.group.event_log.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event, foreign_event
 from zerochat.group.files.descriptor import File, files_in
-from zerochat.group.files.tree import PART_BYTES, leaf, levels_over, path_in
-from zerochat.group.history.negentropy import Items, answer, ask, learn
-from zerochat.group.membership import (
-    add_of,
-    check_control,
-    genesis_of,
-    label_of,
-    leave_of,
-    remove_of,
-    resolve_view,
-    role_of,
-    vote_of,
-)
-from zerochat.group.relationship import Relationship
-from zerochat.group.saying import Delete, Edit, Post, React, Saying, Topic, saying_of, target_of
-from zerochat.group.sharing import Sharing
-from zerochat.group.standing import Remark, Standing, standing
-from zerochat.group.state import Agent, Group
-from zerochat.group.state.history import Errand
-from zerochat.group.stimuli import (
+from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, path_in
+from zerochat.group.inputs import (
     AcceptInvitation,
     Ask,
     ChangeLabel,
@@ -61,9 +42,28 @@ from zerochat.group.stimuli import (
     SendPost,
     TimerFired,
 )
+from zerochat.group.links.relationship import Relationship
+from zerochat.group.membership import (
+    add_of,
+    check_control,
+    genesis_of,
+    label_of,
+    leave_of,
+    remove_of,
+    resolve_view,
+    role_of,
+    vote_of,
+)
+from zerochat.group.membership.bot_announcement import Announcement, BotCommand
+from zerochat.group.messages.bodies import Delete, Edit, Post, React, Saying, Topic, saying_of, target_of
+from zerochat.group.messages.current import Remark, Standing, standing
+from zerochat.group.messages.sharing import Sharing
+from zerochat.group.state import Agent, Group
+from zerochat.group.state.sync import Errand
+from zerochat.group.sync.negentropy import Items, answer, ask, learn
 from zerochat.group.wire import ephemeral, files, frame, messages
-from zerochat.group.wire.contents import CONTENT_BYTES_MAX
-from zerochat.group.wire.run import Run, read_runs, runs_in, unpacked, write_runs
+from zerochat.group.wire.event_runs import Run, read_runs, runs_in, unpacked, write_runs
+from zerochat.group.wire.payload import CONTENT_BYTES_MAX
 from zerochat.sim import Faults, Node, World
 
 NOW = 1_750_000_400_000

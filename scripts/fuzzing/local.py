@@ -12,10 +12,10 @@ from fuzzing.files import folder
 from fuzzing.nodes import Part
 from fuzzing.run import Form
 from fuzzing.texts import OutOfBand, invitations
-from zerochat.agent.control import BACKLOG_BYTES_MAX, ControlServer, read_params
-from zerochat.agent.pasted import only_invitation, read_pasted
-from zerochat.agent.schema import LINE_BYTES_MAX, METHODS, Request
+from zerochat.agent.api.server import BACKLOG_BYTES_MAX, ControlServer, read_params
+from zerochat.agent.invitations.parse import only_invitation, read_pasted
 from zerochat.errors import Malformed
+from zerochat.rpc import LINE_BYTES_MAX, METHODS, Request
 
 
 class Control:

@@ -24,16 +24,16 @@ from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import cosignature
 from zerochat.evidence.witness import checkpoint, entry_of
 from zerochat.group.effects import Answer, GroupCreated, InvitationCreated, LookUp
-from zerochat.group.ledger import hearing
-from zerochat.group.ledger.adopting import current
+from zerochat.group.inputs import AcceptInvitation, CreateGroup, CreateInvitation, LookedUp, Moment, PostToLog
 from zerochat.group.membership import Policy
 from zerochat.group.state import Agent, Group, Log
-from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, LookedUp, Moment, PostToLog
-from zerochat.group.turn import Turn
-from zerochat.group.wire import logs
+from zerochat.group.tlog import dispatch
+from zerochat.group.tlog.adoption import current
+from zerochat.group.transaction import Turn
+from zerochat.group.wire import tlog
 from zerochat.sim import SIMULATED_PACKERS, Faults, World
-from zerochat.sim.handed import check_bounds
-from zerochat.sim.logbook import Logbook
+from zerochat.sim.relayed_checks import check_bounds
+from zerochat.sim.tlog_store import Logbook
 
 LOOKS_MAX = 4
 """So often the journal is asked because of one message, and because of its answer."""
@@ -95,21 +95,21 @@ def _messages() -> list[Message]:
     mine, blob = entry_of("close", group.me, b"another"), b"another"
     said = entry_of("message", group.me, blob)
     defence = entry_of("defence", group.me, blob, "d" * 43).signed(group.seed)
-    posts = [logs.PostedBody(one.record().decode(), logs.packed(blob)) for one in (mine, said, defence)]
+    posts = [tlog.PostedBody(one.record().decode(), tlog.packed(blob)) for one in (mine, said, defence)]
     texts = [record.decode() for record in entries]
     head = group.id, log.rules.origin
     note = log.followed.note
     assert note is not None
     bodies: list[tuple[str, msgspec.Struct]] = [
-        (logs.LOG_POST, logs.LogPostBody(*head, posts)),
-        (logs.LOG_POST, logs.LogPostBody(*head, [logs.PostedBody(mine.record().decode())])),
-        (logs.LOG_BLOB, logs.LogPostBody(*head, posts[:1])),
-        (logs.LOG_PIECE, logs.LogPieceBody(*head, 0, texts, note.written())),
-        (logs.LOG_PIECE, logs.LogPieceBody(*head, 2, [mine.record().decode()], note.written())),
-        (logs.LOG_LINE, logs.LogLineBody(*head, 2, cosignature(note.text, group.seed, NOW // 1000))),
-        (logs.LOG_LINE, logs.LogLineBody(*head, 1, full=True)),
-        (logs.LOG_WANT, logs.LogWantBody(*head, 0)),
-        (logs.LOG_WANT, logs.LogWantBody(*head, records=texts)),
+        (tlog.LOG_POST, tlog.LogPostBody(*head, posts)),
+        (tlog.LOG_POST, tlog.LogPostBody(*head, [tlog.PostedBody(mine.record().decode())])),
+        (tlog.LOG_BLOB, tlog.LogPostBody(*head, posts[:1])),
+        (tlog.LOG_PIECE, tlog.LogPieceBody(*head, 0, texts, note.written())),
+        (tlog.LOG_PIECE, tlog.LogPieceBody(*head, 2, [mine.record().decode()], note.written())),
+        (tlog.LOG_LINE, tlog.LogLineBody(*head, 2, cosignature(note.text, group.seed, NOW // 1000))),
+        (tlog.LOG_LINE, tlog.LogLineBody(*head, 1, full=True)),
+        (tlog.LOG_WANT, tlog.LogWantBody(*head, 0)),
+        (tlog.LOG_WANT, tlog.LogWantBody(*head, records=texts)),
     ]
     return [
         Message(type=kind, id=f"log-{number}", body=msgspec.to_builtins(body))
@@ -138,7 +138,7 @@ class Logs:
                 note = dissect(json.dumps(_note([record.encode() for record in records], dice), ensure_ascii=False))
                 return tree.put("body", body.put("note", note))
             if body.get("entries") is not None:
-                posts = msgspec.json.decode(utf8(as_text(body.get("entries"))), type=list[logs.PostedBody])
+                posts = msgspec.json.decode(utf8(as_text(body.get("entries"))), type=list[tlog.PostedBody])
                 made = json.dumps([msgspec.to_builtins(_fitting(one)) for one in posts], ensure_ascii=False)
                 return tree.put("body", body.put("entries", dissect(made)))
         return tree
@@ -156,9 +156,9 @@ class Logs:
         agent, book, sender = place.agents[number], place.books[number], place.group.me
         turn = Turn(agent, Moment(NOW, dice("moment")), SIMULATED_PACKERS)
         try:
-            if message.type not in logs.LOG_MESSAGES:
+            if message.type not in tlog.LOG_MESSAGES:
                 raise Malformed(why="no message of a log")
-            hearing.hear(turn, place.group.id, sender, message)
+            dispatch.hear(turn, place.group.id, sender, message)
         except RemoteError:
             return False
         done = 0
@@ -166,7 +166,7 @@ class Logs:
             if isinstance(effect, LookUp) and done < LOOKS_MAX:
                 done += 1
                 answer = book.answer(effect.group, effect.origin, effect.what, ())
-                hearing.looked_up(turn, LookedUp(effect.group, effect.origin, effect.what, answer))
+                dispatch.looked_up(turn, LookedUp(effect.group, effect.origin, effect.what, answer))
         group = turn.group(place.group.id)
         check_bounds("the fuzzer", group)
         log = group.logs[_log().rules.origin]
@@ -176,11 +176,11 @@ class Logs:
         return True
 
 
-def _fitting(one: logs.PostedBody) -> logs.PostedBody:
+def _fitting(one: tlog.PostedBody) -> tlog.PostedBody:
     """An entry that speaks of the bytes that come with it, and is signed, if it can be read at all."""
     place = here()
     entry = msgspec.json.decode(one.record.encode())
-    blob = logs.unpacked_blob(one.blob) if one.blob else b""
+    blob = tlog.unpacked_blob(one.blob) if one.blob else b""
     if not isinstance(entry, dict) or not blob:
         return one
     made = entry_of(entry.get("kind"), str(entry.get("author")), blob, str(entry.get("about")))  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def _fitting(one: logs.PostedBody) -> logs.PostedBody:
     if made.kind == "defence":
         made = made.signed(place.group.seed)
     record = canonical_json({**entry, **msgspec.json.decode(made.record())})
-    return logs.PostedBody(record.decode(), one.blob)
+    return tlog.PostedBody(record.decode(), one.blob)
 
 
 def _note(records: list[bytes], dice: Random) -> str:

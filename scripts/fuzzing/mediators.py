@@ -12,8 +12,8 @@ from fuzzing.messages import Forward, Protocols, envelope
 from fuzzing.nodes import Bytes, Object, Part, as_text, utf8
 from fuzzing.people import MEDIATOR, Dice, dice
 from fuzzing.run import Form
-from zerochat.agent.mediator.clerk import Policy
-from zerochat.agent.mediator.mediator import Mediator
+from zerochat.agent.mediator.core import Mediator
+from zerochat.agent.mediator.protocol_handlers import Policy
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey, sign
@@ -22,7 +22,7 @@ from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.didcomm.packer import TheirKey
-from zerochat.didcomm.protocols import held, mediation, pickup, routing
+from zerochat.didcomm.protocols import mediation, mediator_receipt, pickup, routing
 from zerochat.errors import Malformed, Refused
 
 NOW_MS = 1_800_000_000_000
@@ -142,13 +142,16 @@ class Held:
 
     name = "held"
     form: Form = "text"
-    size_max = held.BYTES_MAX
+    size_max = mediator_receipt.BYTES_MAX
 
-    _DIGEST = held.digest_of(envelope())
+    _DIGEST = mediator_receipt.digest_of(envelope())
 
     def seeds(self) -> list[bytes]:
         random = dice(self.name)
-        return [held.receipt(envelope(), until, MEDIATOR, random) for until in (0, 1_800_000_000, held.TIME_S_MAX)]
+        return [
+            mediator_receipt.receipt(envelope(), until, MEDIATOR, random)
+            for until in (0, 1_800_000_000, mediator_receipt.TIME_S_MAX)
+        ]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         if dice.random() < 0.2 or not isinstance(tree, Object):
@@ -157,11 +160,11 @@ class Held:
         return tree.put("signature", Bytes(sign(SecretKey("Ed25519", MEDIATOR.signing_seed), signed)))
 
     def parse(self, data: bytes) -> object:
-        claim = held.read(data)
+        claim = mediator_receipt.read(data)
         if claim.held.digest != self._DIGEST:
             raise Refused(why="not posted")
-        found = held.check(claim, resolve(MEDIATOR.did))
-        assert 0 <= found.until <= held.TIME_S_MAX
+        found = mediator_receipt.check(claim, resolve(MEDIATOR.did))
+        assert 0 <= found.until <= mediator_receipt.TIME_S_MAX
         return found
 
 

@@ -21,13 +21,13 @@ from zerochat.didcomm.protocols import (
     empty,
     features,
     mediation,
-    mix,
+    mixing,
     pickup,
     ping,
     problem,
     rotate,
     routing,
-    signed,
+    signed_attachment,
     standard_answer,
 )
 from zerochat.didcomm.rotation import Prior, from_prior
@@ -171,7 +171,7 @@ class Protocols:
         found = v1.parse_v1(data) if b'"@type"' in data else message.parse(data)
         kept = [_tried(read, found) for read in _READERS]
         trees = [value for value in found.body.values() if isinstance(value, dict)][:4]
-        return kept + [_tried(signed.read_signed, tree) for tree in trees]
+        return kept + [_tried(signed_attachment.read_signed, tree) for tree in trees]
 
 
 _ALICE_SIGNS = SecretKey("Ed25519", ALICE.signing_seed)
@@ -219,7 +219,7 @@ class Forward:
 
     def seeds(self) -> list[bytes]:
         random, inner = dice(self.name), envelope()
-        wish = mix.Mix(0.5, 0.5, 0.1)
+        wish = mixing.Mix(0.5, 0.5, 0.1)
         near = MEDIATOR.short
         v2 = routing.forward(
             inner, BOB.short, to=near, random=random, delay_milli=-500, mix=wish, noise=9, wants_receipt=True
@@ -255,4 +255,4 @@ class Forward:
         when = routing.ready_at(wanted, 1_800_000_000_000, dice("delay"))
         assert when >= 1_800_000_000_000
         assert all(wanted.envelopes) and wanted.next
-        return when, mix.detour(wanted.mix, (MEDIATOR.did,), dice("detour"))
+        return when, mixing.detour(wanted.mix, (MEDIATOR.did,), dice("detour"))

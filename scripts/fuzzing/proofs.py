@@ -14,10 +14,10 @@ from zerochat.errors import RemoteError
 from zerochat.evidence.handshake import CONTEXT
 from zerochat.evidence.messages import ACK_CONTEXT, KEY_BYTES, SIGNATURE_BYTES, Data, ack, data, parse_ack, parse_data
 from zerochat.evidence.proof import Proven, ack_line, check_proof, head_line, message_line
-from zerochat.group.event import POST, Event
-from zerochat.group.modes.sender_key import bound_of, seal_content
-from zerochat.group.streams.reading import events_in
-from zerochat.group.wire.run import write_runs
+from zerochat.group.event_log.event import POST, Event
+from zerochat.group.key_modes.sender_key import bound_of, seal_content
+from zerochat.group.signed_streams.reader import events_in
+from zerochat.group.wire.event_runs import write_runs
 
 _GROUP, _AUTHOR, _KEY = REQUEST.topic, did_of(PUBLISHER), bytes(range(32))
 _SEEDS = {"request": SUBSCRIBER, "accept": PUBLISHER, "confirm": SUBSCRIBER}

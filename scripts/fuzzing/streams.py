@@ -37,17 +37,17 @@ from zerochat.evidence.messages import (
     parse_ack,
     parse_data,
 )
-from zerochat.group.agreement import sign_heads
 from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement
 from zerochat.group.engine import step
-from zerochat.group.event import POST, Event
-from zerochat.group.modes.sender_key import bound_of, moved_on, open_content, seal_padded, wrap_key
+from zerochat.group.event_log.event import POST, Event
+from zerochat.group.inputs import Moment, Received
+from zerochat.group.key_modes.sender_key import bound_of, moved_on, open_content, seal_padded, wrap_key
+from zerochat.group.membership.attestation import sign_heads
+from zerochat.group.signed_streams.receiver import EARLY_BYTES_MAX, EARLY_MAX
+from zerochat.group.signed_streams.statements import NO_RULES, seal_key
 from zerochat.group.state import Agent, Asking, Group, Stream
-from zerochat.group.stimuli import Moment, Received
-from zerochat.group.streams.taking import EARLY_BYTES_MAX, EARLY_MAX
-from zerochat.group.streams.terms import NO_RULES, seal_key
+from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.messages import SYNC
-from zerochat.group.wire.run import write_runs
 
 _random = dice("streams")
 

@@ -17,7 +17,7 @@ from zerochat.didcomm.invitation import CODE_PREFIX, INVITATION_CHARS_MAX, Invit
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import Attachment
 from zerochat.didcomm.packer import Packer
-from zerochat.didcomm.protocols import inviting, oob
+from zerochat.didcomm.protocols import oob_read, oob_write
 from zerochat.didcomm.rfc0019 import Rfc0019Packer
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.didcomm.v1 import dump_v1
@@ -138,14 +138,14 @@ class OutOfBand:
 
     name = "oob"
     form: Form = "text"
-    size_max = oob.LINK_CHARS_MAX
+    size_max = oob_read.LINK_CHARS_MAX
 
     def seeds(self) -> list[bytes]:
         random, key = dice(self.name), public_of(KEYS["Ed25519"])
         request = Attachment(id="r", media_type="application/json", json={"@type": "x", "@id": "1"})
-        new = inviting.invitation(INVITER.did, random, goal_code="issue", goal="To issue", requests=[request])
-        inline = inviting.inline_service("https://example.com/", key, [did_key_of(key)])
-        old = inviting.invitation_v1([inline, ALICE.did], "Faber", random, goal_code="issue", requests=[request])
+        new = oob_write.invitation(INVITER.did, random, goal_code="issue", goal="To issue", requests=[request])
+        inline = oob_write.inline_service("https://example.com/", key, [did_key_of(key)])
+        old = oob_write.invitation_v1([inline, ALICE.did], "Faber", random, goal_code="issue", requests=[request])
         draft = {
             "@type": "https://didcomm.org/out-of-band/%VER/invitation",
             "@id": "1",
@@ -155,10 +155,10 @@ class OutOfBand:
         }
         page = "https://example.com/path?x=1"
         return [
-            inviting.link("https://example.com/", new).encode(),
-            inviting.link("https://example.com/", old).encode(),
-            inviting.link(page, new).encode(),
-            inviting.short_link(page, "5f0e3ffb-3f92-4648-9868-0d6f8889e6f3").encode(),
+            oob_write.link("https://example.com/", new).encode(),
+            oob_write.link("https://example.com/", old).encode(),
+            oob_write.link(page, new).encode(),
+            oob_write.short_link(page, "5f0e3ffb-3f92-4648-9868-0d6f8889e6f3").encode(),
             dump_v1(old),
             compact_json(draft),
             b"https://example.com/?c_i=" + b64url(compact_json({"@type": "x/connections/1.0/invitation"})).encode(),
@@ -168,13 +168,13 @@ class OutOfBand:
         return tree
 
     def parse(self, data: bytes) -> object:
-        found = oob.read_invitation(data.decode(errors="surrogateescape"))
-        if isinstance(found, oob.ShortLink):
+        found = oob_read.read_invitation(data.decode(errors="surrogateescape"))
+        if isinstance(found, oob_read.ShortLink):
             return found
-        _tried(partial(oob.handshake, found))
+        _tried(partial(oob_read.handshake, found))
         for inviter in found.inviters:
-            _tried(partial(oob.ways, inviter, known))
-            _tried(partial(oob.signers, inviter, known))
+            _tried(partial(oob_read.ways, inviter, known))
+            _tried(partial(oob_read.signers, inviter, known))
         return found
 
 

@@ -7,9 +7,9 @@ from nacl import bindings as sodium
 
 from fuzzing.nodes import Part
 from fuzzing.run import Form
-from zerochat.agent.net import curve, ride, zmtp
-from zerochat.agent.net.session import Session
-from zerochat.agent.net.socks import Detour
+from zerochat.agent.network.zmq import curve, multiplexing, zmtp
+from zerochat.agent.network.zmq.client_session import Session
+from zerochat.agent.network.zmq.socks5 import Detour
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import Malformed
 
@@ -133,12 +133,12 @@ class Ride:
 
     def seeds(self) -> list[bytes]:
         host = bytes(sodium.crypto_scalarmult_base(self._secret))
-        return [ride.header_of(self._rider, host, self._carrier, bytes(24))]
+        return [multiplexing.header_of(self._rider, host, self._carrier, bytes(24))]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         return tree
 
     def parse(self, data: bytes) -> object:
-        found = ride.read_header(data, self._secret, self._carrier)
+        found = multiplexing.read_header(data, self._secret, self._carrier)
         assert found == data[:32] == bytes(sodium.crypto_scalarmult_base(self._rider))
         return found

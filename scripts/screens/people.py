@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from zerochat.agent.client import Client, connect
-from zerochat.agent.places import places
-from zerochat.agent.schema import Event, JoinStatus
-from zerochat.agent.thread import AgentThread
-from zerochat.agent.vault import create_profile, unlock
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.loop import AgentThread
+from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.rpc import Event, JoinStatus
 
 GROUP = "hikers"
 STEP_S_MAX = 60.0

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tests.others import python_with
+from tests.support.other_implementations import python_with
 
 _T = TypeVar("_T")
 

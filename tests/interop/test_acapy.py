@@ -27,8 +27,8 @@ from zerochat.didcomm.protocols import (
     basic,
     didexchange,
     features,
-    inviting,
-    oob,
+    oob_read,
+    oob_write,
     ping,
     problem,
     standard_answer,
@@ -129,10 +129,10 @@ INVITATIONS: dict[str, dict[str, str]] = {
 def accept(acapy: Acapy, box: Mailbox, method: str = "did:peer:4", **wishes: object) -> tuple[Talk, str]:
     """We answer their invitation; the talk that comes of it, and its connection id at their end."""
     invited = acapy.invitation(**wishes)
-    read = oob.read_invitation(invited["url"])
-    assert isinstance(read, oob.OutOfBand) and oob.handshake(read) == "1.1"
-    (route,) = [way for way in oob.ways(read.inviters[0], resolve) if way.takes("didcomm/v1")]
-    signers = oob.signers(read.inviters[0], resolve)
+    read = oob_read.read_invitation(invited["url"])
+    assert isinstance(read, oob_read.OutOfBand) and oob_read.handshake(read) == "1.1"
+    (route,) = [way for way in oob_read.ways(read.inviters[0], resolve) if way.takes("didcomm/v1")]
+    signers = oob_read.signers(read.inviters[0], resolve)
     talk = Talk(box, new_identity(box, method), route.uri)
     asked, request = didexchange.request(talk.mine.did, "Alice", signers, os.urandom, pthid=read.id)
     talk.send(request, signers[0])
@@ -165,8 +165,8 @@ def test_they_accept_our_invitation(acapy, box, kind):
     method = kind if kind.startswith("did:") else "did:peer:4"
     public, private = new_identity(box, method), new_identity(box, "did:peer:4")
     key = PublicKey("Ed25519", public.signing_public)
-    service = inviting.inline_service(box.uri, key) if kind == "inline" else public.did
-    invitation = inviting.invitation_v1([service], "Alice", os.urandom)
+    service = oob_write.inline_service(box.uri, key) if kind == "inline" else public.did
+    invitation = oob_write.invitation_v1([service], "Alice", os.urandom)
     talk = Talk(box, private, acapy.endpoint, more={"public": public})
     connection = acapy.receive(json.loads(dump_v1(invitation)))
     message, sender = talk.take(is_type("/request"))

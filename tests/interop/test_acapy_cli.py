@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.interop.acapy import PATIENCE_S, Acapy, free_port, running
-from zerochat.agent.client import connect
-from zerochat.agent.places import places
-from zerochat.agent.schema import ToldNews
+from zerochat.agent.api.client import connect
+from zerochat.agent.storage.paths import places
+from zerochat.rpc import ToldNews
 
 pytestmark = [pytest.mark.conformance, pytest.mark.long]
 

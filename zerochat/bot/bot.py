@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from zerochat.agent import schema
-from zerochat.agent.places import Places, places
-from zerochat.agent.schema.stream import CREDIT
-from zerochat.bot.calling import HandlerStuck
+from zerochat import rpc
+from zerochat.agent.storage.paths import Places, places
+from zerochat.bot.agent_link import Line
 from zerochat.bot.connection import Connection
+from zerochat.bot.decorators import Listener, included
 from zerochat.bot.events import Event, Group, Message, Sent
 from zerochat.bot.handlers import Command, Handler, Include, Start, Timer
-from zerochat.bot.holding import held_back
-from zerochat.bot.line import Line
-from zerochat.bot.listening import Listener, included
+from zerochat.bot.import_guard import held_back
+from zerochat.bot.invoke import HandlerStuck
+from zerochat.bot.outgoing import Voice
 from zerochat.bot.plan import Plan
 from zerochat.bot.runner import Runner
+from zerochat.bot.schedule import seconds_of
 from zerochat.bot.store import DeadLetter, Store, Values
 from zerochat.bot.sync import SyncVoice, blocking_view
-from zerochat.bot.times import seconds_of
-from zerochat.bot.voice import Voice
 from zerochat.errors import LocalError
+from zerochat.rpc.subscriptions import CREDIT
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}")
 RETRIES = ("1s", "5s", "30s")
@@ -103,7 +103,7 @@ class Bot(Listener):
         """Say something in a group (its name, its id, or a `Group`). It is on disk when this returns."""
         return await self._voice.say(group, text, files=files, key=key)
 
-    async def members(self, group: str | Group) -> list[schema.MemberInfo]:
+    async def members(self, group: str | Group) -> list[rpc.MemberInfo]:
         """Who is in a group, and what is known of each."""
         return await self._voice.members(group)
 
@@ -187,8 +187,8 @@ class Bot(Listener):
         loop = asyncio.get_running_loop()
         before = self._store
         if line is None:
-            from zerochat.agent.vault import NoProfile, profile_exists
-            from zerochat.bot.wire import SocketLine
+            from zerochat.agent.storage.profiles import NoProfile, profile_exists
+            from zerochat.bot.socket_link import SocketLine
 
             home = places(self.profile, os.environ)
             if not profile_exists(home):
@@ -289,6 +289,6 @@ def _passphrase() -> Callable[[], bytes] | None:
     """Where the passphrase would come from: the file that ZEROCHAT_PASSPHRASE_FILE names."""
     if not os.environ.get("ZEROCHAT_PASSPHRASE_FILE"):
         return None
-    from zerochat.agent.vault import passphrase_source
+    from zerochat.agent.storage.profiles import passphrase_source
 
     return passphrase_source(os.environ)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from zerochat.agent.client import AgentError, News
+from zerochat.agent.api.client import AgentError, News
+from zerochat.bot.agent_link import ANSWER_S_MAX, Line, LineLost
 from zerochat.bot.events import Group
-from zerochat.bot.known import Known
-from zerochat.bot.line import ANSWER_S_MAX, Line, LineLost
+from zerochat.bot.groups import Known
+from zerochat.bot.outgoing import Voice
 from zerochat.bot.plan import Plan
-from zerochat.bot.voice import Voice
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 STOPPING: Final = "AgentStopping"
 """What an agent says that does nothing new any more, because it is about to end."""

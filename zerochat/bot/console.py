@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from zerochat.agent import schema
-from zerochat.agent.client import AgentError, News
-from zerochat.agent.schema.stream import Acked, ConsumerInfo, Item, Subscribed
-from zerochat.agent.stamp import timestamp
-from zerochat.bot.line import ANSWER_S_MAX
-from zerochat.terminal import printable
+from zerochat import rpc
+from zerochat.agent.api.client import AgentError, News
+from zerochat.agent.api.timestamps import timestamp
+from zerochat.bot.agent_link import ANSWER_S_MAX
+from zerochat.rpc.subscriptions import Acked, ConsumerInfo, Item, Subscribed
+from zerochat.terminal_text import printable
 
 YOU: Final = "did:key:you"
 BOT: Final = "did:key:bot"
@@ -63,7 +63,7 @@ class ConsoleLine:
             type="message",
             group=self._group,
             id=f"m{number}",
-            author=schema.Author(YOU, "you", verified=True),
+            author=rpc.Author(YOU, "you", verified=True),
             body={"text": text},
             received_at=timestamp(int(time.time() * 1000)),
         )
@@ -90,14 +90,14 @@ class ConsoleLine:
             case "ack":
                 return Acked("console", int(str(params["seq"])))
             case "announce":
-                return schema.Announced(self._group)
+                return rpc.Announced(self._group)
             case "members":
-                you = schema.MemberInfo(did=YOU, nick="you", connection="connected", joined_at=now, role="owner")
-                bot = schema.MemberInfo(did=BOT, nick="bot", connection="self", joined_at=now, bot=True)
+                you = rpc.MemberInfo(did=YOU, nick="you", connection="connected", joined_at=now, role="owner")
+                bot = rpc.MemberInfo(did=BOT, nick="bot", connection="self", joined_at=now, bot=True)
                 return [you, bot]
             case "wait":
-                table = [schema.MemberDelivery(YOU, "you", True, "delivered", now, "link", "connected")]
-                return schema.DeliveryReport(self._group, str(params["id"]), 1, 1, True, table)
+                table = [rpc.MemberDelivery(YOU, "you", True, "delivered", now, "link", "connected")]
+                return rpc.DeliveryReport(self._group, str(params["id"]), 1, 1, True, table)
             case "send" | "attach":
                 lines = str(params["text"]).split("\n")
                 paths = params.get("paths")
@@ -113,13 +113,13 @@ class ConsoleLine:
                 return self._sent(f"(says that this is about) {params['text']}", "")
         raise AgentError("NotInConsole", f"There is no {method} in a console: run the bot in a group.", 0)
 
-    def _sent(self, shown: str, text: str) -> schema.Sent:
+    def _sent(self, shown: str, text: str) -> rpc.Sent:
         self._say(printable(f"bot: {shown}"))
         number = self._number(text)
-        return schema.Sent(self._group, f"m{number}", number, number, 1)
+        return rpc.Sent(self._group, f"m{number}", number, number, 1)
 
-    def _info(self, now: str) -> schema.GroupInfo:
-        return schema.GroupInfo(
+    def _info(self, now: str) -> rpc.GroupInfo:
+        return rpc.GroupInfo(
             id=self._group,
             name=self._group,
             state="active",

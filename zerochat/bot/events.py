@@ -1,7 +1,7 @@
 """What a handler is given: a frozen view of one thing that has happened, and what it can do about it.
 
 Text, names and everything else in it is exactly as its author wrote it. Before it is shown in a terminal or a log it
-goes through `zerochat.terminal.printable`.
+goes through `zerochat.terminal_text.printable`.
 """
 
 import re
@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from zerochat.agent import schema
-from zerochat.agent.schema.stream import Item
+from zerochat import rpc
+from zerochat.rpc.subscriptions import Item
 
 if TYPE_CHECKING:
-    from zerochat.bot.voice import Voice
+    from zerochat.bot.outgoing import Voice
 
 PREFIX_MIN = 4
 """The letters of an id that may stand for all of it, as everywhere."""
@@ -46,7 +46,7 @@ class Group:
         """Say something there."""
         return await self._voice.say(self.id, text, files=files, key=key)
 
-    async def members(self) -> list[schema.MemberInfo]:
+    async def members(self) -> list[rpc.MemberInfo]:
         """Who is in it, and what is known of each."""
         return await self._voice.members(self.id)
 
@@ -72,12 +72,12 @@ class Receipts:
     complete: bool
     delivered: int
     of: int
-    members: tuple[schema.MemberDelivery, ...]
+    members: tuple[rpc.MemberDelivery, ...]
 
     def __bool__(self) -> bool:
         return self.complete
 
-    def __iter__(self) -> Iterator[schema.MemberDelivery]:
+    def __iter__(self) -> Iterator[rpc.MemberDelivery]:
         return iter(self.members)
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that has happened. `type` and `body` are as the agent tells them (`zerochat.agent.schema.stream`)."""
+    """Something that has happened. `type` and `body` are as the agent tells them (`zerochat.rpc.subscriptions`)."""
 
     type: str
     id: str
@@ -155,7 +155,7 @@ class Message(Event):
     """The id of the message that it answers."""
     mentions: tuple[str, ...] = ()
     """The DIDs of those whom it calls by name."""
-    attachments: tuple[schema.Attachment, ...] = ()
+    attachments: tuple[rpc.Attachment, ...] = ()
     action: bool = False
     """It says what its author does (`/me`)."""
     deleted: bool = False
@@ -234,7 +234,7 @@ class JoinRequest(Event):
         await self._voice.answer(self, admit=False)
 
 
-def event_of(item: Item | schema.Event, group: Group, voice: "Voice", bots: Collection[str] = ()) -> Event:
+def event_of(item: Item | rpc.Event, group: Group, voice: "Voice", bots: Collection[str] = ()) -> Event:
     """The view of an item of the stream, or of an event of the log. Readers skip fields that they do not know. `bots`:
     the DIDs of members that say that they are bots."""
     body = item.body

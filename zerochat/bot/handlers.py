@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from zerochat.agent.schema import AnnouncedCommand
 from zerochat.bot.arguments import BadArguments, BadHandler, Parameter, read_arguments, usage_of
 from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Message, Reaction
-from zerochat.bot.times import Rate, Schedule
+from zerochat.bot.schedule import Rate, Schedule
+from zerochat.rpc import AnnouncedCommand
 
 Include = Literal["self", "bots", "replayed"]
 INCLUDES: tuple[Include, ...] = ("self", "bots", "replayed")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from zerochat.bot.bot import Bot
-from zerochat.bot.holding import holding_back
+from zerochat.bot.import_guard import holding_back
 from zerochat.errors import LocalError
 
 

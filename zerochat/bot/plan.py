@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zerochat.agent import schema
+from zerochat import rpc
 from zerochat.bot.events import Event
 from zerochat.bot.handlers import Handler, Start, Timer
 
@@ -20,6 +20,6 @@ class Plan:
     retries_s: Sequence[float]
     credit: int
     from_start: bool
-    announced: Sequence[schema.AnnouncedCommand]
+    announced: Sequence[rpc.AnnouncedCommand]
     arguments: Callable[[Handler | Timer | Start, Event | None], tuple[object, ...]]
     """What a handler is given first: the event, or a view of it that blocks."""

@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
-from zerochat.agent.schema.stream import Item
-from zerochat.bot.intake import Intake
+from zerochat.bot.acknowledgement import Intake
 from zerochat.bot.store import Aside, Store
+from zerochat.rpc.subscriptions import Item
 
 ASIDE_MAX: Final = 100_000
 """What a bot puts aside at most; then a slow group holds the others up after all, until it has come further."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from zerochat.bot.calling import STUCK_EXIT
+from zerochat.bot.invoke import STUCK_EXIT
 
 LOOK_S = 0.5
 END_S_MAX = 20.0

@@ -10,19 +10,19 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from zerochat.agent import schema
-from zerochat.agent.client import News
-from zerochat.agent.schema.stream import Item
-from zerochat.bot.calling import Caller, HandlerStuck
+from zerochat import rpc
+from zerochat.agent.api.client import News
+from zerochat.bot.agent_link import Line
 from zerochat.bot.connection import Connection
+from zerochat.bot.dispatcher import Work
 from zerochat.bot.handlers import Start, Timer
-from zerochat.bot.line import Line
+from zerochat.bot.invoke import Caller, HandlerStuck
+from zerochat.bot.outgoing import Voice, doing
 from zerochat.bot.plan import Plan
 from zerochat.bot.store import Store
-from zerochat.bot.timekeeper import Timekeeper
-from zerochat.bot.voice import Voice, doing
-from zerochat.bot.work import Work
+from zerochat.bot.timers import Timekeeper
 from zerochat.errors import LocalError
+from zerochat.rpc.subscriptions import Item
 
 DRAIN_S: Final = 10.0
 """How long handlers may take to end when the bot is told to."""
@@ -116,9 +116,9 @@ class Runner:
         match news.item:
             case Item() as item:
                 self._work.give(item)
-            case schema.Taken(consumer):
+            case rpc.Taken(consumer):
                 raise ConsumerTaken(consumer=consumer)
-            case schema.Overflow() as warning:
+            case rpc.Overflow() as warning:
                 self._log.warning(
                     "%d things are not handled yet, and after %d more the oldest is lost", warning.unread, warning.left
                 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from zerochat.agent import schema
+from zerochat import rpc
 from zerochat.bot.bot import Bot
 from zerochat.bot.events import Group, Message
 from zerochat.bot.handlers import Include
@@ -104,7 +104,7 @@ class SyncBot:
         """Say something in a group."""
         return self._bot.sync.say(group, text, files=files, key=key)
 
-    def members(self, group: str | Group) -> list[schema.MemberInfo]:
+    def members(self, group: str | Group) -> list[rpc.MemberInfo]:
         return self._bot.sync.members(group)
 
     async def _give(self, m: Message) -> None:

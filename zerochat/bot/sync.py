@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from zerochat.agent import schema
+from zerochat import rpc
 from zerochat.bot.events import Event, Group, Joined, JoinRequest, Message, Reaction, Receipts, Sent
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
-    from zerochat.bot.voice import Voice
+    from zerochat.bot.outgoing import Voice
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class SyncVoice:
     ) -> SyncSent:
         return _sent(self._voice, self._voice.say(group, text, files=files, key=key))
 
-    def members(self, group: str | Group) -> list[schema.MemberInfo]:
+    def members(self, group: str | Group) -> list[rpc.MemberInfo]:
         return wait(self._voice, self._voice.members(group))
 
     def topic(self, group: str | Group, text: str, *, key: str | None = None) -> SyncSent:

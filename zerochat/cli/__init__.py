@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fault(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
     """Nobody has caught this. What an agent prints may be kept in a log of the system's."""
-    from zerochat.agent.diary import without_words
+    from zerochat.agent.service.crash_log import without_words
 
     print(f"zerochat: this is a fault of its own.\n{without_words(error)}", file=sys.stderr)
 

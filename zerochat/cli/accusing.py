@@ -1,11 +1,11 @@
 """The verbs about cases: accuse, cases, case. Judging one, which needs nothing but the file, is in `evidence.py`."""
 
-from zerochat.agent.accusing import NONE, charge, outcome
 from zerochat.cli.agents import attached
 from zerochat.cli.evidence import written
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import ID_CHARS, Output, name_of, narrate, near_time, table
 from zerochat.cli.parser import Options
+from zerochat.presentation.disputes import NONE, charge, outcome
 
 
 def accuse(options: Options, out: Output) -> ExitCode:

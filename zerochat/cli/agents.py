@@ -5,15 +5,15 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from zerochat.agent.places import places
+from zerochat.agent.storage.paths import places
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import narrate
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import Attached
-    from zerochat.agent.places import Places
+    from zerochat.agent.api.attach import Attached
+    from zerochat.agent.storage.paths import Places
 
 _T = TypeVar("_T")
 
@@ -34,7 +34,7 @@ def places_of(options: Options) -> "Places":
 
 def attached(options: Options, name: str = "cli") -> "Attached":
     """A context with a client of the profile's agent."""
-    from zerochat.agent.attach import attach
+    from zerochat.agent.api.attach import attach
 
     home = places_of(options)
     agent = with_passphrase(
@@ -47,7 +47,7 @@ def attached(options: Options, name: str = "cli") -> "Attached":
 
 def warn_of_settings(home: "Places") -> None:
     """Say what in the settings file means nothing, to whoever starts an agent that goes by it."""
-    from zerochat.agent.settings import load_settings
+    from zerochat.agent.settings.reader import load_settings
 
     for warning in load_settings(home).warnings:
         narrate(f"{home.config}: {warning}")
@@ -79,9 +79,9 @@ def passphrase_file() -> Callable[[], bytes] | None:
         return None
 
     def read() -> bytes:
-        from zerochat.agent import vault
+        from zerochat.agent.storage import profiles
 
-        source = vault.passphrase_source(os.environ)
+        source = profiles.passphrase_source(os.environ)
         assert source is not None
         return source()
 
@@ -96,7 +96,7 @@ def new_passphrase(*, typed: bool = False) -> bytes:
         raise NobodyToAsk
     from getpass import getpass
 
-    from zerochat.agent.vault import BadPassphrase
+    from zerochat.agent.storage.profiles import BadPassphrase
 
     for left in reversed(range(TRIES_MAX)):
         first = getpass("New passphrase: ")

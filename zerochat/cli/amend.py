@@ -3,19 +3,19 @@
 import sys
 from typing import TYPE_CHECKING
 
-from zerochat.agent import plain
-from zerochat.agent.histories import no_topic
 from zerochat.cli.agents import attached
-from zerochat.cli.asked import NotConfirmed, agreed
+from zerochat.cli.confirm import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, find_group, message_name, narrate
 from zerochat.cli.parser import Options
 from zerochat.cli.talk import hand_over, text_to_send
-from zerochat.terminal import printable_line
+from zerochat.presentation import group_rules
+from zerochat.presentation.history_rules import no_topic
+from zerochat.terminal_text import printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import Attached
-    from zerochat.agent.schema import Sent
+    from zerochat.agent.api.attach import Attached
+    from zerochat.rpc import Sent
 
 
 def react(options: Options, out: Output) -> ExitCode:
@@ -39,7 +39,7 @@ def delete(options: Options, out: Output) -> ExitCode:
             meant = agent.client.delivery(options.group, options.event)
             event = meant.id  # nothing else is deleted than what was asked about
             shown = message_name(meant.event) if meant.event is not None else printable_line(event)
-            if not agreed(f"Delete {shown}? {plain.DELETE}"):
+            if not agreed(f"Delete {shown}? {group_rules.DELETE}"):
                 narrate("Nothing was changed.")
                 return ExitCode.REFUSED
         return _told(agent, agent.client.delete(options.group, event), out)

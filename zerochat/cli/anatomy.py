@@ -15,7 +15,7 @@ from zerochat.didcomm.layers import MediaType, media_type_of
 from zerochat.didcomm.message import parse
 from zerochat.didcomm.v1 import parse_v1
 from zerochat.errors import Malformed, RemoteError, Unauthentic
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 Seen = dict[str, Any]
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from zerochat.agent.client import AgentError
-from zerochat.agent.schema import FeaturesNews, PongNews, ProblemNews, Question
+from zerochat.agent.api.client import AgentError
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, called, find_connection, name_of, narrate, problem_sentence, table
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_key, printable_line
+from zerochat.rpc import FeaturesNews, PongNews, ProblemNews, Question
+from zerochat.terminal_text import printable_key, printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import Attached
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.attach import Attached
+    from zerochat.agent.api.client import Client
 
 PAUSE_S = 1.0
 """Between two pings of one run."""

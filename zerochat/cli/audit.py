@@ -14,18 +14,18 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from zerochat.agent.audit import Audit, Break, Verdict
-from zerochat.agent.schema import Event, Ledger, LogRow
+from zerochat.agent.archive.audit import Audit, Break, Verdict
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, find_group, name_of, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable_line
+from zerochat.rpc import Event, Ledger, LogRow
+from zerochat.terminal_text import printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.archive import ArchiveBroken, Header
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.client import Client
+    from zerochat.agent.archive.log_file import ArchiveBroken, Header
 
 _T = TypeVar("_T")
 PROGRESS_EVENTS, PROGRESS_S = 5_000, 0.25
@@ -136,7 +136,7 @@ def _sentence(one: Break, nicks: dict[str, str]) -> str:
 
 
 def export(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent import archive
+    from zerochat.agent.archive import log_file as archive
 
     with attached(options) as agent:
         client = agent.client
@@ -157,8 +157,8 @@ def export(options: Options, out: Output) -> ExitCode:
 
 def _to_file(path: Path, header: "Header", client: "Client") -> int:
     """Write a new file, whole or not at all; it is on disk when this returns."""
-    from zerochat.agent import archive
-    from zerochat.agent.database import fault_of_disk
+    from zerochat.agent.archive import log_file as archive
+    from zerochat.agent.storage.database import fault_of_disk
 
     file = archive.create(path)
     try:
@@ -177,7 +177,7 @@ def _to_file(path: Path, header: "Header", client: "Client") -> int:
 def import_(options: Options, out: Output) -> ExitCode:
     path = options.path or "-"
     with _rereadable(path) as file, attached(options) as agent:
-        from zerochat.agent import archive
+        from zerochat.agent.archive import log_file as archive
 
         ledger = archive.read(Path(path), file)[0].ledger
         if ledger.group not in (one.id for one in agent.client.groups()):
@@ -204,7 +204,7 @@ class _Source:
 
     def rows(self) -> Iterator[tuple[int, LogRow]]:
         """The rows, and at which byte of the file each begins."""
-        from zerochat.agent import archive
+        from zerochat.agent.archive import log_file as archive
 
         self._file.seek(0)
         _, rows = archive.read(self._path, self._file)
@@ -218,7 +218,7 @@ class _Source:
 
     def back(self, places: "array[int]") -> Iterator[tuple[int, LogRow]]:
         """The rows at these places, the last one first."""
-        from zerochat.agent import archive
+        from zerochat.agent.archive import log_file as archive
 
         return ((at, archive.row_at(self._file, at)) for at in reversed(places))
 
@@ -295,7 +295,7 @@ def _file_name(group: str) -> str:
 
 @contextmanager
 def _archive(path: str) -> Iterator[tuple["Header", Iterator[LogRow]]]:
-    from zerochat.agent import archive
+    from zerochat.agent.archive import log_file as archive
 
     with _opened(path) as file:
         yield archive.read(Path(path), file)
@@ -319,8 +319,8 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 
 def events_of(path: str, count: int | None) -> list[Event]:
     """The newest `count` events (None: all) in a file, oldest first."""
-    from zerochat.agent import archive
-    from zerochat.group.event import CONTROL, DELETE, EDIT, REACT
+    from zerochat.agent.archive import log_file as archive
+    from zerochat.group.event_log.event import CONTROL, DELETE, EDIT, REACT
 
     control: list[LogRow] = []
     remarks: list[LogRow] = []

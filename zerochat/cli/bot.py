@@ -14,7 +14,7 @@ from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, name_of, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable, printable_line
+from zerochat.terminal_text import printable, printable_line
 
 if TYPE_CHECKING:
     from zerochat.bot import Bot

@@ -18,7 +18,7 @@ from zerochat.cli.output import Output
 from zerochat.cli.parser import Options, grammar
 from zerochat.cli.shells import script
 from zerochat.errors import LocalError, beginnings
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 ANSWER_S_MAX: Final = 1.0
 """Nobody waits longer for a Tab key."""
@@ -43,7 +43,7 @@ def complete(options: Options, out: Output) -> ExitCode:
 
 
 def _of_the_agent(options: Options) -> list[str]:
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.client import Client
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(ANSWER_S_MAX)
@@ -63,7 +63,7 @@ def _told_apart(groups: dict[str, str]) -> list[str]:
 
 
 def _profiles(options: Options) -> list[str]:
-    from zerochat.agent.places import PROFILE
+    from zerochat.agent.storage.paths import PROFILE
 
     folder: Path = places_of(options).data.parent
     return [one.name for one in folder.iterdir() if one.is_dir() and PROFILE.fullmatch(one.name)]

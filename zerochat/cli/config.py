@@ -6,7 +6,7 @@ from zerochat.cli.agents import places_of
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, narrate, table
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 
 def config(options: Options, out: Output) -> ExitCode:
@@ -20,7 +20,7 @@ def config(options: Options, out: Output) -> ExitCode:
         case "check":
             return _check(options, out)
         case "init":
-            from zerochat.agent.rewriting import write_commented
+            from zerochat.agent.settings.config_writer import write_commented
 
             write_commented(home)
             out.data({"path": str(home.config)}, [str(home.config)])
@@ -30,7 +30,7 @@ def config(options: Options, out: Output) -> ExitCode:
 
 
 def _check(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.options import complaints, said_by_variables
+    from zerochat.agent.settings.options import complaints, said_by_variables
 
     home = places_of(options)
     said, variables = complaints(home, os.environ), said_by_variables(os.environ)
@@ -46,7 +46,7 @@ def _check(options: Options, out: Output) -> ExitCode:
 
 
 def _show(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.options import complaints, shown
+    from zerochat.agent.settings.options import complaints, shown
 
     home = places_of(options)
     found = list(shown(home, os.environ))

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import ConnectionInfo, LetterInfo, OfferInfo, PongNews, ProblemNews, Question, ToldInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
@@ -24,10 +23,11 @@ from zerochat.cli.output import (
 from zerochat.cli.parser import Options
 from zerochat.cli.talk import text_to_send
 from zerochat.errors import LocalError
-from zerochat.terminal import printable, printable_key
+from zerochat.rpc import ConnectionInfo, LetterInfo, OfferInfo, PongNews, ProblemNews, Question, ToldInfo
+from zerochat.terminal_text import printable, printable_key
 
 if TYPE_CHECKING:
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.client import Client
 
 LOOK_S = 0.5
 """How often a connection is looked at while nothing is heard of it."""

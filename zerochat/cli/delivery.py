@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from zerochat.agent import telling
-from zerochat.agent.schema import DeliveryReport, MemberDelivery
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import EventText, Output, local_time, name_of, narrate, near_time, table
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_line
+from zerochat.presentation import delivery as telling
+from zerochat.rpc import DeliveryReport, MemberDelivery
+from zerochat.terminal_text import printable_line
 
 ID_CHARS = 8
 """Of an id, in a line for people: enough to find the event by."""

@@ -20,7 +20,7 @@ from zerochat.didcomm.message import parse
 from zerochat.didcomm.packer import OwnKey, TheirKey
 from zerochat.didcomm.v1 import dump_v1, parse_v1
 from zerochat.errors import LocalError, RemoteError
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 LAYERS_MAX = 3
 """anon(auth(sign)), which the specification gives as an example of what it forbids, and no more."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from zerochat.agent.checkup import CHECKS, Checkup, Patient, look
+from zerochat.agent.doctor import CHECKS, Checkup, Patient, look
 from zerochat.cli.agents import passphrase_file, places_of
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, narrate, table
@@ -41,7 +41,7 @@ def doctor(options: Options, out: Output) -> ExitCode:
 
 def _key(patient: Patient) -> Callable[[], bytes] | None:
     """How to come by the journal's key without asking anybody."""
-    from zerochat.agent.vault import how_locked, unlock
+    from zerochat.agent.storage.profiles import how_locked, unlock
 
     source = passphrase_file()
     try:

@@ -8,9 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar
 
-from zerochat.agent import keeping, proving
-from zerochat.agent.prooffile import Written, add, counted, new_file, place_of
-from zerochat.agent.schema import LogInfo, ProofLines
+from zerochat.agent.proofs.proof_file import Written, add, counted, new_file, place_of
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import EventText, Output, name_of, narrate, near_time, table
@@ -20,12 +18,14 @@ from zerochat.evidence.case import CASE_BYTES_MAX, parse_case
 from zerochat.evidence.judge import OPEN, UPHELD
 from zerochat.evidence.judge import judge as judged
 from zerochat.evidence.proof import LINE_BYTES_MAX, Proven, check_proof
-from zerochat.group.event import POST, Event
-from zerochat.group.streams.reading import events_in
-from zerochat.terminal import printable
+from zerochat.group.event_log.event import POST, Event
+from zerochat.group.signed_streams.reader import events_in
+from zerochat.presentation import proofs, tlog
+from zerochat.rpc import LogInfo, ProofLines
+from zerochat.terminal_text import printable
 
 if TYPE_CHECKING:
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.client import Client
 
 PROOF_BEGINS, CASE_BEGINS = (b'{"author":', b'{"zproof":'), b'{"counts":'
 """What `zerochat proof` writes and what `zerochat case` writes, for whoever takes the one for the other."""
@@ -116,15 +116,15 @@ def evidence(options: Options, out: Output) -> ExitCode:
         found = agent.client.evidence(options.group, options.event)
     if found.message is not None:
         lines = EventText(remarks=True).lines(found.message.event)[:3]
-        rows = [(name_of(one.nick), proving.grade_of(one, near_time)) for one in found.message.members]
-        sentences = proving.of_message(found.message, name_of, near_time)
+        rows = [(name_of(one.nick), proofs.grade_of(one, near_time)) for one in found.message.members]
+        sentences = proofs.of_message(found.message, name_of, near_time)
         out.data(found, [*lines, *(["", *table(rows)] if rows else []), "", *sentences])
         return ExitCode.OK
     me = found.streams[0].did if found.streams else ""
     streams = [
-        (name_of(one.nick) + " (you)" * (one.did == me), said) for one, said in proving.of_streams(found, near_time)
+        (name_of(one.nick) + " (you)" * (one.did == me), said) for one, said in proofs.of_streams(found, near_time)
     ]
-    first, *rest = proving.of_group(found)
+    first, *rest = proofs.of_group(found)
     parts = [[first], table(streams) if streams else [], _log_lines(found.log) if found.log else [], rest]
     out.data(found, [line for part in parts if part for line in ("", *part)][1:])
     return ExitCode.OK
@@ -144,8 +144,8 @@ def log(options: Options, out: Output) -> ExitCode:
 
 
 def _log_lines(found: LogInfo) -> list[str]:
-    facts = table(keeping.facts(found, name_of, near_time))
-    return [*facts, *([""] if facts else []), *keeping.sentences(found, name_of)]
+    facts = table(tlog.facts(found, name_of, near_time))
+    return [*facts, *([""] if facts else []), *tlog.sentences(found, name_of)]
 
 
 # --- checking -------------------------------------------------------------------------------------------------------

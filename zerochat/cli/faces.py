@@ -38,7 +38,7 @@ def is_dumb() -> bool:
 def chat(options: Options, out: Output, run_verb: Callable[[Options, Output], int]) -> int:
     """`run_verb` does a verb, as the chat of lines has them for commands."""
     if options.plain or is_dumb():
-        from zerochat.cli.plain import plain
+        from zerochat.cli.plain_chat import plain
 
         return plain(options, out, run_verb)
     if not on_a_terminal():

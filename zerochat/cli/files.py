@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.files.words import line, name_words, size_words, standing_words
-from zerochat.agent.schema import Attachment, FileInfo, FileNews
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import ID_CHARS, Output, find_group, name_of, narrate, near_time, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
+from zerochat.presentation.files import line, name_words, size_words, standing_words
+from zerochat.rpc import Attachment, FileInfo, FileNews
 
 if TYPE_CHECKING:
-    from zerochat.agent.client import Client
-    from zerochat.agent.schema import Sent
+    from zerochat.agent.api.client import Client
+    from zerochat.rpc import Sent
 
 LOOK_S = 1.0
 """How long to wait for news before asking how things stand."""

@@ -343,8 +343,8 @@ def chance(text: str) -> float:
 
 
 def history_rule(text: str) -> str:
-    """`none`, `all`, `last:50`, `since:7d` as a group has it (`agent/histories.py`)."""
-    from zerochat.agent.histories import BadHistory, read_rule
+    """`none`, `all`, `last:50`, `since:7d` as a group has it (`presentation/history_rules.py`)."""
+    from zerochat.presentation.history_rules import BadHistory, read_rule
 
     try:
         return read_rule(text, int(time.time() * 1000))
@@ -361,7 +361,7 @@ def lifetime(text: str) -> int:
 
 
 def _listened(text: str) -> str:
-    from zerochat.agent.address import BadAddress, parse_listen
+    from zerochat.agent.network.addresses import BadAddress, parse_listen
 
     try:
         parse_listen(text)
@@ -371,7 +371,7 @@ def _listened(text: str) -> str:
 
 
 def _advertised(text: str) -> str:
-    from zerochat.agent.settings import advertise_address
+    from zerochat.agent.settings.reader import advertise_address
 
     try:
         return advertise_address(text)

@@ -4,11 +4,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from zerochat.agent import histories, plain
-from zerochat.agent.schema import CONTRADICTION, DisagreementNews, GroupInfo, InvitationInfo, JoinStatus, MemberInfo
 from zerochat.cli import inviting
 from zerochat.cli.agents import attached
-from zerochat.cli.asked import NotConfirmed, agreed
+from zerochat.cli.confirm import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
 from zerochat.cli.output import (
@@ -26,10 +24,12 @@ from zerochat.cli.output import (
 )
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable, printable_line
+from zerochat.presentation import group_rules, history_rules
+from zerochat.rpc import CONTRADICTION, DisagreementNews, GroupInfo, InvitationInfo, JoinStatus, MemberInfo
+from zerochat.terminal_text import printable, printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.client import Client
 
 EXPIRES_S = 86_400
 FAREWELL_S_MAX = 10.0
@@ -42,7 +42,7 @@ class NoCode(LocalError):
 
 
 def new(options: Options, out: Output) -> ExitCode:
-    rules = plain.settled(
+    rules = group_rules.settled(
         options.join_rule,
         options.removal,
         options.quorum,
@@ -51,7 +51,7 @@ def new(options: Options, out: Output) -> ExitCode:
         options.history_rule or "all",
         options.keepers,
     )
-    keys, accountability = plain.kind_for(options.kind, options.keys)
+    keys, accountability = group_rules.kind_for(options.kind, options.keys)
     with attached(options) as agent:
         group = agent.client.new(
             options.group,
@@ -76,7 +76,7 @@ def new(options: Options, out: Output) -> ExitCode:
 
 def _tell_signing(group: GroupInfo) -> None:
     """What one gives up by speaking there, where that is so: before anything is said."""
-    if said := plain.signing(group):
+    if said := group_rules.signing(group):
         narrate(f"{name_of(group.name)}: {said}")
 
 
@@ -134,7 +134,7 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
             *([("short", invitation.short)] if invitation.short else []),
             ("good", f"{uses}, until {local_time(invitation.expires_at)}"),
             *([("lets in", "readers, who cannot send")] if invitation.role == "reader" else []),
-            *([("gives", histories.given(invitation.history))] if invitation.history != "all" else []),
+            *([("gives", history_rules.given(invitation.history))] if invitation.history != "all" else []),
             ("leads to", invitation.endpoint),
         ]
     )
@@ -227,7 +227,7 @@ def leave(options: Options, out: Output) -> ExitCode:
         if group.state == "left":
             narrate(_over(group))
             return ExitCode.REMOVED if group.removed_by else ExitCode.OK
-        warning = plain.owner_leaves(group, client.members(group.id)) if group.role == "owner" else ""
+        warning = group_rules.owner_leaves(group, client.members(group.id)) if group.role == "owner" else ""
         if options.yes and warning:
             narrate(f"Careful: {warning}")
         if not options.yes and not _confirmed(group, warning):
@@ -262,7 +262,11 @@ def forget(options: Options, out: Output) -> ExitCode:
         raise NotConfirmed(doing="Forgetting", group=options.group)
     with attached(options) as agent:
         group = find_group(agent.client.groups(), options.group)
-        if not options.yes and group.state == "left" and not agreed(f"Forget {name_of(group.name)}? {plain.FORGET}"):
+        if (
+            not options.yes
+            and group.state == "left"
+            and not agreed(f"Forget {name_of(group.name)}? {group_rules.FORGET}")
+        ):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         agent.client.forget(group.id)
@@ -276,7 +280,7 @@ def resume(options: Options, out: Output) -> ExitCode:
         raise NotConfirmed(doing="Resuming", group=options.group)
     with attached(options) as agent:
         group = find_group(agent.client.groups(), options.group)
-        if not options.yes and group.suspended and not agreed(f"Resume {name_of(group.name)}? {plain.RESUME}"):
+        if not options.yes and group.suspended and not agreed(f"Resume {name_of(group.name)}? {group_rules.RESUME}"):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         group = agent.client.resume(group.id)
@@ -301,7 +305,7 @@ def info(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         group = find_group(agent.client.groups(), options.group)
         members = agent.client.members(group.id)
-    out.data(group, [*_info_lines(group, members), "", *plain.limits_of(group)])
+    out.data(group, [*_info_lines(group, members), "", *group_rules.limits_of(group)])
     if group.state == "left":
         narrate(_over(group))
     return ExitCode.OK
@@ -315,7 +319,7 @@ def _over(group: GroupInfo) -> str:
 
 
 def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
-    entry, exit_, writing, disagreement, history = plain.rules_of(group.policy)
+    entry, exit_, writing, disagreement, history = group_rules.rules_of(group.policy)
     before = earlier(group)
     rows = [
         ("group", f"{name_of(group.name)} ({group.id})"),
@@ -329,9 +333,9 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         ("writing", writing),
         ("disagreement", disagreement),
         ("history", history),
-        ("keys", f"{group.keys}: {plain.keys_of(group)}"),
-        ("path", f"{group.path}: {plain.path_of(group)}"),
-        ("accountability", f"{group.accountability}: {plain.accountability_of(group)}"),
+        ("keys", f"{group.keys}: {group_rules.keys_of(group)}"),
+        ("path", f"{group.path}: {group_rules.path_of(group)}"),
+        ("accountability", f"{group.accountability}: {group_rules.accountability_of(group)}"),
         ("envelope", group.envelope),
     ]
     for role in ("owner", "admin", "reader"):
@@ -339,13 +343,13 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     rows += _named("keeps the history", [one for one in members if one.keeper])
     rows += _named("verified", [one for one in members if one.trust == "verified"])
     rows += _named("not who they were", [one for one in members if one.trust == "changed"])
-    rows += [("convicted", f"{name_of(one.nick)} {plain.guilt(one)}") for one in members if one.guilty]
+    rows += [("convicted", f"{name_of(one.nick)} {group_rules.guilt(one)}") for one in members if one.guilty]
     rows += _named("two histories", [one for one in members if one.forked])
-    rows += _named(plain.NEVER_ARRIVED, [one for one in members if not one.arrived])
+    rows += _named(group_rules.NEVER_ARRIVED, [one for one in members if not one.arrived])
     if group.state == "left":
         return table(rows)
     rows += [
-        ("voted against", f"{name_of(one.nick)}: {plain.counted(one)}{', with yours' if one.mine else ''}")
+        ("voted against", f"{name_of(one.nick)}: {group_rules.counted(one)}{', with yours' if one.mine else ''}")
         for one in group.votes
     ]
     rows += [("waits to get in", name_of(one.nick)) for one in group.requests]
@@ -359,7 +363,7 @@ def _standing(group: GroupInfo) -> str:
 
 
 def _present(group: GroupInfo) -> str:
-    return f"{group.members}; {plain.connected(group)}"
+    return f"{group.members}; {group_rules.connected(group)}"
 
 
 def _named(what: str, members: list[MemberInfo]) -> list[tuple[str, str]]:

@@ -3,13 +3,13 @@ one back."""
 
 from pathlib import Path
 
-from zerochat.agent.schema import InvitationInfo, Invitee
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, local_time, name_of, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable
+from zerochat.rpc import InvitationInfo, Invitee
+from zerochat.terminal_text import printable
 
 
 class NoCodeFits(LocalError):
@@ -22,7 +22,7 @@ class PictureNotWritten(LocalError):
 
 def draw(invitation: InvitationInfo, file: str) -> None:
     """Draw the invitation's code into a file, which must not be there yet."""
-    from zerochat.agent.pictures import code_png
+    from zerochat.agent.invitations.qr_pictures import code_png
 
     path = Path(file).expanduser()
     try:

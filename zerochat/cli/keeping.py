@@ -15,8 +15,8 @@ from zerochat.errors import LocalError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zerochat.agent.places import Places
-    from zerochat.agent.vault import JournalKey
+    from zerochat.agent.storage.paths import Places
+    from zerochat.agent.storage.profiles import JournalKey
 
 NEW_PASSPHRASE_FILE = "ZEROCHAT_NEW_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable
 OWNER_S_MAX, RETRY_S = 5.0, 0.05
@@ -31,7 +31,7 @@ class NoNewPassphrase(LocalError):
 
 
 def passphrase(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.vault import how_locked, rewrap, unlock
+    from zerochat.agent.storage.profiles import how_locked, rewrap, unlock
 
     home = places_of(options)
     before = how_locked(home)
@@ -54,7 +54,7 @@ def passphrase(options: Options, out: Output) -> ExitCode:
 
 def _another(has_one: bool) -> bytes:
     """A new passphrase: from the file for it, or typed twice. ZEROCHAT_PASSPHRASE_FILE has it where no old one is."""
-    from zerochat.agent.seal import passphrase_source
+    from zerochat.agent.storage.key_wrapping import passphrase_source
 
     if (source := passphrase_source(os.environ, NEW_PASSPHRASE_FILE)) is not None:
         return source()
@@ -68,8 +68,8 @@ def _another(has_one: bool) -> bytes:
 
 
 def backup(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.backup import BackupThere, NotForMediators, write_backup
-    from zerochat.agent.vault import how_locked, unlock
+    from zerochat.agent.storage.backup import BackupThere, NotForMediators, write_backup
+    from zerochat.agent.storage.profiles import how_locked, unlock
 
     home, target = places_of(options), Path(options.file).expanduser().absolute()
     lock = how_locked(home)
@@ -102,10 +102,10 @@ def backup(options: Options, out: Output) -> ExitCode:
 
 def _copy(home: "Places", key: "Callable[[], JournalKey]") -> Path:
     """A copy of the journal: by the agent that has it open, or by us when nobody has."""
-    from zerochat.agent.backup import copy_beside
-    from zerochat.agent.client import NoAgent, connect
-    from zerochat.agent.journal import Journal
-    from zerochat.agent.vault import ProfileOwned, lock_profile
+    from zerochat.agent.api.client import NoAgent, connect
+    from zerochat.agent.storage.backup import copy_beside
+    from zerochat.agent.storage.journal import Journal
+    from zerochat.agent.storage.profiles import ProfileOwned, lock_profile
 
     deadline = time.monotonic() + OWNER_S_MAX
     while True:
@@ -124,7 +124,7 @@ def _copy(home: "Places", key: "Callable[[], JournalKey]") -> Path:
 
 
 def restore(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent import backup as backups
+    from zerochat.agent.storage import backup as backups
 
     home, source = places_of(options), Path(options.file).expanduser().absolute()
     found = with_passphrase(lambda ask: backups.restore(home, source, ask))

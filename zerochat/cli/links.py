@@ -12,7 +12,7 @@ from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import narrate
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import cells, qr_ansi, qr_half_blocks
+from zerochat.terminal_text import cells, qr_ansi, qr_half_blocks
 
 INVITATION_BYTES_MAX = 64 * 1024
 """Read before we give up. Ours have less than two kilobytes, but others' may hold the offer of a whole credential; a
@@ -44,7 +44,7 @@ class NoInvitationBehind(LocalError):
 
 def invitation_text(options: Options, verb: str) -> str:
     """The invitation that was given, asked for or piped in; a short link is followed first. Raises a LocalError."""
-    from zerochat.agent.pasted import only_invitation, read_for_group, read_pasted
+    from zerochat.agent.invitations.parse import only_invitation, read_for_group, read_pasted
 
     pictured = getattr(options, "image", None)  # only `join` looks at pictures
     given = _pictured(pictured) if pictured is not None else _given(options.invitation, verb)
@@ -60,7 +60,7 @@ def _pictured(path: str) -> str:
     """What the QR code in a picture says."""
     from pathlib import Path
 
-    from zerochat.agent.pictures import read_code
+    from zerochat.agent.invitations.qr_pictures import read_code
 
     return read_code(Path(path).expanduser())
 
@@ -91,8 +91,8 @@ def _is_short(text: str) -> bool:
 
 def _behind(options: Options, link: str) -> str:
     """The invitation behind a short link, fetched with the profile's own settings: through its proxy, or not at all."""
-    from zerochat.agent.settings import load_settings
-    from zerochat.agent.web.fetch import SENTENCES, NoInvitationThere, fetch_invitation
+    from zerochat.agent.network.web.short_link_fetch import SENTENCES, NoInvitationThere, fetch_invitation
+    from zerochat.agent.settings.reader import load_settings
 
     settings = load_settings(places_of(options))
     narrate("Fetching the invitation behind the link…")

@@ -5,19 +5,19 @@ import signal
 import sys
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from zerochat.agent.places import places
+from zerochat.agent.storage.paths import places
 from zerochat.cli.agents import passphrase_file, with_passphrase
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, hints_for, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import qr_ansi
+from zerochat.terminal_text import qr_ansi
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from zerochat.agent.mediator.service import Service, Wishes
-    from zerochat.agent.places import Places
+    from zerochat.agent.mediator.loop import Service, Wishes
+    from zerochat.agent.storage.paths import Places
 
 PROFILE: Final = "mediator"
 """A mediator is not somebody's chat, so it does not begin with the profile that is."""
@@ -31,8 +31,8 @@ class HalfACertificate(LocalError):
 
 def mediator(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.mediator.limits import Limits
-    from zerochat.agent.mediator.service import Service, with_limits
-    from zerochat.agent.vault import unlock
+    from zerochat.agent.mediator.loop import Service, with_limits
+    from zerochat.agent.storage.profiles import unlock
 
     home = places(options.profile or os.environ.get("ZEROCHAT_PROFILE") or PROFILE, os.environ)
     hints_for(home.profile, os.environ.get("ZEROCHAT_PROFILE"))
@@ -73,8 +73,8 @@ def mediator(options: Options, out: Output) -> ExitCode:
 
 
 def _wishes(options: Options, home: "Places") -> "Wishes":
-    from zerochat.agent.mediator.service import Wishes
-    from zerochat.agent.settings import load_settings
+    from zerochat.agent.mediator.loop import Wishes
+    from zerochat.agent.settings.reader import load_settings
 
     if (options.certificate is None) != (options.key is None):
         raise HalfACertificate
@@ -100,7 +100,7 @@ def _wishes(options: Options, home: "Places") -> "Wishes":
 
 def _make(home: "Places") -> None:
     """A profile for it, if there is none: locked with the passphrase in the file that the environment names, if any."""
-    from zerochat.agent.vault import create_profile, profile_exists
+    from zerochat.agent.storage.profiles import create_profile, profile_exists
 
     if profile_exists(home):
         return

@@ -4,8 +4,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent import plain
-from zerochat.agent.schema import GroupInfo, MemberInfo, RequestInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import (
@@ -25,10 +23,12 @@ from zerochat.cli.output import (
 )
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
+from zerochat.presentation import group_rules
+from zerochat.rpc import GroupInfo, MemberInfo, RequestInfo
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import Attached
-    from zerochat.agent.client import Client
+    from zerochat.agent.api.attach import Attached
+    from zerochat.agent.api.client import Client
 
 MEETING_S_MAX = 2.0
 """How long an agent that lives only for one `members` looks for the others: enough for those who are near."""
@@ -56,7 +56,7 @@ def members(options: Options, out: Output) -> ExitCode:
             narrate(changed_sentence(one.nick, options.group))
         if not one.arrived:
             way = f"`zerochat remove {quoted(options.group, one.nick)}`" if "remove" in one.may else ""
-            narrate(plain.never_arrived(name_of(one.nick), way))
+            narrate(group_rules.never_arrived(name_of(one.nick), way))
         if one.disputed and not options.dismiss:
             narrate(
                 f"{name_of(one.nick)} tells of other members than whoever let you in. Ask the others what they see."
@@ -115,7 +115,7 @@ def nobody_asks(group: GroupInfo) -> str:
     """That a group asks nobody before it lets somebody in; empty where it does."""
     if group.policy.join == "ask":
         return ""
-    return f"In {name_of(group.name)} nobody has to ask: {plain.rules_of(group.policy)[0]}."
+    return f"In {name_of(group.name)} nobody has to ask: {group_rules.rules_of(group.policy)[0]}."
 
 
 def _request_lines(one: RequestInfo) -> list[str]:
@@ -182,14 +182,14 @@ def remove(options: Options, out: Output) -> ExitCode:
         whom = find_member(client.members(group.id), options.peer, group.name)
         before = next((one for one in group.votes if one.did == whom.did and one.mine), None)
         if before is not None:
-            out.data(before, [plain.removal(before, name_of(whom.nick))])
+            out.data(before, [group_rules.removal(before, name_of(whom.nick))])
             narrate("You had voted already.")
             return ExitCode.OK
         if not options.yes and not _confirmed(group.policy.remove, name_of(whom.nick), name_of(group.name)):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         vote = client.remove(group.id, whom.did)
-        out.data(vote, [plain.removal(vote, name_of(vote.nick))])
+        out.data(vote, [group_rules.removal(vote, name_of(vote.nick))])
         _spread(agent, group.id)
     return ExitCode.OK
 

@@ -17,24 +17,15 @@ from typing import TextIO
 from msgspec import Struct, to_builtins
 
 from zerochat import errors
-from zerochat.agent import keeping, plain
-from zerochat.agent.accusing import OUTCOME_CELLS_MAX
-from zerochat.agent.files.words import line as file_line
-from zerochat.agent.histories import fetching, sentence
-from zerochat.agent.places import DEFAULT_PROFILE
-from zerochat.agent.schema import (
-    ConnectionInfo,
-    DeliveryReport,
-    Event,
-    GroupInfo,
-    JoinStatus,
-    MemberInfo,
-    ProblemNews,
-    Status,
-)
-from zerochat.agent.telling import wholeness
+from zerochat.agent.storage.paths import DEFAULT_PROFILE
 from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
-from zerochat.terminal import Printable, cells, printable, printable_key, printable_line
+from zerochat.presentation import group_rules, tlog
+from zerochat.presentation.delivery import wholeness
+from zerochat.presentation.disputes import OUTCOME_CELLS_MAX
+from zerochat.presentation.files import line as file_line
+from zerochat.presentation.history_rules import fetching, sentence
+from zerochat.rpc import ConnectionInfo, DeliveryReport, Event, GroupInfo, JoinStatus, MemberInfo, ProblemNews, Status
+from zerochat.terminal_text import Printable, cells, printable, printable_key, printable_line
 
 NAME_CELLS_MAX = 32
 """A nick or a group's name in a table; the rest of it is in the JSON."""
@@ -167,7 +158,7 @@ def quoted(*names: str) -> str:
 
 def put_out_sentence(info: GroupInfo) -> str:
     """That others have put us out of a group, and who."""
-    return plain.put_out(name_of(info.name), [name_of(nick) for nick in plain.removers_of(info)])
+    return group_rules.put_out(name_of(info.name), [name_of(nick) for nick in group_rules.removers_of(info)])
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -204,7 +195,7 @@ def whole(group: GroupInfo) -> str:
 def wanted_out(group: GroupInfo) -> list[str]:
     """The members whom somebody wants out, and how far that is, without a full stop each."""
     return [
-        f"{name_of(one.nick)} is to be put out: {plain.counted(one)}{', with yours' if one.mine else ''}"
+        f"{name_of(one.nick)} is to be put out: {group_rules.counted(one)}{', with yours' if one.mine else ''}"
         for one in (group.votes if group.state != "left" else ())
     ]
 
@@ -343,7 +334,7 @@ class EventText:
 
 def terms_of(event: Event, label: Callable[[str, str], str]) -> str:
     """Who keeps a group's log from then on. Bodies are a peer's word: any of it may be missing."""
-    return keeping.kept_by(*keeping.keepers(event.body, label))
+    return tlog.kept_by(*tlog.keepers(event.body, label))
 
 
 def _announced(event: Event) -> str:
@@ -410,7 +401,7 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
             (
                 name_of(member.nick) + bot,
                 member.role + ", keeps the history" * member.keeper,
-                "you" if mine else connection if member.arrived else plain.NEVER_ARRIVED,
+                "you" if mine else connection if member.arrived else group_rules.NEVER_ARRIVED,
                 "-" if mine else _heard(member),
                 "-" if mine else view,
                 "-" if mine else _standing(member),
@@ -544,7 +535,7 @@ def status_lines(status: Status) -> list[str]:
 
 
 PREFIX_MIN = 4
-"""The letters of an id that may stand for all of it, as `group/find.py` has it."""
+"""The letters of an id that may stand for all of it, as `group/lookup.py` has it."""
 MEDIATION = {"asking": "no answer yet", "granted": "takes in what is for you", "denied": "has said no"}
 
 

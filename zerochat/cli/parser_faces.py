@@ -50,9 +50,9 @@ zerochat demo </dev/null
 
 
 def _said(text: str) -> tuple[str, object]:
-    from zerochat.agent.config import value_of
-    from zerochat.agent.options import check_value, full_name
-    from zerochat.agent.settings import FACE
+    from zerochat.agent.settings.config_file import value_of
+    from zerochat.agent.settings.options import check_value, full_name
+    from zerochat.agent.settings.reader import FACE
 
     name, _, value = text.partition("=")
     name = full_name(name.strip())

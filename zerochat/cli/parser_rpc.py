@@ -11,7 +11,7 @@ def add_rpc(verbs: "Verbs[Parser]") -> None:
         "speak the control protocol on standard input and output",
         "Speak the agent's control protocol, for programs that want all of it: JSON-RPC 2.0, one object a line, as on\n"
         "the control socket. Requests are read from standard input; answers and notifications go to standard output.\n"
-        "At the end of the input it waits for the answers that are still due, and ends. zerochat/agent/PROTOCOL.md\n"
+        "At the end of the input it waits for the answers that are still due, and ends. zerochat/agent/api/PROTOCOL.md\n"
         "says what there is to ask.",
         """
 echo '{"jsonrpc":"2.0","id":1,"method":"groups"}' | zerochat rpc --stdio

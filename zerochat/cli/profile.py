@@ -1,17 +1,17 @@
 """The verbs for the profile: init, status, locate."""
 
-from zerochat.agent.schema import Status
 from zerochat.cli.agents import new_passphrase, places_of
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, name_of, narrate, quoted, status_lines, table
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_line
+from zerochat.rpc import Status
+from zerochat.terminal_text import printable_line
 
 
 def init(options: Options, out: Output) -> ExitCode:
     import os
 
-    from zerochat.agent.vault import create_profile
+    from zerochat.agent.storage.profiles import create_profile
 
     assert options.name is not None
     home = places_of(options)
@@ -25,13 +25,13 @@ def init(options: Options, out: Output) -> ExitCode:
 
 
 def status(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.client import NoAgent, connect
+    from zerochat.agent.api.client import NoAgent, connect
 
     home = places_of(options)
     try:
         client = connect(home, "cli")
     except NoAgent:
-        from zerochat.agent.vault import NoProfile, profile_exists
+        from zerochat.agent.storage.profiles import NoProfile, profile_exists
 
         if not profile_exists(home):
             raise NoProfile(profile=home.profile) from None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from zerochat.agent.client import AgentGone, AgentUnreachable
+from zerochat.agent.api.client import AgentGone, AgentUnreachable
 from zerochat.cli.agents import attached, places_of
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output
@@ -72,7 +72,7 @@ class _Answers:
 
 def rpc(options: Options, out: Output) -> ExitCode:
     if options.rpc_way == "schema":
-        from zerochat.agent.protocol import json_schema
+        from zerochat.agent.api.reference import json_schema
 
         text = msgspec.json.format(msgspec.json.encode(json_schema())).decode()
         out.exactly(text)

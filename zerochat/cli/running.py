@@ -2,7 +2,7 @@
 
 SIGTERM and Ctrl+C have it end when what waits is sent; a second one ends it at once. SIGHUP has it read the settings
 again, or end where it means that the terminal has gone. Readiness, reloading and the end are told to whoever listens
-(`agent/ready.py`).
+(`agent/service/sd_notify.py`).
 """
 
 import gc
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from zerochat.agent.ready import Herald
-    from zerochat.agent.schema import Status
-    from zerochat.agent.thread import AgentThread
+    from zerochat.agent.loop import AgentThread
+    from zerochat.agent.service.sd_notify import Herald
+    from zerochat.rpc import Status
 
 OWNED_S_MAX, OWNED_QUIET_S, OWNED_AGAIN_S = 10.0, 1.0, 0.1
 """How long `agent` waits for a profile that somebody else has, from when on it says so, and how often it looks."""
@@ -92,10 +92,10 @@ def agent(options: Options, out: Output) -> ExitCode:
 
 
 def _run(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.ready import Herald
-    from zerochat.agent.settings import load_settings
-    from zerochat.agent.thread import AgentThread
-    from zerochat.agent.vault import how_locked, unlock
+    from zerochat.agent.loop import AgentThread
+    from zerochat.agent.service.sd_notify import Herald
+    from zerochat.agent.settings.reader import load_settings
+    from zerochat.agent.storage.profiles import how_locked, unlock
 
     herald = Herald(os.environ)
     home = places_of(options)
@@ -139,7 +139,7 @@ def _run(options: Options, out: Output) -> ExitCode:
 def _started(make: "Callable[[], AgentThread]", wishes: Wishes) -> "AgentThread | None":
     """An agent that runs, as soon as whoever has the profile lets go of it: most verbs hold it for a moment only. None
     when we are told to end meanwhile. Raises ProfileOwned when that takes too long."""
-    from zerochat.agent.vault import ProfileOwned
+    from zerochat.agent.storage.profiles import ProfileOwned
 
     begun, said = time.monotonic(), False
     while True:
@@ -164,7 +164,7 @@ def _started(make: "Callable[[], AgentThread]", wishes: Wishes) -> "AgentThread 
 
 
 def _say_ready(options: Options, out: Output) -> None:
-    from zerochat.agent.client import connect
+    from zerochat.agent.api.client import connect
 
     with connect(places_of(options), "cli") as client:
         ready = client.status()

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zerochat.agent.schema import SearchParams
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import ID_CHARS, Output, local_time, name_of, narrate
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_line
+from zerochat.rpc import SearchParams
+from zerochat.terminal_text import printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.client import Client
-    from zerochat.agent.schema import GroupInfo, Hit
+    from zerochat.agent.api.client import Client
+    from zerochat.rpc import GroupInfo, Hit
 
 HITS = 20
 PAGE_HITS = 100

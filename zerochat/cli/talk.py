@@ -5,8 +5,24 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent import telling
-from zerochat.agent.schema import (
+from zerochat.cli.agents import attached
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import (
+    EventText,
+    Output,
+    delivery_lines,
+    earlier,
+    find_group,
+    name_of,
+    narrate,
+    near_time,
+    put_out_sentence,
+    quoted,
+)
+from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
+from zerochat.presentation import delivery
+from zerochat.rpc import (
     Amended,
     CompleteNews,
     ConfirmedNews,
@@ -24,28 +40,12 @@ from zerochat.agent.schema import (
     RequestNews,
     Stopping,
 )
-from zerochat.cli.agents import attached
-from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import (
-    EventText,
-    Output,
-    delivery_lines,
-    earlier,
-    find_group,
-    name_of,
-    narrate,
-    near_time,
-    put_out_sentence,
-    quoted,
-)
-from zerochat.cli.parser import Options
-from zerochat.errors import LocalError
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import Attached
-    from zerochat.agent.client import Client
-    from zerochat.agent.schema import Sent
+    from zerochat.agent.api.attach import Attached
+    from zerochat.agent.api.client import Client
+    from zerochat.rpc import Sent
 
 TEXT_BYTES_MAX = 256 * 1024
 """Read from standard input before we say that it is too long; the agent's own limit is lower, and says so better."""
@@ -225,7 +225,7 @@ def tail(options: Options, out: Output) -> ExitCode:
                     if out.jsonl:
                         out.data(told, ())
                     elif not isinstance(told, LateNews):  # its line says so
-                        narrate(telling.news(told, name_of, near_time))
+                        narrate(delivery.news(told, name_of, near_time))
         info = find_group(client.groups(), options.group)
     narrate(put_out_sentence(info))
     return ExitCode.REMOVED

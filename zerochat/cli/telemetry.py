@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from zerochat.agent.schema.telemetry import TelemetryStatus
-from zerochat.agent.stamp import timestamp
-from zerochat.agent.telemetry import collecting
+from zerochat.agent.api.timestamps import timestamp
+from zerochat.agent.telemetry import collection
 from zerochat.agent.telemetry.consent import ConsentNeeded, TelemetryForbidden, forbidden
-from zerochat.agent.telemetry.rows import Fact, columns, time_field
+from zerochat.agent.telemetry.schema import Fact, columns, time_field
 from zerochat.cli.agents import NobodyToAsk, attached, places_of
-from zerochat.cli.asked import NotConfirmed, agreed
+from zerochat.cli.confirm import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, find_group, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
+from zerochat.rpc.telemetry import TelemetryStatus
 
 SHOWN = 10
 STUDY_FILE = "ZEROCHAT_STUDY_FILE"
@@ -74,7 +74,7 @@ def telemetry(options: Options, out: Output) -> ExitCode:
 
 def _forbidden(options: Options) -> str:
     """What forbids it here and now, whatever the agent was told when it began (`consent.forbidden`)."""
-    from zerochat.agent.settings import load_settings
+    from zerochat.agent.settings.reader import load_settings
 
     return forbidden(os.environ, load_settings(places_of(options)).allowed)
 
@@ -127,9 +127,9 @@ def _say(status: TelemetryStatus, out: Output, sentence: str = "") -> ExitCode:
 
 def _show(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        rows = collecting.newest(agent.client.call, options.count or SHOWN)
+        rows = collection.newest(agent.client.call, options.count or SHOWN)
     for row in rows:
-        kind, kept = type(row).__name__.lower(), collecting.as_kept(row)
+        kind, kept = type(row).__name__.lower(), collection.as_kept(row)
         out.data({"row": kind, **kept}, [f"{_moment(kept[time_field(type(row))])}  {kind:<8}  {_fields(row, kept)}"])
     if not rows:
         narrate("Nothing is recorded.")
@@ -196,9 +196,9 @@ def _export(options: Options, out: Output) -> ExitCode:
             raise TelemetryForbidden(why=status.forbidden)
         groups = frozenset({find_group(client.groups(), options.group).id}) if options.group else None
         wanted = Wanted(since_ms * 1000, groups)
-        end = collecting.end_of(client.call)
-        names = collecting.names(client.call)
-        rows = _watched(collecting.batches(client.call, end), status.rows)
+        end = collection.end_of(client.call)
+        names = collection.names(client.call)
+        rows = _watched(collection.batches(client.call, end), status.rows)
         told: Told
         if options.dry_run:
             import json
@@ -223,7 +223,7 @@ def _export(options: Options, out: Output) -> ExitCode:
 
 def _since(text: str | None) -> int:
     """From when on, UTC ms; 0: from the beginning. Raises NoSuchTime."""
-    from zerochat.agent.wording import BadSearch, read_time
+    from zerochat.presentation.search_query import BadSearch, read_time
 
     try:
         return read_time(text, int(time.time() * 1000)) if text else 0

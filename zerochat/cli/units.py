@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from zerochat import __version__
-from zerochat.agent.places import Places
-from zerochat.agent.settings import load_settings
+from zerochat.agent.settings.reader import load_settings
+from zerochat.agent.storage.paths import Places
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_line
+from zerochat.terminal_text import printable_line
 
 WATCHDOG_S: Final = 30
 STOP_S: Final = 15

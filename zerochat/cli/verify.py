@@ -2,14 +2,14 @@
 
 from typing import ClassVar
 
-from zerochat.agent import plain
-from zerochat.agent.schema import GroupInfo, MemberInfo, WordsInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.members import changed_sentence
 from zerochat.cli.output import TRUST, Output, find_group, find_member, name_of, narrate, quoted, split_words, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
+from zerochat.presentation import group_rules
+from zerochat.rpc import GroupInfo, MemberInfo, WordsInfo
 
 HOW = (
     "Compare them over the phone or face to face, not in the chat itself: one of you reads a line, the other the next."
@@ -61,7 +61,7 @@ def _states(members: list[MemberInfo]) -> list[str]:
 
 def _tell(words: WordsInfo, group: GroupInfo, options: Options, before: str | None) -> None:
     """`before`: what the trust was when the verb began."""
-    who, where = name_of(words.nick), plain.places(words.differ)
+    who, where = name_of(words.nick), group_rules.places(words.differ)
     command = f"`zerochat verify --mark {quoted(group.name, words.nick)}`"
     match words.same:
         case None if words.did:

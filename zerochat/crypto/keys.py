@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from zerochat.crypto import encoding, primitives
 from zerochat.crypto.encoding import b64url, b64url_bytes
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.errors import Malformed, Unauthentic
 
 KeyKind: TypeAlias = Literal["X25519", "Ed25519", "P-256", "P-384", "P-521", "secp256k1"]

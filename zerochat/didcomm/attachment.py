@@ -10,7 +10,7 @@ from typing import Any
 
 from zerochat.crypto.encoding import INTEGER_MAX, SHA2_256, b64url_bytes, base58_bytes, compact_json
 from zerochat.crypto.primitives import sha256
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.errors import Malformed
 
 ATTACHMENTS_MAX = 16

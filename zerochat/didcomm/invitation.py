@@ -23,7 +23,7 @@ from zerochat.crypto.encoding import (
 )
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_public, hkdf_sha256, sha256
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import peer2, resolve
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.iso8601 import iso_time

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from zerochat.crypto.contents import CBC_HS512, CONTENTS
+from zerochat.crypto.content_encryption import CBC_HS512, CONTENTS
 from zerochat.crypto.encoding import b64url, b64url_ascii
 from zerochat.crypto.kdf import concat_kdf, other_info
 from zerochat.crypto.keys import (

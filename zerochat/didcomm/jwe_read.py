@@ -11,7 +11,7 @@ anything by itself: whatever does not fit exactly is read in the general way, an
 
 from typing import NamedTuple
 
-from zerochat.crypto.contents import CONTENTS, Content
+from zerochat.crypto.content_encryption import CONTENTS, Content
 from zerochat.crypto.encoding import b64url_ascii, b64url_bare, b64url_bytes, strict_json
 from zerochat.crypto.kdf import other_info
 from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, jwk_public

@@ -17,7 +17,7 @@ from msgspec import Struct
 from zerochat.crypto import keys
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
 from zerochat.crypto.keys import ALGORITHM_OF, PublicKey, SecretKey
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.errors import Malformed, Unauthentic
 
 SIGNATURES_MAX = 16

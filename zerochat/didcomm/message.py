@@ -15,7 +15,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import INTEGER_MAX, compact_json, strict_json
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, dump_attachment, parse_attachment
 from zerochat.didcomm.uri import TYPE_CHARS_MAX, same_type
 from zerochat.errors import Malformed

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url_bytes, strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import Document, Identity, same_did
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, Unauthentic

@@ -24,7 +24,9 @@ from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from zerochat.crypto.boxes import (
+from zerochat.crypto.encoding import b64url_bytes, base58, base58_bytes, did_key, strict_json
+from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.nacl_boxes import (
     BOX_NONCE_BYTES,
     CHACHA_NONCE_BYTES,
     KEY_BYTES,
@@ -37,8 +39,6 @@ from zerochat.crypto.boxes import (
     seal,
     seal_open,
 )
-from zerochat.crypto.encoding import b64url_bytes, base58, base58_bytes, did_key, strict_json
-from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import (
     KEYS_CACHED,
     ed25519_public,
@@ -46,7 +46,7 @@ from zerochat.crypto.primitives import (
     ed25519_to_x25519_secret,
     x25519_public,
 )
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import Document, Identity
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked

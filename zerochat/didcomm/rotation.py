@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from zerochat.crypto.encoding import INTEGER_MAX, strict_json
 from zerochat.crypto.keys import KeyKind, SecretKey
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import Document, same_did
 from zerochat.didcomm.jws import Token, check_token, read_token, sign_compact
 from zerochat.didcomm.message import FROM_PRIOR_CHARS_MAX

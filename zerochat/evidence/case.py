@@ -11,8 +11,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from zerochat.crypto.encoding import b64url, canonical_json, compact_json, strict_json
+from zerochat.crypto.field_types import Count, Did
 from zerochat.crypto.primitives import sha256
-from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed
 from zerochat.evidence.handshake import Accept, Close, Confirm, Hash, Request, SignedStatement, Subscription
 from zerochat.evidence.messages import DATA_BYTES_MAX

@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar, TypeAlias, TypeVar
 import msgspec
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
+from zerochat.crypto.field_types import Count, Did
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
-from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.messages import ALIAS_BYTES, KEY_BYTES, SIGNATURE_BYTES, parse_overwrite
 from zerochat.evidence.suite import ED25519, Suite

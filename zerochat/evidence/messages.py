@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import force_setattr
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.errors import Malformed
 from zerochat.evidence.suite import ED25519, Suite
 

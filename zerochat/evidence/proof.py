@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, did_key, did_key_bytes, strict_json
-from zerochat.crypto.shapes import Did
+from zerochat.crypto.field_types import Did
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Accept, Confirm, Request, Subscription, parse_statement
 from zerochat.evidence.messages import ACK_BYTES, DATA_BYTES_MAX, Data, parse_ack, parse_data

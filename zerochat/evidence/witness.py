@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key, did_key_bytes, strict_json
+from zerochat.crypto.field_types import Count, Did
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify, sha256
-from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence.merkle import HASH_BYTES, HASHES_MAX, Frontier, Tree, root_from
 from zerochat.evidence.note import (

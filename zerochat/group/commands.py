@@ -10,8 +10,6 @@ from zerochat.errors import (
     NotAMember,
     Retry,
 )
-from zerochat.group import ephemeral, leave, log, mail, members, pairing, sync
-from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
     Changed,
@@ -30,20 +28,11 @@ from zerochat.group.effects import (
     Result,
     Shared,
 )
-from zerochat.group.event import GENESIS, Event
-from zerochat.group.files import keeping
-from zerochat.group.find import find_connection, find_group, find_peer
-from zerochat.group.history import imports, regain
-from zerochat.group.joining import invite, join, parting, requests, revoking
-from zerochat.group.ledger import posting, terms
-from zerochat.group.membership import check_control, may_post, resolve_view
-from zerochat.group.modes import MODES
-from zerochat.group.notices import ViewChanged
-from zerochat.group.outside import connection, mediators, questions
-from zerochat.group.saying import Post, Saying, Topic, checked
-from zerochat.group.standing import may_set_topic
-from zerochat.group.state import Chain, Group, Profile
-from zerochat.group.stimuli import (
+from zerochat.group.event_log import log
+from zerochat.group.event_log.event import GENESIS, Event
+from zerochat.group.external import connections, mediators, questions
+from zerochat.group.files import catalogue
+from zerochat.group.inputs import (
     AcceptInvitation,
     AnswerRequest,
     AskFeatures,
@@ -76,7 +65,20 @@ from zerochat.group.stimuli import (
     Tell,
     VerifyMember,
 )
-from zerochat.group.turn import Turn
+from zerochat.group.joining import cancellation, invitations, joiner, requests, revocation
+from zerochat.group.key_modes import MODES
+from zerochat.group.links import mediator_mail, pairing
+from zerochat.group.links.contact import new_identity, sign_possession, transport_name
+from zerochat.group.lookup import find_connection, find_group, find_peer
+from zerochat.group.membership import check_control, decisions, leave, may_post, resolve_view
+from zerochat.group.messages import ephemeral
+from zerochat.group.messages.bodies import Post, Saying, Topic, checked
+from zerochat.group.messages.current import may_set_topic
+from zerochat.group.notifications import ViewChanged
+from zerochat.group.state import Chain, Group, Profile
+from zerochat.group.sync import acknowledgements, archive_import, stale_profile
+from zerochat.group.tlog import submission, terms
+from zerochat.group.transaction import Turn
 from zerochat.names import checked_name
 
 
@@ -120,31 +122,31 @@ def obey(turn: Turn, command: Command) -> Result:
             return GroupCreated(_create(turn, command))
         case CreateInvitation(wanted, lifetime_s, uses, role, history):
             group = find_group(turn.agent, wanted)
-            made = invite.invite(turn, group, lifetime_s, uses, join.checked_role(role), history)
+            made = invitations.invite(turn, group, lifetime_s, uses, joiner.checked_role(role), history)
             return InvitationCreated(group.id, made)
         case RevokeInvitation(wanted, which):
-            return revoking.revoke(turn, wanted, which)
+            return revocation.revoke(turn, wanted, which)
         case AcceptInvitation(invitation, label, role):
-            return JoinStarted(join.accept(turn, invitation, checked_name(label, "name"), role))
+            return JoinStarted(joiner.accept(turn, invitation, checked_name(label, "name"), role))
         case CancelJoin(wanted):
-            return JoinEnded(parting.cancel(turn, wanted))
+            return JoinEnded(cancellation.cancel(turn, wanted))
         case AnswerRequest():
             return requests.answer(turn, command)
         case SendPost(wanted, text, reply, action, mentions, files):
             group = find_group(turn.agent, wanted)
-            keeping.check_room(turn.agent, group, files)
+            catalogue.check_room(turn.agent, group, files)
             said = _say(turn, group, Post(text, reply, action, mentions, files))
-            keeping.attached(turn, turn.group(group.id), said.id, files)
+            catalogue.attached(turn, turn.group(group.id), said.id, files)
             return said
         case GetFile(wanted, file, author, event):
             group = find_group(turn.agent, wanted)
             if group.state != "active":
                 raise NotAMember(group=group.name)
-            keeping.get(turn, group, file, author, event)
+            catalogue.get(turn, group, file, author, event)
             return FileChanged(group.id, file.id)
         case DropFile(wanted, key):
             group = find_group(turn.agent, wanted)
-            keeping.drop(turn, group, key)
+            catalogue.drop(turn, group, key)
             return FileChanged(group.id, key)
         case Say(wanted, what):
             return _say(turn, find_group(turn.agent, wanted), what)
@@ -153,24 +155,24 @@ def obey(turn: Turn, command: Command) -> Result:
         case ForgetGroup(wanted):
             return Forgotten(leave.forget(turn, find_group(turn.agent, wanted)))
         case ResumeGroup(wanted):
-            return Changed(regain.resume(turn, find_group(turn.agent, wanted)))
+            return Changed(stale_profile.resume(turn, find_group(turn.agent, wanted)))
         case ImportEvents(wanted, records, back):
             group = find_group(turn.agent, wanted)
-            return Imported(group.id, imports.take(turn, group.id, records, back))
+            return Imported(group.id, archive_import.take(turn, group.id, records, back))
         case DismissDoubts(wanted, member):
-            return members.dismiss(turn, wanted, member)
+            return decisions.dismiss(turn, wanted, member)
         case RemoveMember(wanted, member):
-            return members.remove(turn, wanted, member)
+            return decisions.remove(turn, wanted, member)
         case ChangeRole(wanted, member, role):
-            return members.change_role(turn, wanted, member, role)
+            return decisions.change_role(turn, wanted, member, role)
         case ChangeLabel(wanted, label):
-            return members.change_label(turn, wanted, checked_name(label, "name"))
+            return decisions.change_label(turn, wanted, checked_name(label, "name"))
         case VerifyMember(wanted, member, verified):
-            return members.verify(turn, wanted, member, verified)
+            return decisions.verify(turn, wanted, member, verified)
         case SetTerms():
             return terms.set_by_hand(turn, command)
         case PostToLog():
-            return posting.post(turn, command)
+            return submission.post(turn, command)
         case ShareTyping(wanted):
             return Shared(ephemeral.tell_typing(turn, find_group(turn.agent, wanted)))
         case ShareRead(wanted, upto):
@@ -184,17 +186,17 @@ def obey(turn: Turn, command: Command) -> Result:
         case Tell(wanted, text):
             return Asked(_tell(turn, wanted, text))
         case Connect(invitation, label, mediate):
-            name = connection.accept(turn, invitation, label, mediate)
+            name = connections.accept(turn, invitation, label, mediate)
             if mediate:
                 mediators.ask(turn, name)
             return Connected(name)
         case OfferConnection(envelope, label, lifetime_s):
-            return Offered(*connection.offer(turn, envelope, label or turn.agent.label, lifetime_s))
+            return Offered(*connections.offer(turn, envelope, label or turn.agent.label, lifetime_s))
         case EndConnection(wanted):
             name = find_connection(turn.agent, wanted)
             if turn.agent.connections[name].mediation is not None:
                 mediators.end(turn, name)
-            connection.end(turn, name)
+            connections.end(turn, name)
             return Connected(name)
         case _:
             assert_never(command)
@@ -214,7 +216,7 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
         raise UnknownKeys(keys=wanted.keys, known=", ".join(MODES))
     if wanted.policy.fault:
         raise UnfitPolicy(why=wanted.policy.fault)
-    contact = new_identity(turn.moment.random, mail.own_reach(turn, seed), profile.envelope)
+    contact = new_identity(turn.moment.random, mediator_mail.own_reach(turn, seed), profile.envelope)
     now = max(1, turn.now)
     body = {
         "name": name,
@@ -251,9 +253,9 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
     )
     turn.put(group)
     log.remember(turn, group.id, genesis, late=False)
-    turn.timer("gossip", group.id, sync.GOSSIP_MS)
+    turn.timer("gossip", group.id, acknowledgements.GOSSIP_MS)
     if view.ledger:
-        turn.timer("log", group.id, sync.RETRY_MS)
+        turn.timer("log", group.id, acknowledgements.RETRY_MS)
     turn.say(Notify(ViewChanged(group.id)))
     return group.id
 
@@ -285,10 +287,10 @@ def _rotate(turn: Turn, wanted: str) -> Connected:
     if not relationship.established or (whom.member and not relationship.greeted):
         raise NotReady(peer=wanted)
     if whom.connection:
-        reachable = connection.reachable(turn, whom.connection)
+        reachable = connections.reachable(turn, whom.connection)
         if not reachable and turn.agent.connections[whom.connection].envelope == "didcomm/v1":
             raise questions.NotConnected(peer=wanted)  # v1 says it once, and not with every message that follows
-        connection.rotated(turn, whom.connection)
+        connections.rotated(turn, whom.connection)
         if reachable:
             questions.ask_ping(turn, whom)
     else:

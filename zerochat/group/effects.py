@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
-from zerochat.group.ledger.lookups import Lookup
-from zerochat.group.notices import Notice
+from zerochat.group.notifications import Notice
+from zerochat.group.tlog.lookups import Lookup
 
 # --- the network ----------------------------------------------------------------------------------------------------
 
@@ -425,7 +425,7 @@ class Fetch(Struct, frozen=True):
     joined: int
     """The Lamport time of the event that brought the member in: it may have whatever is not older."""
     rules: tuple[str, ...]
-    """What it may have of the rest (`history/policy.py`): all of these must allow it."""
+    """What it may have of the rest (`sync/history_policy.py`): all of these must allow it."""
     page: int = 0
     """Which of the answers to this request it is, from 0."""
     pages: int = 1
@@ -433,7 +433,7 @@ class Fetch(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True):
-    """Compare the posts of a log with what a member says of its own (`history/compare.py`); `Compared` brings what
+    """Compare the posts of a log with what a member says of its own (`sync/fork_detection.py`); `Compared` brings what
     comes of it."""
 
     group: str

@@ -16,22 +16,17 @@ from zerochat.errors import (
     RemoteError,
     Retry,
 )
-from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, relay, sync, timekeeping
-from zerochat.group.contact import Reach
+from zerochat.group import clock_changes, commands, dispatch
 from zerochat.group.effects import (
     Answer,
     Effect,
     Measure,
     Refuse,
 )
-from zerochat.group.files import getting, giving
-from zerochat.group.history import compare, errands, needs, past, regain, seconds
-from zerochat.group.joining import invite, join, requests, seating
-from zerochat.group.ledger import hearing as hearing_log
-from zerochat.group.ledger import operating, rounds
-from zerochat.group.outside import connection, mediators
-from zerochat.group.state import Agent
-from zerochat.group.stimuli import (
+from zerochat.group.event_log import log
+from zerochat.group.external import connections, mediators
+from zerochat.group.files import download, upload
+from zerochat.group.inputs import (
     Ask,
     ClockSet,
     Compared,
@@ -56,7 +51,24 @@ from zerochat.group.stimuli import (
     WebDown,
     WebUp,
 )
-from zerochat.group.turn import Turn
+from zerochat.group.joining import invitations, joiner, member_connections, requests
+from zerochat.group.links import mediator_mail, pairing, peers, rate_limits
+from zerochat.group.links.contact import Reach
+from zerochat.group.membership import leave
+from zerochat.group.state import Agent
+from zerochat.group.sync import (
+    acknowledgements,
+    backfill,
+    corroboration,
+    fork_detection,
+    history_requests,
+    pull_requests,
+    relay,
+    stale_profile,
+)
+from zerochat.group.tlog import dispatch as hearing_log
+from zerochat.group.tlog import operator, timers
+from zerochat.group.transaction import Turn
 
 
 class NotPossible(LocalError):
@@ -82,7 +94,7 @@ def step(
     try:
         match stimulus:  # the usual ones first
             case Received(link, envelope, handle):
-                hearing.receive(turn, link, envelope, handle)
+                dispatch.receive(turn, link, envelope, handle)
             case TimerFired(key):
                 _timer(turn, key)
             case TurnOver():
@@ -95,44 +107,44 @@ def step(
                 # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 for name in turn.agent.groups if restored else ():
-                    regain.begin(turn, name)
-                timekeeping.started(turn, anew)
+                    stale_profile.begin(turn, name)
+                clock_changes.started(turn, anew)
                 turn.change(file_rules=stimulus.files, sharing=stimulus.sharing, rotation=stimulus.rotation)
                 _start(turn, reach, web)
                 if cover:
-                    turn.timer("cover", "", sync.cover_delay(turn))
+                    turn.timer("cover", "", acknowledgements.cover_delay(turn))
             case ClockSet(by_ms):
-                timekeeping.was_set(turn, by_ms)
+                clock_changes.was_set(turn, by_ms)
             case LinkUp(link):
                 _link(turn, link, up=True)
             case LinkDown(link):
                 _link(turn, link, up=False)
             case Recalled(group, member, records, messages):
                 if group in agent.groups:
-                    sync.recalled(turn, group, member, records, messages)
+                    acknowledgements.recalled(turn, group, member, records, messages)
             case Fetched():
-                needs.fetched(turn, stimulus)
+                history_requests.fetched(turn, stimulus)
             case Compared():
-                compare.compared(turn, stimulus)
+                fork_detection.compared(turn, stimulus)
             case PartsRead():
-                giving.read(turn, stimulus)
+                upload.read(turn, stimulus)
             case PartsStored(group, file, upto):
                 if group in agent.groups:
-                    getting.stored(turn, group, file, upto)
+                    download.stored(turn, group, file, upto)
             case FileWhole(group, file):
                 if group in agent.groups:
-                    getting.whole(turn, group, file)
+                    download.whole(turn, group, file)
             case FileFailed(group, file, why):
                 if group in agent.groups:
-                    getting.failed(turn, group, file, why)
+                    download.failed(turn, group, file, why)
             case LookedUp():
                 hearing_log.looked_up(turn, stimulus)
             case FilesFound(there):
-                getting.found_all(turn, there)
+                download.found_all(turn, there)
             case Mailed(envelope, handle):
-                hearing.hear_mail(turn, envelope, handle)
+                dispatch.hear_mail(turn, envelope, handle)
             case PostFailed(uri):
-                if mail.failed(turn, uri):
+                if mediator_mail.failed(turn, uri):
                     _try_elsewhere(turn, uri)
             case WebUp(uri):
                 turn.change(web_up=turn.agent.web_up | {uri})
@@ -143,19 +155,19 @@ def step(
             case _:
                 assert_never(stimulus)
         if turn.agent.leap != agent.leap:
-            timekeeping.settle(turn)
+            clock_changes.settle(turn)
         mediators.settle(turn)
     except RemoteError as error:
         if isinstance(stimulus, Ask):
             return agent, [Refuse(stimulus.ticket, _refusal(error))]
         refused = Turn(agent, moment, packers)
-        if isinstance(stimulus, Received) and (found := hearing.whose(agent, stimulus.link)) is not None:
-            conduct.spend(refused, *found, len(stimulus.envelope))
+        if isinstance(stimulus, Received) and (found := dispatch.whose(agent, stimulus.link)) is not None:
+            rate_limits.spend(refused, *found, len(stimulus.envelope))
         elif (
             isinstance(stimulus, Received)
             and (knock := agent.calls.get(stimulus.link, stimulus.link)) in agent.invitations
         ):
-            conduct.spend_knock(refused, knock, len(stimulus.envelope))
+            rate_limits.spend_knock(refused, knock, len(stimulus.envelope))
         return refused.agent, [Measure("dropped", error.code)]
     except LocalError as error:
         assert isinstance(stimulus, Ask)
@@ -165,7 +177,7 @@ def step(
 
 def _refusal(error: RemoteError) -> LocalError:
     """Why we may not do what we would refuse others, too; but without the words that are about others."""
-    if isinstance(error, regain.NotKnown):
+    if isinstance(error, stale_profile.NotKnown):
         return NotYet(sentence=error.sentence())
     return NotPossible(why=error.fields.get("why", error.sentence().removesuffix(".")))
 
@@ -177,7 +189,7 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
     """The sockets are there: let everybody in who may, and dial everybody whom we know."""
     turn.change(reach=reach, web=web, up=frozenset(), web_up=frozenset(), faults={}, awaited={}, questions={}, calls={})
     for name, one in list(turn.agent.connections.items()):
-        connection.await_answer(turn, name)
+        connections.await_answer(turn, name)
         if one.mediation is not None:
             mediators.begin(turn, name)
     for name, group in turn.agent.groups.items():
@@ -188,19 +200,23 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
             pairing.ask_again(turn, name, member)
             if member in group.view.former:
                 peers.part(turn, name, member)
-            elif mail.by_mail(turn, name, member) and mail.reach_of_member(group, member).pair is None:
-                sync.send_sync(turn, name, member)  # no link will come up and have us say it
-        errands.forget(turn, name)
-        turn.timer("gossip", name, sync.RETRY_MS)
-        turn.timer("repair", name, sync.RETRY_MS)
+            elif (
+                mediator_mail.by_mail(turn, name, member) and mediator_mail.reach_of_member(group, member).pair is None
+            ):
+                acknowledgements.send_sync(turn, name, member)  # no link will come up and have us say it
+        pull_requests.forget(turn, name)
+        turn.timer("gossip", name, acknowledgements.RETRY_MS)
+        turn.timer("repair", name, acknowledgements.RETRY_MS)
         relay.soon(turn, name)
-        turn.timer("need", name, sync.RETRY_MS)
-        turn.timer("history", name, sync.RETRY_MS)
-        seconds.soon(turn, name)
+        turn.timer("need", name, acknowledgements.RETRY_MS)
+        turn.timer("history", name, acknowledgements.RETRY_MS)
+        corroboration.soon(turn, name)
         if any(one.state == "getting" for one in group.files.values()):
-            turn.timer("file", name, sync.RETRY_MS)  # `FilesFound` is lost where the disk is full at the start
+            turn.timer(
+                "file", name, acknowledgements.RETRY_MS
+            )  # `FilesFound` is lost where the disk is full at the start
         if group.view.ledger:
-            turn.timer("log", name, sync.RETRY_MS)
+            turn.timer("log", name, acknowledgements.RETRY_MS)
         if group.regain:
             turn.timer("regain", name, 1)
         if group.agree_by:
@@ -208,15 +224,15 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
         if group.requests:
             turn.timer("requests", name, 1)
         if group.owed:
-            turn.timer("acknowledge", name, sync.QUIET_MS)
+            turn.timer("acknowledge", name, acknowledgements.QUIET_MS)
         for member in group.peers:
             pairing.greet_soon(turn, name, member)
         if group.state == "leaving":
             turn.timer("leave", name, leave.LEAVE_MS_MAX)
     for link in list(turn.agent.invitations):
-        invite.admit_knock(turn, link)
+        invitations.admit_knock(turn, link)
     for link in list(turn.agent.joins):
-        join.resume(turn, link)
+        joiner.resume(turn, link)
 
 
 def _try_again(turn: Turn, uri: str) -> None:
@@ -225,8 +241,8 @@ def _try_again(turn: Turn, uri: str) -> None:
         if group.state == "left":
             continue
         for member in list(group.peers):
-            way = mail.way_to(turn, name, member)
-            if way is not None and way.uri == uri and mail.by_mail(turn, name, member):
+            way = mediator_mail.way_to(turn, name, member)
+            if way is not None and way.uri == uri and mediator_mail.by_mail(turn, name, member):
                 peers.mail_up(turn, name, member)
         leave.settle(turn, name)
 
@@ -237,8 +253,8 @@ def _try_elsewhere(turn: Turn, uri: str) -> None:
         if group.state == "left":
             continue
         for member in list(group.peers):
-            if mail.by_mail(turn, name, member) and any(
-                way.uri == uri for way in mail.reach_of_member(group, member).mail
+            if mediator_mail.by_mail(turn, name, member) and any(
+                way.uri == uri for way in mediator_mail.reach_of_member(group, member).mail
             ):
                 peers.mail_up(turn, name, member)
 
@@ -250,15 +266,15 @@ def _link(turn: Turn, link: bytes, up: bool) -> None:
     turn.change(up=agent.up | {link} if up else agent.up - {link})
     if link in agent.joins:
         if up:
-            join.link_up(turn, link)
+            joiner.link_up(turn, link)
         return
-    found = hearing.whose(agent, link)
+    found = dispatch.whose(agent, link)
     if found is not None:
         name, member = found
         (peers.link_up if up else peers.link_down)(turn, name, member)
         if up:
             relay.soon(turn, name)
-        seating.progress_all(turn, name)
+        member_connections.progress_all(turn, name)
 
 
 def _timer(turn: Turn, key: str) -> None:
@@ -270,62 +286,62 @@ def _timer(turn: Turn, key: str) -> None:
             _try_again(turn, name)
             return
         case "cover":
-            sync.cover(turn)
+            acknowledgements.cover(turn)
             return
         case "mediator":
             mediators.poll(turn, name)
             return
         case "offer":
-            connection.expire(turn, name)
+            connections.expire(turn, name)
             return
         case "call":
-            invite.hang_up(turn, bytes.fromhex(name))
+            invitations.hang_up(turn, bytes.fromhex(name))
             return
     if kind in ("invitation", "join", "seated"):
         link = bytes.fromhex(name)
         if kind == "invitation":
-            invite.expire(turn, link)
+            invitations.expire(turn, link)
         elif kind == "join":
-            join.knock(turn, link)
+            joiner.knock(turn, link)
         else:
-            seating.progress(turn, link, final=True)
+            member_connections.progress(turn, link, final=True)
         return
     group = turn.agent.groups.get(name)
     if group is None or group.state == "left":
         return
     match kind:
         case "acknowledge":
-            sync.acknowledge(turn, name)
+            acknowledgements.acknowledge(turn, name)
         case "repair":
-            sync.repair(turn, name)
+            acknowledgements.repair(turn, name)
         case "relay":
             relay.ask(turn, name, int(more[0]))
         case "log":
-            rounds.go(turn, name)
+            timers.go(turn, name)
         case "place":
-            operating.place(turn, name)
+            operator.place(turn, name)
         case "view":
-            sync.compare_views(turn, name)
+            acknowledgements.compare_views(turn, name)
         case "gossip":
-            sync.gossip(turn, name)
+            acknowledgements.gossip(turn, name)
         case "need":
-            needs.seek(turn, name)
+            history_requests.seek(turn, name)
         case "history":
-            past.fetch(turn, name)
+            backfill.fetch(turn, name)
         case "tips":
-            compare.tell(turn, name, more[0])
+            fork_detection.tell(turn, name, more[0])
         case "compare":
-            compare.fetch(turn, name, more[0])
+            fork_detection.fetch(turn, name, more[0])
         case "file":
-            getting.seek(turn, name)
+            download.seek(turn, name)
         case "busy":
-            getting.again(turn, name, more[0])
+            download.again(turn, name, more[0])
         case "told":
-            getting.tell_again(turn, name, more[0], int(more[1]))
+            download.tell_again(turn, name, more[0], int(more[1]))
         case "second":
-            seconds.seek(turn, name)
+            corroboration.seek(turn, name)
         case "regain":
-            regain.seek(turn, name)
+            stale_profile.seek(turn, name)
         case "meet":
             pairing.ask_again(turn, name, more[0])
         case "greet":
@@ -335,7 +351,7 @@ def _timer(turn: Turn, key: str) -> None:
         case "farewell":
             peers.farewell(turn, name, more[0], *map(int, more[1:]))
         case "agree":
-            seating.progress_all(turn, name)
+            member_connections.progress_all(turn, name)
         case "requests":
             requests.expire(turn, name)
         case "leave":

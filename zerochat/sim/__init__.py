@@ -37,11 +37,11 @@ have something, or a process starts again, and at moments that are drawn by lot.
     batch       many of them, in several processes
 """
 
-from zerochat.sim.accountable import play_accountable
 from zerochat.sim.byzantine import play_byzantine
 from zerochat.sim.episode import play_episode
 from zerochat.sim.history import play
-from zerochat.sim.transparent import TransparentPacker
+from zerochat.sim.null_packer import TransparentPacker
+from zerochat.sim.tlog_histories import play_accountable
 from zerochat.sim.world import EPOCH_MS, SIMULATED_PACKERS, Faults, Node, Violation, World
 
 __all__ = [

@@ -19,16 +19,10 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import RemoteError
 from zerochat.evidence.messages import Data, data, parse_data
-from zerochat.group import log
-from zerochat.group.contact import member_link, new_identity, sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Compare, Dispatch, Effect, Fetch, Hangup, Publish, Recall, Remember, Revoke, SetTimer
-from zerochat.group.event import ADD, CONTROL, POST, Event
-from zerochat.group.membership import add_of, heads_of
-from zerochat.group.modes import MODES
-from zerochat.group.modes.sender_key import bound_of, is_signed, moved_on, seal_content
-from zerochat.group.relationship import Relationship, pack
-from zerochat.group.state import Agent, Chain, Group, OwnStream, Stream
-from zerochat.group.stimuli import (
+from zerochat.group.event_log import log
+from zerochat.group.event_log.event import ADD, CONTROL, POST, Event
+from zerochat.group.inputs import (
     Ask,
     Fetched,
     LinkDown,
@@ -40,10 +34,16 @@ from zerochat.group.stimuli import (
     TimerFired,
     TurnOver,
 )
-from zerochat.group.streams.reading import body_of
-from zerochat.group.turn import Turn
+from zerochat.group.key_modes import MODES
+from zerochat.group.key_modes.sender_key import bound_of, is_signed, moved_on, seal_content
+from zerochat.group.links.contact import member_link, new_identity, sign_consent, sign_possession, transport_name
+from zerochat.group.links.relationship import Relationship, pack
+from zerochat.group.membership import add_of, heads_of
+from zerochat.group.signed_streams.reader import body_of
+from zerochat.group.state import Agent, Chain, Group, OwnStream, Stream
+from zerochat.group.transaction import Turn
+from zerochat.group.wire.event_runs import read_runs, runs_in, write_runs
 from zerochat.group.wire.messages import EVENTS, SHARE, STATUS, EventsBody, ShareBody, StatusBody, read_body
-from zerochat.group.wire.run import read_runs, runs_in, write_runs
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.world import SIMULATED_PACKERS, World
 

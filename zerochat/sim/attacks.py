@@ -10,10 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.group.agreement import sign_heads
-from zerochat.group.conduct import ENVELOPES_MAX
-from zerochat.group.event import ADD, DELETE, EDIT, LABEL, POST, REACT, REMOVE, TOPIC
-from zerochat.group.history.negentropy import VERSION
+from zerochat.group.event_log.event import ADD, DELETE, EDIT, LABEL, POST, REACT, REMOVE, TOPIC
+from zerochat.group.inputs import ChangeRole
+from zerochat.group.links.rate_limits import ENVELOPES_MAX
 from zerochat.group.membership import (
     READER,
     heads_of,
@@ -21,8 +20,9 @@ from zerochat.group.membership import (
     may_remove,
     resolve_view,
 )
+from zerochat.group.membership.attestation import sign_heads
 from zerochat.group.state import Chain
-from zerochat.group.stimuli import ChangeRole
+from zerochat.group.sync.negentropy import VERSION
 from zerochat.group.wire.messages import (
     COMPARE,
     EVENTS,
@@ -38,6 +38,7 @@ from zerochat.group.wire.messages import (
     WELCOME,
 )
 from zerochat.sim.adversary import Adversary
+from zerochat.sim.forged_evidence import PERJURIES
 from zerochat.sim.forgeries import (
     Attack,
     Spoils,
@@ -53,7 +54,7 @@ from zerochat.sim.forgeries import (
     sync_of,
     without_the_right,
 )
-from zerochat.sim.hearsay import (
+from zerochat.sim.relayed_attacks import (
     forged_history,
     forged_shares,
     insatiable,
@@ -62,7 +63,6 @@ from zerochat.sim.hearsay import (
     two_versions,
     unasked_shares,
 )
-from zerochat.sim.perjuries import PERJURIES
 
 MOST = 2**53 - 1
 FLOOD, TORRENT = 60, ENVELOPES_MAX * 6 // 10

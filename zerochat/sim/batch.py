@@ -12,13 +12,13 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from zerochat.sim.accountable import play_accountable
-from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.byzantine import Tally, play_byzantine
 from zerochat.sim.episode import play_episode, script_of
+from zerochat.sim.fault_schedule import Ordeal
 from zerochat.sim.history import play
-from zerochat.sim.ordeal import Ordeal
+from zerochat.sim.initial_groups import beginning_of, begun
 from zerochat.sim.shrink import Script, shrunk
+from zerochat.sim.tlog_histories import play_accountable
 from zerochat.sim.world import Faults, Violation, World
 
 CHUNK = 50

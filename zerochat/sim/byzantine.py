@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from zerochat.group.modes import MODES
-from zerochat.group.stimuli import CreateGroup
-from zerochat.sim.arena import Arena
+from zerochat.group.inputs import CreateGroup
+from zerochat.group.key_modes import MODES
+from zerochat.sim.actions import People, drawn_accountability, drawn_policy, drawn_rotation
 from zerochat.sim.attacks import ATTACKS
-from zerochat.sim.doings import People, drawn_accountability, drawn_policy, drawn_rotation
-from zerochat.sim.narrow import narrowed
-from zerochat.sim.shortcuts import remembering
+from zerochat.sim.byzantine_world import Arena
+from zerochat.sim.crypto_cache import remembering
+from zerochat.sim.low_limits import narrowed
 from zerochat.sim.world import EPOCH_MS, Faults
 
 CALM_MS, ROUND_MS = 900_000, 15_000

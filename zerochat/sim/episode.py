@@ -11,12 +11,12 @@ from functools import partial
 
 from msgspec import Struct
 
-from zerochat.group.stimuli import SendPost
-from zerochat.sim.beginnings import beginning_of, begun
-from zerochat.sim.doings import People, drawn_rotation
-from zerochat.sim.narrow import room_for
-from zerochat.sim.ordeal import Ordeal, Pair, moment_of_death
-from zerochat.sim.shortcuts import remembering
+from zerochat.group.inputs import SendPost
+from zerochat.sim.actions import People, drawn_rotation
+from zerochat.sim.crypto_cache import remembering
+from zerochat.sim.fault_schedule import Ordeal, Pair, moment_of_death
+from zerochat.sim.initial_groups import beginning_of, begun
+from zerochat.sim.low_limits import room_for
 from zerochat.sim.world import Faults, Violation
 
 LASTS_MS = 12_000

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.group.agreement import sign_heads
-from zerochat.group.event import ADD, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event
+from zerochat.group.event_log.event import ADD, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event
+from zerochat.group.inputs import RemoveMember
 from zerochat.group.membership import (
     add_of,
     heads_of,
@@ -20,10 +20,10 @@ from zerochat.group.membership import (
     voters_for,
     votes_for,
 )
+from zerochat.group.membership.attestation import sign_heads
 from zerochat.group.membership.view import View
 from zerochat.group.membership.votes import Standing
 from zerochat.group.state import Chain, Group
-from zerochat.group.stimuli import RemoveMember
 from zerochat.sim.adversary import Adversary
 
 

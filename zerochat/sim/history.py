@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
+from zerochat.group.inputs import CreateGroup
+from zerochat.group.key_modes import MODES
 from zerochat.group.membership import Policy
-from zerochat.group.modes import MODES
-from zerochat.group.stimuli import CreateGroup
-from zerochat.sim.doings import People, drawn_accountability, drawn_policy, drawn_rotation
-from zerochat.sim.narrow import narrowed
-from zerochat.sim.shortcuts import remembering
+from zerochat.sim.actions import People, drawn_accountability, drawn_policy, drawn_rotation
+from zerochat.sim.crypto_cache import remembering
+from zerochat.sim.low_limits import narrowed
 from zerochat.sim.world import Faults, Violation, World
 
 MEDIATED_EVERY = 4

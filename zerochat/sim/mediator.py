@@ -13,9 +13,9 @@ from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import Document, new_peer2, resolve, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import held, inviting, mediation, pickup, problem, routing
+from zerochat.didcomm.protocols import mediation, mediator_receipt, oob_write, pickup, problem, routing
 from zerochat.didcomm.protocols.mediation import Changed
-from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
+from zerochat.didcomm.protocols.oob_read import OutOfBand, ShortLink, read_invitation
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
 from zerochat.errors import RemoteError
 
@@ -62,8 +62,8 @@ class SimulatedMediator:
         return self._identity.did
 
     def invitation(self) -> OutOfBand:
-        message = inviting.invitation(self.did, self._random, goal_code="request-mediate")
-        found = read_invitation(inviting.link(self.http, message))
+        message = oob_write.invitation(self.did, self._random, goal_code="request-mediate")
+        found = read_invitation(oob_write.link(self.http, message))
         assert not isinstance(found, ShortLink)
         return found
 
@@ -118,7 +118,9 @@ class SimulatedMediator:
                 self.keep(recipient, envelope)
         if wanted.next not in self.proven or not wanted.wants_receipt or len(wanted.envelopes) > 1:
             return [], []
-        return [held.receipt(wanted.envelopes[0], held.TIME_S_MAX, self._identity, self._random)], []
+        return [
+            mediator_receipt.receipt(wanted.envelopes[0], mediator_receipt.TIME_S_MAX, self._identity, self._random)
+        ], []
 
     def forget(self) -> None:
         """Nobody is known here any more."""

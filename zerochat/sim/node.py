@@ -9,8 +9,7 @@ from msgspec.structs import asdict, replace
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.evidence.rivals import Pair, contradiction
-from zerochat.group import clock
+from zerochat.evidence.equivocation import Pair, contradiction
 from zerochat.group.effects import (
     Admit,
     Compare,
@@ -37,15 +36,16 @@ from zerochat.group.effects import (
     Remembered,
     SealAcks,
 )
-from zerochat.group.event import CONTROL, POST
-from zerochat.group.history import compare
-from zerochat.group.history.negentropy import Items
-from zerochat.group.history.policy import Entry, floor_of, portion
+from zerochat.group.event_log import lamport
+from zerochat.group.event_log.event import CONTROL, POST
+from zerochat.group.inputs import Compared, Fetched, LookedUp, Recalled
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Compared, Fetched, LookedUp, Recalled
-from zerochat.sim.filing import Filing
-from zerochat.sim.logbook import Logbook
-from zerochat.sim.shortcuts import event_of
+from zerochat.group.sync import fork_detection as compare
+from zerochat.group.sync.history_policy import Entry, floor_of, portion
+from zerochat.group.sync.negentropy import Items
+from zerochat.sim.crypto_cache import event_of
+from zerochat.sim.file_store import Filing
+from zerochat.sim.tlog_store import Logbook
 
 RECALL_BYTES_MAX = 256 * 1024
 """Of a stream's messages in one answer to a `Recall`."""
@@ -186,7 +186,7 @@ class Node(Struct):
 
         rows = kept
         if asked.back:
-            rows = sorted(kept, key=clock.place, reverse=True)
+            rows = sorted(kept, key=lamport.place, reverse=True)
         entries = (Entry(row.author, row.seq, row.lamport, row.record) for row in rows)
         floor = floor_of(asked.rules, asked.joined, nth_post)
         records, more = portion(entries, asked.want, floor, asked.limit)
@@ -262,7 +262,7 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
                 raise Violation(f"seed {seed}: {node.name} delivered before a cause")
             known[row.id] = row.lamport
         _check_announced(seed, node)
-        orders[node.name] = [row.id for row in sorted(node.log, key=clock.place) if row.type not in CONTROL]
+        orders[node.name] = [row.id for row in sorted(node.log, key=lamport.place) if row.type not in CONTROL]
     for one, first in orders.items():
         for other, second in orders.items():
             both = set(first) & set(second)

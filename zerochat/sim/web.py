@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct, field
 
 from zerochat.group.effects import Answered, Hold, Post, Release
-from zerochat.group.stimuli import Mailed, PostFailed, Stimulus, WebDown, WebUp
+from zerochat.group.inputs import Mailed, PostFailed, Stimulus, WebDown, WebUp
 from zerochat.sim.mediator import Session, SimulatedMediator
 
 REDIAL_MS = 3_000

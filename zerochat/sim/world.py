@@ -58,10 +58,7 @@ from zerochat.group.effects import (
     StoreParts,
 )
 from zerochat.group.engine import step
-from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, LogSplit, Notice
-from zerochat.group.rotation import Rotation
-from zerochat.group.state import Agent
-from zerochat.group.stimuli import (
+from zerochat.group.inputs import (
     Ask,
     Command,
     Connect,
@@ -74,14 +71,17 @@ from zerochat.group.stimuli import (
     TimerFired,
     TurnOver,
 )
-from zerochat.sim.checks import Checks
-from zerochat.sim.filing import FileEffect
-from zerochat.sim.handed import left_out
+from zerochat.group.key_rotation import Rotation
+from zerochat.group.notifications import Delivered, Differs, Disagreement, Forked, LogSplit, Notice
+from zerochat.group.state import Agent
+from zerochat.sim.file_store import FileEffect
+from zerochat.sim.invariants import Checks
 from zerochat.sim.mediator import SimulatedMediator
 from zerochat.sim.node import Node, Violation, stored
-from zerochat.sim.shown import check_onward
-from zerochat.sim.story import told, who_is
-from zerochat.sim.transparent import TransparentPacker
+from zerochat.sim.node_checks import check_onward
+from zerochat.sim.null_packer import TransparentPacker
+from zerochat.sim.relayed_checks import left_out
+from zerochat.sim.trace import told, who_is
 from zerochat.sim.web import SimulatedWeb
 
 __all__ = ["EPOCH_MS", "SIMULATED_PACKERS", "Faults", "Node", "Violation", "World"]

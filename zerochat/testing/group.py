@@ -10,14 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from zerochat.agent import schema
+from zerochat import rpc
 from zerochat.bot.bot import Bot
+from zerochat.bot.schedule import seconds_of
 from zerochat.bot.store import Store
-from zerochat.bot.times import seconds_of
 from zerochat.sim.world import Faults
-from zerochat.testing.line import SeatLine
+from zerochat.testing.agent_link import SeatLine
 from zerochat.testing.loop import VirtualLoop
-from zerochat.testing.stage import Seat, Stage
+from zerochat.testing.simulated_group import Seat, Stage
 
 NICKS = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi")
 MEMBERS_MAX = 32
@@ -279,7 +279,7 @@ class Group:
 
     async def messages(self, who: str | None = None) -> list[Said]:
         """What was said, oldest first, as a member sees it (None: the first one)."""
-        events: list[schema.Event] = []
+        events: list[rpc.Event] = []
         before: str | None = None
         while True:
             page = await self.call(who or self.members[0], "history", group=self.name, limit=PAGE, before=before)
@@ -295,7 +295,7 @@ class Group:
         return [one.text for one in await self.messages(who) if by is None or one.author == by]
 
 
-def _said(event: schema.Event, nicks: Mapping[str, str]) -> Said:
+def _said(event: rpc.Event, nicks: Mapping[str, str]) -> Said:
     reactions = {one.emoji: tuple(nicks.get(did, did) for did in one.by) for one in event.reactions}
     text = str(event.body.get("text", ""))
     return Said(event.id, event.author.nick, text, event.reply_to, reactions, event.deleted)

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zerochat.agent.attach import Attached
-    from zerochat.agent.places import Places
+    from zerochat.agent.api.attach import Attached
+    from zerochat.agent.storage.paths import Places
 
 
 @contextmanager
@@ -82,9 +82,9 @@ def run_chat(
         locked = True
 
     def start_agent(ask: Callable[[], bytes]) -> None:
-        from zerochat.agent.attach import attach
-        from zerochat.agent.settings import load_settings
-        from zerochat.agent.vault import how_locked, unlock
+        from zerochat.agent.api.attach import attach
+        from zerochat.agent.settings.reader import load_settings
+        from zerochat.agent.storage.profiles import how_locked, unlock
 
         nonlocal locked
         while attached:
@@ -102,7 +102,7 @@ def run_chat(
                 app.call_from_thread(app.warn, f"{places.config}: {warning}")
 
     def create_profile(nick: str) -> None:
-        from zerochat.agent.vault import create_profile
+        from zerochat.agent.storage.profiles import create_profile
 
         create_profile(places, nick, None)
 

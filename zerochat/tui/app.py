@@ -25,17 +25,17 @@ from textual.system_commands import SystemCommandsProvider
 from textual.theme import Theme
 from textual.worker import Worker
 
-from zerochat.agent.preferences import Preferences
-from zerochat.agent.schema import Hello
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.chat import AGAIN_S, ChatScreen
+from zerochat.agent.settings.client_preferences import Preferences
+from zerochat.rpc import Hello
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.chat_screen import AGAIN_S, ChatScreen
+from zerochat.tui.composer.composer import is_letter
 from zerochat.tui.host.keys import teach_keys
-from zerochat.tui.looks.emoji_width import AgreedWidths
-from zerochat.tui.looks.keymaps import merged
-from zerochat.tui.looks.themes import NO_COLOUR, OWN
-from zerochat.tui.state.link import Link, LinkState, in_thread
+from zerochat.tui.state.agent_link import Link, LinkState, in_thread
 from zerochat.tui.state.preferences import Choices
-from zerochat.tui.writing.composer import is_letter
+from zerochat.tui.style.emoji_width import AgreedWidths
+from zerochat.tui.style.keymaps import merged
+from zerochat.tui.style.themes import NO_COLOUR, OWN
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit code for SIGTERM, and for a terminal that is gone."""
@@ -165,7 +165,7 @@ class ZerochatApp(App[str]):
         if self._create_profile is None:
             self.call_after_refresh(self._go_on)  # The first frame comes before anything else is loaded.
         else:
-            from zerochat.tui.sheets.first_run import FirstRunScreen
+            from zerochat.tui.dialogs.first_run import FirstRunScreen
 
             self.push_screen(FirstRunScreen(self._make_profile, demo=self._demo), self._begin)
 
@@ -272,7 +272,7 @@ class ZerochatApp(App[str]):
         now = self.choices.now
         if not now.keys:
             return list(now.warnings)
-        from zerochat.tui.looks.keymaps import doubts
+        from zerochat.tui.style.keymaps import doubts
 
         return [*now.warnings, *doubts(now.keymap, now.keys)]
 
@@ -338,7 +338,7 @@ class ZerochatApp(App[str]):
         return answer.result()
 
     async def _ask(self, answer: "Future[bytes]") -> None:
-        from zerochat.tui.sheets.sheet import Ask
+        from zerochat.tui.dialogs.dialog import Ask
 
         self.chat.close()
         self._answer = answer
@@ -487,7 +487,7 @@ class ZerochatApp(App[str]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action that has a key, which stands below it, in the order of the help; then Textual's own."""
-        from zerochat.tui.sheets.help import key_text, own_bindings
+        from zerochat.tui.dialogs.help import key_text, own_bindings
 
         for node in (self.chat, self):
             if node is self.chat and screen is not self.chat:
@@ -505,7 +505,7 @@ class ZerochatApp(App[str]):
                 if str(binding.id).startswith("message."):
                     name = str(binding.id).removeprefix("message.")
                     yield SystemCommand(binding.description, key_text(binding.key), partial(self.chat.act, name))
-            from zerochat.tui.writing.commands import COMMANDS
+            from zerochat.tui.composer.commands import COMMANDS
 
             for info in COMMANDS.values():
                 if info.title:

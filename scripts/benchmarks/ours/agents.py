@@ -20,11 +20,11 @@ from typing import IO, Self
 from benchmarks import ROOT
 from benchmarks.peers.rooms import Burst
 from benchmarks.peers.tcp import bytes_sent
-from zerochat.agent.client import Client, Dialogue, Reply, connect
-from zerochat.agent.places import Places, places
-from zerochat.agent.schema import GroupInfo, JoinStatus
-from zerochat.agent.vault import create_profile
+from zerochat.agent.api.client import Client, Dialogue, Reply, connect
+from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.profiles import create_profile
 from zerochat.errors import LocalError
+from zerochat.rpc import GroupInfo, JoinStatus
 
 GROUP = "bench"
 STEP_S_MAX = 120.0

@@ -18,11 +18,8 @@ from zerochat.didcomm.message import Message
 from zerochat.evidence.messages import SIGNATURE_BYTES, heading, parse_data, sign_data
 from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
 from zerochat.group.engine import step
-from zerochat.group.event import ADD
-from zerochat.group.modes import MODES
-from zerochat.group.modes.sender_key import moved_on, open_content, seal_content
-from zerochat.group.relationship import Relationship, pack, unpack
-from zerochat.group.stimuli import (
+from zerochat.group.event_log.event import ADD
+from zerochat.group.inputs import (
     AcceptInvitation,
     Ask,
     Command,
@@ -34,6 +31,9 @@ from zerochat.group.stimuli import (
     Stimulus,
     TurnOver,
 )
+from zerochat.group.key_modes import MODES
+from zerochat.group.key_modes.sender_key import moved_on, open_content, seal_content
+from zerochat.group.links.relationship import Relationship, pack, unpack
 from zerochat.group.wire import frame
 from zerochat.sim.world import Faults, Node, World
 

@@ -15,8 +15,8 @@ import msgspec
 sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).resolve().parents[2])]
 
 from benchmarks.ours.chatter import PEOPLE, author_of, text_of  # noqa: E402
-from zerochat.agent import schema  # noqa: E402
-from zerochat.agent.schema import Author, Delivery, Event, GroupInfo, History, MemberInfo  # noqa: E402
+from zerochat import rpc  # noqa: E402
+from zerochat.rpc import Author, Delivery, Event, GroupInfo, History, MemberInfo  # noqa: E402
 
 GROUP = "g" * 43
 START_MS = 1_750_000_000_000
@@ -81,7 +81,7 @@ class Crier:
     async def answer(self, method: str, params: dict[str, Any]) -> object:
         match method:
             case "hello":
-                return schema.Hello(protocol=schema.PROTOCOL, version="0", profile="default", nick=PEOPLE[0])
+                return rpc.Hello(protocol=rpc.PROTOCOL, version="0", profile="default", nick=PEOPLE[0])
             case "groups":
                 await self.opened.wait()
                 return [self.info()]
@@ -98,19 +98,19 @@ class Crier:
             case "history":
                 return self.history(params)
             case "drafts":
-                return schema.Drafts([], False)
+                return rpc.Drafts([], False)
             case "status":
-                return schema.Status(
+                return rpc.Status(
                     profile="default", nick=PEOPLE[0], version="0", pid=1, uptime_s=1, pair="", queue="", closed=False,
                     groups=[],
                 )  # fmt: skip
             case _:
-                return schema.NoParams()
+                return rpc.NoParams()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.add(writer)
         while line := await reader.readline():
-            request = msgspec.json.decode(line, type=schema.Request)
+            request = msgspec.json.decode(line, type=rpc.Request)
             params = {} if request.params is msgspec.UNSET else request.params
             result = await self.answer(request.method, params)
             writer.write(msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "result": result}) + b"\n")
@@ -133,7 +133,7 @@ class Crier:
 
 async def main(socket: str, messages: int) -> None:
     crier = Crier(messages)
-    server = await asyncio.start_unix_server(crier.serve, socket, limit=schema.LINE_BYTES_MAX)
+    server = await asyncio.start_unix_server(crier.serve, socket, limit=rpc.LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.ours.core import sample_text
-from zerochat.agent.journal import Journal
-from zerochat.agent.places import Places
-from zerochat.agent.vault import SERVER_SECRET, create_profile, unlock
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.profiles import SERVER_SECRET, create_profile, unlock
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.group import clock, log
 from zerochat.group.effects import Answer, Effect, InvitationCreated, Remembered
 from zerochat.group.engine import step
-from zerochat.group.event import POST, Event
-from zerochat.group.state import Agent
-from zerochat.group.stimuli import (
+from zerochat.group.event_log import lamport as clock
+from zerochat.group.event_log import log
+from zerochat.group.event_log.event import POST, Event
+from zerochat.group.inputs import (
     AcceptInvitation,
     Ask,
     CreateGroup,
@@ -30,7 +30,8 @@ from zerochat.group.stimuli import (
     Started,
     TurnOver,
 )
-from zerochat.group.turn import Turn
+from zerochat.group.state import Agent
+from zerochat.group.transaction import Turn
 from zerochat.sim.world import Faults, Node, World
 
 OLD = "n0"

@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.ours.core import GROUP, HUB, MULTI, Star, published
-from zerochat.agent.journal import Journal
-from zerochat.agent.places import places
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.agent.telemetry.export import Name
+from zerochat.agent.telemetry.observation import Step
 from zerochat.agent.telemetry.recorder import Bounds, Outside, Recorder
-from zerochat.agent.telemetry.rows import Fact, unpack_rows
-from zerochat.agent.telemetry.sight import Step
-from zerochat.agent.vault import create_profile, unlock
+from zerochat.agent.telemetry.schema import Fact, unpack_rows
 from zerochat.group.effects import Effect
 from zerochat.group.engine import step
-from zerochat.group.stimuli import Moment, SendPost, Stimulus, TurnOver
+from zerochat.group.inputs import Moment, SendPost, Stimulus, TurnOver
 from zerochat.sim.node import Node
 from zerochat.sim.world import SIMULATED_PACKERS
 

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zerochat.agent.client import Client
-from zerochat.agent.telemetry import collecting
+from zerochat.agent.api.client import Client
+from zerochat.agent.telemetry import collection
 from zerochat.agent.telemetry.export import Name, Wanted, export
 from zerochat.agent.telemetry.pseudonyms import Pseudonyms, new_phrase
-from zerochat.agent.telemetry.rows import Fact
+from zerochat.agent.telemetry.schema import Fact
 
 APART_S = 1.5
 """Between two runs, so that the recording shows them apart (`analytics.pipeline.batches.QUIET_US`)."""
@@ -66,7 +66,7 @@ class Recording:
         if name not in self._on:
             return
         call: Callable[..., Any] = self._on.pop(name).call
-        self.export(name, collecting.batches(call, collecting.end_of(call)), collecting.names(call))
+        self.export(name, collection.batches(call, collection.end_of(call)), collection.names(call))
 
     def export(self, name: str, batches: Iterable[Sequence[Fact]], names: Mapping[int, Name]) -> None:
         export(self._folder / "exports" / name, batches, names, self._pseudonyms, Wanted())

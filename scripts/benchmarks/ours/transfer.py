@@ -20,17 +20,17 @@ from pathlib import Path
 from benchmarks import Figure, Row
 from benchmarks.ours.agents import GROUP, STEP_S_MAX, NotReady, connected, running
 from benchmarks.ours.past import OLD, fill
-from zerochat.agent.client import Client, connect
-from zerochat.agent.database import WAL_PAGES
-from zerochat.agent.journal import Journal
-from zerochat.agent.journal import Row as Kept
-from zerochat.agent.places import Places, places
-from zerochat.agent.rows import COLUMNS, SCHEMA
-from zerochat.agent.schema import EarlierNews, Event
-from zerochat.agent.vault import create_profile, unlock
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.storage.database import WAL_PAGES
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.journal import Row as Kept
+from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.storage.tables import COLUMNS, SCHEMA
 from zerochat.errors import LocalError
-from zerochat.group.event import POST
-from zerochat.group.wire.run import RUN_EVENTS_MAX
+from zerochat.group.event_log.event import POST
+from zerochat.group.wire.event_runs import RUN_EVENTS_MAX
+from zerochat.rpc import EarlierNews, Event
 
 RATE_MIN, POST_MS_MAX = 10_000, 250
 """The goals: rows in a second, and how long a post may take meanwhile."""

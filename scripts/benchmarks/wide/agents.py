@@ -21,10 +21,10 @@ from typing import Self
 
 from benchmarks import ROOT
 from benchmarks.wide.line import Line
-from zerochat.agent.client import AgentError, Client, Dialogue, News, NoAgent, Reply, connect
-from zerochat.agent.places import Places, places
-from zerochat.agent.schema import JoinStatus
-from zerochat.agent.vault import create_profile
+from zerochat.agent.api.client import AgentError, Client, Dialogue, News, NoAgent, Reply, connect
+from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.profiles import create_profile
+from zerochat.rpc import JoinStatus
 
 START_S_MAX, STOP_S_MAX = 60.0, 10.0
 GROUP_S_MAX = 90.0

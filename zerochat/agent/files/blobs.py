@@ -13,12 +13,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from zerochat.agent.database import sync_folder
-from zerochat.crypto.contents import xc20p_open, xc20p_seal
+from zerochat.agent.storage.database import sync_folder
+from zerochat.crypto.content_encryption import xc20p_open, xc20p_seal
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
 from zerochat.errors import Unauthentic
-from zerochat.group.files.tree import PART_BYTES, leaf, levels_over, part_size, parts_in, path_in
+from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, part_size, parts_in, path_in
 
 TAG_BYTES = 16
 PLACE_BYTES = PART_BYTES + TAG_BYTES

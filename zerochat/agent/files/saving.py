@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from zerochat.agent.database import fault_of_disk, sync_folder
-from zerochat.agent.files.names import numbered, safe_name
+from zerochat.agent.files.safe_names import numbered, safe_name
+from zerochat.agent.storage.database import fault_of_disk, sync_folder
 from zerochat.errors import LocalError
 
 NUMBERS_MAX: Final = 1_000

@@ -15,7 +15,7 @@ from zerochat.agent.files.blobs import Blobs
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
 from zerochat.group.files.descriptor import FILES_MAX, NAME_BYTES_MAX, File
-from zerochat.group.files.tree import PART_BYTES, leaf, levels_over
+from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over
 
 
 class TooManyToSend(LocalError):

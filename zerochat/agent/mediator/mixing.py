@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zerochat.agent.mediator.registry import ways
 from zerochat.didcomm.did import resolve, same_did, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, oob
+from zerochat.didcomm.protocols import mediation, oob_read
 from zerochat.didcomm.protocols.mediation import Change
 from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import LocalError, RemoteError
@@ -118,8 +118,8 @@ def addressed(asked: Asked, own_did: str) -> Message:
 def node_of(link: str) -> Node:
     """The mediator that an invitation is of. Raises BadMixLink."""
     try:
-        found = oob.read_invitation(link)
-        if not isinstance(found, oob.OutOfBand):
+        found = oob_read.read_invitation(link)
+        if not isinstance(found, oob_read.OutOfBand):
             raise BadMixLink(why="it is a short link, and nobody is asked what it stands for")
         did = found.inviters[0].did
         if did is None:

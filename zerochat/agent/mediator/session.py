@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from zerochat.agent.mediator.rows import Recipient
+from zerochat.agent.mediator.tables import Recipient
 
 
 class Session(Struct):

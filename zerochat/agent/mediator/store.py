@@ -19,8 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from zerochat.agent.database import create_database, faults, open_database, transaction
-from zerochat.agent.mediator.rows import (
+from zerochat.agent.mediator.tables import (
     FORGET,
     FORMAT,
     RECIPIENT,
@@ -38,6 +37,7 @@ from zerochat.agent.mediator.rows import (
     place_of,
     recipient_of,
 )
+from zerochat.agent.storage.database import create_database, faults, open_database, transaction
 from zerochat.errors import LocalError
 
 SWEEP_MAX: Final = 1_000

@@ -15,8 +15,8 @@ from zerochat.agent.mediator.registry import ways
 from zerochat.crypto.keys import SecretKey
 from zerochat.didcomm.did import Identity, resolve
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediated, mediation, problem
-from zerochat.didcomm.protocols.mediated import Mediated, Said
+from zerochat.didcomm.protocols import mediation, mediation_client, problem
+from zerochat.didcomm.protocols.mediation_client import Mediated, Said
 from zerochat.didcomm.protocols.pickup import Parcel
 
 Noted: TypeAlias = tuple[Mediated, tuple[Message, ...]]
@@ -45,11 +45,11 @@ class Upstream:
     def opened(self, now_s: int) -> None:
         """The WebSocket is there."""
         self._poll_s = now_s + POLL_S
-        self._follow(mediated.opened(self._state, self._random))
+        self._follow(mediation_client.opened(self._state, self._random))
 
     def closed(self) -> None:
         """It is gone, and so is what was to be said over it."""
-        self._state = mediated.closed(self._state)
+        self._state = mediation_client.closed(self._state)
         self._said.clear()
 
     def heard(self, message: Message, sender: str) -> tuple[Parcel, ...]:
@@ -58,21 +58,21 @@ class Upstream:
             return ()
         if problem.is_problem(message) and self._state.phase == "granted":  # it has forgotten us
             asking = replace(self._state, phase="asking", registered=frozenset())
-            self._follow(mediated.opened(asking, self._random))
+            self._follow(mediation_client.opened(asking, self._random))
             return ()
-        said = mediated.hear(self._state, message, self._random)
+        said = mediation_client.hear(self._state, message, self._random)
         self._follow(said)
         return said.parcels
 
     def acknowledge(self, parcels: tuple[Parcel, ...]) -> None:
         """They are on disk, as soon as the turn that is under way is."""
-        self._follow(mediated.acknowledge(self._state, [parcel.id for parcel in parcels], self._random))
+        self._follow(mediation_client.acknowledge(self._state, [parcel.id for parcel in parcels], self._random))
 
     def due(self, now_s: int) -> list[Message]:
         """What to say now, addressed."""
         if now_s >= self._poll_s:
             self._poll_s = now_s + POLL_S
-            self._follow(mediated.poll(self._state, self._random))
+            self._follow(mediation_client.poll(self._state, self._random))
         said, self._said = self._said, []
         addressed = (replace(message, to=(self.node.speaks,)) for message in said)
         return [mediation.with_proofs(message, self._keys) for message in addressed]

@@ -23,9 +23,9 @@ import msgspec
 from msgspec import Struct, field
 
 from zerochat import __version__
-from zerochat.agent.database import sync_folder
+from zerochat.agent.storage.database import sync_folder
 from zerochat.agent.telemetry.pseudonyms import Pseudonyms
-from zerochat.agent.telemetry.rows import (
+from zerochat.agent.telemetry.schema import (
     KINDS,
     SCHEMA_VERSION,
     Column,

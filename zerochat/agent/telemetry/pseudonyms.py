@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from nacl.pwhash import argon2id
 
-from zerochat.crypto.words import PREFIX_CHARS, dictionary
+from zerochat.crypto.safety_words import PREFIX_CHARS, dictionary
 from zerochat.errors import LocalError
 
 KEY_BYTES: Final = 32

@@ -16,16 +16,16 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
-from zerochat.agent.telemetry.changes import Links, Queues, Repairs, view, views
-from zerochat.agent.telemetry.joins import Joins
-from zerochat.agent.telemetry.messages import Arrivals, acknowledged, sent
-from zerochat.agent.telemetry.rows import Fact, Span
-from zerochat.agent.telemetry.sight import Sight, Step, Turn
+from zerochat.agent.telemetry.join_facts import Joins
+from zerochat.agent.telemetry.membership_facts import Links, Queues, Repairs, view, views
+from zerochat.agent.telemetry.message_facts import Arrivals, acknowledged, sent
+from zerochat.agent.telemetry.observation import Sight, Step, Turn
+from zerochat.agent.telemetry.schema import Fact, Span
 from zerochat.agent.telemetry.store import BATCH_ROWS_MAX, Store
 from zerochat.group import effects as say
-from zerochat.group import notices
+from zerochat.group import notifications
+from zerochat.group.inputs import TurnOver
 from zerochat.group.state import Agent
-from zerochat.group.stimuli import TurnOver
 
 FLUSH_US: Final = 10_000_000
 """Facts are written so long after they have come, at the latest: what a power cut costs."""
@@ -38,7 +38,9 @@ MEBIBYTE: Final = 1 << 20
 
 
 _WANTED: Final = frozenset({say.Repeated, say.Receipt, say.Measure, say.Forget, say.Dial})
-_NOTICES: Final = frozenset({notices.Gap, notices.JoinProgress, notices.Seating, notices.HistoryFetched})
+_NOTICES: Final = frozenset(
+    {notifications.Gap, notifications.JoinProgress, notifications.Seating, notifications.HistoryFetched}
+)
 
 
 class Bounds(Struct, frozen=True):
@@ -156,8 +158,8 @@ class Recorder:
             rows += acknowledged(sight, told[say.Receipt])
         if "view" in moved:
             rows += views(sight)
-        if self._repairs.waits or notices.Gap in told or "waiting" in moved:
-            rows += self._repairs.moved(sight, told.get(notices.Gap, ()))
+        if self._repairs.waits or notifications.Gap in told or "waiting" in moved:
+            rows += self._repairs.moved(sight, told.get(notifications.Gap, ()))
         if after.up is not before.up:
             rows += self._links.moved(sight)
             self._joins.came_up(sight)
@@ -165,15 +167,15 @@ class Recorder:
             rows += self._links.met(sight)
         if "view" in moved:
             rows += self._joins.let_in(sight)
-        if notices.JoinProgress in told:
-            rows += self._joins.told(sight, told[notices.JoinProgress])
+        if notifications.JoinProgress in told:
+            rows += self._joins.told(sight, told[notifications.JoinProgress])
         if say.Dial in told:
             self._joins.dialled(sight, told[say.Dial])
         if self._joins.waits:
-            rows += self._joins.seated(sight, told.get(notices.Seating, ()))
+            rows += self._joins.seated(sight, told.get(notifications.Seating, ()))
         if "fetching" in moved or self._joins.fetches:
             history = [(one.group, len(one.record)) for one in seen if one.__class__ is say.Remember and one.history]
-            rows += self._joins.fetched(sight, told.get(notices.HistoryFetched, ()), history)
+            rows += self._joins.fetched(sight, told.get(notifications.HistoryFetched, ()), history)
         if say.Measure in told:
             self._queues.dropped(told[say.Measure])
         for one in told.get(say.Forget, ()):

@@ -14,8 +14,8 @@ import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent.rows import SET, UNSET
-from zerochat.agent.telemetry.rows import Fact, pack_rows, time_field
+from zerochat.agent.storage.tables import SET, UNSET
+from zerochat.agent.telemetry.schema import Fact, pack_rows, time_field
 
 BATCH_ROWS_MAX: Final = 2_000
 """Facts in one batch."""

@@ -9,8 +9,8 @@ import os
 from datetime import UTC, datetime
 
 from zerochat import Bot, Message
-from zerochat.agent.client import AgentError
-from zerochat.bot.times import seconds_of
+from zerochat.agent.api.client import AgentError
+from zerochat.bot.schedule import seconds_of
 
 GROUP = os.environ.get("REMINDER_GROUP", "")
 OPEN_MAX, EACH_MAX, LISTED_MAX = 1_000, 20, 20

@@ -10,7 +10,7 @@ from functools import lru_cache
 from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey, strict_json
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_public, x25519_public
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did.document import read_services
 from zerochat.didcomm.did.forms import DID_CHARS_MAX, check_size, short_form
 from zerochat.didcomm.did.peer2 import peer2

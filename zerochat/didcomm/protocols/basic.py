@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.iso8601 import iso_seconds, iso_time
 from zerochat.didcomm.message import Message, new_id, same_type
 from zerochat.didcomm.packer import Profile

@@ -29,13 +29,13 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import base58, compact_json, strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import AUTHENTICATION_FRAGMENT, DID_CHARS_MAX, Document, read_document, same_did
 from zerochat.didcomm.did import resolve as resolve_did
 from zerochat.didcomm.message import Message, new_id, same_id, same_type
 from zerochat.didcomm.protocols.bodies import Name, Text, read_body
 from zerochat.didcomm.protocols.problem import Report, is_problem, problem_v1, read_problem
-from zerochat.didcomm.protocols.signed import CONTENT_BYTES_MAX, read_signed, signed_attachment
+from zerochat.didcomm.protocols.signed_attachment import CONTENT_BYTES_MAX, read_signed, signed_attachment
 from zerochat.didcomm.uri import parse_type
 from zerochat.errors import Malformed, Refused, Unauthentic
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, compact_json, strict_json
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.message import ID_CHARS_MAX, MESSAGE_BYTES_MAX, Message, dump, new_id, parse
 from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX

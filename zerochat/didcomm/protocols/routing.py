@@ -19,13 +19,13 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from zerochat.crypto.encoding import b64url, compact_json, strict_json
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, did_key_of, short_form
 from zerochat.didcomm.iso8601 import iso_seconds
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, new_id, parse
 from zerochat.didcomm.packer import PACKERS, Packer, Profile, TheirKey, envelope_kind
-from zerochat.didcomm.protocols.mix import Mix, below
+from zerochat.didcomm.protocols.mixing import Mix, below
 from zerochat.didcomm.service import Route, verkey
 from zerochat.didcomm.uri import same_type
 from zerochat.errors import Malformed, Refused

@@ -16,7 +16,7 @@ from msgspec import Struct
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Malformed
-from zerochat.group.files.tree import FILE_BYTES_MAX, parts_in
+from zerochat.group.files.hash_tree import FILE_BYTES_MAX, parts_in
 
 FILES_MAX = 8
 """In one post."""

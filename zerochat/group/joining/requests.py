@@ -7,16 +7,16 @@ from msgspec.structs import replace
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, NotAMember, RemoteError
 from zerochat.group.effects import Changed, Notify
-from zerochat.group.find import find_group
-from zerochat.group.history import regain
-from zerochat.group.joining.invite import Answer, way_back
-from zerochat.group.joining.letting_in import add, give_welcome, problem, why_not_in
+from zerochat.group.inputs import AnswerRequest
+from zerochat.group.joining.admission import add, give_welcome, problem, why_not_in
+from zerochat.group.joining.invitations import Answer, way_back
+from zerochat.group.links.relationship import Relationship, pack
+from zerochat.group.lookup import find_group
 from zerochat.group.membership import WRITER
-from zerochat.group.notices import JoinAnswered, JoinAsked
-from zerochat.group.relationship import Relationship, pack
+from zerochat.group.notifications import JoinAnswered, JoinAsked
 from zerochat.group.state import Claim, Request
-from zerochat.group.stimuli import AnswerRequest
-from zerochat.group.turn import Turn
+from zerochat.group.sync import stale_profile
+from zerochat.group.transaction import Turn
 from zerochat.group.wire.messages import (
     JOIN_PENDING,
     JoinRequestBody,
@@ -90,7 +90,7 @@ def answer(turn: Turn, command: AnswerRequest) -> Changed:
     if group.state != "active":
         raise NotAMember(group=group.name)
     if admit:
-        regain.check(group)
+        stale_profile.check(group)
     waiting = [one for one in group.requests.values() if not one.refused and _claim_of(turn, one) is not None]
     found = [one for one in waiting if one.member == who] or [
         one for one in waiting if one.label.casefold() == who.casefold()

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from zerochat.crypto.encoding import compact_json
 from zerochat.errors import Refused
-from zerochat.group import agreement
-from zerochat.group.event import ADD, Event
-from zerochat.group.membership import add_of, ancestors, check_all, genesis_of, heads_of, resolve_view
+from zerochat.group.event_log.event import ADD, Event
+from zerochat.group.membership import add_of, ancestors, attestation, check_all, genesis_of, heads_of, resolve_view
 from zerochat.group.state import Chain, Group, Join, Profile
+from zerochat.group.wire.event_runs import RUNS_MAX, Run, read_runs, unpacked
 from zerochat.group.wire.messages import WELCOME_BYTES_MAX, WelcomeBody, WordBody
-from zerochat.group.wire.run import RUNS_MAX, Run, read_runs, unpacked
 
 WORDS_EACH = 2
 """A newcomer is given so many of the other members' words for each, if there are as many."""
@@ -34,7 +33,7 @@ def words(group: Group, member: str, entry: str, past: Mapping[str, Event]) -> l
     """Our own word that this is all, and as much of what the others have signed as it takes to confirm each of them,
     those who came first before the others."""
     said: list[dict[str, object]] = [
-        {"member": group.me, "heads": [entry], "word": agreement.sign_heads(group.seed, group.id, (entry,))}
+        {"member": group.me, "heads": [entry], "word": attestation.sign_heads(group.seed, group.id, (entry,))}
     ]
     adds = {add_of(event).member: event for event in past.values() if event.type == ADD}
     confirmed = dict.fromkeys(adds, 0)
@@ -98,7 +97,7 @@ def founded(join: Join, events: list[Event], since: int) -> Group:
     words = {}
     for member, word in join.words.items():
         if member in view.members and member != join.me:
-            agreement.check_heads(member, join.group, word.heads, word.sig)
+            attestation.check_heads(member, join.group, word.heads, word.sig)
             words[member] = word
     if inviter not in words or words[inviter].heads != tuple(entries):
         raise Refused(why="a welcome whose author does not sign for it")

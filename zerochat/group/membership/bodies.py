@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 from zerochat.errors import Malformed
 from zerochat.evidence.case import Rules
 from zerochat.evidence.witness import WITNESSES_MAX, WITNESSES_MIN
-from zerochat.group.contact import CONTACT_CHARS_MAX
-from zerochat.group.event import ADD, GENESIS, TERMS, Did, Event
+from zerochat.group.event_log.event import ADD, GENESIS, TERMS, Did, Event
+from zerochat.group.links.contact import CONTACT_CHARS_MAX
 from zerochat.names import fault_of
 
 QUORUM_MIN, QUORUM_MAX = 2, 64

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Refused
-from zerochat.group.contact import client_key
-from zerochat.group.event import ADD, GENESIS, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
-from zerochat.group.latest import Latest
+from zerochat.group.event_log.event import ADD, GENESIS, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
+from zerochat.group.links.contact import client_key
 from zerochat.group.membership.bodies import (
     LEDGER,
     GenesisBody,
@@ -36,6 +35,7 @@ from zerochat.group.membership.bodies import (
 )
 from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, Terms, View, votes_needed
 from zerochat.group.membership.votes import Standing
+from zerochat.group.recent_cache import Latest
 
 _heads: Latest[tuple[str, ...], tuple[str, ...]] = Latest()
 """By the ids of all the events: whoever tells how far it is says them every time."""

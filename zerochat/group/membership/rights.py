@@ -7,8 +7,8 @@ is only what every event must satisfy by itself, and so everybody accepts the sa
 from collections.abc import Collection, Iterable, Mapping
 
 from zerochat.errors import Malformed, Refused
-from zerochat.group.contact import check_consent, check_possession, client_key, reach_of_did
-from zerochat.group.event import GENESIS, LEAVE, REMOVE, VOTE, Event
+from zerochat.group.event_log.event import GENESIS, LEAVE, REMOVE, VOTE, Event
+from zerochat.group.links.contact import check_consent, check_possession, client_key, reach_of_did
 from zerochat.group.membership.bodies import (
     add_of,
     genesis_of,

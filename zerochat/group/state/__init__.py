@@ -7,6 +7,7 @@ reach her" is news, and `up` is empty after every start.
 
 from zerochat.group.state.agent import Agent
 from zerochat.group.state.chains import Chain, Limbo, Past, Spot
+from zerochat.group.state.external import Awaited, Connection, Fault, Letter, Question, Whom
 from zerochat.group.state.files import FileState, Haul, Holding
 from zerochat.group.state.groups import (
     Conduct,
@@ -21,11 +22,10 @@ from zerochat.group.state.groups import (
     Waiting,
     Word,
 )
-from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard, Unmet
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
-from zerochat.group.state.ledger import Ended, Log, Mine, Wanted
-from zerochat.group.state.outside import Awaited, Connection, Fault, Letter, Question, Whom
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
+from zerochat.group.state.sync import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard, Unmet
+from zerochat.group.state.tlog import Ended, Log, Mine, Wanted
 
 __all__ = [
     "Agent",

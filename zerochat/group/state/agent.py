@@ -2,13 +2,13 @@
 
 from msgspec import Struct, field
 
-from zerochat.group.contact import Reach
-from zerochat.group.files.rules import FileRules
-from zerochat.group.rotation import Rotation
-from zerochat.group.sharing import Sharing
+from zerochat.group.files.quota import FileRules
+from zerochat.group.key_rotation import Rotation
+from zerochat.group.links.contact import Reach
+from zerochat.group.messages.sharing import Sharing
+from zerochat.group.state.external import Awaited, Connection, Fault, Question
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
-from zerochat.group.state.outside import Awaited, Connection, Fault, Question
 
 
 class Agent(Struct, frozen=True):

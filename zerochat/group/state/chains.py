@@ -4,7 +4,7 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 
 
 class Spot(Struct, frozen=True):

@@ -4,29 +4,19 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.protocols.problem import Breaker
-from zerochat.group.contact import Reach, transport_secret
-from zerochat.group.event import Event
+from zerochat.group.event_log.event import Event
+from zerochat.group.key_modes import MODES, Mode, Place
+from zerochat.group.links.contact import Reach, transport_secret
+from zerochat.group.links.relationship import Relationship
 from zerochat.group.membership import View
-from zerochat.group.modes import MODES, Mode, Place
-from zerochat.group.relationship import Relationship
 from zerochat.group.state.chains import Chain, Limbo
 from zerochat.group.state.files import Holding
-from zerochat.group.state.history import (
-    Comparison,
-    Difference,
-    Errand,
-    Fetching,
-    Need,
-    Regain,
-    Second,
-    Unheard,
-    Unmet,
-)
-from zerochat.group.state.ledger import Ended, Log
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
+from zerochat.group.state.sync import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard, Unmet
+from zerochat.group.state.tlog import Ended, Log
 from zerochat.group.wire.messages import JoinRequestBody
 
 GroupState: TypeAlias = Literal["active", "leaving", "left"]
@@ -55,7 +45,7 @@ class Conduct(Struct, frozen=True, eq=False):
     """When the two were worked out, UTC ms; a first message finds them full."""
     given: int = 0
     given_at: int = 0
-    """The bytes of files that it may still get at once, and when that was worked out (`files/giving.py`)."""
+    """The bytes of files that it may still get at once, and when that was worked out (`files/upload.py`)."""
     statements: int = 0
     statements_at: int = 0
     """Requests and answers about streams that it may still cause at once, and when that was worked out."""
@@ -283,7 +273,7 @@ class Group(Veiled, frozen=True):
     """By member: what has come of its stream before its time."""
     logs: dict[str, Log] = field(default_factory=dict)
     """Where the group keeps a log: the one by the terms in force, and the last ones before it, by their names
-    (`ledger/adopting.py` has how many)."""
+    (`tlog/adoption.py` has how many)."""
     left_logs: tuple[str, ...] = ()
     """The logs that we have nothing to do with any more: we sign nothing there again."""
     ended: tuple[Ended, ...] = ()

@@ -4,10 +4,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
-from zerochat.group.relationship import Relationship
+from zerochat.group.links.relationship import Relationship
 from zerochat.group.state.groups import Conduct, Contradiction, Word
 
 JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from zerochat.crypto.veil import Veiled
+from zerochat.crypto.redacted import Veiled
 
 
 class OwnStream(Veiled, frozen=True):

@@ -10,8 +10,8 @@ from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
-from zerochat.group.relationship import check_peer, own_keys
-from zerochat.group.stimuli import Moment
+from zerochat.group.inputs import Moment
+from zerochat.group.links.relationship import check_peer, own_keys
 from zerochat.group.wire.padding import pad
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from zerochat.group.event import Id
+from zerochat.group.event_log.event import Id
 from zerochat.group.wire.messages import PROTOCOL
 
 TYPING = PROTOCOL + "typing"

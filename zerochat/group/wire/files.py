@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from zerochat.group.event import Id
-from zerochat.group.files.tree import FILE_BYTES_MAX, PART_BYTES, PATH_MAX, parts_in
+from zerochat.group.event_log.event import Id
+from zerochat.group.files.hash_tree import FILE_BYTES_MAX, PART_BYTES, PATH_MAX, parts_in
 from zerochat.group.wire.messages import PROTOCOL
 
 FILE_ASK = PROTOCOL + "file-ask"
@@ -46,7 +46,7 @@ class FilePartBody(msgspec.Struct, frozen=True):
     data: Annotated[str, msgspec.Meta(min_length=1, max_length=-(-PART_BYTES * 4 // 3))]
     """base64url."""
     path: Annotated[list[Id], msgspec.Meta(max_length=PATH_MAX)] = []
-    """The hashes that lead from it to the root (`group/files/tree.py`)."""
+    """The hashes that lead from it to the root (`group/files/hash_tree.py`)."""
 
 
 class FileLackBody(msgspec.Struct, frozen=True):

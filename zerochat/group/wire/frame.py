@@ -17,14 +17,14 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from zerochat.crypto.contents import xc20p_open, xc20p_seal
+from zerochat.crypto.content_encryption import xc20p_open, xc20p_seal
 from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519_static
 from zerochat.didcomm.did import Identity, resolve
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed, Unauthentic
-from zerochat.group.relationship import Relationship
-from zerochat.group.stimuli import Moment
-from zerochat.group.wire.contents import CONTENT_BYTES_MAX, emptied, filled
+from zerochat.group.inputs import Moment
+from zerochat.group.links.relationship import Relationship
+from zerochat.group.wire.payload import CONTENT_BYTES_MAX, emptied, filled
 
 VERSION = b"\x01"
 NONCE_BYTES, KEY_BYTES, TAG_BYTES = 24, 32, 16

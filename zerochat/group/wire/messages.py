@@ -6,7 +6,7 @@ requester                     acceptor                      the other members
     | -- complete -------------> |                                |
     | -- join-request ---------> |                                |
     | <- join-pending ---------- | (where a member has to decide) |
-    | -- problem-report -------> | (gives up: joining/parting.py) |
+    | -- problem-report -------> | (gives up: joining/cancellation.py) |
     |                            | -- status: add --------------> |
     | <-- welcome -------------- |                                |
     | -- didexchange request, response, complete with each -----> |
@@ -24,10 +24,10 @@ from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX
 from zerochat.evidence.messages import ACK_BYTES, DATA_BYTES_MAX
-from zerochat.group.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
-from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
+from zerochat.group.event_log.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
+from zerochat.group.links.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
-from zerochat.group.wire.run import RUN_EVENTS_MAX, RUNS_MAX, Run
+from zerochat.group.wire.event_runs import RUN_EVENTS_MAX, RUNS_MAX, Run
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
 EVENTS = PROTOCOL + "events"
@@ -156,7 +156,7 @@ class SyncBody(msgspec.Struct, frozen=True):
     log: _Count = 0
     """How many entries the sender has of the log by the terms in force, where the group keeps one."""
     tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
-    """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
+    """What stands at the ends of all chains that `have` tells of, two bytes each (`sync/chain_heads.py`)."""
     last: tuple[_Count, Id] | None = None
     """The sender's own last event, for a reader who may have all that leads up to it from others: its place and id."""
     unreached: Annotated[list[_Count], msgspec.Meta(max_length=UNREACHED_MAX)] = []

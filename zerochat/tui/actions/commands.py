@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from textual.content import Content
 
-from zerochat.agent import plain
-from zerochat.agent.histories import fetching
-from zerochat.agent.schema import (
+from zerochat.presentation import group_rules
+from zerochat.presentation.history_rules import fetching
+from zerochat.rpc import (
     CancelParams,
     Found,
     GroupInfo,
@@ -26,13 +26,13 @@ from zerochat.agent.schema import (
     SearchParams,
     Status,
 )
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.actions import connections, fates, files, jumps, members, messages, peers, saying, settings
-from zerochat.tui.board import Board
-from zerochat.tui.looks.text import clock_text, name_of
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, sending, settings
+from zerochat.tui.chat_view import Board
 from zerochat.tui.panels.bars import short_view
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.hints import NO_GROUP, over
+from zerochat.tui.style.text import clock_text, name_of
 
 
 def run(chat: Board, name: str, rest: str) -> None:
@@ -41,7 +41,7 @@ def run(chat: Board, name: str, rest: str) -> None:
 
 
 def switch(chat: Board) -> None:
-    from zerochat.tui.sheets.switcher import Switcher
+    from zerochat.tui.dialogs.switcher import Switcher
 
     chat.app.push_screen(Switcher(chat.conversations), chat.go)
 
@@ -50,8 +50,8 @@ def switch(chat: Board) -> None:
 
 
 def _help(chat: Board, rest: str) -> None:
-    from zerochat.tui.looks.keymaps import places_of_bindings
-    from zerochat.tui.sheets.help import help_sheet
+    from zerochat.tui.dialogs.help import help_sheet
+    from zerochat.tui.style.keymaps import places_of_bindings
 
     nodes = (chat, chat.composer, chat.pane, chat.app)
     others = {place.owner for place in places_of_bindings()} - {type(node) for node in nodes}
@@ -65,7 +65,7 @@ def _help(chat: Board, rest: str) -> None:
 
 
 def _new(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.create import CreateScreen
+    from zerochat.tui.dialogs.create import CreateScreen
 
     async def create(params: NewParams) -> None:
         info = await chat.link.ask("new", params, GroupInfo)
@@ -79,7 +79,7 @@ def _new(chat: Board, rest: str) -> None:
 
 
 def _join(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.join import JoinScreen
+    from zerochat.tui.dialogs.join import JoinScreen
 
     async def ask(invitation: str, nick: str, role: str) -> JoinStatus:
         return await chat.link.ask("join", JoinParams(invitation, nick or None, role), JoinStatus)
@@ -107,7 +107,7 @@ def _join(chat: Board, rest: str) -> None:
 def _tell_signing(chat: Board) -> None:
     """What one gives up by speaking in the group that is open, where that is so: before anything is said."""
     conversation = chat.conversations.open
-    if conversation is not None and (said := plain.signing(conversation.info)):
+    if conversation is not None and (said := group_rules.signing(conversation.info)):
         chat.app.notify(f"{name_of(conversation.info.name)}: {said}", markup=False, timeout=20)
 
 
@@ -127,7 +127,7 @@ def _invite(chat: Board, rest: str) -> None:
             Printable("/invite takes how many may use it, 1 to 999, and reader to only read: /invite 3 reader")
         )
         return
-    from zerochat.tui.sheets.invite import InviteScreen
+    from zerochat.tui.dialogs.invite import InviteScreen
 
     async def make(role: str, history: str | None, expires_s: int) -> InvitationInfo:
         group = conversation.info.id
@@ -155,7 +155,7 @@ def _invite(chat: Board, rest: str) -> None:
 
 
 def _invitations(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.invitations import InvitationsScreen
+    from zerochat.tui.dialogs.invitations import InvitationsScreen
 
     conversation = _open(chat)
     if conversation is None:
@@ -180,7 +180,7 @@ def _members(chat: Board, rest: str) -> None:
 
 
 def _status(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.sheet import open_live, rows
+    from zerochat.tui.dialogs.dialog import open_live, rows
 
     async def ask() -> tuple[Printable, Content]:
         status = await chat.feed.status()
@@ -203,9 +203,9 @@ def _status(chat: Board, rest: str) -> None:
             if group.state == "left":
                 facts.append((printable_line(group.name, 12), "put out" if group.removed_by else "you left"))
                 continue
-            text = f"{group.state}, {plain.connected(group)}, {group.unacknowledged} not everywhere yet"
+            text = f"{group.state}, {group_rules.connected(group)}, {group.unacknowledged} not everywhere yet"
             facts.append((printable_line(group.name, 12), text))
-            facts += [("", fates.whole(group.completeness))] if group.completeness else []
+            facts += [("", delivery.whole(group.completeness))] if group.completeness else []
             if group.beginning is not None and group.beginning.state == "fetching":
                 facts.append(("", printable_line(fetching(group.beginning))))
             facts += [
@@ -213,7 +213,7 @@ def _status(chat: Board, rest: str) -> None:
                 ("", f"path {printable_line(group.path, 20)}: how they travel between the members"),
                 ("", f"accountability {printable_line(group.accountability, 20)}: how it is known who has them"),
                 ("", f"view {short_view(group)}: the same at all who see the same members"),
-                *(("", printable_line(rule)) for rule in plain.rules_of(group.policy)),
+                *(("", printable_line(rule)) for rule in group_rules.rules_of(group.policy)),
             ]
         return Printable("Status"), rows(facts, 12)
 
@@ -233,7 +233,7 @@ def reached_at(status: Status) -> list[tuple[str, str]]:
 
 
 def _leave(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     conversation = _open(chat)
     if conversation is None:
@@ -254,13 +254,13 @@ def _leave(chat: Board, rest: str) -> None:
     question = (
         f"Leave {conversation.name}? What was said stays readable here; to speak again you need a new invitation."
     )
-    if warning := plain.owner_leaves(conversation.info, conversation.members):
+    if warning := group_rules.owner_leaves(conversation.info, conversation.members):
         question = f"{warning} {question}"
     chat.app.push_screen(Confirm(printable_line(question), "Leave", "Stay"), answered)
 
 
 def _forget(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     conversation = _open(chat)
     if conversation is None:
@@ -278,12 +278,12 @@ def _forget(chat: Board, rest: str) -> None:
         if yes:
             chat.attempt(forget())
 
-    question = f"Forget {conversation.name}? {plain.FORGET}"
+    question = f"Forget {conversation.name}? {group_rules.FORGET}"
     chat.app.push_screen(Confirm(printable_line(question), "Forget", "Keep"), answered)
 
 
 def _resume(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     conversation = _open(chat)
     if conversation is None:
@@ -301,12 +301,12 @@ def _resume(chat: Board, rest: str) -> None:
         if yes:
             chat.attempt(resume())
 
-    question = f"Resume {conversation.name}? {plain.RESUME}"
+    question = f"Resume {conversation.name}? {group_rules.RESUME}"
     chat.app.push_screen(Confirm(printable_line(question), "Resume", "Wait"), answered)
 
 
 def _search(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.search import SearchScreen
+    from zerochat.tui.dialogs.search import SearchScreen
 
     async def ask(params: SearchParams) -> Found:
         return await chat.link.ask("search", params, Found)
@@ -357,7 +357,7 @@ def _me(chat: Board, rest: str) -> None:
     if not rest:
         chat.complain(Printable("/me takes what you do: /me waves"))
         return
-    saying.say(chat, rest, action=True)
+    sending.say(chat, rest, action=True)
 
 
 def _act(name: str) -> Callable[[Board, str], None]:
@@ -391,8 +391,8 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "remove": members.remove,
     "dismiss": members.dismiss,
     "rename": members.rename,
-    "delivery": fates.delivery,
-    "why": fates.why,
+    "delivery": delivery.delivery,
+    "why": delivery.why,
     "evidence": _evidence,
     "proof": _proof,
     "accuse": members.accuse,

@@ -3,11 +3,11 @@
 They belong to no conversation, so what they say is shown on sheets, and kept by the agent.
 """
 
-from zerochat.agent.schema import ConnectionInfo, LetterInfo, NoParams, PeerParams, TellParams, ToldInfo
-from zerochat.terminal import Printable, printable, printable_key, printable_line
-from zerochat.tui.board import Board
-from zerochat.tui.looks.text import clock_text, name_of
-from zerochat.tui.state.link import AgentError
+from zerochat.rpc import ConnectionInfo, LetterInfo, NoParams, PeerParams, TellParams, ToldInfo
+from zerochat.terminal_text import Printable, printable, printable_key, printable_line
+from zerochat.tui.chat_view import Board
+from zerochat.tui.state.agent_link import AgentError
+from zerochat.tui.style.text import clock_text, name_of
 
 PREFIX_MIN = 4
 """The letters of an id that may stand for all of it, as the agent has it."""
@@ -32,7 +32,7 @@ def mediation(one: ConnectionInfo) -> str:
 def connections(chat: Board, rest: str) -> None:
     from textual.content import Content
 
-    from zerochat.tui.sheets.sheet import open_live, rows
+    from zerochat.tui.dialogs.dialog import open_live, rows
 
     async def ask() -> tuple[Printable, Content]:
         pairs = [
@@ -68,7 +68,7 @@ def tell(chat: Board, rest: str) -> None:
 def letters(chat: Board, rest: str) -> None:
     from textual.content import Content
 
-    from zerochat.tui.sheets.sheet import Sheet
+    from zerochat.tui.dialogs.dialog import Sheet
 
     async def ask(wanted: str) -> None:
         one = _find(await _known(chat), wanted)

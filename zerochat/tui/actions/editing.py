@@ -3,9 +3,9 @@
 from textual.app import SuspendNotSupported
 
 from zerochat.errors import LocalError
-from zerochat.terminal import Printable, printable_line
-from zerochat.tui.board import Board
-from zerochat.tui.writing.editor import edited
+from zerochat.terminal_text import Printable, printable_line
+from zerochat.tui.chat_view import Board
+from zerochat.tui.composer.editor import edited
 
 
 async def write(chat: Board) -> None:

@@ -6,30 +6,21 @@ from pathlib import Path
 
 from textual.content import Content
 
-from zerochat.agent import accusing, keeping, proving
-from zerochat.agent.prooffile import ID_CHARS, Written, counted, place_of, write_proof
-from zerochat.agent.schema import (
-    CaseInfo,
-    Event,
-    Evidence,
-    EvidenceParams,
-    GroupParams,
-    LogKeptNews,
-    ProofLines,
-    ProofParams,
-)
-from zerochat.commands import message_and_path
+from zerochat.agent.proofs.proof_file import ID_CHARS, Written, counted, place_of, write_proof
 from zerochat.errors import LocalError
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.actions.meant import message_meant
-from zerochat.tui.board import Board
-from zerochat.tui.looks.text import clock_of, name_of
+from zerochat.presentation import disputes, proofs, tlog
+from zerochat.rpc import CaseInfo, Event, Evidence, EvidenceParams, GroupParams, LogKeptNews, ProofLines, ProofParams
+from zerochat.slash_commands import message_and_path
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.actions.target import message_meant
+from zerochat.tui.chat_view import Board
+from zerochat.tui.composer.paths import path_of
 from zerochat.tui.messages.row import Row
+from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.feed import KeepingNews
 from zerochat.tui.state.hints import NO_GROUP
-from zerochat.tui.state.link import AgentError, in_thread
-from zerochat.tui.writing.paths import path_of
+from zerochat.tui.style.text import clock_of, name_of
 
 TEXT_CELLS_MAX = 40
 """Of what somebody has said, in a line about it."""
@@ -45,7 +36,7 @@ def show(chat: Board, news: KeepingNews) -> None:
     if conversation is None:
         return
     here = conversation is chat.conversations.open
-    sentence = printable_line(keeping.news(news, name_of, clock_of))
+    sentence = printable_line(tlog.news(news, name_of, clock_of))
     trouble = not isinstance(news, LogKeptNews)
     if here and isinstance(news, LogKeptNews) and news.operator is not None:
         return  # its line is there
@@ -71,7 +62,7 @@ def of_message(chat: Board, conversation: Conversation, row: Row) -> None:
 
 
 def _open(chat: Board, conversation: Conversation, id: str) -> None:
-    from zerochat.tui.sheets.evidence import EvidenceSheet
+    from zerochat.tui.dialogs.evidence import EvidenceSheet
 
     async def ask() -> tuple[Printable, Content]:
         return _told(conversation, await _asked(chat, conversation, id))
@@ -96,35 +87,35 @@ async def _asked(chat: Board, conversation: Conversation, id: str) -> Evidence:
 
 
 def _told(conversation: Conversation, found: Evidence) -> tuple[Printable, Content]:
-    from zerochat.tui.sheets.sheet import rows
+    from zerochat.tui.dialogs.dialog import rows
 
     label = conversation.names.label
     if found.message is not None:
         about = found.message
         parts = [Content(said_of(about.event)), Content("")]
-        holders = [(SIGNS[one.grade], f"{label(one.did)}  {proving.grade_of(one, clock_of)}") for one in about.members]
+        holders = [(SIGNS[one.grade], f"{label(one.did)}  {proofs.grade_of(one, clock_of)}") for one in about.members]
         parts += [rows(holders, 1), Content("")] if holders else []
-        sentences = proving.of_message(about, name_of, clock_of)
+        sentences = proofs.of_message(about, name_of, clock_of)
         return Printable("What can be proven of it"), _paragraphs(parts, sentences)
     me = conversation.info.me
-    first, *rest = proving.of_group(found)
+    first, *rest = proofs.of_group(found)
     parts = [Content(printable_line(first))]
     streams = [
         (label(one.did, 20) + (" (you)" if one.did == me else ""), said)
-        for one, said in proving.of_streams(found, clock_of)
+        for one, said in proofs.of_streams(found, clock_of)
     ]
     parts += [Content(""), rows(streams, 16), Content("")] if streams else []
     if found.log is not None:
-        told = keeping.facts(found.log, name_of, clock_of)
+        told = tlog.facts(found.log, name_of, clock_of)
         parts += [rows([(left, printable_line(right)) for left, right in told], 16), Content("")] if told else []
-        rest = [*keeping.sentences(found.log, name_of), *rest]
+        rest = [*tlog.sentences(found.log, name_of), *rest]
     return printable_line(f"What can be proven in {conversation.name}"), _paragraphs(parts, rest)
 
 
 def cases(chat: Board, rest: str) -> None:
     """`/cases`: who is accused of what in the open group, and what has come of it; as it is, for as long as it is
     shown."""
-    from zerochat.tui.sheets.sheet import open_live, rows
+    from zerochat.tui.dialogs.dialog import open_live, rows
 
     conversation = chat.conversations.open
     if conversation is None:
@@ -134,10 +125,10 @@ def cases(chat: Board, rest: str) -> None:
     async def ask() -> tuple[Printable, Content]:
         found = await chat.link.ask("cases", GroupParams(conversation.info.id), list[CaseInfo])
         told = [
-            (printable_line(accusing.charge(one, name_of)), printable_line(accusing.outcome(one, name_of, clock_of)))
+            (printable_line(disputes.charge(one, name_of)), printable_line(disputes.outcome(one, name_of, clock_of)))
             for one in found
         ]
-        return printable_line(f"Cases in {conversation.name}"), rows(told, 24) if told else Content(accusing.NONE)
+        return printable_line(f"Cases in {conversation.name}"), rows(told, 24) if told else Content(disputes.NONE)
 
     chat.attempt(open_live(chat.app, ask))
 
@@ -187,7 +178,7 @@ def proof(chat: Board, rest: str) -> None:
 def _ask_where(chat: Board, conversation: Conversation, event: Event) -> None:
     """Have the person say where the proof goes."""
     from zerochat.agent.files.saving import downloads
-    from zerochat.tui.sheets.sheet import Ask
+    from zerochat.tui.dialogs.dialog import Ask
 
     folder = downloads(os.environ)
 
@@ -220,6 +211,6 @@ async def _write(chat: Board, conversation: Conversation, event: Event, wanted: 
     chat.tell(
         printable(
             f"{said_of(event)}\nProof written to {printable_line(str(written.path), 400)}:"
-            f" {counted(written.messages, written.signers)}{more} {proving.PASSED_ON}"
+            f" {counted(written.messages, written.signers)}{more} {proofs.PASSED_ON}"
         )
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from textual.content import Content
 
-from zerochat.agent.files.words import line, name_words, parts, standing_words
-from zerochat.agent.schema import (
+from zerochat.presentation.files import line, name_words, parts, standing_words
+from zerochat.rpc import (
     Attachment,
     AttachParams,
     FileInfo,
@@ -19,13 +19,13 @@ from zerochat.agent.schema import (
     SaveParams,
     Sent,
 )
-from zerochat.terminal import Printable, printable_line
-from zerochat.tui.actions.meant import message_meant
-from zerochat.tui.board import Board
+from zerochat.terminal_text import Printable, printable_line
+from zerochat.tui.actions.target import message_meant
+from zerochat.tui.chat_view import Board
+from zerochat.tui.composer.paths import path_of
 from zerochat.tui.messages.row import Row
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.hints import NO_GROUP, silenced
-from zerochat.tui.writing.paths import path_of
 
 NO_FILES = "No file came with this message."
 NO_PICTURE = "No picture came with this message."
@@ -101,7 +101,7 @@ def _choose(chat: Board, files: Sequence[Attachment], do: Callable[[Attachment],
     if len(files) == 1:
         do(files[0])
         return
-    from zerochat.tui.sheets.pick import Pick
+    from zerochat.tui.dialogs.menu import Pick
 
     def chosen(key: str | None) -> None:
         if (file := next((each for each in files if each.id == key), None)) is not None:
@@ -147,7 +147,7 @@ def is_picture(file: Attachment) -> bool:
 
 
 def _picture(chat: Board, conversation: Conversation, file: Attachment) -> None:
-    from zerochat.tui.sheets.picture import PictureSheet, room
+    from zerochat.tui.dialogs.picture import PictureSheet, room
 
     width, height = room(*chat.app.size)
 
@@ -178,7 +178,7 @@ def files(chat: Board, rest: str) -> None:
 
 
 def _show(chat: Board, conversation: Conversation, page: FileList) -> None:
-    from zerochat.tui.sheets.pick import PICK_CELLS, PICK_EDGES, Pick
+    from zerochat.tui.dialogs.menu import PICK_CELLS, PICK_EDGES, Pick
 
     if not page.files:
         chat.flash(Printable("No file was sent here yet: /send PATH sends one."))

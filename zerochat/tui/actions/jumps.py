@@ -7,13 +7,13 @@ up and down in pages. What one comes from is kept, so that a look at something c
 import time
 from typing import Final
 
-from zerochat.agent.schema import Found, SearchParams
-from zerochat.terminal import Printable, printable_line
-from zerochat.tui.board import Board
+from zerochat.rpc import Found, SearchParams
+from zerochat.terminal_text import Printable, printable_line
+from zerochat.tui.chat_view import Board
 from zerochat.tui.messages.row import Key
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.hints import NO_GROUP
-from zerochat.tui.state.trail import spot_of
+from zerochat.tui.state.jump_history import spot_of
 
 CALLED: Final = "to:me"
 
@@ -57,7 +57,7 @@ def _show(chat: Board, key: Key, *, select: bool) -> None:
 
 def goto(chat: Board, rest: str) -> None:
     """`/goto 2026-03-01`, `/goto 14:00`, `/goto yesterday`."""
-    from zerochat.agent.wording import BadSearch, read_time
+    from zerochat.presentation.search_query import BadSearch, read_time
 
     conversation = chat.conversations.open
     if conversation is None:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from textual.content import Content
 
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.board import Board
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.chat_view import Board
 from zerochat.tui.host import clipboard
 
 LINKS_MAX = 20
@@ -67,7 +67,7 @@ def offer(chat: Board, links: Sequence[str]) -> None:
     if len(links) == 1:
         _ask(chat, links[0])
         return
-    from zerochat.tui.sheets.pick import Pick
+    from zerochat.tui.dialogs.menu import Pick
 
     def chosen(number: str | None) -> None:
         if number is not None:
@@ -78,7 +78,7 @@ def offer(chat: Board, links: Sequence[str]) -> None:
 
 
 def _ask(chat: Board, link: str) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     if fault := fault_of(link):
         chat.complain(Printable(fault))

@@ -3,8 +3,8 @@
 The screens are imported where they are opened: the first frame has none of them.
 """
 
-from zerochat.agent import plain
-from zerochat.agent.schema import (
+from zerochat.presentation import group_rules
+from zerochat.rpc import (
     AccuseParams,
     AnswerParams,
     CaseInfo,
@@ -24,15 +24,15 @@ from zerochat.agent.schema import (
     WordsInfo,
     WordsParams,
 )
-from zerochat.terminal import Printable, printable, printable_line
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import verifying
-from zerochat.tui.board import Board
-from zerochat.tui.looks.lookalikes import deceptive
-from zerochat.tui.looks.text import name_of
+from zerochat.tui.chat_view import Board
 from zerochat.tui.messages.events import ROLES
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.feed import GroupNews
 from zerochat.tui.state.hints import NO_GROUP
+from zerochat.tui.style.lookalikes import deceptive
+from zerochat.tui.style.text import name_of
 
 GIVEN = ("reader", "writer", "admin")
 """The roles that one member can give another."""
@@ -54,7 +54,7 @@ def show(chat: Board, news: GroupNews) -> None:
         case RemovedNews(by=by, nick=nick, voters=voters):
             known = nick and not (conversation and by == conversation.info.me)
             out_by = [name_of(one) for one in voters or [nick]] if known else []
-            chat.tell(printable_line(f"You are no longer in {name}: {plain.why_out(out_by)}."), trouble=True)
+            chat.tell(printable_line(f"You are no longer in {name}: {group_rules.why_out(out_by)}."), trouble=True)
         case TrustNews(member=did, nick=nick, trust="changed"):
             who = name_of(nick)
             if conversation is not None:
@@ -94,7 +94,7 @@ def _member(chat: Board, conversation: Conversation, command: str, name: str) ->
 
 def show_member(chat: Board, did: str) -> None:
     """Open the sheet about a member of the open group."""
-    from zerochat.tui.sheets.member import MemberScreen
+    from zerochat.tui.dialogs.member import MemberScreen
 
     conversation = chat.conversations.open
     member = conversation.member(did) if conversation else None
@@ -147,7 +147,7 @@ def _act(chat: Board, conversation: Conversation, member: MemberInfo, what: str)
 
 
 def requests(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.requests import RequestsScreen
+    from zerochat.tui.dialogs.requests import RequestsScreen
 
     conversation = _open(chat)
     if conversation is None:
@@ -208,7 +208,7 @@ def remove(chat: Board, rest: str) -> None:
 
 
 def _remove(chat: Board, conversation: Conversation, member: MemberInfo) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     who, group = name_of(member.nick), conversation.name
     if member.connection == "self":
@@ -216,12 +216,12 @@ def _remove(chat: Board, conversation: Conversation, member: MemberInfo) -> None
         return
     vote = next((one for one in conversation.info.votes if one.did == member.did), None)
     if vote is not None and vote.mine:
-        chat.tell(Printable(f"You had voted already: {plain.removal(vote, who)}."))
+        chat.tell(Printable(f"You had voted already: {group_rules.removal(vote, who)}."))
         return
 
     async def put_out() -> None:
         vote = await chat.link.ask("remove", RemoveParams(conversation.info.id, member.did), VoteInfo)
-        chat.tell(printable_line(plain.removal(vote, who) + "."))
+        chat.tell(printable_line(group_rules.removal(vote, who) + "."))
         await chat.feed.refresh()
 
     def answered(yes: bool | None) -> None:
@@ -231,7 +231,7 @@ def _remove(chat: Board, conversation: Conversation, member: MemberInfo) -> None
     policy, gone = conversation.info.policy, "There is no way back but a new invitation."
     if policy.remove == "quorum":
         needed = min(policy.quorum, max(len(conversation.members) - 1, 1))
-        question = f"Vote for putting {who} out of {group}? It takes {plain.number(needed)} of you. {gone}"
+        question = f"Vote for putting {who} out of {group}? It takes {group_rules.number(needed)} of you. {gone}"
         chat.app.push_screen(Confirm(printable_line(question), "Vote", "No"), answered)
     else:
         chat.app.push_screen(Confirm(printable_line(f"Put {who} out of {group}? {gone}"), "Put out", "No"), answered)
@@ -245,7 +245,7 @@ def accuse(chat: Board, rest: str) -> None:
 
 
 def _accuse(chat: Board, conversation: Conversation, member: MemberInfo) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     who = name_of(member.nick)
 

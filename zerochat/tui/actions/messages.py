@@ -10,19 +10,19 @@ from datetime import UTC, datetime
 
 from textual.content import Content
 
-from zerochat.agent.histories import no_topic
-from zerochat.agent.schema import DeleteParams, DeliveryReport, EventParams, ReactParams, Sent, TopicParams
-from zerochat.terminal import Printable, cells, printable_line
-from zerochat.tui.actions import fates, files, jumps, links, members, saying
-from zerochat.tui.actions.meant import message_meant
-from zerochat.tui.board import Board
+from zerochat.presentation.history_rules import no_topic
+from zerochat.rpc import DeleteParams, DeliveryReport, EventParams, ReactParams, Sent, TopicParams
+from zerochat.terminal_text import Printable, cells, printable_line
+from zerochat.tui.actions import delivery, files, jumps, links, members, sending
+from zerochat.tui.actions.target import message_meant
+from zerochat.tui.chat_view import Board
 from zerochat.tui.host import clipboard
-from zerochat.tui.looks.text import clock_text, name_of
-from zerochat.tui.messages.about import About
-from zerochat.tui.messages.marked import links_in
+from zerochat.tui.messages.markdown import links_in
+from zerochat.tui.messages.reply_bar import About
 from zerochat.tui.messages.row import Row, quote_of
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.hints import NO_GROUP, silenced
+from zerochat.tui.style.text import clock_text, name_of
 
 NAMED_MAX = 8
 """Members that are named in one line of the sheet on a message."""
@@ -51,7 +51,7 @@ def meant(chat: Board, name: str) -> tuple[Conversation, Row] | None:
 
 def keys_of(chat: Board, row: Row) -> tuple[str, ...]:
     """The keys of a message, as the status line hints at them: "r reply"."""
-    from zerochat.tui.sheets.help import keys_of_all
+    from zerochat.tui.dialogs.help import keys_of_all
 
     keys = keys_of_all(chat, chat.pane)
     words = {"menu": "more"}
@@ -83,7 +83,7 @@ def reply(chat: Board, rest: str) -> None:
     if (found := meant(chat, "reply")) is not None:
         _reply(chat, *found)
         if rest and chat.about is not None:
-            saying.say(chat, rest)
+            sending.say(chat, rest)
 
 
 def edit(chat: Board, rest: str) -> None:
@@ -91,14 +91,14 @@ def edit(chat: Board, rest: str) -> None:
     if (found := meant(chat, "edit")) is not None:
         _edit(chat, *found)
         if rest and chat.about is not None:
-            saying.say(chat, rest)
+            sending.say(chat, rest)
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 
 def _delete(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     async def delete() -> None:
         await chat.link.ask("delete", DeleteParams(conversation.info.id, row.key[2]), Sent)
@@ -115,7 +115,7 @@ def _delete(chat: Board, conversation: Conversation, row: Row) -> None:
 
 
 def _react(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.sheets.picker import ReactionPicker
+    from zerochat.tui.dialogs.reaction_picker import ReactionPicker
 
     def chosen(emoji: str | None) -> None:
         if emoji:
@@ -131,7 +131,7 @@ def react(chat: Board, rest: str) -> None:
     if not rest:
         _react(chat, *found)
         return
-    from zerochat.tui.writing.emoji import find, named
+    from zerochat.tui.composer.emoji import find, named
 
     emoji = named(rest)
     if emoji is None:
@@ -183,7 +183,7 @@ UNSIGNED = "not by itself; E says more"
 
 
 def _info(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.sheets.sheet import open_live
+    from zerochat.tui.dialogs.dialog import open_live
 
     async def ask() -> tuple[Printable, Content]:
         report = await chat.link.ask("delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
@@ -193,7 +193,7 @@ def _info(chat: Board, conversation: Conversation, row: Row) -> None:
 
 
 def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Content:
-    from zerochat.tui.sheets.sheet import rows
+    from zerochat.tui.dialogs.dialog import rows
 
     event = report.event
     facts: list[tuple[str, str]] = [
@@ -221,8 +221,8 @@ def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Cont
         facts.append(("read by", f"{_listed(conversation, read)}, by their own word"))
     facts.append(("has it", f"{report.delivered} of {report.of}"))
     label = conversation.names.label
-    holders = [(fates.sign_of(one), label(one.did) + fates.state_of(one)) for one in report.members]
-    return Content("\n").join([*fates.said(row), rows(facts, 11), Content(""), rows(holders, 2)])
+    holders = [(delivery.sign_of(one), label(one.did) + delivery.state_of(one)) for one in report.members]
+    return Content("\n").join([*delivery.said(row), rows(facts, 11), Content(""), rows(holders, 2)])
 
 
 def _order(lamport: int) -> str:
@@ -258,7 +258,7 @@ def _open(chat: Board, conversation: Conversation, row: Row) -> None:
 
 
 def _view(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.sheets.whole import WholeMessage
+    from zerochat.tui.dialogs.full_message import WholeMessage
 
     who = conversation.names.byline(row.author)
     title = Printable(f"{who}, {row.day} {row.time}")
@@ -282,8 +282,8 @@ def _original(chat: Board, conversation: Conversation, row: Row) -> None:
 
 
 def _menu(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.sheets.help import key_text, own_bindings
-    from zerochat.tui.sheets.pick import Pick
+    from zerochat.tui.dialogs.help import key_text, own_bindings
+    from zerochat.tui.dialogs.menu import Pick
 
     pressed = {str(one.id).removeprefix("message."): one.key for one in own_bindings(chat.pane)}
     fitting = {name: act for name, act in ACTS.items() if name != "menu" and act.fits(row)}
@@ -324,7 +324,7 @@ ACTS = {
     "save": Act("Save what came with it, or fetch it", files.save_of, files.has_files, files.NO_FILES),
     "picture": Act("See its picture here", files.picture_of, files.has_picture, files.NO_PICTURE),
     "info": Act("About it, and who has it", _info, lambda row: True, ""),
-    "why": Act("What became of it", lambda chat, at, row: fates.tell(chat, at, row), lambda row: True, ""),
+    "why": Act("What became of it", lambda chat, at, row: delivery.tell(chat, at, row), lambda row: True, ""),
     "evidence": Act("What can be proven of it", _evidence, lambda row: True, ""),
     "verify": Act("Its author", _verify, lambda row: not row.own, "It is your own message."),
     "menu": Act("All of this", _menu, lambda row: True, ""),

@@ -4,18 +4,18 @@ from pathlib import Path
 
 from textual.content import Content
 
-from zerochat.agent.schema import AttachParams, Sent
-from zerochat.terminal import Printable, printable_line
-from zerochat.tui.actions import saying
-from zerochat.tui.board import Board
+from zerochat.rpc import AttachParams, Sent
+from zerochat.terminal_text import Printable, printable_line
+from zerochat.tui.actions import sending
+from zerochat.tui.chat_view import Board
+from zerochat.tui.composer.paste import file_of, forget, lines_of, shown, written
 from zerochat.tui.state.conversation import TEXT_BYTES_MAX, TEXT_CHARS_MAX, Conversation
 from zerochat.tui.state.hints import NO_GROUP, silenced
-from zerochat.tui.writing.paste import file_of, forget, lines_of, shown, written
 
 
 def ask(chat: Board, text: str) -> None:
     """Ask what to do with `text`, which is as it was pasted."""
-    from zerochat.tui.sheets.pick import Pick
+    from zerochat.tui.dialogs.menu import Pick
 
     path = file_of(text)
     if path is not None:
@@ -35,7 +35,7 @@ def ask(chat: Board, text: str) -> None:
     def chosen(what: str | None) -> None:
         chat.composer.focus()
         if what == "send":
-            saying.say(chat, shown(text.rstrip("\n")))
+            sending.say(chat, shown(text.rstrip("\n")))
         elif what == "edit":
             chat.composer.insert_pasted(text)
         elif what == "file":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from textual.content import Content
 
-from zerochat.agent.schema import (
+from zerochat.rpc import (
     ConnectionNews,
     FeaturesNews,
     FeaturesParams,
@@ -19,10 +19,10 @@ from zerochat.agent.schema import (
     RotatedNews,
     ToldNews,
 )
-from zerochat.terminal import Printable, printable, printable_key, printable_line
-from zerochat.tui.board import Board
-from zerochat.tui.looks.text import name_of
-from zerochat.tui.state.answers import Answer, PeerNews
+from zerochat.terminal_text import Printable, printable, printable_key, printable_line
+from zerochat.tui.chat_view import Board
+from zerochat.tui.state.pending_requests import Answer, PeerNews
+from zerochat.tui.style.text import name_of
 
 ANSWER_S_MAX = 10.0
 """After this long without an answer the person is told so."""
@@ -72,7 +72,7 @@ def _pong_text(pong: PongNews) -> Printable:
 
 def _show_features(chat: Board, found: FeaturesNews) -> None:
     """On a sheet; in a toast for somebody who has gone on to something else meanwhile."""
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.dialogs.dialog import Sheet, rows
 
     listed = [(printable_line(each.type), printable_line(each.id)) for each in found.features]
     title = Printable(f"What {name_of(found.peer)} speaks, as far as it says")

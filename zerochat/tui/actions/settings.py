@@ -5,15 +5,15 @@ A setting is written first and true afterwards: what the file does not take has 
 
 from functools import partial
 
-from zerochat.agent.options import OPTIONS, full_name, typed, written
-from zerochat.agent.preferences import GROUPS, KEYS, LEVELS
-from zerochat.agent.reloading import AT_ONCE
-from zerochat.agent.schema import NoParams
+from zerochat.agent.settings.client_preferences import GROUPS, KEYS, LEVELS
+from zerochat.agent.settings.options import OPTIONS, full_name, typed, written
+from zerochat.agent.settings.reload import AT_ONCE
 from zerochat.errors import LocalError
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.board import Board, app_of
-from zerochat.tui.looks.text import name_of
-from zerochat.tui.writing.setting_words import AS_USUAL
+from zerochat.rpc import NoParams
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.chat_view import Board, app_of
+from zerochat.tui.composer.setting_completion import AS_USUAL
+from zerochat.tui.style.text import name_of
 
 # --- /set -----------------------------------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ def change(chat: Board, rest: str) -> None:
     """`/set`, `/set NAME`, `/set NAME VALUE`."""
     name, value = _split(rest)
     if not name:
-        from zerochat.tui.sheets.settings import SettingsSheet
+        from zerochat.tui.dialogs.settings import SettingsSheet
 
         chat.app.push_screen(SettingsSheet(chat, app_of(chat).choices, partial(put, chat, quiet=True)))
     elif not value:
@@ -75,7 +75,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 
 def _as_it_is(chat: Board, name: str) -> str:
-    from zerochat.agent.options import check_value
+    from zerochat.agent.settings.options import check_value
 
     choices = app_of(chat).choices
     if name in OPTIONS:
@@ -95,7 +95,7 @@ def _as_it_is(chat: Board, name: str) -> str:
 
 def _no_such(id: str, keys: str) -> str:
     """Why an action cannot have these keys, in a sentence, if it cannot."""
-    from zerochat.tui.looks.keymaps import doubts
+    from zerochat.tui.style.keymaps import doubts
 
     return next((each.removeprefix("chat.keys: ") for each in doubts("default", {id: keys}) if " no " in each), "")
 
@@ -153,7 +153,7 @@ def unmute(chat: Board, rest: str) -> None:
 
 
 def profile(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.dialogs.dialog import Sheet, rows
 
     places = app_of(chat).choices.places
     if places is None:
@@ -173,8 +173,8 @@ def profile(chat: Board, rest: str) -> None:
 
 
 def tour(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.help import keys_of_all
-    from zerochat.tui.sheets.tour import TourScreen
+    from zerochat.tui.dialogs.help import keys_of_all
+    from zerochat.tui.dialogs.tour import TourScreen
 
     keys = keys_of_all(chat, chat.composer, chat.pane, chat.app)
 

@@ -7,16 +7,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from zerochat.agent.schema import NoParams
-from zerochat.agent.schema.telemetry import (
-    TelemetryRows,
-    TelemetryRowsParams,
-    TelemetrySetParams,
-    TelemetryStatus,
-)
 from zerochat.errors import LocalError
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.board import Board, app_of
+from zerochat.rpc import NoParams
+from zerochat.rpc.telemetry import TelemetryRows, TelemetryRowsParams, TelemetrySetParams, TelemetryStatus
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.chat_view import Board, app_of
 
 SHOWN = 50
 USAGE = Printable(
@@ -55,7 +50,7 @@ async def _ask(chat: Board) -> TelemetryStatus:
 
 
 async def _status(chat: Board) -> None:
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.dialogs.dialog import Sheet, rows
 
     status = await _ask(chat)
     why = status.forbidden or status.fault
@@ -74,7 +69,7 @@ async def _status(chat: Board) -> None:
 
 
 async def _on(chat: Board) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     status = await _ask(chat)
     if status.forbidden:
@@ -107,8 +102,8 @@ async def _off(chat: Board) -> None:
 
 
 async def _show(chat: Board) -> None:
-    from zerochat.agent.telemetry.collecting import as_kept, rows_of
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.agent.telemetry.collection import as_kept, rows_of
+    from zerochat.tui.dialogs.dialog import Sheet, rows
 
     page = await chat.link.ask("telemetry_rows", TelemetryRowsParams(newest=SHOWN), TelemetryRows)
     found = [row for batch in page.batches for row in rows_of(batch)][-SHOWN:]
@@ -126,7 +121,7 @@ async def _show(chat: Board) -> None:
 
 
 async def _delete(chat: Board) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     status = await _ask(chat)
 
@@ -150,14 +145,14 @@ async def _export(chat: Board, where: str) -> None:
         return
 
     def write() -> int:
-        from zerochat.agent.client import connect
-        from zerochat.agent.telemetry import collecting
+        from zerochat.agent.api.client import connect
+        from zerochat.agent.telemetry import collection
         from zerochat.agent.telemetry.export import Wanted, export
         from zerochat.agent.telemetry.pseudonyms import Pseudonyms
 
         with connect(places, "tui") as client:
-            end = collecting.end_of(client.call)
-            names, rows = collecting.names(client.call), collecting.batches(client.call, end)
+            end = collection.end_of(client.call)
+            names, rows = collection.names(client.call), collection.batches(client.call, end)
             told = export(Path(where).expanduser().absolute(), rows, names, Pseudonyms.alone(), Wanted())
         return sum(told.rows.values())
 

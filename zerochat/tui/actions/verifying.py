@@ -2,21 +2,21 @@
 
 from textual.content import Content
 
-from zerochat.agent import plain
-from zerochat.agent.schema import MemberInfo, VerifyParams, WordsInfo, WordsParams
-from zerochat.terminal import Printable, printable_line
-from zerochat.tui.board import Board
-from zerochat.tui.looks.text import name_of
+from zerochat.presentation import group_rules
+from zerochat.rpc import MemberInfo, VerifyParams, WordsInfo, WordsParams
+from zerochat.terminal_text import Printable, printable_line
+from zerochat.tui.chat_view import Board
+from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.state.link import AgentError
+from zerochat.tui.style.text import name_of
 
 STATES = {"verified": "✓ verified", "unverified": "not verified", "changed": "! CHANGED: was somebody else"}
 
 
 async def show_group_words(chat: Board, conversation: Conversation) -> None:
     """Everybody sees the same words who sees the same members; and whom of them we know."""
-    from zerochat.tui.sheets.requests import in_lines
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.dialogs.dialog import Sheet, rows
+    from zerochat.tui.dialogs.requests import in_lines
 
     known = await chat.link.ask("words", WordsParams(conversation.info.id), WordsInfo)
     conversation.alarms.pop("", None)
@@ -40,7 +40,7 @@ def _state(member: MemberInfo) -> str:
 
 
 def type_words(chat: Board, conversation: Conversation, member: MemberInfo) -> None:
-    from zerochat.tui.sheets.sheet import Ask
+    from zerochat.tui.dialogs.dialog import Ask
 
     who = name_of(member.nick)
 
@@ -49,7 +49,7 @@ def type_words(chat: Board, conversation: Conversation, member: MemberInfo) -> N
         known = await chat.link.ask("words", params, WordsInfo)
         if not known.same:
             raise AgentError(
-                f"The words differ{plain.places(known.differ)}. Somebody was misheard, or somebody is between you and"
+                f"The words differ{group_rules.places(known.differ)}. Somebody was misheard, or somebody is between you and"
                 f" {who}: do not trust what is said here before you have compared them once more."
             )
         await set_mark(chat, conversation, member.did, True)
@@ -59,7 +59,7 @@ def type_words(chat: Board, conversation: Conversation, member: MemberInfo) -> N
 
 
 def mark(chat: Board, conversation: Conversation, member: MemberInfo, verified: bool, question: str) -> None:
-    from zerochat.tui.sheets.sheet import Confirm
+    from zerochat.tui.dialogs.dialog import Confirm
 
     def answered(yes: bool | None) -> None:
         if yes:

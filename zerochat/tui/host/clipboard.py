@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from zerochat.terminal import Printable, printable
+from zerochat.terminal_text import Printable, printable
 from zerochat.tui.host.programs import end
 
 if TYPE_CHECKING:

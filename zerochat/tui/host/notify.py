@@ -19,11 +19,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent.preferences import Level, Preferences
-from zerochat.agent.schema import Event, GroupInfo
-from zerochat.terminal import Printable, printable_line
+from zerochat.agent.settings.client_preferences import Level, Preferences
+from zerochat.rpc import Event, GroupInfo
+from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.host.programs import end
-from zerochat.tui.looks.text import name_of
+from zerochat.tui.style.text import name_of
 
 TOGETHER_S: Final = 3.0
 """What comes within so long after a notice is told in one with what follows."""

@@ -1,8 +1,8 @@
 """What the events of a log say on the screen: a post by itself, everything else in a few words behind a name."""
 
-from zerochat.agent.schema import Event
-from zerochat.terminal import LINES_MAX, Printable, printable, printable_line
-from zerochat.tui.looks.text import name_of
+from zerochat.rpc import Event
+from zerochat.terminal_text import LINES_MAX, Printable, printable, printable_line
+from zerochat.tui.style.text import name_of
 
 TOPIC_CELLS_MAX = 400
 """Of a topic, in the line that tells of it."""
@@ -42,9 +42,9 @@ def _quiet(event: Event) -> str | None:
                 return _ITSELF.get(role, f"is {ROLES.get(role, name_of(role))} now")
             return f"made {subject} {ROLES.get(role, name_of(role))}"
         case "terms_set":
-            from zerochat.agent import keeping  # most groups keep no log
+            from zerochat.presentation import tlog  # most groups keep no log
 
-            return f"says: {keeping.kept_by(*keeping.keepers(body, lambda did, nick: name_of(nick)))}"
+            return f"says: {tlog.kept_by(*tlog.keepers(body, lambda did, nick: name_of(nick)))}"
         case "member_renamed":
             return f"is called {subject} now"
         case "topic_changed":

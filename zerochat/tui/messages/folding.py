@@ -6,9 +6,9 @@ Who was put out, and what somebody may do, is never folded away.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from zerochat.terminal import Printable
-from zerochat.tui.looks.text import key_suffix
+from zerochat.terminal_text import Printable
 from zerochat.tui.messages.row import Row
+from zerochat.tui.style.text import key_suffix
 
 FOLD_MIN = 3
 """Lines that follow each other; fewer stand as they are."""

@@ -13,11 +13,11 @@ from rich.style import Style
 from textual.color import Color
 from textual.strip import Strip
 
-from zerochat.tui.looks.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, hue_of, wrap
-from zerochat.tui.messages.marked import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
+from zerochat.tui.messages.layout import QUOTE_BAR, Shown, lines_of
+from zerochat.tui.messages.markdown import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
 from zerochat.tui.messages.row import MARGIN, Columns, Row
-from zerochat.tui.messages.shape import QUOTE_BAR, Shown, lines_of
 from zerochat.tui.messages.timeline import Timeline
+from zerochat.tui.style.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, hue_of, wrap
 
 CONTRAST_MIN = 4.5
 """WCAG 2.2, success criterion 1.4.3: text of normal size against its background."""

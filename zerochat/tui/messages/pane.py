@@ -19,10 +19,10 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from zerochat.terminal import Printable
-from zerochat.tui.looks.text import Names, wrap
+from zerochat.terminal_text import Printable
 from zerochat.tui.messages.paint import LABELS, Palette, nick_styles, note, paint
 from zerochat.tui.messages.timeline import Key, Place, Timeline
+from zerochat.tui.style.text import Names, wrap
 
 SCREENS_AHEAD = 3
 """So far from the edge of what is loaded the next page is asked for: it is there before the edge is reached."""

@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import structs
 
-from zerochat.agent.schema import Attachment, Event, Quote, Reaction
-from zerochat.terminal import Printable, cells, printable, printable_line
-from zerochat.tui.looks.text import SUFFIX_CHARS, day_text, name_of, told_time, wrap
+from zerochat.rpc import Attachment, Event, Quote, Reaction
+from zerochat.terminal_text import Printable, cells, printable, printable_line
 from zerochat.tui.messages.events import text_of
+from zerochat.tui.style.text import SUFFIX_CHARS, day_text, name_of, told_time, wrap
 
 Key: TypeAlias = tuple[int, str, str]
 """(lamport, author's DID, id): the order that every member sees."""

@@ -9,12 +9,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from zerochat.agent.schema import Attachment
-from zerochat.terminal import Printable
-from zerochat.tui.looks.text import wrap
+from zerochat.rpc import Attachment
+from zerochat.terminal_text import Printable
 from zerochat.tui.messages.folding import FOLD_MIN, follows, summary
+from zerochat.tui.messages.layout import lines_of
 from zerochat.tui.messages.row import MARGIN, Columns, Key, Quoted, Row, moved, quote_of, row_of
-from zerochat.tui.messages.shape import lines_of
+from zerochat.tui.style.text import wrap
 
 __all__ = ["MARGIN", "ROWS_MAX", "ROWS_SPARE", "Columns", "Key", "Place", "Row", "Timeline", "row_of"]
 

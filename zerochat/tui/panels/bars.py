@@ -9,12 +9,12 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from zerochat.agent import plain
-from zerochat.agent.schema import GroupInfo
-from zerochat.terminal import Printable, cells, printable_line
-from zerochat.tui.looks.text import clip, clock_of, marked, name_of
+from zerochat.presentation import group_rules
+from zerochat.rpc import GroupInfo
+from zerochat.terminal_text import Printable, cells, printable_line
 from zerochat.tui.state.conversation import Conversations
 from zerochat.tui.state.hints import somebody
+from zerochat.tui.style.text import clip, clock_of, marked, name_of
 
 SAID_S = 6.0
 """How long a word on what has just been done stands there."""
@@ -118,7 +118,7 @@ class TopBar(Widget):
         if info.state != "active":
             return [Fact(("put out" if info.removed_by else "you left" if info.state == "left" else info.state,))]
         columns, whole = self.outer_size.width, info.completeness
-        facts = [Fact((plain.connected(info),))]
+        facts = [Fact((group_rules.connected(info),))]
         if whole is not None and not whole.complete:
             count = sum(gap.missing for gap in whole.gaps)
             facts.append(Fact((f"{count} missing" if count else "members missing",), warning=True))

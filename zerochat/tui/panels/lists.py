@@ -10,12 +10,12 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from zerochat.agent.plain import NEVER_ARRIVED
-from zerochat.agent.schema import MemberInfo, RequestInfo, VoteInfo
-from zerochat.terminal import Printable, cells
-from zerochat.tui.looks.lookalikes import deceptive
-from zerochat.tui.looks.text import CONVICTED, clip, clock_of, key_suffix, name_of
+from zerochat.presentation.group_rules import NEVER_ARRIVED
+from zerochat.rpc import MemberInfo, RequestInfo, VoteInfo
+from zerochat.terminal_text import Printable, cells
 from zerochat.tui.state.conversation import Conversation, Conversations
+from zerochat.tui.style.lookalikes import deceptive
+from zerochat.tui.style.text import CONVICTED, clip, clock_of, key_suffix, name_of
 
 UNREAD_SHOWN_MAX = 999
 

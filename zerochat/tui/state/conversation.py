@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from zerochat.agent.histories import fetching, sentence
-from zerochat.agent.schema import Event, FileNews, GroupInfo, History, MemberInfo, RequestInfo
 from zerochat.names import told_apart
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.looks.text import NAME_CELLS_MAX, Names, clock_of, marked, name_of
+from zerochat.presentation.history_rules import fetching, sentence
+from zerochat.rpc import Event, FileNews, GroupInfo, History, MemberInfo, RequestInfo
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.messages.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 from zerochat.tui.state.hints import not_who_was_verified, over
+from zerochat.tui.style.text import NAME_CELLS_MAX, Names, clock_of, marked, name_of
 
 if TYPE_CHECKING:
-    from zerochat.tui.messages.about import About
+    from zerochat.tui.messages.reply_bar import About
 
 TEXT_BYTES_MAX = 65_536
-"""UTF-8 of one message: the protocol's own limit, POST_BYTES_MAX in zerochat/group/event.py, which no face imports."""
+"""UTF-8 of one message: the protocol's own limit, POST_BYTES_MAX in zerochat/group/event_log/event.py, which no face imports."""
 TEXT_CHARS_MAX = 4 * TEXT_BYTES_MAX
 """What that can become by being made printable: a tab is four spaces."""
 SENT_MAX = 100

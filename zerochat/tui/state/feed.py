@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Protocol, TypeAlias
 
-from zerochat.agent.schema import (
+from zerochat.rpc import (
     Amended,
     CompleteNews,
     ConfirmedNews,
@@ -54,10 +54,10 @@ from zerochat.agent.schema import (
     TypingNews,
     ViewNews,
 )
-from zerochat.terminal import Printable, printable_line
+from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.messages.timeline import Key
+from zerochat.tui.state.agent_link import AgentError, Link, LinkLost, News
 from zerochat.tui.state.conversation import Conversation, Conversations
-from zerochat.tui.state.link import AgentError, Link, LinkLost, News
 
 BITE = 256
 """News that are taken between two frames (architecture: 10,000 at once stall a screen for 2.7 s, bites for 0.1 s)."""

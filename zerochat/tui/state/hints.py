@@ -3,10 +3,10 @@ nothing can be said. Plain values in, printable text out."""
 
 from collections.abc import Sequence
 
-from zerochat.agent import plain
-from zerochat.agent.schema import GroupInfo, JoinStatus, MemberInfo, Status
-from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.looks.text import name_of
+from zerochat.presentation import group_rules
+from zerochat.rpc import GroupInfo, JoinStatus, MemberInfo, Status
+from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.style.text import name_of
 
 NAMES_MAX = 2
 NO_GROUP = Printable("There is no conversation open. /new NAME creates a group, /join INVITATION joins one.")
@@ -68,7 +68,7 @@ def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
     if info.role == "reader":
         way = "/role writer changes it" if _may_write(members) else "ask an admin to write"
         return Printable(f"You only read here; {way}")
-    signed = ": what you say here is signed" if plain.signing(info) else ""
+    signed = ": what you say here is signed" if group_rules.signing(info) else ""
     return Printable(f"Message {name}{signed}")
 
 
@@ -96,6 +96,6 @@ def _may_write(members: Sequence[MemberInfo]) -> bool:
 def over(info: GroupInfo) -> Printable:
     """What stands below the last line of a group that we are no longer in."""
     if info.removed_by is not None:
-        by = [name_of(nick) for nick in plain.removers_of(info)]
-        return printable_line(plain.put_out(name_of(info.name), by))
+        by = [name_of(nick) for nick in group_rules.removers_of(info)]
+        return printable_line(group_rules.put_out(name_of(info.name), by))
     return Printable("You have left this group. Its history stays readable.")

@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
-from zerochat.agent.config import BadSettings, from_environment, read_config, variable_of
-from zerochat.agent.places import Places
-from zerochat.agent.preferences import Preferences, load_preferences, preferences
-from zerochat.agent.settings import FACE, stopped
+from zerochat.agent.settings.client_preferences import Preferences, load_preferences, preferences
+from zerochat.agent.settings.config_file import BadSettings, from_environment, read_config, variable_of
+from zerochat.agent.settings.reader import FACE, stopped
+from zerochat.agent.storage.paths import Places
 
 
 class Choices:
@@ -32,7 +32,10 @@ class Choices:
 
     def value_of(self, name: str) -> str:
         """What holds, as the file would have it; empty: nothing."""
-        from zerochat.agent.options import OPTIONS, written  # with what every setting means, after the first frame
+        from zerochat.agent.settings.options import (  # with what every setting means, after the first frame
+            OPTIONS,
+            written,
+        )
 
         found: dict[str, object] = {}
         if self.places is not None:
@@ -47,8 +50,8 @@ class Choices:
 
         Raises a LocalError, and then nothing has changed.
         """
-        from zerochat.agent.options import check_value
-        from zerochat.agent.rewriting import BadSetting, write_setting
+        from zerochat.agent.settings.config_writer import BadSetting, write_setting
+        from zerochat.agent.settings.options import check_value
 
         if self.places is None:
             try:
@@ -70,6 +73,6 @@ class Choices:
             return "the command line says something else for this run"
         if name in from_environment(self._environ):
             return f"{variable_of(name)} says something else"
-        from zerochat.agent.reloading import AT_ONCE
+        from zerochat.agent.settings.reload import AT_ONCE
 
         return "" if name.startswith(FACE) or name in AT_ONCE else "the agent goes by it from its next start on"

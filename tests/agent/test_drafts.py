@@ -1,0 +1,87 @@
+"""What was begun and not sent: kept by the agent, in the journal, for each group its own."""
+
+import msgspec
+import pytest
+
+from tests.agent.test_request_handlers import Office
+from zerochat.agent.storage import drafts
+from zerochat.agent.storage.drafts import DRAFT_BYTES_MAX, DraftTooLong
+from zerochat.agent.storage.journal import Journal
+from zerochat.errors import UnknownGroup
+from zerochat.group.effects import Forget
+from zerochat.group.state import Agent
+from zerochat.rpc import LINE_BYTES_MAX, Draft
+
+KEY = bytes(32)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal.create(tmp_path / "journal.db", KEY) as made:
+        yield made
+
+
+def every(journal, groups):
+    """All drafts, page by page, and how many pages there were."""
+    found, after, pages = {}, "", 0
+    while True:
+        page = drafts.page(journal, groups, after)
+        pages += 1
+        assert len(msgspec.json.encode(page)) < LINE_BYTES_MAX
+        found |= {one.group: one.text for one in page.drafts}
+        if not page.more:
+            return found, pages
+        after = page.drafts[-1].group
+
+
+def test_a_draft_lasts_until_it_is_empty(journal, tmp_path):
+    drafts.keep(journal, "g", "At eigh")
+    drafts.keep(journal, "h", " two\nlines\x1b[2J \ud800")
+    drafts.keep(journal, "g", "At eight")
+    journal.close()
+    with Journal.open(tmp_path / "journal.db", KEY) as again:
+        assert every(again, ["h", "g", "none"]) == ({"g": "At eight", "h": " two\nlines\x1b[2J ?"}, 1)
+        drafts.keep(again, "g", " \n")
+        assert every(again, ["g", "h"])[0].keys() == {"h"}
+        drafts.keep(again, "g", "")
+
+
+def test_many_drafts_come_in_pages_that_fit_a_line(journal):
+    text = "\x01" * DRAFT_BYTES_MAX  # six characters each in JSON: nothing is longer
+    groups = [f"g{number}" for number in range(5)]
+    for group in groups:
+        drafts.keep(journal, group, text)
+    assert every(journal, groups) == (dict.fromkeys(groups, text), 5)
+    drafts.keep(journal, "g0", "short")
+    drafts.keep(journal, "g1", "short")
+    assert every(journal, groups)[1] == 4
+
+
+def test_what_is_too_long_leaves_the_one_before(journal):
+    drafts.keep(journal, "g", "before")
+    with pytest.raises(DraftTooLong):
+        drafts.keep(journal, "g", "é" * (DRAFT_BYTES_MAX // 2 + 1))
+    assert every(journal, ["g"])[0] == {"g": "before"}
+
+
+def test_a_draft_goes_with_its_group(journal):
+    drafts.keep(journal, "g", "a secret")
+    drafts.keep(journal, "h", "another")
+    journal.commit(Agent("n"), [Forget("g")])
+    assert every(journal, ["g", "h"])[0] == {"h": "another"}
+
+
+def test_a_face_has_a_draft_kept(tmp_path):
+    office = Office()
+    with Journal.create(tmp_path / "drafts.db", KEY) as journal:
+        office.desks["alice"].journal = journal
+        group = office.call("alice", "new", group="hikers").id
+        office.call("alice", "draft", group="hikers", text="At eigh")
+        found = office.call("alice", "drafts")
+        assert (found.drafts, found.more) == ([Draft(group, "At eigh")], False)
+        with pytest.raises(UnknownGroup):
+            office.call("alice", "draft", group="nobody's", text="x")
+        with pytest.raises(DraftTooLong):
+            office.call("alice", "draft", group=group, text="x" * (DRAFT_BYTES_MAX + 1))
+        office.call("alice", "draft", group=group, text="")
+        assert office.call("alice", "drafts").drafts == []

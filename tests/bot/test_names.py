@@ -1,0 +1,74 @@
+"""Groups by name, where somebody makes a second one that is called the same: nobody does anything in the wrong one."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from tests.agent.test_agent import meet, people, until  # noqa: F401  # a fixture
+from tests.bot.test_agents import environment, running
+from zerochat import Bot, Message
+from zerochat.agent.api.client import AgentError
+from zerochat.errors import AmbiguousGroup, beginnings
+
+
+def test_a_name_that_two_groups_have_is_refused_everywhere_and_the_beginning_of_an_id_is_taken(
+    people,  # noqa: F811
+    monkeypatch,
+    tmp_path,
+):
+    alice, bob, mallory = people("alice", "bob", "mallory")
+    meet(alice, bob)
+    [true] = [one.id for one in bob.client.groups()]
+    mallory.client.new("friends")
+    bob.client.join(mallory.client.invite("friends").url)
+    until(lambda: [one.state for one in bob.client.groups()] == ["active"] * 2, "joining")
+    ids = [one.id for one in bob.client.groups()]
+    short = beginnings(ids)
+    ours = next(one for one in short if true.startswith(one))
+
+    def verb(*words):
+        call = [sys.executable, "-m", "zerochat", *words]
+        run = subprocess.run(call, env=environment(bob, tmp_path), capture_output=True, text=True, timeout=60)
+        return run.returncode, run.stdout, run.stderr
+
+    for refused in (
+        lambda: bob.client.send("friends", "hello"),
+        lambda: bob.client.call("topic", group="friends", text="bread"),
+        lambda: bob.client.call("forget", group="friends"),
+        lambda: bob.client.subscribe(groups=["friends"], consumer="ci"),
+    ):
+        with pytest.raises(AgentError) as error:
+            refused()
+        assert error.value.code == "AmbiguousGroup" and (error.value.data or {})["ids"] == " ".join(short)
+        assert all(one in error.value.sentence() for one in short)
+    for words in (["send", "friends", "-m", "hello"], ["members", "friends"], ["tail", "friends", "--since", "0"]):
+        code, _, said = verb(*words)
+        assert code == 1 and all(one in said for one in short), said
+    assert verb("__complete", "groups")[1].split() == [one for one in short if not one.startswith("-")]
+    assert verb("send", "-m", "by the beginning of an id", "--", ours)[0] == 0
+    until(lambda: "by the beginning of an id" in alice.texts(), "that alice hears it")
+
+    monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
+    careless, careful, heard = Bot(profile="bob", name="careless"), Bot(profile="bob", name="careful"), []
+
+    @careless.on_message(group="friends")
+    async def never(m: Message):
+        raise AssertionError(m.text)
+
+    @careful.on_message(group=ours)
+    async def hear(m: Message):
+        heard.append((m.text, m.group.id))
+        await careful.say(ours, "heard")
+
+    with pytest.raises(AmbiguousGroup) as unclear:
+        asyncio.run(careless.serve())
+    assert unclear.value.fields["ids"] == " ".join(short)
+    with running(careful) as failed:
+        mallory.client.send("friends", "from the wrong one")
+        alice.client.send("friends", "from the right one")
+        until(lambda: "heard" in alice.texts(), "an answer")
+        assert not failed
+    assert heard == [("from the right one", true)]
+    assert "heard" not in mallory.texts()

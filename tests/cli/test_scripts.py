@@ -1,0 +1,137 @@
+"""What scripts lean on: sending again under the same key, following what is amended, and files for services."""
+
+import json
+import shlex
+import signal
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.agent.test_agent import meet, people
+from tests.cli import test_cli
+from tests.cli.test_cli import HIKERS, SENT, event, heeded, of, process
+from zerochat.cli.parser import parse
+from zerochat.rpc import Amended, SendParams, Stopping
+
+agent, run, home = test_cli.agent, test_cli.run, test_cli.home
+__all__ = ["people"]
+
+
+def test_a_message_under_a_key_of_ones_own(run: Any, agent: Any) -> None:
+    served = agent(send=lambda _: SENT, groups=lambda _: [replace(HIKERS, connected=2)])
+    assert run("send hikers --key build-7 -m done") == (0, "EVENTID\n", "")
+    served.answers["send"] = lambda _: replace(SENT, again=True)
+    code, out, err = run("send hikers --key build-7", stdin=b"done\n")
+    assert (code, out) == (0, "EVENTID\n") and "sent before under the same key" in err
+    assert of(served, "send") == [SendParams("hikers", "done", key="build-7")] * 2
+    for odd in ("", "x" * 129, "\x1b[2J", "é"):
+        code, out, err = run(["send", "hikers", "-m", "x", "--key", odd])
+        assert (code, out) == (2, "") and "printable ASCII" in err and "\x1b" not in err
+    assert len(of(served, "send")) == 2
+
+
+def test_the_same_key_says_it_once(people: Any, monkeypatch: Any, capsys: Any) -> None:
+    """With real agents: a script that does not know whether it was heard sends again."""
+    from zerochat.cli import main
+
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    monkeypatch.setenv("ZEROCHAT_HOME", str(alice.places.config.parent))
+    said = []
+    for _ in range(2):
+        line = "--profile alice send friends --key build-7 -m deployed --wait all --format jsonl"
+        assert main(shlex.split(line)) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[0]["id"] == said[1]["id"]
+    assert bob.texts() == alice.texts() == ["deployed"]
+    assert main(shlex.split("--profile alice send friends --key build-7 -m other")) == 1
+    assert alice.texts() == ["deployed"]
+
+
+def test_whoever_follows_hears_of_what_was_amended(agent: Any) -> None:
+    served = agent()
+    with heeded(signal.SIGTERM), process("tail", "hikers", "-f", "-n", "0", "--format", "jsonl") as tail:
+        assert tail.stdout is not None and tail.stderr is not None
+        while not served.subscribers:
+            served.do(lambda: None)
+        now = event(7, body={"text": "better"}, edited_at="2026-07-01T13:00:00.000Z")
+        served.tell("event", event(8, type="message_edited", body={"of": "id7", "text": "better"}))
+        served.tell("amended", Amended(now))
+        served.tell("stopping", Stopping(5.0))
+        edit, amended, stopping = (json.loads(tail.stdout.readline()) for _ in range(3))
+        tail.send_signal(signal.SIGTERM)
+        assert tail.wait(20) == 143
+    assert (edit["type"], edit["seq"]) == ("message_edited", 8)
+    assert (amended["type"], amended["group"], amended["id"]) == ("amended", "GROUPID", "id7")
+    assert amended["event"]["body"] == {"text": "better"} and amended["event"]["edited_at"]
+    assert stopping == {"type": "stopping", "within_s": 5.0}
+
+
+# --- files for services -----------------------------------------------------------------------------------------------
+
+
+def test_a_unit_for_a_bot(run: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my bot.py").touch()
+    code, out, err = run(["--profile", "ci", "bot", "unit", "deploys", "--app", "my bot.py"])
+    assert (code, err) == (0, "")
+    (start,) = [line.removeprefix("ExecStart=") for line in out.splitlines() if line.startswith("ExecStart=")]
+    words = shlex.split(start)
+    options = parse(words[words.index("--profile") :])
+    assert (options.verb, options.bot_action, options.profile) == ("bot", "run", "ci")
+    assert words[-1] == str(tmp_path / "my bot.py")
+    assert "After=network-online.target zerochat.service" in out and "Restart=on-failure" in out
+    code, _, err = run(["bot", "unit", "x\n[Service]", "--app", "my bot.py"])
+    assert code == 2 and "dashes" in err
+    assert "There is no deploys.py yet" in run(["bot", "unit", "deploys"])[2]
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+    assert "\nEnvironment=DO_NOT_TRACK=1\n" in run(["bot", "unit", "deploys"])[1]
+
+
+def test_no_file_s_name_is_a_line_of_a_container_s(run: Any) -> None:
+    code, out, _ = run(["bot", "container", "deploys", "--app", "x\nRUN evil\n.py"])
+    assert code == 0 and not [line for line in out.splitlines() if line.startswith("RUN evil")]
+
+
+@pytest.mark.parametrize("words", [["deploys", "--app", "deploys.py"], ["deploys", "--agent"]])
+def test_a_container_runs_what_this_zerochat_understands(run: Any, tmp_path: Any, monkeypatch: Any, words: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploys.py").touch()
+    code, out, _ = run(["--profile", "ci", "bot", "container", *words])
+    assert code == 0
+    orders = {}
+    for line in out.replace("\\\n", "").splitlines():
+        if line and not line.startswith("#"):
+            order, _, rest = line.partition(" ")
+            orders[order] = rest
+    known = {"FROM", "ARG", "COPY", "RUN", "USER", "WORKDIR", "ENV", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+    assert orders.keys() <= known | {"ENTRYPOINT"} and orders["USER"] == "zerochat" and orders["VOLUME"] == "/state"
+    entry = json.loads(orders["ENTRYPOINT"])
+    health = json.loads(orders["HEALTHCHECK"].partition("CMD ")[2])
+    for command in (entry, health):
+        assert command[0] == "zerochat" and parse(command[1:]).profile == "ci"
+    assert parse(health[1:]).check
+    assert parse(entry[1:]).verb == ("agent" if "--agent" in words else "bot")
+    assert ("EXPOSE" in orders) is ("--agent" in words)
+    # What it copies is there, and what it runs lies where that was copied to.
+    source, target = orders["COPY"].split()
+    assert (source, target) == (".", "/build/")
+    if "--agent" not in words:
+        inside = Path(entry[-1])
+        assert inside.is_relative_to(target) and (tmp_path / inside.relative_to(target)).is_file()
+    # What it installs is this package, at this version, from the build's own folder and never by a name.
+    wheel = orders["ARG"].partition("=")[2]
+    assert wheel.startswith("./") and wheel.endswith("-py3-none-any.whl")
+    name, version = wheel[2:].split("-")[:2]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (name, version) == (project["name"], project["version"])
+    assert orders["RUN"].startswith('cd /build && pip install --no-cache-dir "$ZEROCHAT"')
+    assert project["scripts"]["zerochat"], "which is the command that it runs"
+    # What the comments tell people to type is what it takes: the volume is where the profile lies.
+    made = next(line for line in out.splitlines() if " init " in line).split()
+    assert made[made.index("-v") + 1].partition(":")[2] == orders["VOLUME"]
+    told = parse(made[made.index("--entrypoint") + 3 :])
+    assert (told.verb, told.profile) == ("init", "ci"), "it makes the profile that the container runs with"

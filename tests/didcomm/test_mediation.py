@@ -1,0 +1,250 @@
+"""Mediation and pickup as messages: what one side writes the other reads, and the recipient's side keeps its head."""
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from zerochat.crypto.encoding import b64url
+from zerochat.didcomm.attachment import Attachment
+from zerochat.didcomm.did import new_peer4, resolve
+from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
+from zerochat.didcomm.packer import PACKERS
+from zerochat.didcomm.protocols import mediation, mediation_client, pickup
+from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Page
+from zerochat.didcomm.protocols.mediation_client import HELD_MAX, Mediated, Said
+from zerochat.didcomm.protocols.pickup import Parcel, Waiting
+from zerochat.errors import Malformed
+
+random = Random(9).randbytes
+DID = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
+BOB = new_peer4(random, [])
+MEDIATOR = "did:peer:2.mediator"
+ENVELOPE = PACKERS["didcomm/v2"].anoncrypt(
+    b"{}", recipient=PACKERS["didcomm/v2"].their_key(resolve(BOB.did), BOB.did), random=random
+)
+
+
+def over(message: Message) -> Message:
+    """As it comes out at the other end."""
+    return parse(dump(message))
+
+
+# --- mediation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", mediation.VERSIONS)
+def test_mediation_there_and_back(version):
+    asked = over(mediation.request(random, pthid="invitation", version=version))
+    assert (asked.pthid, asked.return_route) == ("invitation", "all")
+    assert mediation.kind_of(asked) == (version, "request")
+    granted = over(mediation.grant(asked, "did:example:m", random))
+    assert mediation.read_grant(granted) == ("did:example:m",) and granted.thid == asked.id
+    assert mediation.kind_of(over(mediation.deny(asked, random))) == (version, "deny")
+
+    changes = (Change(DID, "add"), Change("did:example:b", "remove"))
+    update = over(mediation.update(changes, random, version=version))
+    assert mediation.read_update(update) == changes
+    changed = (Changed(DID, "add", "success"), Changed("did:example:b", "remove", "no_change"))
+    assert mediation.read_update_response(over(mediation.update_response(update, changed, random))) == changed
+
+    query = over(mediation.query(random, Page(30, 10), version=version))
+    assert mediation.read_query(query) == Page(30, 10)
+    listed = Listed((DID,), 30, 100)
+    assert mediation.read_listing(over(mediation.listing(query, listed, random))) == listed
+
+
+def test_the_messages_are_named_as_published():
+    names = {uri.removeprefix(mediation.PROTOCOL) for uri in mediation._TYPES.values()}
+    assert {"2.0/keylist-update-response", "2.0/keylist", "3.0/recipient-update", "3.0/recipient"} <= names
+    assert mediation.grant(mediation.request(random, version="3.0"), "did:a:b", random).body == {
+        "routing_did": ["did:a:b"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "body"),
+    [
+        (mediation.read_grant, "mediate-grant", {}),
+        (mediation.read_grant, "mediate-grant", {"routing_did": []}),
+        (mediation.read_grant, "mediate-deny", {"routing_did": "did:a:b"}),
+        (mediation.read_update, "keylist-update", {"updates": []}),
+        (mediation.read_update, "keylist-update", {"updates": [{"recipient_did": DID, "action": "steal"}]}),
+        (mediation.read_update, "keylist-update", {"updates": [{"recipient_did": "é", "action": "add"}]}),
+        (mediation.read_update, "keylist-update", {"updates": [{"recipient_did": DID, "action": "add"}] * 65}),
+        (mediation.read_query, "keylist-query", {"paginate": {"limit": 0, "offset": 0}}),
+        (mediation.read_query, "keylist-query", {"paginate": {"limit": 1, "offset": -1}}),
+        (mediation.read_listing, "keylist", {"keys": [{"recipient_did": DID}] * 2000}),
+    ],
+)
+def test_mediation_refuses(read, name, body):
+    with pytest.raises(Malformed):
+        read(Message(type=f"{mediation.PROTOCOL}2.0/{name}", id="1", body=body))
+
+
+# --- pickup ---------------------------------------------------------------------------------------------------------
+
+
+def test_pickup_there_and_back():
+    asked = over(pickup.status_request(random, "did:example:b"))
+    assert pickup.read_status_request(asked) == "did:example:b" and asked.return_route == "all"
+    told = over(pickup.status(asked, Waiting(2, 99, 100, 200, True, "did:example:b"), 150, random))
+    assert pickup.read_status(told) == Waiting(2, 99, 100, 200, True, "did:example:b")
+    assert told.body["longest_waited_seconds"] == 50 and told.thid == asked.id
+
+    wanted = over(pickup.delivery_request(random, 3))
+    assert pickup.read_delivery_request(wanted) == pickup.Wanted(3)
+    parcels = (Parcel("a", ENVELOPE), Parcel("b", b'{"x":"1"}'))
+    assert pickup.read_delivery(over(pickup.delivery(parcels, random, thid=wanted.id))) == parcels
+
+    assert pickup.read_received(over(pickup.messages_received(["a", "b"], random))) == ("a", "b")
+    assert pickup.read_live_change(over(pickup.live_delivery_change(True, random))) is True
+
+
+def test_a_delivery_by_others():
+    """As the specification shows it, and as some write it: another alphabet, or JSON."""
+    body = {"recipient_did": "did:example:b"}
+    attachments = (Attachment(id="1", base64=b64url(b"??>>").replace("-", "+")), Attachment(id="2", json={"a": 1}))
+    message = Message(type=pickup.PROTOCOL + "/delivery", id="1", body=body, attachments=attachments)
+    assert pickup.read_delivery(message) == (Parcel("1", b"??>>"), Parcel("2", b'{"a":1}'))
+    with pytest.raises(Malformed):
+        pickup.read_delivery(replace(message, attachments=(Attachment(json={"a": 1}),)))
+    with pytest.raises(Malformed):
+        pickup.read_delivery(replace(message, attachments=(Attachment(id="1", links=("http://x",), hash="z"),)))
+
+
+@pytest.mark.parametrize("size", [1, 100_000, pickup.DELIVERY_BYTES_MAX * 3 // 4, pickup.ENVELOPE_BYTES_KEPT])
+def test_whatever_is_kept_can_be_delivered(size):
+    envelope = b'{"c":"' + b"x" * max(size - 8, 0) + b'"}'
+    delivery = pickup.delivery([Parcel("i" * 22, envelope)], random, thid="t" * 36, did=BOB.did)
+    assert len(dump(delivery)) <= MESSAGE_BYTES_MAX
+    assert pickup.delivery_size(len(envelope)) <= pickup.DELIVERY_BYTES_MAX
+    assert pickup.read_delivery(over(delivery))[0].envelope == envelope
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "body"),
+    [
+        (pickup.read_delivery_request, "delivery-request", {"limit": 0}),
+        (pickup.read_delivery_request, "delivery-request", {"limit": "10"}),
+        (pickup.read_delivery_request, "delivery-request", {"limit": True}),
+        (pickup.read_received, "messages-received", {"message_id_list": ["a"] * 1025}),
+        (pickup.read_received, "messages-received", {"message_id_list": "a"}),
+        (pickup.read_status, "status", {"message_count": -1}),
+        (pickup.read_live_change, "live-delivery-change", {"live_delivery": "yes"}),
+        (pickup.read_status_request, "status-request", {"recipient_did": ""}),
+    ],
+)
+def test_pickup_refuses(read, name, body):
+    with pytest.raises(Malformed):
+        read(Message(type=f"{pickup.PROTOCOL}/{name}", id="1", body=body))
+
+
+# --- the recipient's side -------------------------------------------------------------------------------------------
+
+
+def names(said: Said) -> list[str]:
+    assert all(each.from_ == BOB.did and each.to == (MEDIATOR,) for each in said.messages)
+    assert all(each.return_route == "all" for each in said.messages)
+    return [each.type.rpartition("/")[2] for each in said.messages]
+
+
+def granted() -> Said:
+    """Connected, granted, one DID wanted; what is said at that."""
+    start = mediation_client.want(Mediated(MEDIATOR, BOB.did, "invitation"), [BOB.did], random)
+    assert not start.messages, "nobody is there yet"
+    asked = mediation_client.opened(start.state, random)
+    assert names(asked) == ["mediate-request"] and asked.messages[0].pthid == "invitation"
+    return mediation_client.hear(asked.state, mediation.grant(asked.messages[0], "did:example:m", random), random)
+
+
+def test_a_recipient_asks_registers_and_fetches():
+    said = granted()
+    assert names(said) == ["keylist-update", "live-delivery-change", "delivery-request"]
+    update, _, fetch = said.messages
+    changed = [Changed(BOB.short, "add", "success")]
+    said = mediation_client.hear(said.state, mediation.update_response(update, changed, random), random)
+    assert said.state.registered == {BOB.did} and not said.messages
+    two = (Parcel("1", ENVELOPE), Parcel("2", ENVELOPE))
+    said = mediation_client.hear(said.state, pickup.delivery(two, random, thid=fetch.id), random)
+    assert said.parcels == two and names(said) == ["delivery-request"], "the next bite does not wait for the disk"
+    status = pickup.status(said.messages[0], Waiting(2), 0, random)
+    said = mediation_client.hear(said.state, status, random)
+    assert not said.messages and said.state.fetching is None
+    said = mediation_client.hear(said.state, pickup.delivery((Parcel("3", ENVELOPE), two[0]), random), random)
+    assert said.parcels == (Parcel("3", ENVELOPE),), "pushed; what is here already is not given twice"
+    acked = mediation_client.acknowledge(said.state, ["1", "2"], random)
+    assert names(acked) == ["messages-received"] and acked.state.held == {"3"}
+    assert not mediation_client.hear(
+        acked.state, pickup.status(acked.messages[0], Waiting(1), 0, random), random
+    ).messages
+    assert names(
+        mediation_client.hear(acked.state, pickup.status(acked.messages[0], Waiting(2), 0, random), random)
+    ) == ["delivery-request"]
+
+
+def test_a_new_connection_begins_again():
+    state = mediation_client.closed(granted().state)
+    assert (
+        not mediation_client.poll(state, random).messages
+        and not mediation_client.acknowledge(state, ["1"], random).messages
+    )
+    assert names(mediation_client.opened(state, random)) == [
+        "keylist-update",
+        "live-delivery-change",
+        "delivery-request",
+    ]
+
+
+def test_dids_come_and_go():
+    dids = [new_peer4(random, []).did for _ in range(70)]
+    state = replace(granted().state, registered=frozenset([BOB.did]), asked=frozenset())
+    said = mediation_client.want(state, dids, random)
+    [update] = said.messages
+    assert len(mediation.read_update(update)) == mediation.UPDATES_MAX
+    assert not mediation_client.want(said.state, dids, random).messages, "one update at a time is under way"
+    seen = 0
+    while said.messages:
+        [update] = said.messages
+        seen += 1
+        rows = [Changed(each.did, each.action, "success") for each in mediation.read_update(update)]
+        said = mediation_client.hear(said.state, mediation.update_response(update, rows, random), random)
+    assert seen == 2 and said.state.registered == set(dids)
+
+
+def test_a_refused_did_is_not_asked_for_again_on_this_connection():
+    said = granted()
+    rows = [Changed(BOB.did, "add", "client_error")]
+    said = mediation_client.hear(said.state, mediation.update_response(said.messages[0], rows, random), random)
+    assert not said.messages and said.state.refused == {BOB.did} and not said.state.registered
+
+
+def test_denied():
+    asked = mediation_client.opened(Mediated(MEDIATOR, BOB.did), random)
+    said = mediation_client.hear(asked.state, mediation.deny(asked.messages[0], random), random)
+    assert said.state.phase == "denied" and not said.messages
+    assert names(mediation_client.opened(mediation_client.closed(said.state), random)) == ["mediate-request"], (
+        "it may have room later"
+    )
+
+
+def test_a_mad_mediator_does_not_make_us_spin():
+    """Whatever it answers to a question, the same question does not follow at once; and there is an end to parcels."""
+    said = granted()
+    for _ in range(10):
+        assert said.state.fetching is not None
+        asked = Message("x/y/1.0/z", said.state.fetching)
+        said = mediation_client.hear(said.state, pickup.status(asked, Waiting(1000), 0, random), random)
+        assert not said.messages
+        said = mediation_client.poll(said.state, random)
+    number = 0
+    while said.messages:
+        assert number <= HELD_MAX
+        same = [Parcel(f"p{number + each}", ENVELOPE) for each in range(16)]
+        number += 16
+        said = mediation_client.hear(said.state, pickup.delivery(same, random, thid=said.messages[-1].id), random)
+    assert number == HELD_MAX
+    again = mediation_client.poll(said.state, random)
+    repeated = pickup.delivery([Parcel("p1", ENVELOPE)], random, thid=again.messages[0].id)
+    said = mediation_client.hear(again.state, repeated, random)
+    assert not said.parcels and not said.messages

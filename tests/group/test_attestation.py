@@ -1,0 +1,536 @@
+"""What a newcomer does when whoever lets it in and the other members do not say the same (the thesis' section 7.2)."""
+
+import json
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.group.test_join import Small
+from zerochat.crypto.encoding import b64url, did_key
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+from zerochat.group.effects import Answer, Dial, Refuse
+from zerochat.group.event_log import log
+from zerochat.group.event_log.event import ADD, LABEL, Event, load_event
+from zerochat.group.inputs import (
+    AcceptInvitation,
+    ChangeLabel,
+    CreateGroup,
+    CreateInvitation,
+    DismissDoubts,
+    LinkDown,
+    LinkUp,
+    Moment,
+    PingPeer,
+    Received,
+    RemoveMember,
+    SendPost,
+)
+from zerochat.group.joining import member_connections
+from zerochat.group.links import rate_limits
+from zerochat.group.links.contact import new_identity, sign_consent, sign_possession, transport_name
+from zerochat.group.membership import Policy, attestation, fork_proof, heads_of, resolve_view
+from zerochat.group.notifications import Disagreement, Forked
+from zerochat.group.state import Agent, Group
+from zerochat.group.transaction import Turn
+from zerochat.group.wire.event_runs import write_runs
+from zerochat.group.wire.messages import ProofBody
+from zerochat.sim import SIMULATED_PACKERS, Faults, Violation, World
+
+EVE_SEED = b"\x0e" * 32
+EVE = did_key(ed25519_public(EVE_SEED))
+ALICE, BOB, CAROL, TRAP = "n0", "n1", "n2", "n3"
+
+
+class Byzantine(Small):
+    """Alice founds a group and Bob joins; Carol is about to. Whatever is dialled at Eve's address is noticed.
+
+    Alice can have two faces: what comes from Bob is heard by one core of hers, everything else by another one, and
+    neither is heard where the other one talks.
+    """
+
+    def __init__(self, policy: Policy | None = None, members: int = 4) -> None:
+        self.other: Agent | None = None
+        """What Bob knows as Alice; None: she has one face."""
+        self.turned_to_bob = False
+        self.mute: set[str] = set()
+        """Those to whom Alice says nothing."""
+        self.trapped: list[str] = []
+        self.disagreements: list[tuple[str, Disagreement]] = []
+        self.alice, self.bobs_link = "", b""
+        super().__init__(members)
+        founded = self.ask(ALICE, CreateGroup("friends", "alice", self.envelope, policy=policy or Policy()))
+        assert isinstance(founded, Answer)
+        self.id = founded.result.group
+        assert self.join(BOB, self.invite(self.id), "bob").phase == "joined"
+
+    # --- what is noticed ----------------------------------------------------------------------------------------
+
+    def _perform(self, node, effect):
+        notice = getattr(effect, "notice", None)
+        if isinstance(effect, Dial) and effect.pair == self.nodes[TRAP].address:
+            self.trapped.append(node.name)
+        if isinstance(notice, Disagreement):
+            self.disagreements.append((node.name, notice))
+        elif not (isinstance(notice, Forked) and notice.author == self.alice):  # rightly accused
+            super()._perform(node, effect)
+
+    # --- Alice's faces ------------------------------------------------------------------------------------------
+
+    def hear(self, name, stimulus):
+        link = getattr(stimulus, "link", None)
+        if name != ALICE or self.other is None:
+            super().hear(name, stimulus)
+        elif isinstance(stimulus, Received | LinkUp | LinkDown) and link == self.bobs_link:
+            self._turned(lambda: super(Byzantine, self).hear(name, stimulus))
+        else:
+            super().hear(name, stimulus)
+            self._tell_bob()
+
+    def _turned(self, act):
+        alice = self.nodes[ALICE]
+        for turned in (True, False):
+            other = self.other
+            assert other is not None
+            alice.agent, self.other, self.turned_to_bob = other, alice.agent, turned
+            if turned:
+                act()
+
+    def _tell_bob(self):
+        """With whatever Alice has let Carol in: she tells Bob that she has done so, and nothing of the rest."""
+        lying = self.group(ALICE)
+        known = {one.body["member"] for one in self.other.groups[self.id].control.values() if one.type == ADD}
+        for event in lying.control.values():
+            if event.type == ADD and event.author == lying.me and event.body["member"] not in {*known, EVE}:
+                self._turned(lambda body=event.body: self._append(ADD, body))
+
+    def _append(self, kind, body):
+        alice = self.nodes[ALICE]
+        turn = Turn(alice.agent, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
+        log.append(turn, self.id, kind, body)
+        log.publish(turn, self.id)
+        alice.agent = turn.agent
+        for effect in turn.effects:
+            self._perform(alice, effect)
+
+    def _frame(self, name, stimulus):
+        from_alice = self.group_links(name).get(stimulus.link) == self.alice if self.alice else False
+        if from_alice and (name in self.mute or (self.other is not None and (name == BOB) != self.turned_to_bob)):
+            return
+        super()._frame(name, stimulus)
+
+    def group_links(self, name) -> Mapping[bytes, str]:
+        groups = self.nodes[name].agent.groups.values()
+        return {peer.link: did for group in groups for did, peer in group.peers.items()}
+
+    # --- forging ------------------------------------------------------------------------------------------------
+
+    def eve(self, *, consent: bool = True, skip: int = 0) -> Event:
+        """Alice's signed word that she has let Eve in, of which she has told nobody."""
+        group = self.group(ALICE)
+        reach = self.nodes[TRAP].agent.reach
+        assert reach is not None
+        identity = new_identity(self.dice.randbytes, reach, self.envelope)
+        keys = ("eve", identity.did, "writer", transport_name(EVE_SEED))
+        seed = EVE_SEED if consent else b"\x0f" * 32
+        body = {
+            "member": EVE,
+            "label": "eve",
+            "contact": identity.did,
+            "role": "writer",
+            "transport": transport_name(EVE_SEED),
+            "possession": sign_possession(EVE_SEED, group.id, EVE),
+            "consent": sign_consent(seed, group.id, group.me, EVE, *keys),
+        }
+        chain, deps = group.chains[group.me], heads_of(group.control)
+        event = Event(
+            *(group.id, ADD, group.me, chain.seq + 1 + skip, chain.tip, deps, (), group.lamport + 1, self.now, body)
+        )
+        return event.signed(group.seed)
+
+    def sneak(self, *events: Event, two_faced: bool) -> None:
+        """Have Alice know these events, and tell Bob nothing of them."""
+        group, alice = self.group(ALICE), self.nodes[ALICE]
+        self.alice, self.bobs_link = group.me, group.peers[self.group(BOB).me].link
+        if two_faced:
+            self.other = alice.agent
+        control = {**group.control, **{event.id: event for event in events}}
+        chain = replace(group.chains[group.me], seq=events[-1].seq, tip=events[-1].id, lamport=events[-1].lamport)
+        changed = replace(
+            group,
+            control=control,
+            view=resolve_view(control),
+            chains={**group.chains, group.me: chain},
+            lamport=events[-1].lamport,
+            heads=heads_of(control),
+        )
+        alice.agent = replace(alice.agent, groups={self.id: changed})
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def carol_joins(self, through=ALICE):
+        return self.join(CAROL, self.invite(self.id, through), "carol")
+
+    def carols_join(self):
+        (one,) = self.nodes[CAROL].agent.joins.values()
+        return one
+
+    def carols_words(self):
+        return [notice for who, notice in self.disagreements if who == CAROL]
+
+
+# --- the thesis' scenarios ------------------------------------------------------------------------------------------
+
+
+def test_scenario_1_somebody_who_never_asked_to_join_is_not_believed_and_never_dialled():
+    """The first member of a group hands a newcomer a view with somebody else in it."""
+    world = Byzantine()
+    world.sneak(world.eve(consent=False), two_faced=True)
+    last = world.carol_joins()
+    assert last.phase == "failed" and "does not hold" in last.text
+    assert not world.nodes[CAROL].agent.groups and CAROL not in world.trapped
+
+
+@pytest.mark.parametrize("skip", [0, 1], ids=["two events in one place", "a place left out"])
+def test_scenario_2_whoever_only_the_acceptor_knows_gets_nothing(skip):
+    """Alice has let Eve in secretly, and lets Carol in; Bob hears of Carol, and not of Eve."""
+    world = Byzantine()
+    world.sneak(world.eve(skip=skip), two_faced=True)
+    assert world.carol_joins().phase == "joined"
+    carol = world.group(CAROL)
+    assert carol.quarantine == (EVE,) and EVE in carol.view.members and EVE not in carol.peers
+    world.ask(CAROL, SendPost(world.id, "hello"))
+    world.run(for_ms=120_000)
+    assert CAROL not in world.trapped and BOB not in world.trapped
+    assert any(b"hello" in row.record for row in world.nodes[BOB].log), "the others are talked to"
+    said = world.carols_words()
+    assert [notice.member for notice in said if notice.member] == [carol.view.members[world.alice].did]
+    (general,) = [notice for notice in said if not notice.member]
+    assert "bob and alice do not say the same" in general.text
+    bob = world.group(BOB)
+    assert EVE not in bob.view.members and EVE not in bob.view.former, "what nobody confirms is not handed on"
+    assert list(bob.accused) == [world.alice], "but for the proof of it"
+    first, second = (load_event(record) for record in bob.accused[world.alice])
+    assert first.author == second.author == world.alice and first.id != second.id
+    assert [(who, n.member) for who, n in world.disagreements if who == BOB] == [(BOB, world.alice)], "once"
+
+
+def test_whoever_was_let_in_once_in_each_of_two_histories_is_confirmed_by_those_who_know_the_other_one():
+    """Seed 602 of the byzantine simulator: Dave stayed in quarantine for good, since Bob knew of another event."""
+    world = Byzantine(members=5)
+    world.sneak(world.eve(), two_faced=True)
+    assert world.join("n4", world.invite(world.id, ALICE), "dave").phase == "joined"
+    dave = world.group("n4").me
+    assert world.carol_joins().phase == "joined"
+    world.run(for_ms=300_000)
+    carol, bob = world.group(CAROL), world.group(BOB)
+    assert carol.quarantine == (EVE,)
+    silent = {member: word for member, word in carol.words.items() if member != dave}
+    begun = world.group("n4").entry  # as if Alice had brought her in without a look at what Bob knows
+    assert begun not in bob.control and dave in bob.view.members, "else this shows nothing"
+    assert attestation.unconfirmed(replace(carol, words=silent, entry=begun), late=True) == (EVE,)
+
+
+def test_what_casts_doubt_is_known_until_somebody_has_dismissed_it():
+    world = Byzantine()
+    world.sneak(world.eve(), two_faced=True)
+    world.carol_joins()
+    world.run(for_ms=60_000)
+
+    def doubts(name=CAROL):
+        return [(doubt.name.split()[0], doubt.member) for doubt in attestation.doubts(world.group(name))]
+
+    told = [notice.text for notice in world.carols_words()]
+    both = [("forked", world.alice), ("disputed", "")]
+    assert doubts() == both and sorted(told) == sorted(one.text for one in attestation.doubts(world.group(CAROL)))
+    assert any("two different histories" in text for text in told)
+    world.restart(CAROL)
+    assert doubts() == both
+    world.ask(CAROL, DismissDoubts(world.id, "Alice"))
+    assert doubts() == [("disputed", "")]
+    world.restart(CAROL)
+    world.ask(CAROL, DismissDoubts(world.id, "nobody"))
+    assert doubts() == [("disputed", "")]
+    world.ask(CAROL, DismissDoubts(world.id, ""))
+    world.restart(CAROL)
+    world.run(for_ms=60_000)
+    assert doubts() == []
+    assert doubts(BOB) == [("forked", world.alice)], "what one has seen, another need not have"
+
+
+def proof_of(name, events):
+    return msgspec.convert({"group": name, "runs": write_runs(events)}, ProofBody)
+
+
+@pytest.mark.parametrize("lie", ["innocent", "unsigned", "incomplete", "endless", "elsewhere"])
+def test_what_proves_nothing_accuses_nobody(lie):
+    world = Byzantine()
+    world.sneak(world.eve(), two_faced=True)
+    world.carol_joins()
+    bob, carol = world.group(BOB), world.group(CAROL)
+    fresh = replace(bob, accused={})
+    world.nodes[BOB].agent = replace(world.nodes[BOB].agent, groups={world.id: fresh})
+    events = sorted(carol.control.values(), key=lambda one: one.lamport)
+    apart = [one for one in events if one.id not in bob.control]
+    name = world.id
+    match lie:
+        case "innocent":
+            events = [one for one in events if one.id in bob.control]
+        case "unsigned":
+            events = [replace(one, sig="A" * 86) if one in apart else one for one in events]
+        case "incomplete":
+            events = apart[1:]
+        case "endless":
+            events = [apart[0]] * (attestation.RECORDS_MAX + 1)
+        case "elsewhere":
+            name = "A" * 43
+    turn = Turn(world.nodes[BOB].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    with suppress(RemoteError):
+        fork_proof.hear(turn, world.id, carol.me, proof_of(name, events))
+    assert not turn.group(world.id).accused
+    fork_proof.hear(turn, world.id, carol.me, proof_of(world.id, apart))
+    assert list(turn.group(world.id).accused) == [world.alice], "and this would have"
+
+
+def test_scenario_2_in_a_strict_group_the_newcomer_leaves_again_with_proof():
+    world = Byzantine(Policy(agreement="strict"))
+    world.sneak(world.eve(skip=1), two_faced=True)
+    last = world.carol_joins()
+    assert (last.phase, last.error) == ("failed", "JoinFailed") and "bob and alice" in last.text
+    world.run(for_ms=60_000)
+    assert world.group(CAROL).state == "left" and CAROL not in world.trapped
+    assert world.group(CAROL).me not in world.group(BOB).view.members, "Bob has heard that she has gone"
+    evidence = json.loads(json.dumps(attestation.evidence_of(world.carols_join())))
+    attestation.check_evidence(evidence)
+    (alice, hers), (bob, his) = ((one["member"], one["heads"]) for one in evidence["words"])
+    assert (alice, bob) == (world.alice, world.group(BOB).me) and hers != his
+    assert {one["body"].get("label") for one in evidence["events"]} >= {"eve", "carol"}
+
+
+def test_scenario_3_whoever_joins_through_an_honest_member_never_hears_of_her():
+    world = Byzantine()
+    forged = world.eve(consent=False)
+    world.sneak(forged, two_faced=False)
+    world.mute = {BOB}
+    assert world.carol_joins(through=BOB).phase == "joined"
+    world.mute = set()
+    world.run(for_ms=120_000)
+    carol = world.group(CAROL)
+    assert EVE not in carol.view.members and EVE not in world.group(BOB).view.members
+    assert not {BOB, CAROL} & set(world.trapped)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agree", ["permissive", "strict"])
+@pytest.mark.parametrize("seed", range(12))
+def test_scenario_4_what_is_only_late_is_no_disagreement(seed, agree):
+    """People join, all at once, through whoever is there, while the network loses every fifth frame, and one leaves."""
+    world = World(1000 + seed, 7, Faults())
+    dice = random.Random(seed)
+    group = world.ask("n0", CreateGroup("g", "n0", world.envelope, policy=Policy(agreement=agree))).result.group
+    inside = ["n0"]
+    for batch in (["n1"], ["n2", "n3"], ["n4", "n5", "n6"]):
+        for name in batch:
+            inviter = dice.choice(inside)
+            invitation = world.ask(inviter, CreateInvitation(group, 86_400, 1)).result.invitation
+            world.ask(name, AcceptInvitation(invitation, name))
+            world.run(for_ms=dice.randint(0, 300))
+        assert world.run(lambda batch=batch: all(world.nodes[name].agent.groups for name in batch), for_ms=600_000)
+        inside += batch
+    assert world.run(lambda: world.seated(), for_ms=600_000)  # and nobody was accused, or the world had raised
+    world.run(for_ms=60_000)
+    world.check()
+    joins = [one for node in world.nodes.values() for one in node.agent.joins.values()]
+    assert all(one.phase == "done" and one.seated for one in joins)
+    assert not any(world.group(name).quarantine or world.group(name).agree_by for name in world.nodes)
+
+
+def test_the_simulator_would_notice_an_accusation(monkeypatch):
+    """Newcomers who signed for less than they know, while they doubt somebody, would seem to contradict others."""
+
+    def less(group):
+        heads = heads_of(attestation.vouched(group))
+        return heads, attestation.sign_heads(group.seed, group.id, heads)
+
+    monkeypatch.setattr(attestation, "own_word", less)
+    world = World(1, 20, Faults(loss=0, duplication=0, delay_ms_max=5))
+    group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    inside, coming = ["n0", "n1", "n2", "n3"], [f"n{number}" for number in range(4, 20)]
+    for name in inside[1:]:
+        invitation = world.ask("n0", CreateInvitation(group, 3600, 1)).result.invitation
+        world.ask(name, AcceptInvitation(invitation, name))
+        world.run(for_ms=10_000)
+    for number, name in enumerate(coming):
+        invitation = world.ask(inside[number % 4], CreateInvitation(group, 3600, 1)).result.invitation
+        world.ask(name, AcceptInvitation(invitation, name))
+    with pytest.raises(Violation, match="accuses"):
+        world.run(for_ms=60_000)
+
+
+# --- equivocation ---------------------------------------------------------------------------------------------------
+
+
+def forked(group: Group, now: int) -> list[Event]:
+    """Two membership events of one author in one place."""
+    chain, deps = group.chains[group.me], heads_of(group.control)
+    place = (group.id, LABEL, group.me, chain.seq + 1, chain.tip, deps, (), group.lamport + 1, now)
+    return [Event(*place, {"label": label}).signed(group.seed) for label in ("ann", "anna")]
+
+
+def test_whoever_has_signed_two_histories_is_marked_and_the_join_goes_on():
+    world = Byzantine()
+    world.sneak(*forked(world.group(ALICE), world.now), two_faced=False)
+    assert world.carol_joins().phase == "joined"
+    world.run(for_ms=60_000)
+    for name in (BOB, CAROL):
+        assert list(world.group(name).view.forked) == [world.alice]
+        assert [n.member for who, n in world.disagreements if who == name] == [world.alice], "each says so once"
+
+
+def test_in_a_strict_group_two_histories_in_the_evidence_end_the_join():
+    world = Byzantine(Policy(agreement="strict"))
+    world.sneak(*forked(world.group(ALICE), world.now), two_faced=True)
+    dialled = set(world.nodes[CAROL].dialled)
+    last = world.carol_joins()
+    assert last.phase == "failed" and "two histories" in last.text
+    assert not world.nodes[CAROL].agent.groups and set(world.nodes[CAROL].dialled) == dialled, "nobody was dialled"
+    evidence = attestation.evidence_of(world.carols_join())
+    attestation.check_evidence(evidence)
+    first, second = evidence["events"]
+    assert (first["author"], first["seq"]) == (second["author"], second["seq"]) and first != second
+
+
+# --- who is waited for ----------------------------------------------------------------------------------------------
+
+
+def test_whoever_nobody_confirms_is_met_when_nobody_is_there_who_could():
+    """Bob is away, and Alice has let Dave in meanwhile: to Carol, that is as good as can be."""
+    world = Byzantine(members=5)
+    bob = world.group(BOB).me
+    world.hear = lambda name, stimulus, hear=world.hear: name == BOB or hear(name, stimulus)  # type: ignore[method-assign]
+    assert world.join("n4", world.invite(world.id, ALICE), "dave").phase == "joined"
+    dave = world.group("n4").me
+    world.ask(CAROL, AcceptInvitation(world.invite(world.id, ALICE), "carol"))
+    assert world.run(lambda: bool(world.nodes[CAROL].agent.groups), for_ms=10_000)
+    assert world.group(CAROL).quarantine == (dave,) and bob in world.group(CAROL).peers
+    world.run(for_ms=member_connections.SEATED_MS)
+    assert not world.group(CAROL).quarantine and world.group(CAROL).relationships[dave].established
+    assert not world.disagreements
+
+
+def test_one_can_do_to_whoever_is_in_quarantine_what_one_can_do_to_others():
+    world = Byzantine(Policy(remove="anyone", quorum=0))
+    world.sneak(world.eve(skip=1), two_faced=True)
+    world.carol_joins()
+    carol = world.group(CAROL)
+    assert carol.quarantine == (EVE,)
+    assert isinstance(world.ask(CAROL, PingPeer("friends/eve")), Refuse), "nobody is there to be pinged"
+    for command in (ChangeLabel(world.id, "caroline"), RemoveMember(world.id, "eve")):
+        assert isinstance(world.ask(CAROL, command), Answer)
+    world.run(for_ms=60_000)
+    assert EVE not in world.group(CAROL).view.members and not world.group(CAROL).quarantine
+    assert world.group(BOB).view.members[carol.me].label == "caroline"
+    assert CAROL not in world.trapped
+
+
+@pytest.mark.parametrize("agree", ["permissive", "strict"])
+def test_a_dead_member_delays_no_join_for_long(agree):
+    world = Byzantine(Policy(agreement=agree), members=5)
+    world.join("n4", world.invite(world.id, BOB), "dave")
+    world.hear = lambda name, stimulus, hear=world.hear: name == BOB or hear(name, stimulus)  # type: ignore[method-assign]
+    last = world.carol_joins()
+    assert (last.phase, last.connected, last.members) == ("joined", 2, 3) and not world.disagreements
+
+
+def test_the_words_of_the_others_come_with_the_welcome():
+    """So everybody whom the others know is met at once, and not one after the other."""
+    world = Byzantine(members=6)
+    for name in ("n4", "n5"):
+        world.join(name, world.invite(world.id, ALICE), name)
+    world.run(for_ms=10_000)
+    world.ask(CAROL, AcceptInvitation(world.invite(world.id, ALICE), "carol"))
+    assert world.run(lambda: bool(world.nodes[CAROL].agent.groups), for_ms=10_000)
+    assert not world.group(CAROL).quarantine and len(world.group(CAROL).peers) == 4
+
+
+def test_few_words_are_enough_for_any_number_of_members():
+    world = Byzantine(members=9)
+    for name in ("n4", "n5", "n6", "n7", "n8"):
+        world.join(name, world.invite(world.id, ALICE), name)
+    world.run(for_ms=10_000)
+    world.ask(CAROL, AcceptInvitation(world.invite(world.id, ALICE), "carol"))
+    assert world.run(lambda: bool(world.nodes[CAROL].agent.groups), for_ms=10_000)
+    assert len(world.group(CAROL).words) <= 4 and not world.group(CAROL).quarantine
+
+
+def test_whoever_doubts_does_not_vouch():
+    world = Byzantine()
+    world.sneak(world.eve(skip=1), two_faced=True)
+    world.carol_joins()
+    carol = world.group(CAROL)
+    heads, word = attestation.own_word(carol)
+    (secret,) = (name for name, event in carol.control.items() if event.body.get("member") == EVE)
+    assert word == "" and not attestation.covers(carol.control, heads, secret)
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_is_one_members_about_one_group():
+    me, other = (did_key(ed25519_public(seed)) for seed in (EVE_SEED, b"\x01" * 32))
+    heads = (b64url(bytes(32)),)
+    word = attestation.sign_heads(EVE_SEED, "g", heads)
+    attestation.check_heads(me, "g", heads, word)
+    for member, group, said in ((other, "g", heads), (me, "h", heads), (me, "g", ())):
+        with pytest.raises(Unauthentic):
+            attestation.check_heads(member, group, said, word)
+
+
+def test_a_forged_word_is_not_heard():
+    world = Byzantine()
+    before = world.group(ALICE).words
+    bob = world.group(BOB)
+    world.nodes[BOB].agent = replace(world.nodes[BOB].agent, groups={world.id: replace(bob, seed=EVE_SEED)})
+    world.ask(BOB, SendPost(world.id, "hm"))
+    world.ask(ALICE, SendPost(world.id, "what?"))
+    world.run(for_ms=5_000)
+    assert world.group(ALICE).words == before and world.nodes[ALICE].dropped["dropped Unauthentic"] > 0
+
+
+@pytest.mark.parametrize("spoil", ["heads", "word", "member", "group", "events", "type"])
+def test_evidence_that_was_touched_proves_nothing(spoil):
+    world = Byzantine(Policy(agreement="strict"))
+    world.sneak(world.eve(skip=1), two_faced=True)
+    world.carol_joins()
+    evidence = json.loads(json.dumps(attestation.evidence_of(world.carols_join())))
+    first, second = evidence["words"]
+    match spoil:
+        case "group" | "type":
+            evidence[spoil] = b64url(bytes(32))
+        case "events":
+            evidence["events"][0]["body"]["label"] = "nobody"
+        case _:
+            first[spoil] = second[spoil]
+    with pytest.raises((Unauthentic, Malformed)):
+        attestation.check_evidence(evidence)
+    assert attestation.evidence_of(replace(world.carols_join(), contradiction=None)) == {}
+    for junk in ({}, {"type": attestation.EVIDENCE_TYPE}, {**evidence, "words": [7]}):
+        with pytest.raises(Malformed):
+            attestation.check_evidence(junk)
+
+
+def test_proofs_are_looked_at_only_so_often():
+    world = Byzantine()
+    world.sneak(world.eve(), two_faced=True)
+    world.carol_joins()
+    carol, turn = world.group(CAROL), Turn(world.nodes[BOB].agent, Moment(world.now, world.dice.randbytes), {})
+    apart = [one for one in carol.control.values() if one.id not in world.group(BOB).control]
+    heard = 0
+    while rate_limits.spend(turn, world.id, carol.me, 1) and heard < 100:
+        fork_proof.hear(turn, world.id, carol.me, proof_of(world.id, sorted(apart, key=lambda one: one.lamport)))
+        heard += 1
+    assert 1 < heard <= rate_limits.BYTES_MAX // fork_proof.WEIGHT

@@ -1,0 +1,566 @@
+"""Who has a message and what has become of it: from the core's state and the journal to the verbs and the screen."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.agent.test_audit import kept
+from tests.agent.test_request_handlers import Counter
+from tests.cli import test_cli
+from tests.cli.test_cli import ALICE, BOB, CAROL, HIKERS, MEMBERS
+from tests.group.test_completeness import Parted
+from tests.support.tui_pilot import run as play
+from tests.support.tui_pilot import scene, weekend
+from zerochat.agent.api.request_handlers import Desk
+from zerochat.agent.api.server import read_params
+from zerochat.agent.api.timestamps import timestamp
+from zerochat.agent.storage.journal import Journal, NoSuchEvent
+from zerochat.agent.views import core_state, event_pages
+from zerochat.group.effects import Refute, Remember
+from zerochat.group.event_log.event import Event
+from zerochat.group.inputs import LeaveGroup, Say, SendPost
+from zerochat.group.lookup import UnknownMember
+from zerochat.group.messages.bodies import Edit
+from zerochat.group.state import Need
+from zerochat.presentation import delivery as telling
+from zerochat.rpc import (
+    METHODS,
+    Author,
+    Completeness,
+    CompleteNews,
+    DeliveryReport,
+    EventParams,
+    Fate,
+    ForkNews,
+    GapInfo,
+    GapNews,
+    GroupParams,
+    Heard,
+    LateNews,
+    MemberDelivery,
+    RefutedNews,
+    RemovedNews,
+    Request,
+)
+
+agent, run, home = test_cli.agent, test_cli.run, test_cli.home
+STAMP = "2026-07-01T12:04:00.000Z"
+
+
+class Ears(Counter):
+    """A client that always has room for more."""
+
+    def backlog(self, client: int) -> int:
+        return 0
+
+
+class Served:
+    """A node of a world with its journal, and a desk before both."""
+
+    def __init__(self, tmp_path: Path, world: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world, self.name = world, name
+        self.journal = kept(tmp_path, world, name)
+        self.server = Ears()
+        self.desk = Desk(self.server, self.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
+        clock = type("Clock", (), {"time": staticmethod(lambda: world.now / 1000)})
+        monkeypatch.setattr("zerochat.agent.views.delivery.time", clock)
+        self._number = 0
+
+    def call(self, method: str, **params: Any) -> Any:
+        self._number += 1
+        request = Request(method=method, id=self._number, params=params, jsonrpc="2.0")
+        read_params(request)
+        self.desk.take(1, request, self.world.nodes[self.name].agent)
+        if self._number in self.server.refusals:
+            raise self.server.refusals[self._number]
+        return msgspec.json.decode(msgspec.json.encode(self.server.answers[self._number]), type=METHODS[method][1])
+
+
+@pytest.fixture
+def world() -> Parted:
+    return Parted(4)
+
+
+def sentences(fate: Fate, nicks: dict[str, str]) -> str:
+    return " ".join(telling.sentences(fate, nicks, lambda nick: nick, lambda stamp: stamp[11:16]))
+
+
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+def test_a_message_s_way_to_everybody(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """n0 speaks while n2 is away; n1 has it, n3 has left by the time one asks."""
+    world.says("n0", SendPost("friends", "hello"))
+    group = world.group("n0")
+    one = group.chain(group.me)
+    world.says("n3", LeaveGroup("friends"))
+    world.part("n0", "n2")
+    world.part("n1", "n2")
+    world.ask("n0", SendPost("friends", "is anybody there?"))
+    world.run(for_ms=8_000)
+    group = world.group("n0")
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    n1, n3 = world.group("n1").me, world.group("n3").me
+
+    def since(member: str, upto: int) -> str:
+        first = next(one for one in world.nodes["n0"].receipts if one.member == member and one.upto >= upto)
+        return timestamp(first.at)
+
+    last = served.call("delivery", group="friends", id="last")
+    assert (last.delivered, last.of, last.complete) == (1, 2, False)
+    assert last.event.body["text"] == "is anybody there?" and last.event.id == last.id
+    there, away = last.members
+    assert (there.nick, there.state, there.at, there.via) == (
+        *("n1", "delivered"),
+        *(since(n1, group.seq), "link"),
+    )
+    assert (there.delivered, there.connection) == (True, "connected")
+    assert (away.nick, away.delivered, away.state, away.at) == ("n2", False, "queued", None)
+    assert away.connection == "unreachable" and away.via == ""
+    assert away.last_heard == timestamp(group.peers[away.did].heard)
+
+    why = served.call("why", group="friends", id=last.id[:6])
+    assert (why.word, why.first, why.here, why.known, why.gone) == ("mine", 1, group.seq, group.seq, [])
+    nicks = {one.did: one.nick for one in last.members}
+    text = sentences(why, nicks)
+    assert text.startswith("You wrote this ") and "nothing before it is missing" in text
+    assert "1 of 2 others are known to have it." in text and f"n1 has it since {there.at[11:16]}, over a link." in text
+    assert f"n2 has not: not connected, and not heard from since {away.last_heard[11:16]}." in text
+
+    first = served.call("why", group="friends", id=one.tip)
+    assert first.report.members[0].at == since(n1, one.seq) and first.report.delivered == 2
+    assert [(gone.nick, gone.state, gone.at) for gone in first.gone] == [("n3", "delivered", since(n3, one.seq))]
+    assert "Everybody whom it is for has it." in sentences(first, nicks)
+
+    # As soon as there is a way it is sent, and then it is there.
+    world.meet()
+    world.run(until=lambda: served.call("delivery", group="friends", id="last").members[1].via != "", for_ms=60_000)
+    assert served.call("delivery", group="friends", id="last").members[1].state in ("sent", "delivered")
+    world.run(for_ms=60_000)
+    assert served.call("delivery", group="friends", id="last").complete
+
+
+def test_whoever_leaves_before_it_has_a_message_never_counts_as_having_it(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n3 hears nothing of n0's last message, tells n1 alone that it leaves, and is gone before it could hear more."""
+    for other in ("n0", "n1", "n2"):
+        world.part("n3", other)
+    world.ask("n0", SendPost("friends", "is anybody there?"))
+    world.run(for_ms=5_000)
+    gone = world.group("n3").me
+    world.ask("n3", LeaveGroup("friends"))
+    world.cut.remove(frozenset(("n1", "n3")))
+    world._connect_all()
+    assert world.run(until=lambda: gone not in world.group("n1").view.members, for_ms=60_000)
+    world.stop("n3")
+    assert "is anybody there?" not in world.texts("n3")
+    world.run(for_ms=60_000)
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    last = served.call("delivery", group="friends", id="last")
+    assert (last.delivered, last.of) == (2, 2) and gone not in {one.did for one in last.members}
+    (one,) = served.call("why", group="friends", id="last").gone
+    assert (one.nick, one.delivered, one.state, one.at) == ("n3", False, "left", None)
+
+
+def test_who_has_a_message_counts_for_itself_whatever_has_become_of_it(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n3 has the one message and not its edit, and neither the other one nor its edit."""
+    had = world.says("n0", SendPost("friends", "at eigth")).id
+    for other in ("n0", "n1", "n2"):
+        world.part("n3", other)
+    lacked = world.says("n0", SendPost("friends", "by teh bridge")).id
+    for of, text in ((had, "at eight"), (lacked, "by the bridge")):
+        world.says("n0", Say("friends", Edit(of, text)))
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    for of, text, marks in ((had, "at eight", (3, 3)), (lacked, "by the bridge", (2, 3))):
+        told = served.call("delivery", group="friends", id=of)
+        assert (told.delivered, told.of) == marks
+        (shown,) = [one for one in served.call("history", group="friends", limit=9).events if one.id == of]
+        assert shown.body["text"] == text and shown.edited_at and (shown.delivery.delivered, shown.delivery.of) == marks
+
+
+def test_what_is_being_repeated(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.says("n0", SendPost("friends", "hello"))
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    group = world.group("n0")
+    did = world.group("n1").me
+    behind = replace(group.peers[did], acked={}, tries=3, retry_at=world.now + 5_000)
+    agent_ = world.nodes["n0"].agent
+    world.nodes["n0"].agent = replace(agent_, groups={group.id: replace(group, peers={**group.peers, did: behind})})
+    why = served.call("why", group="friends", id="last")
+    one = next(one for one in why.report.members if one.did == did)
+    assert (one.state, one.via, one.tries, one.next_try) == ("sent", "link", 3, timestamp(world.now + 5_000))
+    again = timestamp(world.now + 5_000)[11:16]
+    assert f"n1 has not said so yet: repeated 3 times over a link, next at {again};" in sentences(why, {})
+
+
+def test_somebody_else_s_message(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.part("n1", "n2")
+    world.ask("n2", SendPost("friends", "by others"))
+    world.run(until=lambda: "by others" in world.texts("n1"), for_ms=600_000)
+    served = Served(tmp_path, world, "n1", monkeypatch)
+    fate = served.call("why", group="friends", id="last:n2")
+    assert fate.event.author.nick == "n2" and fate.event.body["text"] == "by others"
+    assert fate.word == "vouched" and fate.event.vouched.nick in ("n0", "n3")
+    text = sentences(fate, {})
+    assert f"{fate.event.vouched.nick} has handed it over, and n2 has not confirmed it yet." in text
+    assert "it came here at " in text
+    (me,) = [one for one in fate.report.members if one.connection == "self"]
+    assert (me.at, me.delivered) == (fate.event.received_at, True), "it is here since it has come"
+    # Nobody repeats it from here, so of those who have not told there is nothing to say.
+    assert {one.state for one in fate.report.members} <= {"delivered", "unknown"}
+
+    # It may be more, and it may be another one's word.
+    agent_, group = world.nodes["n1"].agent, world.group("n1")
+    author = world.group("n2").me
+    needy = replace(group, needs={author: Need(group.chain(author).seq + 2)})
+    world.nodes["n1"].agent = replace(agent_, groups={group.id: needy})
+    served.journal.commit(world.nodes["n1"].agent, [Refute(group.id, author, fate.event.position - 1, 99)])
+    refuted = served.call("why", group="friends", id=fate.event.id)
+    assert refuted.word == "refuted" and refuted.event.refuted
+    assert "It is nobody's word" in sentences(refuted, {})
+    membership = next(e for e in group.control.values() if e.type == "genesis")
+    signed = served.call("why", group="friends", id=membership.id)
+    assert signed.word == "signed" and "has signed it" in sentences(signed, {}) and "did this" in sentences(signed, {})
+
+
+def test_which_message_is_meant(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    group = world.group("n0")
+    for wanted, error in (
+        ("last", event_pages.NothingSaid),
+        ("last:n1", event_pages.NothingSaid),
+        ("last:nobody", UnknownMember),
+        ("x" * 43, NoSuchEvent),
+        ("abc", event_pages.TooFewLetters),
+        ("", event_pages.TooFewLetters),
+        ("last:", NoSuchEvent),
+        ("é" * 9, NoSuchEvent),
+        ("%%%%", NoSuchEvent),
+    ):
+        with pytest.raises(error):
+            served.call("delivery", group="friends", id=wanted)
+
+    def posted(id_: str, seq: int) -> Remember:
+        event = Event(group.id, "post", group.me, seq, "p" * 43, (), (), world.now + seq, 1, {"text": "x"})
+        return Remember(group.id, id_, group.me, seq, event.lamport, "post", event.record, 1, False)
+
+    twins = [posted("abcdX" + "x" * 38, 7), posted("abcdY" + "y" * 38, 8), posted("-bcd" + "z" * 39, 9)]
+    served.journal.commit(world.nodes["n0"].agent, twins)
+    find = served.journal
+    assert event_pages.find_row(find, group, "abcdX").id == twins[0].id
+    assert event_pages.find_row(find, group, "-bcd").id == event_pages.find_row(find, group, "last").id == twins[2].id
+    assert event_pages.find_row(find, group, twins[1].id).id == twins[1].id
+    with pytest.raises(event_pages.SeveralEvents):
+        event_pages.find_row(find, group, "abcd")
+    with pytest.raises(NoSuchEvent):
+        event_pages.find_row(find, group, "bcdx")
+
+
+def test_what_comes_late_is_told(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    agent_, group = world.nodes["n0"].agent, world.group("n0")
+    served.call("subscribe")
+    author = world.group("n1").me
+    event = Event(group.id, "post", author, 99, "p" * 43, (), (), 5, 7, {"text": "x"})
+    row = Remember(group.id, event.id, author, 99, 5, "post", event.record, world.now, True)
+    served.journal.commit(agent_, [row])
+    served.desk.feed(agent_)
+    (told,) = [item for _, method, item in served.server.news if method == "late"]
+    assert told == LateNews(
+        group=group.id,
+        id=event.id,
+        author=author,
+        nick="n1",
+        sent_at=timestamp(7),
+        received_at=timestamp(world.now),
+    )
+    assert [method for _, method, _ in served.server.news] == ["event", "late"]
+    again = Ears()
+    desk = Desk(again, served.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
+    desk.take(1, Request(method="subscribe", id=1, params={"since": 0}, jsonrpc="2.0"), agent_)
+    desk.feed(agent_)
+    assert "late" not in [method for _, method, _ in again.news], "what was there before is no news"
+
+
+def test_what_others_have_said_meanwhile_stands_below_what_comes_late(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core itself finds that something is late, and the desk tells it."""
+    for other in ("n0", "n2", "n3"):
+        world.part("n1", other)
+    early = world.ask("n1", SendPost("friends", "said early")).result.id
+    world.run(for_ms=5_000)
+    later = world.says("n2", SendPost("friends", "said later")).id
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    served.call("subscribe")
+    before = len(world.nodes["n0"].log)
+    world.meet()
+    world.run(until=lambda: "said early" in world.texts("n0"), for_ms=120_000)
+    fresh = world.nodes["n0"].log[before:]
+    assert [row.late for row in fresh if row.id == early] == [True]
+    assert not [row for row in world.nodes["n0"].log if row.id == later and row.late], "what comes in time is not"
+    served.journal.commit(world.nodes["n0"].agent, fresh)
+    served.desk.feed(world.nodes["n0"].agent)
+    assert [item.id for _, method, item in served.server.news if method == "late"] == [early]
+    shown = [one.id for one in served.call("history", group="friends", limit=99).events if one.id in (early, later)]
+    assert shown == [early, later]
+
+
+def test_a_journal_without_receipts_says_only_what_is_known(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.says("n0", SendPost("friends", "hello"))
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    monkeypatch.setattr(Journal, "receipts_of", lambda *_: [])
+    found = served.call("delivery", group="friends", id="last")
+    assert found.complete and [(one.state, one.at, one.via) for one in found.members] == [("delivered", None, "")] * 3
+
+
+# --- the verbs --------------------------------------------------------------------------------------------------------
+
+POST = test_cli.event(7, ALICE, "alice", id="-d7" + "x" * 40, self=True, body={"text": "hello\x1b"})
+REPORT = DeliveryReport(
+    "GROUPID",
+    POST.id,
+    1,
+    3,
+    False,
+    [
+        MemberDelivery(BOB, "bob", True, "delivered", STAMP, "link", "connected", STAMP),
+        MemberDelivery(CAROL, "卡羅", False, "queued", last_heard=STAMP),
+        MemberDelivery(CAROL + "2", "dave\n", False, "sent", None, "mediator", "connected", None, 2, STAMP),
+    ],
+    POST,
+)
+FATE = Fate(event=POST, report=REPORT, word="mine", first=1, here=9, known=9)
+
+
+def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
+    asked = agent(delivery=lambda _: REPORT, members=lambda _: MEMBERS)
+    code, out, err = run("delivery hikers last")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "2026-07-01 12:04  alice: hello␛  ✓1/2",
+        "id " + POST.id,
+        "",
+        "NAME   STATE      SINCE             OVER      LAST HEARD",
+        "bob    delivered  2026-07-01 12:04  link      2026-07-01 12:04",
+        "卡羅   queued     -                 -         2026-07-01 12:04",
+        "dave⏎  sent       -                 mediator  never             repeated 2x, next 2026-07-01 12:04",
+        "delivered to 1 of 3",
+    ]
+    shown = json.loads(run("delivery hikers -d7xx --format jsonl")[1])
+    assert [one["state"] for one in shown["members"]] == ["delivered", "queued", "sent"]
+    assert [params for method, params in asked.asked if method == "delivery"] == [
+        EventParams("hikers", "last"),
+        EventParams("hikers", "-d7xx"),
+    ]
+    assert run("delivery hikers")[0] == 2
+
+
+def test_why_on_the_command_line(run: Any, agent: Any) -> None:
+    double = agent(why=lambda _: FATE, members=lambda _: MEMBERS)
+    code, out, err = run(f"why hikers {POST.id}")
+    assert (code, err) == (0, "") and "You wrote this at 2026-07-01 12:04." in out
+    assert "It is number 7 of your chain; nothing before it is missing." in out and "\x1b" not in out
+    double.answers["why"] = lambda _: replace(FATE, forked=True)
+    code, out, err = run("why hikers last --format jsonl")
+    assert code == 7 and json.loads(out)["forked"] and "contradicts itself" in err
+
+
+def test_every_place_in_a_chain_has_its_sentence() -> None:
+    bob = replace(POST, self=False, author=Author(BOB, "bob"))
+
+    def place(**fields: Any) -> str:
+        return sentences(replace(FATE, **{"event": bob, "word": "author", **fields}), {})
+
+    assert "number 7 of bob's chain; nothing before it is missing." in place()
+    assert "nothing before it is missing since number 3, with which it begins here." in place(first=3)
+    assert "what was before it is not here." in place(first=7)
+    assert "what bob said after it is here from number 8 on." in place(first=8)
+    assert "what bob said just before it is not here." in place(here=5)
+    assert "from where on bob's chain is here, is not known." in place(first=0)
+    assert "; 2 after number 9 are known of and missing." in place(known=11)
+    assert "; 1 after number 9 is known of and missing." in place(known=10)
+    alone = replace(REPORT, members=[], of=0, delivered=0)
+    assert "It is for nobody else." in place(report=alone)
+    gone = [MemberDelivery("x", "gina", False, "left"), MemberDelivery("y", "hugo", False, "unknown", last_heard=STAMP)]
+    assert "gina has left, and was not known to have it. hugo has not told whether it has it;" in place(gone=gone)
+    vouched = replace(bob, vouched=Author(CAROL, "carol"))
+    assert "carol has handed it over, and bob has not confirmed it yet. It is" in place(event=vouched, word="vouched")
+    backed = place(event=vouched, word="vouched", second=Author(CAROL + "2", "dave"))
+    assert "not confirmed it yet. dave has the same. It is" in backed
+    told = MemberDelivery("x", "gina", True, "delivered", STAMP, BOB)
+    assert "gina has it since 12:04, as bob said." in sentences(replace(FATE, gone=[told]), {BOB: "bob"})
+
+
+WHOLE = Completeness(
+    complete=False,
+    upto=5,
+    at=STAMP,
+    members=[
+        Heard(did=BOB, nick="bob\x1b", at=STAMP, present=True),
+        Heard(did=CAROL, nick="carol", at=STAMP, present=True, missing=2),
+    ],
+    gaps=[GapInfo(author=CAROL, nick="carol", after=3, upto=5, missing=2, state="asked", since=STAMP)],
+)
+
+
+def test_status_info_and_members_say_what_is_missing(run: Any, agent: Any) -> None:
+    info = replace(HIKERS, completeness=WHOLE)
+    members = [MEMBERS[0], replace(MEMBERS[1], last_heard=STAMP, missing=2)]
+    agent(status=lambda _: replace(test_cli.STATUS, groups=[info]), groups=lambda _: [info], members=lambda _: members)
+    said = "complete with bob␛ as of 2026-07-01 12:04; 2 messages of carol missing (asked for since 2026-07-01 12:04)"
+    assert f"\nhikers:  {said}\n" in run("status")[1]
+    assert f"what is here    {said}\n" in run("info hikers")[1]
+    assert "2026-07-01 12:04, 2 missing" in run("members hikers")[1]
+    assert json.loads(run("info hikers --format jsonl")[1])["completeness"]["gaps"][0]["missing"] == 2
+
+
+def test_tail_tells_what_is_missing(run: Any, agent: Any) -> None:
+    told = [
+        ("gap", GapNews(group="GROUPID", author=BOB, nick="bob\x1b", after=3, upto=5, state="asked")),
+        ("fork", ForkNews(group="GROUPID", author=BOB, nick="bob", position=4)),
+        ("complete", CompleteNews(group="GROUPID", upto=9, at=STAMP)),
+        ("removed", RemovedNews("GROUPID", BOB, "bob")),
+    ]
+    out_by = replace(HIKERS, removed_by=Author(BOB, "bob"), state="left")
+
+    def subscribe(_: Any) -> Any:
+        for method, item in told:
+            for client in double.server.clients:
+                double.server.notify([client], method, item)
+        return METHODS["subscribe"][1]()  # type: ignore[operator]
+
+    double = agent(groups=lambda _: [out_by], subscribe=subscribe)
+    code, out, _ = run("tail hikers -n 0 --format jsonl")
+    assert code == 8
+    shown = [json.loads(line) for line in out.splitlines()]
+    assert [one["type"] for one in shown] == ["gap", "fork", "complete"]
+    assert (shown[0]["after"], shown[0]["upto"], shown[0]["state"]) == (3, 5, "asked")
+    _, out, err = run("tail hikers -n 0")
+    assert out == "" and "2 messages of bob␛ are missing; others are asked for them." in err
+    assert "Careful: bob has said two different things" in err
+
+
+# --- the screen -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            bob = group.members[1]
+            said = it.agent.say(group, 1, "the first of three", minute=5)
+            it.agent.say(group, 2, "did bob say something?", minute=6)
+            gap = GapInfo(
+                author=bob.did, nick="bob", after=said.position, upto=said.position + 2, missing=2, state="asked"
+            )
+            group.info = replace(group.info, completeness=replace(WHOLE, gaps=[gap]))
+            news = GapNews(group="g1", author=bob.did, nick="bob", after=gap.after, upto=gap.upto, state="asked")
+            it.agent.tell("gap", news)
+            await it.shows("bob said 2 more, missing here", "2 missing")
+            line = it.text.index("bob said 2 more")
+            assert it.text.index("the first of three") < line < it.text.index("did bob say something?")
+            # Once it is there the line has gone.
+            it.agent.say(group, 1, "the second", minute=5, lamport=said.lamport + 1)
+            group.info = replace(group.info, completeness=replace(WHOLE, complete=True, gaps=[]))
+            it.agent.tell("gap", replace(news, state="filled"))
+            it.agent.tell("complete", CompleteNews(group="g1", upto=1, at=STAMP))
+            await it.gone("said 2 more")
+            await it.shows("Nothing is missing any more", "the second")
+            assert "2 missing" not in it.text
+            await it.pilot.resize_terminal(100, 24)
+            await it.shows("complete with bob", "as of 1 Jul 12:04")
+
+    play(look())
+
+
+def test_whose_word_it_is_stands_beside_it(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            bob, carol = group.members[1:3]
+            event = it.agent.post(group, 1, "so they say", minute=5)
+            group.events[group.events.index(event)] = event = replace(event, vouched=Author(carol.did, "carol"))
+            it.agent.tell("event", event)
+            await it.shows("so they say", "vouched")
+            it.agent.say(group, 2, "and I?", minute=6)
+            await it.shows("and I?", "vouched")
+            it.agent.tell(
+                "refuted",
+                RefutedNews(
+                    group="g1",
+                    author=bob.did,
+                    nick="bob",
+                    by=carol.did,
+                    by_nick="carol",
+                    after=event.position - 1,
+                    upto=event.position,
+                ),
+            )
+            await it.gone("so they say")
+            await it.shows("carol has handed over words of bob")
+
+            # What its author says next names it, and so confirms it.
+            other = it.agent.post(group, 1, "I have heard", minute=7)
+            group.events[group.events.index(other)] = other = replace(other, vouched=Author(carol.did, "carol"))
+            it.agent.tell("event", other)
+            await it.shows("I have heard", "vouched")
+            it.agent.say(group, 1, "I say so myself", minute=8)
+            await it.shows("I have heard", "I say so myself")
+            await it.gone("vouched")
+
+    play(look())
+
+
+def test_delivery_and_why_on_the_screen(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            asked = []
+
+            def delivery(params: EventParams) -> DeliveryReport:
+                asked.append(params.id)
+                return REPORT
+
+            def why(params: EventParams) -> Fate:
+                asked.append(params.id)
+                return FATE
+
+            it.agent._delivery, it.agent._why = delivery, why
+            group = it.agent.groups["g1"]
+            mine = next(event for event in group.events if event.self and event.type == "message")
+            theirs = it.agent.say(group, 1, "the last of bob", minute=8)
+            await it.shows("the last of bob")
+            await it.press("f9")
+            await it.shows("Delivered to 1 of 3", "queued; not heard from since", "on its way over a mediator")
+            await it.press("escape")
+            await it.say("/why bob")
+            await it.shows("What has become of it", "It is number 7 of your chain", "id e0")
+            assert asked == [mine.id, theirs.id]
+            await it.press("escape")
+            for line, meant in (("/why last", mine), ("/why last:bob", theirs)):  # as `zerochat why` has it
+                await it.say(line)
+                await it.shows("What has become of it", "id e0")
+                assert asked[-1] == meant.id
+                await it.press("escape")
+            await it.say("/why nobody")
+            await it.until(lambda: "nobody is not here" in it.told())
+
+    play(look())
+
+
+def test_the_agent_s_own_reports_have_it(world: Parted) -> None:
+    info = core_state.group_info(world.nodes["n1"].agent, world.group("n1"))
+    assert info.completeness and [one.nick for one in info.completeness.members] == ["n0", "n2", "n3"]
+    assert METHODS["ledger"][0] is GroupParams

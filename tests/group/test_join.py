@@ -1,0 +1,558 @@
+"""Joining and leaving in small histories: every way in which it can end, told by two or three cores."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from zerochat.crypto.encoding import did_key
+from zerochat.crypto.primitives import ed25519_public, x25519_public
+from zerochat.didcomm.did import new_peer4
+from zerochat.didcomm.invitation import parse_invitation
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols.empty import empty
+from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
+from zerochat.group.effects import Answer, Refuse
+from zerochat.group.engine import step
+from zerochat.group.event_log import log
+from zerochat.group.event_log.event import ADD, LEAVE, Event
+from zerochat.group.inputs import (
+    AcceptInvitation,
+    Ask,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    Moment,
+    Received,
+    SendPost,
+)
+from zerochat.group.joining import admission, welcome
+from zerochat.group.links import outbox, rate_limits
+from zerochat.group.links.contact import sign_consent, sign_possession, transport_name
+from zerochat.group.links.relationship import Relationship, farewell, pack
+from zerochat.group.membership import check_control, heads_of, missing, resolve_view, view
+from zerochat.group.membership.resolve import Roll
+from zerochat.group.notifications import JoinProgress
+from zerochat.group.state import Claim
+from zerochat.group.sync import acknowledgements
+from zerochat.group.transaction import Turn
+from zerochat.group.wire.event_runs import Run, write_runs
+from zerochat.group.wire.messages import JOIN_REQUEST, EventsBody
+from zerochat.sim import SIMULATED_PACKERS, Faults, TransparentPacker, World
+
+PERFECT = Faults(loss=0, duplication=0, delay_ms_max=5)
+
+
+class Small(World):
+    """A world without faults that remembers what the joiners were told."""
+
+    def __init__(self, members=3, envelope=None):
+        super().__init__(1, members, PERFECT, envelope)
+        self.told = []
+
+    def _perform(self, node, effect):
+        notice = getattr(effect, "notice", None)
+        if isinstance(notice, JoinProgress):
+            self.told.append((node.name, notice))
+        super()._perform(node, effect)
+
+    def found(self, name="n0"):
+        answer = self.ask(name, CreateGroup("friends", name, self.envelope))
+        assert isinstance(answer, Answer)
+        return answer.result.group
+
+    def invite(self, group, name="n0", uses=1, lifetime_s=3600):
+        answer = self.ask(name, CreateInvitation(group, lifetime_s, uses))
+        return answer.result.invitation
+
+    def join(self, name, invitation, label=None):
+        self.ask(name, AcceptInvitation(invitation, label or name))
+        self.run(for_ms=70_000)
+        return [notice for who, notice in self.told if who == name][-1]
+
+
+def test_nobody_is_sent_what_it_has_begun_with(monkeypatch):
+    """Where many come in at once, most hear of each other before they know as much; but what was there before them
+    all of them have, and the rest is on its way from whoever has let them in."""
+    sent: list[tuple[str, str, str]] = []
+
+    def send(turn, name, member, events):
+        sent.extend((turn.group(name).me, member, event.id) for event in events)
+        return outbox.send(turn, name, member, events)
+
+    monkeypatch.setattr(acknowledgements, "outbox", SimpleNamespace(**vars(outbox) | {"send": send}))
+    world = Small(13)
+    group = world.found()
+    for name in ("n1", "n2", "n3", "n4"):
+        assert world.join(name, world.invite(group)).phase == "joined"
+    before, sent[:] = set(world.group("n0").control), []
+    world.faults = Faults(loss=0, duplication=0, delay_ms_max=400)
+    invitation = world.invite(group, uses=8)
+    for number in range(5, 13):
+        world.ask(f"n{number}", AcceptInvitation(invitation, f"n{number}"))
+    world.run(for_ms=70_000)
+    assert len({world.group(name).view.checksum for name in world.nodes}) == 1
+    assert all(len(world.group(name).peers) == 12 for name in world.nodes)
+    assert sent and not [one for one in sent if one[2] in before]
+
+
+def test_three_people_meet():
+    world = Small()
+    group = world.found()
+    assert world.join("n1", world.invite(group)).phase == "joined"
+    last = world.join("n2", world.invite(group, "n1"))
+    assert (last.phase, last.connected, last.members) == ("joined", 2, 2)
+    views = {world.group(name).view.checksum for name in world.nodes}
+    assert len(views) == 1
+    world.ask("n2", SendPost(group, "hello"))
+    world.run(for_ms=5_000)
+    world.check()
+    assert all(any(b"hello" in row.record for row in node.log) for node in world.nodes.values())
+
+
+def test_the_invitations_did_is_rotated_away():
+    world = Small(2)
+    invitation = world.invite(world.found())
+    world.join("n1", invitation)
+    (theirs,) = world.group("n1").relationships.values()
+    (mine,) = world.group("n0").relationships.values()
+    assert invitation.did not in (theirs.theirs, theirs.mine.did, mine.theirs, mine.mine.did)
+    assert theirs.theirs == mine.mine.did and mine.theirs == theirs.mine.did
+
+
+def test_an_invitation_is_used_up():
+    world = Small()
+    invitation = world.invite(world.found())
+    world.join("n1", invitation)
+    last = world.join("n2", invitation)
+    assert (last.phase, last.error) == ("failed", "JoinFailed")
+    assert "used already" in last.text and not world.nodes["n2"].agent.groups
+
+
+def test_an_invitation_for_two_admits_two():
+    world = Small()
+    invitation = world.invite(world.found(), uses=2)
+    assert world.join("n1", invitation).phase == world.join("n2", invitation).phase == "joined"
+
+
+def test_an_expired_invitation_admits_nobody():
+    world = Small(2, "didcomm/v2")
+    invitation = world.invite(world.found(), lifetime_s=10)
+    world.run(for_ms=11_000)
+    assert x25519_public(invitation.knock_secret()) not in world.nodes["n0"].admitted
+    assert not world.nodes["n0"].agent.invitations
+    last = world.join("n1", invitation)
+    assert last.phase == "failed" and "nobody answered" in last.text
+    with pytest.raises(InvitationExpired):
+        parse_invitation(invitation.code(), world.now // 1000)
+
+
+def test_a_taken_name_can_be_changed_with_the_same_invitation():
+    world = Small(2)
+    invitation = world.invite(world.found())
+    last = world.join("n1", invitation, "N0")
+    assert last.phase == "failed" and "--name" in last.text
+    assert world.join("n1", invitation, "somebody").phase == "joined"
+
+
+def test_nobody_answers_and_the_same_invitation_is_tried_again_later():
+    world = Small(2)
+    invitation = world.invite(world.found())
+    door = dict(world.nodes["n0"].admitted)
+    world.nodes["n0"].admitted.clear()
+    assert "nobody answered" in world.join("n1", invitation).text
+    world.nodes["n0"].admitted.update(door)
+    assert world.join("n1", invitation).phase == "joined"
+
+
+def test_one_cannot_join_twice_nor_oneself():
+    world = Small(2)
+    group = world.found()
+    invitation = world.invite(group, uses=2)
+    assert isinstance(world.ask("n0", AcceptInvitation(invitation, "n0")), Refuse)
+    world.join("n1", invitation)
+    assert isinstance(world.ask("n1", AcceptInvitation(invitation, "n1")), Refuse)
+    other = world.invite(group)
+    last = world.join("n1", other)
+    assert (last.phase, last.error) == ("failed", "AlreadyMember")
+
+
+def test_a_leaver_is_gone_for_everybody_and_may_come_back_as_somebody_new():
+    world = Small()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group))
+    before = world.group("n1").me
+    before_key = world.group("n0").view.members[before].transport
+    assert before_key in world.nodes["n0"].admitted
+    world.ask("n1", LeaveGroup(group))
+    world.run(for_ms=30_000)
+    assert world.group("n1").state == "left"
+    for name in ("n0", "n2"):
+        assert before not in world.group(name).view.members
+        assert before not in world.group(name).peers
+    answer = world.ask("n1", SendPost(group, "still here?"))
+    assert isinstance(answer, Refuse) and isinstance(answer.error, NotAMember)
+    assert before_key not in world.nodes["n0"].admitted
+    assert world.join("n1", world.invite(group, "n2")).phase == "joined"
+    assert world.group("n1").me != before and world.group("n1").state == "active"
+    world.ask("n1", SendPost(group, "back again"))
+    world.run(for_ms=30_000)
+    assert all(any(b"back again" in row.record for row in world.nodes[name].log) for name in world.nodes)
+    assert len({world.group(name).view.checksum for name in world.nodes}) == 1
+
+
+def test_what_is_said_after_leaving_does_not_reach_the_leaver():
+    world = Small()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group))
+    world.ask("n1", LeaveGroup(group))
+    world.run(for_ms=30_000)
+    world.ask("n0", SendPost(group, "among us"))
+    world.run(for_ms=30_000)
+    assert not any(b"among us" in row.record for row in world.nodes["n1"].log)
+    assert any(b"among us" in row.record for row in world.nodes["n2"].log)
+
+
+def test_a_leaver_whom_nobody_can_hear_stays_until_somebody_can():
+    world = Small()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group))
+    leaver = world.group("n1").me
+    world.faults = Faults(loss=1, duplication=0, delay_ms_max=5)
+    world.ask("n1", LeaveGroup(group))
+    world.run(for_ms=120_000)
+    assert world.group("n1").state == "leaving"
+    impatient = dict(world.nodes["n1"].agent.groups)
+    after, _ = deliver(world, "n1", Ask(99, LeaveGroup(group)))
+    assert after.groups[group].state == "left", "asked twice, it goes unheard"
+    assert world.nodes["n1"].agent.groups == impatient
+    world.faults = PERFECT
+    world.run(for_ms=120_000)
+    assert world.group("n1").state == "left"
+    assert all(leaver in world.group(name).view.former for name in ("n0", "n2"))
+
+
+def test_who_posts_without_a_pause_repairs_all_the_same():
+    """A member whose queue is down and whose link is up must not wait until everybody is silent."""
+    world = Small(2)
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world._publish = lambda node, published: None  # type: ignore[method-assign]
+    for n in range(40):
+        world.ask("n0", SendPost(group, f"{n}"))
+        world.run(for_ms=500)
+    assert sum(row.type == "post" for row in world.nodes["n1"].log) > 30
+
+
+def test_two_invitations_to_one_group_make_one_member():
+    world = Small(2)
+    group = world.found()
+    first, second = world.invite(group), world.invite(group)
+    world.ask("n1", AcceptInvitation(first, "n1"))
+    world.ask("n1", AcceptInvitation(second, "n1 again"))
+    world.run(for_ms=70_000)
+    phases = sorted(notice.phase for who, notice in world.told if notice.phase in ("joined", "failed"))
+    assert phases == ["failed", "joined"]
+    assert len(world.group("n0").view.members) == 2
+
+
+def test_a_name_of_a_group_is_taken_once():
+    world = Small(1)
+    world.found()
+    answer = world.ask("n0", CreateGroup("friends", "n0", world.envelope))
+    assert isinstance(answer, Refuse) and isinstance(answer.error, GroupExists)
+
+
+def test_two_groups_on_one_agent_do_not_disturb_each_other():
+    world = Small()
+    first = world.found()
+    second = world.ask("n0", CreateGroup("others", "n0", world.envelope)).result.group
+    world.join("n1", world.invite(first))
+    world.join("n1", world.invite(second))
+    world.join("n2", world.invite(second))
+    world.ask("n1", LeaveGroup(first))
+    world.run(for_ms=30_000)
+    world.ask("n0", SendPost(second, "still together"))
+    world.run(for_ms=5_000)
+    for name in ("n1", "n2"):
+        assert any(b"still together" in row.record for row in world.nodes[name].log if row.group == second)
+    keys = [g.me for g in world.nodes["n1"].agent.groups.values()]
+    assert len(set(keys)) == 2, "one key for each group, or the groups could be linked"
+
+
+# --- what nobody may do ---------------------------------------------------------------------------------------------
+
+
+def deliver(world, name, stimulus):
+    """One step without performing its effects, so that a test can look at what a core would make of something."""
+    node = world.nodes[name]
+    return step(node.agent, stimulus, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+
+
+@pytest.mark.parametrize("envelope", ["didcomm/v2", TransparentPacker.name])
+def test_junk_on_every_link_changes_nothing(envelope):
+    world = Small(envelope=envelope)
+    group = world.found()
+    invitation = world.invite(group, uses=2)
+    world.join("n1", invitation)
+    agent = world.nodes["n0"].agent
+    links = [peer.link for peer in world.group("n0").peers.values()] + list(agent.invitations) + [b"?" * 16]
+    junk = [b"", b"{}", b"[" * 60_000, b"\xff" * 100, b'{"protected":""}', b"null", b'["a","b","c","d"]']
+    for link in links:
+        for envelope in junk:
+            after, effects = deliver(world, "n0", Received(link, envelope, b"handle"))
+            assert after == agent
+            assert [type(e).__name__ for e in effects] == ["Measure"]
+
+
+def test_a_replay_of_everything_changes_nothing_that_counts():
+    frames = []
+
+    class Recording(Small):
+        def _frame(self, name, stimulus):
+            frames.append((name, stimulus))
+            super()._frame(name, stimulus)
+
+    world = Recording()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group, "n1"))
+    world.ask("n1", SendPost(group, "once"))
+    world.run(for_ms=10_000)
+    logs = {name: list(node.log) for name, node in world.nodes.items()}
+    for name, stimulus in frames:
+        world.hear(name, stimulus)
+    world.run(for_ms=60_000)
+    assert {name: node.log for name, node in world.nodes.items()} == logs
+    world.check()
+
+
+def test_a_member_cannot_say_anothers_word():
+    world = Small()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group))
+    victim, forger = world.group("n1"), world.group("n2")
+    forged = Event(group, "post", victim.me, 1, "", (), (), world.now, world.now, {"text": "forged"})
+    turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    run = msgspec.convert(write_runs([forged])[0], Run)
+    with pytest.raises(Refused):
+        log.hear(turn, group, forger.me, EventsBody(forger.view.checksum, [], [run]))
+
+
+@pytest.fixture
+def founded():
+    """A group of two, and a third key pair that is not in it."""
+    world = Small()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    return world, world.group("n0"), world.group("n1")
+
+
+def control_event(group, kind, body, **changes):
+    fields = {
+        "group": group.id,
+        "type": kind,
+        "author": group.me,
+        "seq": group.seq + 1,
+        "pre": group.chains[group.me].tip if group.me in group.chains else "",
+        "deps": heads_of(group.control),
+        "conc": (),
+        "lamport": group.lamport + 1,
+        "time": 1,
+        "body": body,
+    }
+    return Event(**{**fields, **changes})
+
+
+def test_nobody_is_added_against_their_will(founded):
+    _world, alice, _bob = founded
+    (added,) = [event for event in alice.control.values() if event.type == ADD]
+    stranger = did_key(ed25519_public(b"\x07" * 32))
+    forged = control_event(alice, ADD, {**added.body, "member": stranger}).signed(alice.seed)
+    with pytest.raises(Unauthentic):
+        check_control(forged, alice.control)
+
+
+def test_a_consent_is_for_one_adder_only(founded):
+    """Whoever sees it in the log cannot bring the same person in again, under its own name or another past."""
+    _world, alice, bob = founded
+    (added,) = [event for event in alice.control.values() if event.type == ADD]
+    replayed = control_event(bob, ADD, dict(added.body), deps=(alice.id,)).signed(bob.seed)
+    with pytest.raises(RemoteError):
+        check_control(replayed, {alice.id: alice.control[alice.id]})
+    rival = control_event(alice, ADD, dict(added.body), deps=(alice.id,)).signed(alice.seed)
+    twice = {**alice.control, rival.id: rival}
+    assert resolve_view(twice).members[bob.me] == alice.view.members[bob.me], "the first of two counts"
+
+
+def test_a_group_does_not_grow_without_end(founded, monkeypatch):
+    monkeypatch.setattr(view, "MEMBERS_MAX", 2)
+    _world, alice, _bob = founded
+    seed = b"\x07" * 32
+    eve = did_key(ed25519_public(seed))
+    keys = {"transport": transport_name(seed), "possession": sign_possession(seed, alice.id, eve)}
+    consent = sign_consent(seed, alice.id, alice.me, eve, "eve", alice.contact.did, "writer", keys["transport"])
+    body = {"member": eve, "label": "eve", "contact": alice.contact.did, "role": "writer", "consent": consent, **keys}
+    with pytest.raises(Refused, match="no right"):
+        check_control(control_event(alice, ADD, body).signed(alice.seed), alice.control)
+
+
+def test_a_long_past_comes_in_parts(monkeypatch):
+    monkeypatch.setattr(welcome, "WELCOME_BYTES_MAX", 2_000)
+    world = Small()
+    group = world.found()
+    assert world.join("n1", world.invite(group)).phase == "joined"
+    assert world.join("n2", world.invite(group)).phase == "joined"
+    assert len({world.group(name).view.checksum for name in world.nodes}) == 1
+
+
+def test_nobody_is_added_twice(founded):
+    _world, alice, _bob = founded
+    (added,) = [event for event in alice.control.values() if event.type == ADD]
+    with pytest.raises(Refused):
+        check_control(control_event(alice, ADD, dict(added.body)).signed(alice.seed), alice.control)
+
+
+def test_a_stranger_adds_nobody_and_removes_nobody(founded):
+    _world, alice, bob = founded
+    seed = b"\x07" * 32
+    stranger = did_key(ed25519_public(seed))
+    with pytest.raises(Refused):
+        check_control(control_event(alice, LEAVE, {}, author=stranger).signed(seed), alice.control)
+    with pytest.raises(Unauthentic):
+        check_control(control_event(alice, LEAVE, {}, author=bob.me).signed(alice.seed), alice.control)
+
+
+def test_a_membership_event_from_before_its_causes_is_refused(founded):
+    _world, alice, _bob = founded
+    with pytest.raises(Refused):
+        check_control(control_event(alice, LEAVE, {}, lamport=1).signed(alice.seed), alice.control)
+
+
+def test_the_view_does_not_depend_on_the_order_of_arrival(founded):
+    _world, alice, _bob = founded
+    backwards = dict(reversed(alice.control.items()))
+    assert resolve_view(backwards) == resolve_view(alice.control) == alice.view
+    assert [e.id for e in missing(alice.control, [])] == [e.id for e in missing(backwards, [])]
+    assert not missing(alice.control, heads_of(alice.control))
+
+
+def test_the_checksum_is_over_keys_and_not_over_labels(founded):
+    _world, alice, _bob = founded
+    (added,) = [event for event in alice.control.values() if event.type == ADD]
+    renamed = replace(added, body={**added.body, "label": "mallory"})
+    changed = Roll.of({**alice.control, added.id: renamed}).view(heads_of(alice.control))
+    assert "mallory" in [member.label for member in changed.members.values()]
+    assert changed.checksum == alice.view.checksum
+
+
+def test_commands_of_the_same_ticket_come_back_as_answers():
+    world = Small(1)
+    after, effects = deliver(world, "n0", Ask(7, CreateGroup("friends", "n0", world.envelope)))
+    assert [e.ticket for e in effects if isinstance(e, Answer)] == [7] and after.groups
+    after, effects = deliver(world, "n0", Ask(8, SendPost("nowhere", "x")))
+    assert after is world.nodes["n0"].agent and [type(e) for e in effects] == [Refuse]
+
+
+# --- hostile joiners and inviters ------------------------------------------------------------------------------------
+
+
+class Recorded(Small):
+    """What is said under invitations is kept, to be said again."""
+
+    def __init__(self, members=3, envelope=None):
+        self.knocks = []
+        super().__init__(members, envelope)
+
+    def hear(self, name, stimulus):
+        if isinstance(stimulus, Received) and stimulus.link in self.nodes[name].agent.invitations:
+            self.knocks.append(stimulus)
+        super().hear(name, stimulus)
+
+
+def test_whoever_is_leaving_answers_a_request_that_comes_again():
+    world = Recorded()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    invitation = world.invite(group, uses=2)
+    world.knocks.clear()
+    world.join("n2", invitation)
+    for other in ("n1", "n2"):
+        world.nodes[other].admitted.clear()
+        for link in list(world.nodes["n0"].connected):
+            world._disconnect(world.nodes["n0"], link)
+    world.nodes["n0"].dialled.clear()
+    world.run(for_ms=10)
+    world.ask("n0", LeaveGroup(group))
+    assert world.group("n0").state == "leaving" and world.nodes["n0"].agent.invitations
+    for knock in list(world.knocks):
+        world.hear("n0", knock)
+    assert world.group("n0").state == "leaving"
+
+
+def test_a_welcome_is_given_once_in_a_while(monkeypatch):
+    """It may be a thousand times as long as what asks for it, and goes where whoever asks says."""
+    monkeypatch.setattr(rate_limits, "KNOCKS_MORE", 1_000)  # or it would soon not be listened to at all
+    world = Recorded()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    knocks = list(world.knocks)
+    sent = []
+    world._frame = lambda name, stimulus: sent.append(stimulus.envelope)  # type: ignore[method-assign]
+    for _ in range(50):
+        for knock in knocks:
+            world.hear("n0", knock)
+    assert len(sent) > 50 and sum(b"/welcome" in each for each in sent) == 1
+    world.run(for_ms=admission.WELCOME_MS)
+    for knock in knocks:
+        world.hear("n0", knock)
+    assert sum(b"/welcome" in each for each in sent) == 2
+
+
+def test_a_claim_of_somebody_elses_key_is_not_welcomed():
+    world = Recorded()
+    group = world.found()
+    invitation = world.invite(group, uses=2)
+    world.join("n1", invitation)
+    (link, open_), (mine,) = *world.nodes["n0"].agent.invitations.items(), world.nodes["n1"].agent.joins.values()
+    packer = SIMULATED_PACKERS[world.envelope]
+    identity, ours = (new_peer4(world.dice.randbytes, []) for _ in range(2))
+    thief = Relationship("", identity, ours.did, "1", invitation.did, requester=True)
+    claim = Claim(Relationship(mine.me, ours, identity.did, "1", "", requester=False))
+    stolen = replace(open_, claims={**open_.claims, identity.short: claim})
+    world.nodes["n0"].agent = before = replace(world.nodes["n0"].agent, invitations={link: stolen})
+    body = {
+        "group": group,
+        "member": mine.me,
+        "label": mine.label,
+        "contact": mine.contact.did,
+        "role": "writer",
+        "transport": "A" * 43,
+        "possession": "A" * 86,
+        "consent": "A" * 86,
+        "proof": "A" * 86,
+    }
+    message = Message(type=JOIN_REQUEST, id="1", body=body)
+    world.hear("n0", Received(link, pack(thief, message, packer, world.dice.randbytes), b"n1 x"))
+    assert world.nodes["n0"].agent == before
+
+
+def test_an_inviter_that_breaks_it_off_ends_the_join():
+    world = Small(2)
+    invitation = world.invite(world.found())
+    world.ask("n1", AcceptInvitation(invitation, "n1"))
+    asking = lambda: any(join.phase == "asking" for join in world.nodes["n1"].agent.joins.values())  # noqa: E731
+    assert world.run(asking, for_ms=10_000)
+    (link,) = world.nodes["n1"].agent.joins
+    (open_,) = world.nodes["n0"].agent.invitations.values()
+    (claim,) = open_.claims.values()
+    packer = SIMULATED_PACKERS[world.envelope]
+    last = farewell(claim.relationship, empty(world.dice.randbytes), packer, world.dice.randbytes, world.now // 1000)
+    world.hear("n1", Received(link, last))
+    assert world.nodes["n1"].agent.joins[link].phase == "failed"
+    assert world.told[-1][1].error == "JoinFailed"

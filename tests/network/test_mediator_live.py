@@ -1,0 +1,512 @@
+"""The mediator over real sockets: fetched live, killed in the middle, ended politely."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from zerochat.agent.mediator import loop
+from zerochat.agent.mediator.identity import BadPublicUri, BehindAnother, MediatorMoved, public_uri
+from zerochat.agent.mediator.loop import Service, Wishes
+from zerochat.agent.mediator.mixing import BadMixLink, Mixing
+from zerochat.agent.mediator.pairwise_dids import service as service_at
+from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Opened, Web, fetch_invitation
+from zerochat.agent.network.web.events import ENCRYPTED
+from zerochat.agent.network.web.limits import Limits as WebLimits
+from zerochat.agent.storage.database import DiskFull
+from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.profiles import ProfileOwned, create_profile, unlock
+from zerochat.crypto.keys import SecretKey
+from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
+from zerochat.didcomm.layers import open_layers
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import PACKERS
+from zerochat.didcomm.protocols import mediation_client, oob_read, oob_write, pickup, routing
+from zerochat.didcomm.protocols.mediation_client import Mediated, Said
+from zerochat.didcomm.protocols.mixing import Mix
+from zerochat.didcomm.rotation import verify_from_prior
+from zerochat.didcomm.service import deliverables, routes
+
+random = Random(11).randbytes
+V2 = PACKERS["didcomm/v2"]
+DEADLINE_S = 30.0
+
+
+class Wire:
+    """A Web, used from the test's own thread, that waits for what the test wants to see."""
+
+    def __init__(self) -> None:
+        self._ear, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
+        self.web = Web(None, wake=self._ring, limits=WebLimits(redial_s=0.05, redial_s_max=0.2))
+        self.web.start()
+
+    def _ring(self) -> None:
+        with suppress(OSError):
+            self._bell.send(b"!")
+
+    def take(self, wait_s: float = 0.05) -> list[Any]:
+        if select.select([self._ear], [], [], wait_s)[0]:
+            self._ear.recv(4096)
+        return self.web.take()
+
+    def close(self) -> None:
+        self.web.stop()
+        self._ear.close()
+        self._bell.close()
+
+
+def http_and_ws(did: str) -> tuple[str, str]:
+    uris = [route.uri for route in routes(resolve(did))]
+    return next(uri for uri in uris if uri.startswith("http")), next(uri for uri in uris if uri.startswith("ws"))
+
+
+class Recipient:
+    """Somebody behind a mediator, who dials out and nothing else."""
+
+    def __init__(self, link: str, *, learns: bool = True) -> None:
+        """Without `learns` it goes on writing to the DID in the invitation."""
+        invitation = oob_read.read_invitation(link)
+        assert isinstance(invitation, oob_read.OutOfBand) and invitation.inviters[0].did is not None
+        self.did: str = invitation.inviters[0].did
+        self.theirs, self.learns = self.did, learns
+        """Under which DID the mediator speaks."""
+        self.identity = new_peer4(random, [])
+        endpoint = {"uri": self.did, "accept": ["didcomm/v2"]}
+        self.mailbox = new_peer4(random, [{"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": endpoint}])
+        state = Mediated(self.did, self.identity.did, invitation.id)
+        self.state = mediation_client.want(state, [self.mailbox.did], random).state
+        self.names: dict[str, set[str]] = {}
+        """The mediator's ids of each text."""
+        self.parcels = 0
+        self.left: int | None = None
+        """What the mediator's last status on this connection said is waiting."""
+        self.wire = Wire()
+        self.uri = http_and_ws(self.did)[1]
+        self.wire.web.hold(self.uri)
+        self.ticket = 0
+
+    def step(self, wait_s: float = 0.05) -> None:
+        for item in self.wire.take(wait_s):
+            match item:
+                case Opened():
+                    self._say(mediation_client.opened(self.state, random))
+                case Closed():
+                    self.state, self.left = mediation_client.closed(self.state), None
+                case Arrived(handle=handle):
+                    self._hear(item.envelope)
+                    self.wire.web.accept(handle)
+
+    def _hear(self, envelope: bytes) -> None:
+        opened = open_layers(envelope, secret_of=self._secret_of, resolve=resolve)
+        assert opened.sender is not None
+        if opened.sender != self.theirs:
+            assert opened.message.from_prior is not None
+            verify_from_prior(opened.message.from_prior, resolve(self.theirs), opened.sender)
+            self.theirs = opened.sender if self.learns else self.theirs
+        if pickup.kind_of(opened.message) == "status":
+            self.left = pickup.read_status(opened.message).count
+        said = mediation_client.hear(self.state, opened.message, random)
+        self._say(said)
+        if said.parcels:
+            for parcel in said.parcels:
+                self._read(parcel.id, parcel.envelope)
+            self._say(mediation_client.acknowledge(self.state, [parcel.id for parcel in said.parcels], random))
+
+    def _read(self, name: str, envelope: bytes) -> None:
+        self.parcels += 1
+        text = open_layers(envelope, secret_of=self._mailbox_secret_of, resolve=resolve).message.body["text"]
+        self.names.setdefault(text, set()).add(name)
+
+    @property
+    def got(self) -> list[str]:
+        return list(self.names)
+
+    def _say(self, said: Said) -> None:
+        self.state = said.state
+        for message in said.messages:
+            mine = V2.own_key(self.identity, self.identity.did)
+            theirs = V2.their_key(resolve(self.theirs), self.theirs)
+            envelope = V2.authcrypt(
+                V2.dump(replace(message, to=(self.theirs,))), sender=mine, recipient=theirs, random=random
+            )
+            self.ticket += 1
+            self.wire.web.send(self.uri, envelope, ENCRYPTED, self.ticket, return_route=True)
+
+    def _secret_of(self, kid: str) -> SecretKey | None:
+        return SecretKey("X25519", self.identity.agreement_secret) if kid == self.identity.kid_long else None
+
+    def _mailbox_secret_of(self, kid: str) -> SecretKey | None:
+        return SecretKey("X25519", self.mailbox.agreement_secret)
+
+
+class Sender:
+    """Somebody who knows nothing but DIDs, and repeats what was not accepted."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.waiting: dict[int, tuple[str, bytes]] = {}
+        self.ticket = self.failures = 0
+
+    def wrapped(self, recipient: Identity, text: str, name: str | None = None, **wishes: Any) -> tuple[str, bytes]:
+        """Where to, and what; `name`: under which the recipient is not known."""
+        plain = V2.dump(Message("https://example.org/chat/1.0/post", "m", {"text": text}))
+        key = V2.their_key(resolve(recipient.did), recipient.did)
+        letter = V2.anoncrypt(plain, recipient=key, random=random)
+        way = deliverables(routes(resolve(recipient.did))[0], resolve)[0]
+        return way.uri, routing.wrap(letter, way, name or recipient.did, resolve=resolve, random=random, **wishes)
+
+    def send(self, recipient: Identity, text: str, **wishes: Any) -> None:
+        self._post(*self.wrapped(recipient, text, **wishes))
+
+    def _post(self, uri: str, envelope: bytes) -> None:
+        self.ticket += 1
+        self.waiting[self.ticket] = uri, envelope
+        assert self.wire.web.send(uri, envelope, ENCRYPTED, self.ticket)
+
+    def step(self, wait_s: float = 0.05) -> None:
+        failed = []
+        for item in self.wire.take(wait_s):
+            match item:
+                case Delivered(ticket):
+                    del self.waiting[ticket]
+                case Failed(ticket):
+                    self.failures += 1
+                    failed.append(self.waiting.pop(ticket))
+        for uri, envelope in failed:
+            self._post(uri, envelope)
+
+
+def until(done: Callable[[], bool], *steps: Callable[[float], None]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        for step in steps:
+            step(0.01)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Places:
+    found = places("mediator", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(found, "mediator", None)
+    return found
+
+
+class Running:
+    """A service in a thread."""
+
+    def __init__(self, home: Places, wishes: Wishes, **more: Any) -> None:
+        self.service = Service(home, unlock(home, None), wishes, **more)
+        self.service.start()
+        self.link = self.service.standing.link
+        self._thread = threading.Thread(target=self.service.serve)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.service.stop()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        self.service.close()
+
+
+@pytest.fixture
+def start(home: Places) -> Iterator[Callable[..., Running]]:
+    running: list[Running] = []
+
+    def go(wishes: Wishes | None = None, at: Places | None = None, **more: Any) -> Running:
+        running.append(Running(at or home, wishes or Wishes("127.0.0.1"), **more))
+        return running[-1]
+
+    yield go
+    for each in running:
+        each.stop()
+
+
+@pytest.fixture
+def people() -> Iterator[list[Recipient | Sender]]:
+    found: list[Recipient | Sender] = []
+    yield found
+    for each in found:
+        each.wire.close()
+
+
+def test_live_and_after_a_restart(start, people, home):
+    first = start()
+    bob, sender = Recipient(first.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    sender.send(bob.mailbox, "one")
+    until(lambda: bob.got == ["one"], bob.step, sender.step)
+    first.stop()
+    port = first.service.standing.uri.rpartition(":")[2]
+    second = start(Wishes(f"127.0.0.1:{port}"))
+    assert second.link == first.link, "it is the same mediator"
+    sender.send(bob.mailbox, "two")
+    until(lambda: bob.got == ["one", "two"], bob.step, sender.step)
+
+
+def test_everybody_who_posts_hears_the_same(start, people):
+    """Kept, for nobody, or no envelope at all: 202 and nothing in it."""
+    running = start()
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    host, port = running.service.standing.uri.removeprefix("http://").split(":")
+    nobody = new_peer4(random, [])
+    known, unknown = sender.wrapped(bob.mailbox, "?"), sender.wrapped(bob.mailbox, "?", name=nobody.short)
+    for envelope in (known[1], unknown[1], known[1], known[1][:-9] + b'AAAAAAA"}', b"{}", b"\xff\xfe"):
+        connection = HTTPConnection(host, int(port), timeout=DEADLINE_S)
+        connection.request("POST", "/", envelope, {"Content-Type": ENCRYPTED})
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (202, b"")
+        connection.close()
+    counts = running.service.mediator.counts
+    assert (counts["kept"], counts["dropped.unknown"], counts["dropped.twice"], counts["unreadable"]) == (1, 1, 1, 3)
+
+
+def test_a_disk_that_fails_accepts_nothing(start, people, monkeypatch):
+    """While nothing can be written nobody is told that it was; afterwards everything arrives."""
+    said: list[str] = []
+    running = start(say=lambda event, text, facts: said.append(event))
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    store = running.service._store
+    with monkeypatch.context() as patch:
+
+        def full() -> None:
+            raise DiskFull(path=store.path)
+
+        patch.setattr(store, "turn", full)
+        sender.send(bob.mailbox, "patience")
+        until(lambda: sender.failures > 1, sender.step)
+        assert said == ["failing"] and sender.waiting and not store.total.messages
+    until(lambda: bob.got == ["patience"] and not sender.waiting, sender.step, bob.step)
+
+
+def test_a_fault_of_ours_costs_nobody_else(start, people, monkeypatch):
+    """Whoever found one could end the mediator with it, again and again."""
+    said: list[str] = []
+    running = start(say=lambda event, text, facts: said.append(event))
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    hear = running.service.mediator.hear
+
+    def stumble(envelope, session, now_ms):
+        if envelope == b"{}":
+            raise ZeroDivisionError
+        return hear(envelope, session, now_ms)
+
+    monkeypatch.setattr(running.service.mediator, "hear", stumble)
+    for _ in range(2):
+        host, port = running.service.standing.uri.removeprefix("http://").split(":")
+        connection = HTTPConnection(host, int(port), timeout=DEADLINE_S)
+        connection.request("POST", "/", b"{}", {"Content-Type": ENCRYPTED})
+        assert connection.getresponse().status == 503
+        connection.close()
+    assert said in (["failing"], ["failing"] * 2)  # it may have done something else in between, without a fault
+    sender.send(bob.mailbox, "still there")
+    until(lambda: bob.got == ["still there"], sender.step, bob.step)
+
+
+@pytest.mark.slow
+def test_strangers_do_not_hold_places(start, people, monkeypatch):
+    monkeypatch.setattr(loop, "STRANGER_S", 0.0)
+    monkeypatch.setattr(loop, "SWEEP_S", 0.05)
+    running = start()
+    bob, stranger = Recipient(running.link), Sender()
+    people += [bob, stranger]
+    until(lambda: bool(bob.state.registered), bob.step)
+    stranger.wire.web.hold(bob.uri)
+    news: list[Any] = []
+    until(lambda: any(isinstance(item, Closed) for item in news), lambda wait: news.extend(stranger.wire.take(wait)))
+    assert running.service.mediator.counts["strangers"]
+    stranger.send(bob.mailbox, "by POST")
+    until(lambda: bob.got == ["by POST"], bob.step, stranger.step)
+
+
+def test_the_short_link_leads_to_the_invitation(start):
+    running = start()
+    found = fetch_invitation(running.service.standing.short_link).result(DEADLINE_S)
+    assert oob_read.read_invitation(found) == oob_read.read_invitation(running.link)
+
+
+def test_a_mediator_keeps_its_address(start, home, tmp_path):
+    start()
+    with pytest.raises(ProfileOwned):
+        Service(home, unlock(home, None), Wishes("127.0.0.1")).start()
+    other = places("other", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(other, "mediator", None)
+    running = start(Wishes("127.0.0.1", public_uri="https://relay.example.org/"), other)
+    running.stop()
+    assert running.service.standing.uris == ("https://relay.example.org", "wss://relay.example.org")
+    with pytest.raises(MediatorMoved):
+        Service(other, unlock(other, None), Wishes("127.0.0.1", public_uri="https://elsewhere.example")).start()
+    old = running.link
+    running = start(Wishes("127.0.0.1", new_invitation=True), other)
+    assert running.service.standing.identity.did == oob_read.read_invitation(old).inviters[0].did
+    assert oob_read.read_invitation(running.link).id != oob_read.read_invitation(old).id
+
+
+def outer_home(folder: Path) -> Places:
+    found = places("outer", {"ZEROCHAT_HOME": str(folder)})
+    create_profile(found, "mediator", None)
+    return found
+
+
+def test_a_mediator_stays_behind_its_mediator(start, home, tmp_path):
+    outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
+    start(Wishes("127.0.0.1", behind=outer.link)).stop()
+    again = start()
+    assert again.service.standing.behind == outer.link
+    again.stop()
+    wrong = oob_write.link(
+        "http://x.example", oob_write.invitation(new_peer2(random, [service_at("http://x")]).did, random)
+    )
+    for behind, error in ((again.link, BadMixLink), ("http://x.example", BadMixLink), (wrong, BehindAnother)):
+        with pytest.raises(error):
+            Service(home, unlock(home, None), Wishes("127.0.0.1", behind=behind)).start()
+    fresh = places("fresh", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(fresh, "mediator", None)
+    with pytest.raises(BadMixLink, match="WebSocket"):
+        Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=wrong)).start()
+    start(Wishes("127.0.0.1"), fresh).stop()
+    with pytest.raises(BehindAnother):
+        Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=outer.link)).start()
+
+
+@pytest.mark.slow
+def test_what_could_not_be_written_is_fetched_again(start, people, monkeypatch, tmp_path):
+    """The inner mediator's disk is full when the outer one has something for it."""
+    outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
+    inner = start(Wishes("127.0.0.1", behind=outer.link))
+    bob, sender = Recipient(inner.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered) and outer.service._store.place(bob.did) is not None, bob.step)
+    store = inner.service._store
+    for number in range(3):
+        with monkeypatch.context() as patch:
+
+            def full() -> None:
+                raise DiskFull(path=store.path)
+
+            patch.setattr(store, "turn", full)
+            sender.send(bob.mailbox, f"patience {number}")
+            until(lambda: inner.service._failing and not sender.waiting, sender.step)
+            assert len(bob.got) == number and outer.service._store.total.messages == 1
+        until(lambda number=number: len(bob.got) == number + 1, bob.step)
+    until(lambda: not outer.service._store.total.messages, bob.step)
+    assert bob.got == [f"patience {number}" for number in range(3)]
+    assert not outer.service.mediator.counts["relayed"], "it was fetched"
+
+
+@pytest.mark.parametrize(
+    "text", ["relay.example.org", "ftp://x", "http://", "http://x:0", "http://x/?q", "http://u@x", "http://ü"]
+)
+def test_no_public_uri(text):
+    with pytest.raises(BadPublicUri):
+        public_uri(text)
+
+
+def test_what_is_no_mediators_link(start):
+    bare = new_peer4(random, [])
+    for link in ("", "https://example.org/?_oobid=abc", "https://example.org/?_oob=e30"):
+        with pytest.raises(BadMixLink):
+            Mixing((link,), bare.did, random)
+
+
+def test_detours_between_mediators(start, people, tmp_path):
+    """A sender asks for mixing: the message goes home, away and home again, over three POSTs."""
+    away_home = places("away", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(away_home, "mediator", None)
+    away = start(Wishes("127.0.0.1"), away_home)
+    main = start(Wishes("127.0.0.1", mix_with=(away.link,), noise_chance=1.0))
+    bob, sender = Recipient(main.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered and main.service.mediator.mix_nodes), bob.step)
+    sender.send(bob.mailbox, "the long way", mix=Mix(1.0))
+    until(lambda: bob.got == ["the long way"], bob.step, sender.step)
+    assert main.service.mediator.counts["detoured"] == 1 == away.service.mediator.counts["relayed"]
+
+
+class Process:
+    """`zerochat mediator` as a process of its own."""
+
+    def __init__(self, folder: Path, listen: str) -> None:
+        command = [sys.executable, "-m", "zerochat", "mediator", "--listen", listen, "--format", "jsonl"]
+        environ = {**os.environ, "ZEROCHAT_HOME": str(folder)}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, cwd=Path(__file__).parents[2]
+        )
+        assert self.process.stdout is not None
+        while True:
+            line = json.loads(self.process.stdout.readline())
+            if line["event"] == "ready":
+                break
+        self.ready: dict[str, Any] = line
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(DEADLINE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("total", [300, pytest.param(1000, marks=pytest.mark.long)])
+def test_killed_in_the_middle(total, tmp_path, people):
+    """Two behind the mediator, one before it, and the process killed several times: all arrive, none is stored twice,
+    nothing that was acknowledged comes back, and the disk holds nothing readable."""
+    running = Process(tmp_path, "127.0.0.1")
+    link, port = running.ready["link"], running.ready["uri"].rpartition(":")[2]
+    try:
+        bob, carol, sender = Recipient(link), Recipient(link, learns=False), Sender()
+        people += [bob, carol, sender]
+        steps = bob.step, carol.step, sender.step
+        until(lambda: bool(bob.state.registered and carol.state.registered), *steps)
+        kills = 0
+        for number in range(total):
+            sender.send((bob if number % 2 else carol).mailbox, f"message {number}")
+            if number in (total // 3, total * 2 // 3):
+                until(lambda half=number // 2: len(bob.got) + len(carol.got) > half, *steps)
+                assert len(sender.waiting) > 0, "it is in the middle of it"
+                assert running.end(signal.SIGKILL) == -signal.SIGKILL
+                running, kills = Process(tmp_path, f"127.0.0.1:{port}"), kills + 1
+            elif number % 20 == 0:
+                for step in steps:
+                    step(0)
+        until(lambda: len(bob.got) + len(carol.got) == total and not sender.waiting, *steps)
+        assert kills == 2 and running.ready["link"] == link
+        assert bob.theirs != bob.did == carol.theirs, "one of them has heard what the mediator's other DID is"
+        assert set(bob.got) | set(carol.got) == {f"message {number}" for number in range(total)}
+        assert all(len(ids) == 1 for each in (bob, carol) for ids in each.names.values()), "none was taken in twice"
+        until(lambda: bob.left == 0 == carol.left, *steps)
+        disk = b"".join(path.read_bytes() for path in (tmp_path / "data" / "mediator").glob("mediator.db*"))
+        for telling in (b"ECDH", b"did:peer", bob.mailbox.short.encode(), b"didcomm", b"message 9"):
+            assert telling not in disk
+        assert running.end(signal.SIGTERM) == 0
+        until(lambda: not bob.state.connected and not carol.state.connected, *steps)
+        before = bob.parcels + carol.parcels
+        running = Process(tmp_path, f"127.0.0.1:{port}")
+        until(lambda: bob.left == 0 == carol.left, *steps)
+        assert bob.parcels + carol.parcels == before, "nothing acknowledged comes back"
+        assert running.end(signal.SIGTERM) == 0
+    finally:
+        if running.process.poll() is None:
+            running.end(signal.SIGKILL)

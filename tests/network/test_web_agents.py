@@ -1,0 +1,107 @@
+"""Whole agents that take envelopes in over HTTP: short links, and connections in both kinds of envelopes."""
+
+import contextlib
+
+import pytest
+
+from tests.agent.test_agent import until
+from zerochat.agent.api.client import connect
+from zerochat.agent.loop import AgentThread
+from zerochat.agent.network.web import fetch_invitation
+from zerochat.agent.network.web_adapter import Postman
+from zerochat.agent.settings.reader import Settings
+from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.crypto.encoding import b64url
+from zerochat.didcomm.invitation import URL_PREFIX
+from zerochat.didcomm.protocols.oob_read import read_invitation
+from zerochat.rpc import PongNews, ToldNews
+
+
+class Person:
+    """A profile whose agent listens for HTTP on loopback (`web`), or only goes out."""
+
+    def __init__(self, folder, name, *, web):
+        self.places = places(name, {"ZEROCHAT_HOME": str(folder / name)})
+        create_profile(self.places, name, None)
+        if web:
+            self.places.config.parent.mkdir(parents=True, exist_ok=True)
+            self.places.config.write_text('[network]\nweb = "127.0.0.1:0"\n')
+        self.wake()
+
+    def wake(self):
+        self.thread = AgentThread(self.places, unlock(self.places, None), listen="127.0.0.1")
+        self.thread.start()
+        self.client = connect(self.places, "test")
+        self.client.subscribe()
+
+    def sleep(self):
+        self.client.close()
+        self.thread.stop()
+
+    def hears(self, kind):
+        """The next news of this kind."""
+        while (news := self.client.next_news(30)) is not None:
+            if isinstance(news.item, kind):
+                return news.item
+        raise AssertionError(f"no {kind.__name__} came")
+
+    def connection(self):
+        (one,) = self.client.call("connections")
+        return one
+
+
+@pytest.fixture
+def people(tmp_path):
+    awake = []
+
+    def make(**web):
+        awake.extend(Person(tmp_path, name, web=listens) for name, listens in web.items())
+        return awake
+
+    yield make
+    for person in awake:
+        with contextlib.suppress(Exception):
+            person.sleep()
+
+
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+@pytest.mark.parametrize("listens", [True, False], ids=["both listen", "one listens"])
+def test_two_agents_connect_over_http_and_talk(people, envelope, listens):
+    alice, bob = people(alice=True, bob=listens)
+    offer = alice.client.call("offer", envelope=envelope, expires_s=600)
+    found = fetch_invitation(offer.short).result(20)
+    assert read_invitation(found) == read_invitation(offer.url), "the short link leads to the very same"
+    bob.client.call("connect", invitation=found)
+    until(lambda: alice.connection().state == bob.connection().state == "established", "connecting")
+    asked = bob.client.call("ping", peer=bob.connection().id)
+    pong = bob.hears(PongNews)
+    while pong.thread != asked.thread:  # the connection itself began with one
+        pong = bob.hears(PongNews)
+    assert pong.way == "web" and pong.envelope.startswith(envelope)
+    bob.client.call("tell", peer=bob.connection().id, text="hello over HTTP")
+    assert alice.hears(ToldNews).text == "hello over HTTP"
+    alice.sleep()
+    alice.wake()
+    (letter,) = alice.client.call("letters", peer=alice.connection().id)
+    assert (letter.text, letter.mine) == ("hello over HTTP", False), "kept over a restart"
+
+
+def test_a_group_is_joined_by_a_short_link(people):
+    alice, bob = people(alice=True, bob=False)
+    alice.client.new("friends", envelope="didcomm/v1")
+    invitation = alice.client.invite("friends")
+    assert invitation.short.startswith("http://127.0.0.1:") and len(invitation.short) < 80
+    found = fetch_invitation(invitation.short).result(20)
+    bob.client.join(URL_PREFIX + b64url(found.encode()))
+    until(lambda: any(group.state == "active" for group in bob.client.groups()), "joining")
+    sent = bob.client.send("friends", "in RFC 0019 envelopes")
+    assert bob.client.wait("friends", sent.id).complete
+    assert bob.client.groups()[0].envelope == "didcomm/v1"
+
+
+def test_a_hidden_agent_names_the_uri_that_it_was_given_and_no_other():
+    for public, named in ((None, ()), ("https://chat.example.org", ("https://chat.example.org",))):
+        with Postman(Settings(web="127.0.0.1:0", web_public=public), wake=lambda: None) as postman:
+            assert postman.start(hidden=True) == postman.uris == named
+            assert bool(postman.lend("https://x.example/?_oob=e30", 2**40)) == bool(named)

@@ -1,0 +1,134 @@
+"""The web transport's ways out, through a proxy, and short links."""
+
+import base64
+import json
+import re
+import socket
+
+import pytest
+
+from tests.support import web_peers
+from tests.support.web_peers import PATIENCE_S, Proxy, hear, raw, request, response, until
+from zerochat.agent.network.web import Delivered, Failed, NoInvitationThere, Opened, Web, fetch_invitation
+from zerochat.agent.network.web.event_loop import BadProxy
+from zerochat.agent.network.web.events import ENCRYPTED
+from zerochat.agent.network.web.short_links import ShortLinks
+
+nodes, scripted, tls = web_peers.nodes, web_peers.scripted, web_peers.tls
+
+
+def test_with_a_proxy_everything_goes_through_it_names_too(nodes, tls, monkeypatch):
+    authority, certificate, key = tls
+    server = nodes(tls=(certificate, key))
+    proxy = Proxy(server.port)
+
+    def never(*arguments):
+        raise AssertionError("a name was looked up around the proxy")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    a = nodes(None, socks=proxy.address, ca_file=authority)
+    a.web.send("https://localhost/x", b"one", ENCRYPTED, 1)
+    a.web.send("wss://localhost:1234", b"two", ENCRYPTED, 2)
+    a.web.send(server.uri, b"three", ENCRYPTED, 3)
+    a.web.send("https://[::1]:5/", b"never", ENCRYPTED, 4)  # another name than the certificate's
+    until(lambda: len(a.news) == 5, a, server)
+    assert {Delivered(1), Delivered(2), Delivered(3), Failed(4, "tls")} <= set(a.news)
+    wanted = [(1, bytes([127, 0, 0, 1])), (3, b"localhost"), (3, b"localhost"), (4, bytes(15) + b"\1")]
+    assert sorted(proxy.asked) == wanted
+    proxy.close()
+
+
+def test_a_proxy_that_refuses_or_is_not_there_is_never_gone_round(nodes):
+    server, refusing = nodes(), Proxy(0, reply=5)
+    gone = Proxy(0)
+    gone.close()
+    for proxy in (refusing, gone):
+        a = nodes(None, socks=proxy.address)
+        a.web.send(server.uri, b"x", ENCRYPTED, 1)
+        a.web.send(server.ws, b"x", ENCRYPTED, 2)
+        until(lambda a=a: len(a.of(Failed)) == 2, a, server)
+        assert {item.why for item in a.of(Failed)} == {"unreachable"}
+    refusing.close()
+    assert not server.envelopes() and not server.of(Opened)
+    with pytest.raises(BadProxy):
+        Web(None, socks="localhost:9050", wake=lambda: None)
+
+
+# --- short links ----------------------------------------------------------------------------------------------------
+
+INVITATION = {"type": "https://didcomm.org/out-of-band/2.0/invitation", "id": "1", "body": {}}
+OOB = base64.urlsafe_b64encode(json.dumps(INVITATION).encode()).decode().rstrip("=")
+LONG = f"https://zerochat.example/?_oob={OOB}"
+
+
+def test_a_short_link_leads_to_the_invitation_until_it_is_used_up(nodes):
+    b = nodes()
+    b.web.publish_invitation("one", LONG, 60, uses=2)
+    b.web.publish_invitation("many", LONG, 60)
+    b.web.publish_invitation("late", LONG, 0)
+    ask = request(b"GET", b"/i/x?_oobid=one", Content_Type="")
+    first = hear(raw(b, ask))
+    assert first.startswith(b"HTTP/1.1 302 ") and f"Location: {LONG}\r\n".encode() in first
+    assert b"no-store" in first and b"no-referrer" in first
+    second = hear(raw(b, request(b"GET", b"/?_oobid=one", Content_Type="", Accept="application/json")))
+    assert second.startswith(b"HTTP/1.1 200 ") and json.loads(second.partition(b"\r\n\r\n")[2]) == INVITATION
+    gone = hear(raw(b, ask))
+    never = hear(raw(b, request(b"GET", b"/?_oobid=never", Content_Type="")))
+    late = hear(raw(b, request(b"GET", b"/?_oobid=late", Content_Type="")))
+    undated = {re.sub(rb"Date: [^\r]*\r\n", b"", answer) for answer in (gone, never, late)}
+    assert len(undated) == 1 and b" 404 " in undated.pop()
+    b.web.withdraw("many")
+    assert b" 404 " in hear(raw(b, request(b"GET", b"/?_oobid=many", Content_Type="")))
+
+
+def test_short_links_are_not_kept_for_ever():
+    links = ShortLinks()
+    for number in range(1000):
+        links.publish(str(number), LONG, 10, None)
+    assert links.find("0", 1) is None and links.find("999", 1).url == LONG and len(links._links) == 256
+    assert links.find("999", 10) is None and links.find("999", 1) is None
+
+
+def test_fetching_an_invitation(nodes, scripted, tls):
+    authority, certificate, key = tls
+    b = nodes(tls=(certificate, key))
+    b.web.publish_invitation("one", LONG, 60)
+    short = f"{b.uri}/?_oobid=one"
+    assert json.loads(fetch_invitation(short, ca_file=authority).result(PATIENCE_S)) == INVITATION
+    assert fetch_invitation(LONG).result(0) == LONG
+    there = scripted(response("302 F", Location=LONG))
+    there = scripted(response("301 M", Location=there.uri))
+    assert fetch_invitation(there.uri).result(PATIENCE_S) == LONG
+    with pytest.raises(NoInvitationThere, match="not trusted"):
+        fetch_invitation(short).result(PATIENCE_S)
+
+
+NO_INVITATION = {
+    "gone": (response("404 N"), "404"),
+    "a page": (response("200 OK", b"<html>"), "is no invitation"),
+    "no text": (response("200 OK", b"{\xff"), "is no invitation"),
+    "long": (response("200 OK", b"{" + b" " * 70_000), "too long"),
+    "endless": (response("200 OK", b"{" + b" " * 70_000, Content_Length=str(10**9)), "too long"),
+    "a file": (response("302 F", Location="file:///etc/passwd"), "less secure"),
+    "nobody there": (None, "nobody answers"),
+    "no HTTP": (b"nonsense", "lost"),
+}
+
+
+@pytest.mark.parametrize(("answer", "why"), NO_INVITATION.values(), ids=NO_INVITATION)
+def test_what_is_no_invitation_is_refused(scripted, answer, why):
+    server = scripted(answer or b"")
+    if answer is None:
+        server.close()
+    with pytest.raises(NoInvitationThere, match=why):
+        fetch_invitation(server.uri).result(PATIENCE_S)
+
+
+def test_a_short_link_that_leads_in_circles(scripted):
+    server = scripted()
+    server._answers = [response("302 F", Location="/again")] * 20
+    with pytest.raises(NoInvitationThere, match="one place to the next"):
+        fetch_invitation(server.uri).result(PATIENCE_S)
+    assert len(server.requests) == 4
+    with pytest.raises(NoInvitationThere, match="no http"):
+        fetch_invitation("ftp://a.example/").result(PATIENCE_S)

@@ -1,0 +1,145 @@
+"""What the tests of the terminal application share: one over a double of the agent, waiting for what must come, and
+reading the screen as text."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from textual._context import visible_screen_stack
+from textual.app import App
+from textual.events import Key, Paste
+from textual.pilot import Pilot
+from textual.strip import Strip
+
+from tests.support.fake_agent import FakeAgent
+from zerochat.tui.app import ZerochatApp
+
+DEADLINE_S = 10.0
+"""Far beyond what anything needs; whoever reaches it has hung."""
+POLL_S = 0.005
+"""Between two looks: Textual's own pause waits for an idle processor, five times as long."""
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = "") -> None:
+    """Let the application run until `condition` holds; show the screen when it does not come to that."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what or 'this'} did not happen; the screen:\n{screen(pilot.app)}"
+        await asyncio.sleep(POLL_S)
+
+
+async def shows(pilot: Pilot[Any], text: str) -> None:
+    """Wait until `text` can be read on the screen, in one line."""
+    await until(pilot, lambda: text in screen(pilot.app), repr(text))
+
+
+async def gone(pilot: Pilot[Any], text: str) -> None:
+    await until(pilot, lambda: text not in screen(pilot.app), f"the end of {text!r}")
+
+
+def screen(app: App[Any]) -> str:
+    """Every line of the screen, without the blanks at its end."""
+    return "\n".join(strip.text.rstrip() for strip in strips(app))
+
+
+def strips(app: App[Any]) -> list[Strip]:
+    """The screen line by line, as the application paints it: whoever paints a screen that lies over another one has to
+    say which, and would else leave it over nothing."""
+    visible_screen_stack.set(app._background_screens)
+    return app.screen._compositor.render_strips()
+
+
+def assert_harmless(text: str) -> None:
+    """Nothing in what is shown can do anything to a terminal or turn a line round."""
+    bad = {char for char in text if char != "\n" and (ord(char) < 32 or 127 <= ord(char) < 160)}
+    bad |= set(text) & set("\u202e\u200b\u2066")
+    assert not bad, (bad, text)
+
+
+# --- an application and its agent -----------------------------------------------------------------------------------
+
+HOSTILE = "\x1b]52;c;aGk=\x07[@click=app.quit]x[/][/b]\x1b[2J\x9b1mé\u202ereversed\x00\u200b\nsecond"
+"""What nobody may do to the screen with a name or a post."""
+
+
+class Scene:
+    """One application over one agent; `await scene.press("a", "enter")`, `await scene.shows("text")`."""
+
+    def __init__(self, agent, app, pilot):
+        self.agent, self.app, self.pilot = agent, app, pilot
+
+    async def press(self, *keys):
+        await self.pilot.press(*keys)
+
+    async def type(self, text):
+        """All letters at once, as a fast hand does; whoever waits for something afterwards sees them arrive."""
+        for letter in text:
+            self.app.post_message(Key("space" if letter == " " else letter, letter))
+        await self.pilot.pause()
+
+    async def say(self, text):
+        """Type a line and send it."""
+        self.composer.put(text)
+        await self.pilot.press("enter")
+
+    async def paste(self, text):
+        self.app.screen.focused.post_message(Paste(text))
+        await self.pilot.pause()
+
+    async def shows(self, *texts):
+        for text in texts:
+            await shows(self.pilot, text)
+
+    async def gone(self, text):
+        await gone(self.pilot, text)
+
+    async def until(self, condition, what=""):
+        await until(self.pilot, condition, what)
+
+    @property
+    def text(self):
+        return screen(self.app)
+
+    @property
+    def composer(self):
+        return self.app.chat.composer
+
+    @property
+    def open(self):
+        return self.app.chat.conversations.open
+
+    def told(self):
+        """What the toasts and the status line say."""
+        return " ".join([*(str(note.message) for note in self.app._notifications), self.app.chat.status_line.flash])
+
+
+@asynccontextmanager
+async def scene(tmp_path, size=(80, 24), setting=None, **options):
+    """An agent with whatever `setting` puts into it, and the application at `size` on its socket."""
+    async with FakeAgent(tmp_path / "agent.sock") as agent:
+        if setting:
+            setting(agent)
+        app = ZerochatApp(agent.path, **options)
+        app.animation_level = "none"
+        async with app.run_test(size=size, notifications=True) as pilot:
+            yield Scene(agent, app, pilot)
+
+
+def weekend(agent):
+    """Two groups; three posts in the first."""
+    group = agent.add_group("weekend", ["bob", "carol"])
+    agent.post(group, 1, "shall we go?", minute=1)
+    agent.post(group, 2, "yes", minute=2)
+    agent.post(group, 0, "seven at the station", minute=3, delivered=1)
+    agent.add_group("work", ["dave"])
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def asked(agent, method):
+    """The parameters of everything of this kind that the agent was asked."""
+    return [params for each, params in agent.asked if each == method]

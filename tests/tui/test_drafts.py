@@ -1,0 +1,241 @@
+"""Drafts in the chat: each conversation has its own, and nothing that may happen loses one."""
+
+import re
+from contextlib import suppress
+
+import pytest
+
+from tests.support.fake_agent import Refusal
+from tests.support.machines import machines, until
+from tests.support.terminals import terminal
+from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat.agent.api.client import connect
+from zerochat.cli.plain_chat import subscription
+from zerochat.tui.composer.drafts import KEEP_S
+from zerochat.tui.messages.reply_bar import About
+
+
+def begun(agent):
+    weekend(agent)
+    agent.drafts = {"g1": "half a thought", "g2": "for dave"}
+
+
+def test_what_was_begun_is_there_again(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 24), setting=begun) as it:
+            await it.shows("seven at the station")
+            assert it.composer.text == "half a thought"
+            await it.until(lambda: re.search("2 work +✎", it.text))  # and the open one shows its own in the composer
+            assert not re.search("1 weekend +✎", it.text)
+            await it.press("alt+2")
+            await it.until(lambda: it.composer.text == "for dave")
+            await it.until(lambda: re.search("1 weekend +✎", it.text))
+            await it.press("ctrl+u")
+            await it.until(lambda: it.agent.drafts == {"g1": "half a thought"})
+
+    run(play())
+
+
+def test_a_draft_is_kept_while_it_is_written(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            assert KEEP_S == subscription.KEEP_S == 0.5, "in the chat without a screen too"
+            await it.type("half a thought that goes on")
+            await it.until(lambda: it.agent.drafts == {"g1": "half a thought that goes on"})
+            assert len(asked(it.agent, "draft")) < 10, "not for every letter"
+            await it.press("ctrl+q")
+            await it.until(lambda: not it.app.is_running)  # nothing is lost, so nothing is asked
+        async with scene(tmp_path, setting=lambda agent: (weekend(agent), agent.drafts.update(g1="x"))) as it:
+            await it.until(lambda: it.composer.text == "x")
+
+    run(play())
+
+
+def test_leaving_the_conversation_or_the_application_keeps_it_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.chat_view.KEEP_S", 3600.0)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("one")
+            await it.press("alt+2")
+            await it.until(lambda: it.agent.drafts == {"g1": "one"})
+            await it.type("two")
+            await it.press("ctrl+q")
+            await it.until(lambda: not it.app.is_running)
+            assert it.agent.drafts == {"g1": "one", "g2": "two"}
+
+    run(play())
+
+
+def test_sending_clears_it_once_the_agent_has_the_message(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("ready")
+            await it.until(lambda: it.agent.drafts == {"g1": "ready"})
+            it.agent.refuse["send"] = Refusal("The disk is full. Make room, then send it again.", "DiskFull")
+            await it.press("enter")
+            await it.shows("The disk is full.")
+            assert it.composer.text == "ready" and it.agent.drafts == {"g1": "ready"}
+            del it.agent.refuse["send"]
+            methods = []
+            it.agent.asked.clear()
+            await it.press("enter")
+            await it.until(lambda: it.agent.drafts == {})
+            methods = [method for method, _ in it.agent.asked if method in ("send", "draft")]
+            assert methods == ["send", "draft"], "it is never in neither place"
+
+    run(play())
+
+
+def test_a_text_on_its_way_is_a_draft_until_it_is_taken(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            keeper = it.app.chat.keeper
+            keeper.sending("g1", "on its way")
+            await it.type("the next")
+            assert keeper.begun() == {"g1": "on its way\nthe next"}
+            keeper.sent("g1", "on its way")
+            assert keeper.begun() == {"g1": "the next"}
+
+    run(play())
+
+
+def test_an_agent_that_comes_back_is_told(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.agent.stop()
+            await it.shows("Trying again")
+            await it.type("while it was away")
+            await it.press("ctrl+q")  # nobody keeps it now: asked first
+            await it.until(lambda: "not kept: your draft in weekend" in it.told())
+            await it.agent.start()
+            await it.until(lambda: it.agent.drafts == {"g1": "while it was away"})
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_a_draft_that_is_refused_says_so_once_and_stays(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["draft"] = Refusal("There is no room left on the disk.", "DiskFull")
+            for word in ("one", "two", "three"):
+                before = len(asked(it.agent, "draft"))
+                await it.type(word)
+                await it.until(lambda before=before: len(asked(it.agent, "draft")) > before)
+                if word == "one":
+                    await it.until(lambda: "is not kept on disk: There is no room" in it.told())
+                it.app.clear_notifications()
+                it.app.chat.status_line.flash = ""
+            assert "not kept" not in it.told() and it.composer.text == "onetwothree"
+            del it.agent.refuse["draft"]
+            await it.type("!")
+            await it.until(lambda: it.agent.drafts == {"g1": "onetwothree!"})
+
+    run(play())
+
+
+def test_drafts_that_cannot_be_read_hold_nobody_up(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        agent.refuse["drafts"] = Refusal("This method is not known.", "MethodNotFound")
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("seven at the station")
+            await it.type("hello")
+            await it.until(lambda: it.agent.drafts == {"g1": "hello"})
+
+    run(play())
+
+
+def test_what_was_brought_back_and_changed_is_the_draft(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("said before")
+            await it.type("the draft")
+            await it.press("ctrl+up")
+            assert it.composer.text == "said before"
+            await it.until(lambda: it.agent.drafts == {"g1": "the draft"})
+            await it.type("!")
+            await it.until(lambda: it.agent.drafts == {"g1": "said before!"})
+            await it.press("alt+2", "alt+1")
+            await it.until(lambda: it.composer.text == "said before!")
+            await it.press("ctrl+up")
+            assert it.composer.text == "the draft", "it can be brought back in turn"
+            await it.press("ctrl+down")
+            assert it.composer.text == "said before!"
+
+    run(play())
+
+
+def test_a_message_that_is_edited_hides_no_draft(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("begun")
+            await it.until(lambda: it.agent.drafts == {"g1": "begun"})
+            it.composer.put("/edit")
+            it.open.said("begun")
+            row = next(each for each in it.open.timeline.rows if each.own and each.kind == "post")
+            it.app.chat.set_about(About.edit(row, "begun"))
+            it.composer.put("seven at the station")
+            assert it.app.chat.unsent() == {"g1": "begun"}
+            await it.type(", sharp")
+            await it.until(lambda: it.agent.drafts == {"g1": "begun\nseven at the station, sharp"})
+            await it.press("escape")
+            await it.until(lambda: it.agent.drafts == {"g1": "begun"})
+
+    run(play())
+
+
+# --- real processes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["kill -9 of the chat", "kill -9 of the agent", "the terminal is closed"])
+def test_a_draft_survives(tmp_path, end):
+    words = "words that nobody else has"
+    with machines(tmp_path, ("alice",)) as (alice,):
+        group = alice.client.new("hikers").id
+        own = end != "kill -9 of the agent"
+        if own:  # the chat has the agent in its own process
+            alice.kill()
+        with terminal(alice) as one:
+            one.shows("hikers")
+            one.type(words)
+
+            def kept():
+                with suppress(Exception), connect(alice.places, "test") as client:
+                    return client.drafts() == {group: words}
+
+            until(kept, "the draft on disk")
+            if not own:
+                alice.kill()
+                until(lambda: "Trying again" in one.shown or "Starting" in one.shown, "the chat to notice")
+                one.process.kill()
+            elif end == "the terminal is closed":
+                one.hang_up()
+            else:
+                one.process.kill()
+            one.process.wait(20)
+        with terminal(alice) as one:
+            one.shows(words)
+
+
+def test_a_draft_is_as_secret_as_a_message(tmp_path):
+    with machines(tmp_path, ("alice",)) as (alice,):
+        group = alice.client.new("hikers").id
+        alice.client.draft(group, "CANARY-in-a-draft")
+        assert alice.client.drafts() == {group: "CANARY-in-a-draft"}
+        alice.kill()
+        for path in tmp_path.rglob("*"):
+            if path.is_file():
+                assert b"CANARY-in-a-draft" not in path.read_bytes(), path

@@ -1,0 +1,401 @@
+"""The terminal application and invitations: one, those that are open, and joining by what is pasted or a picture."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from textual.events import Paste
+
+from tests.support.fake_agent import CODE, URL, Refusal
+from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
+from zerochat.agent.invitations.qr_pictures import code_png
+from zerochat.rpc import Invitee, OpenInvitation
+from zerochat.tui.dialogs.invitations import InvitationsScreen
+from zerochat.tui.dialogs.invite import InviteScreen
+from zerochat.tui.dialogs.join import JoinScreen
+
+UNTIL = "2025-11-21T12:00:00.000Z"
+AT = "2025-11-20T12:30:00.000Z"
+
+
+def inviting(agent):
+    weekend(agent)
+    agent.open_invitations = [
+        OpenInvitation(
+            id="aaaa",
+            group="g1",
+            expires_at=UNTIL,
+            uses=3,
+            invitees=[
+                Invitee(state="joined", nick="dora", at=AT),
+                Invitee(state="waiting", nick="emil", at=AT),
+                Invitee(state="joining", at=AT),
+            ],
+        ),
+        OpenInvitation(id="bbbb", group="g1", expires_at=UNTIL, uses=0, role="reader", history="none"),
+        OpenInvitation(id="cccc", group="g2", expires_at=UNTIL, uses=1),
+    ]
+
+
+@pytest.mark.slow
+def test_open_invitations(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=inviting) as it:
+            await it.shows("seven at the station")
+            await it.say("/invitations")
+            await it.shows("Open invitations to weekend", "1 of 3 in, 1 waits", "0 of any number in")
+            await it.shows(
+                "dora         ✓ joined", "emil         waits for your answer (F4), since", "somebody     is joining"
+            )
+            await it.press("down")
+            await it.shows("for          reading only", "used by      nobody yet")
+            it.agent.open_invitations[1] = replace(
+                it.agent.open_invitations[1], invitees=[Invitee(state="joining", at=AT)]
+            )
+            await it.shows("somebody     is joining")  # It asks again by itself.
+            await it.press("x")
+            await it.shows("Take this invitation back?")
+            await it.press("enter")  # The harmless answer has the focus.
+            await it.gone("Take this invitation back?")
+            assert it.agent.count("revoke") == 0
+            await it.press("up", "x")
+            await it.shows("Who waits is told no.")
+            await it.press("y")
+            await it.shows("It is taken back")
+            await it.gone("1 of 3 in")
+            assert asked(it.agent, "revoke") == [{"group": "g1", "invitation": "aaaa"}]
+            it.agent.refuse["revoke"] = Refusal("It is gone already.")
+            await it.press("x", "y")
+            await it.shows("It is gone already.")
+            it.agent.open_invitations = []
+            await it.shows("None is open. n makes one.")
+            await it.press("x", "n")
+            await it.shows("Invitation to weekend")
+            await it.press("o")
+            await it.shows("None is open.")
+
+    run(play())
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 50), (10, 3)])
+def test_open_invitations_of_hostile_people(tmp_path, size):
+    def hostile(agent):
+        inviting(agent)
+        agent.groups["g1"].info = replace(agent.groups["g1"].info, name="g" + HOSTILE)
+        many = [Invitee(state="waiting", nick=f"{number}{HOSTILE}", at=HOSTILE) for number in range(40)]
+        agent.open_invitations = [
+            replace(agent.open_invitations[0], invitees=many, expires_at=HOSTILE, history=HOSTILE, id=f"a{number}")
+            for number in range(30)
+        ]
+
+    async def play():
+        async with scene(tmp_path, size=size, setting=hostile) as it:
+            await it.until(lambda: it.open is not None and it.open.loaded)
+            await it.say("/invitations")
+            await it.until(lambda: isinstance(it.app.screen, InvitationsScreen) and it.app.screen._found)
+            await it.press("down", "x")
+            await it.pilot.pause()
+            assert_harmless(it.text)
+            assert it.app.is_running
+
+    run(play())
+
+
+def test_an_invitation_is_hidden_from_whoever_sees_the_screen(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("▀", "zerochat.org/?_oob", "s hide")
+            await it.press("s")
+            await it.shows("Hidden, so that nobody who sees this screen can use it: s shows it.", "s show")
+            assert not re.search(r"[▀▄█]{4}", it.text) and "_oob" not in it.text and "ZC:" not in it.text
+            await it.press("t")  # Whoever wants another form of it wants it hidden still.
+            await it.pilot.pause()
+            assert "_oob" not in it.text and "ZC:" not in it.text
+            await it.press("t", "s")
+            await it.shows("▀", "zerochat.org/?_oob")
+
+    run(play())
+
+
+def test_every_key_of_an_invitation_has_room(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 24), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("c link", "h history", "o open", "Esc")
+            keys = it.text.split("\n")[-1]
+            assert keys.rstrip().endswith("Esc") and len(keys) <= 80
+
+    run(play())
+
+
+def test_how_long_an_invitation_is_good(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("e time")
+            await it.press("e")
+            await it.until(lambda: it.agent.count("invite") == 2)
+            await it.pilot.click("#expiry")
+            await it.until(lambda: it.agent.count("invite") == 3)
+            assert [each["expires_s"] for each in asked(it.agent, "invite")] == [86_400, 604_800, 3_600]
+
+    run(play())
+
+
+def test_those_that_were_shown_before_can_be_taken_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(120, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("e time")
+            assert "x undo" not in it.text
+            await it.press("e")
+            await it.shows("The one before is still good: x takes it back.", "x undo")
+            keys = it.text.split("\n")[-1]
+            assert keys.rstrip().endswith("Esc") and len(keys.rstrip()) <= 80
+            await it.press("r")
+            await it.shows("The 2 before are still good: x takes them back.")
+            it.agent.refuse["revoke"] = Refusal("The disk is full.", "DiskFull")
+            await it.press("x")
+            await it.shows("The disk is full.")
+            it.agent.refuse["revoke"] = Refusal("It is gone.", "NoSuchInvitation")
+            await it.press("x")
+            await it.shows("Only this one is good now")
+            assert "still good" not in it.text and "x undo" not in it.text
+            revoked = [each["invitation"] for each in asked(it.agent, "revoke")]
+            assert revoked == ["0001", "0001", "0002"]
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_a_code_is_saved_as_a_picture_and_read_off_it(tmp_path, monkeypatch):
+    zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed")
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    assert zxingcpp
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path))
+
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("p PNG")
+            await it.press("p")
+            await it.shows("Saved as")
+            await it.press("p")
+            await it.until(lambda: len(list((tmp_path / "downloads").iterdir())) == 2, "a second picture")
+            first = tmp_path / "downloads" / "invitation to weekend.png"
+            assert first.read_bytes() == code_png(CODE)
+            await it.press("escape", "f8")
+            await it.shows("Paste the invitation")
+            await it.paste(str(first).replace(" ", "\\ "))
+            await it.until(lambda: it.app.screen._box.text == CODE)
+            await it.shows("Read off the picture")
+            await it.press("enter")
+            await it.until(lambda: it.agent.count("join") == 1)
+            assert asked(it.agent, "join")[0]["invitation"] == CODE
+
+    run(play())
+
+
+def test_a_picture_without_a_code_loses_nothing(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed")
+    empty = tmp_path / "cat.png"
+    image.new("L", (200, 200), 255).save(empty)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say(f"/join {empty}")
+            await it.until(lambda: isinstance(it.app.screen, JoinScreen))
+            await it.shows("No QR code can be found in")
+            assert it.app.screen._box.text == str(empty) and it.agent.count("join") == 0
+            it.app.screen._box.put(URL)
+            await it.press("enter")
+            await it.until(lambda: it.agent.count("join") == 1)
+
+    run(play())
+
+
+def test_a_folder_that_takes_no_picture_is_said(tmp_path, monkeypatch):
+    (tmp_path / "downloads").write_text("no folder")
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path))
+
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("p PNG")
+            await it.press("p")
+            await it.until(lambda: it.app.screen._news.has_class("-trouble"))
+            assert isinstance(it.app.screen, InviteScreen) and Path(tmp_path / "downloads").is_file()
+
+    run(play())
+
+
+# --- invitations ----------------------------------------------------------------------------------------------------
+
+
+def test_inviting_at_80x24(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/invite 2")
+            await it.shows("Invitation to weekend", "for 2 people, until 21 Nov 12:00")
+            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer", "history": None}
+            assert ("invite", asked) in it.agent.asked
+            qr = it.app.screen.query_one("#qr")
+            assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
+            row = strips(it.app)[5]
+            colours = {(segment.style.color.name, segment.style.bgcolor.name) for segment in row if "█" in segment.text}
+            assert colours == {("#000000", "#ffffff")}
+            beside = "".join(line[42:].strip() for line in it.text.split("\n"))
+            assert URL in beside  # The whole link, to the last letter.
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("c", "z")
+            assert copied == [URL, CODE]
+            await it.shows("Copied the code (OSC 52). If pasting brings nothing: t, then select it.")
+            await it.press("t")
+            await it.until(lambda: not qr.display)
+            await it.until(lambda: "OSC 52" not in it.text)
+            lines = it.text.split("\n")
+            assert CODE in "".join(lines) and URL in "".join(lines)  # From the very left, for the terminal's selection.
+            it.agent.used(it.agent.groups["g1"], "dave", left=1)
+            await it.shows("✓ used by dave (1 left)")
+            await it.press("escape")
+            await it.shows("Message weekend")
+
+    run(play())
+
+
+def test_only_those_are_counted_who_come_with_the_invitation_that_is_shown(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            here = it.agent.groups["g1"]
+            await it.press("f3")
+            await it.shows("Nobody has used it yet")
+            await it.press("r")
+            await it.shows("to read only", "The one before is still good")
+            it.agent.used(here, "dave", invitation="0001")
+            await it.shows("dave has used one before this.")
+            await it.gone("The one before is still good")
+            it.agent.used(here, "erin", left=4, invitation="ffff")
+            await it.shows("erin has used another invitation.")
+            assert "✓ used by" not in it.text
+            it.agent.used(here, "frank", invitation="0002")
+            await it.shows("✓ used by frank (used up)")
+
+    run(play())
+
+
+def test_a_window_too_small_for_the_code_says_so(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(58, 20), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Enlarge the window to 59x23")
+            assert not it.app.screen.query_one("#qr").display
+            await it.pilot.resize_terminal(100, 30)
+            await it.until(lambda: it.app.screen.query_one("#qr").display)
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_an_invitation_over_a_mediator_is_a_link_alone(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(150, 70), setting=weekend) as it:
+            it.agent.code = ""
+            it.agent.url = URL + "A" * 600
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Invitation to weekend")
+            assert it.app.screen.query_one("#qr").display and not it.app.screen.query_one("#copy_code").display
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("z", "c")
+            assert copied == [it.agent.url]
+            await it.press("t")
+            await it.until(lambda: it.agent.url in "".join(it.text.split("\n")))
+            await it.pilot.resize_terminal(100, 24)
+            await it.press("t")
+            await it.until(lambda: not it.app.screen.query_one("#qr").display)
+            await it.shows("Enlarge the window to")
+
+    run(play())
+
+
+def test_an_invitation_that_is_refused(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["invite"] = Refusal("weekend has 250 members, and no more fit.")
+            await it.press("f3")
+            await it.shows("weekend has 250 members, and no more fit.")
+            assert not {"copy_link", "copy_code", "text_only"} & {
+                button.id for button in it.app.screen.query("Button") if button.display
+            }
+            await it.press("t")
+            await it.shows("no more fit.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bracketed", [True, False])
+def test_what_is_pasted_over_an_invitation_goes_nowhere(tmp_path, bracketed):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Invitation to weekend")
+            if bracketed:
+                it.app.post_message(Paste("q\nquite\nsecret\n"))
+            else:
+                await it.press(*"quite", "enter", *"secret", "enter")
+            await it.pilot.pause()
+            assert isinstance(it.app.screen, InviteScreen)
+            await it.press("escape")
+            await it.shows("Message weekend")
+            assert it.composer.text == "" and it.agent.count("send") == 0
+
+    run(play())
+
+    run(play())
+
+
+def test_joining_by_paste(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f8")
+            await it.shows("Paste the invitation")
+            await it.paste(f"  {URL[:60]}\n{URL[60:]}  ")
+            it.agent.refuse["join"] = Refusal(
+                "This invitation expired at 12:00. Ask for a fresh one.", "InvitationExpired"
+            )
+            await it.press("enter")
+            await it.shows("This invitation expired at 12:00. Ask for a fresh one.")
+            del it.agent.refuse["join"]
+            await it.press("enter")
+            await it.shows("● reach the person who invited you")
+            assert ("join", {"invitation": URL, "name": "alice", "role": "writer"}) in it.agent.asked
+            it.agent.joining("exchanging", "Exchanging keys with bob.")
+            await it.shows("✓ reach the person", "● exchange keys", "Exchanging keys with bob.")
+            it.agent.joining("failed", "bob does not answer. Ask whether zerochat is running there.", error="NoAnswer")
+            await it.shows("bob does not answer.")
+            await it.press("enter")
+            it.agent.joining("connecting", "Connecting.", connected=1, members=2)
+            await it.shows("1/2 members connected")
+            group = it.agent.add_group("weekend", ["bob", "carol"])
+            it.agent.joining("joined", "You are in.", group=group.info.id)
+            await it.shows("Message weekend")
+            assert it.open.info.id == group.info.id
+
+    run(play())

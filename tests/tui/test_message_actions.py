@@ -1,0 +1,534 @@
+"""Messages as things: the cursor among them, what can be done with one, by key, by command, by palette and by mouse."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.fake_agent import ME, Refusal
+from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat.tui.actions import messages
+
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+def selected(it):
+    row = it.app.chat.pane.selected_row
+    return row.source if row else None
+
+
+def line_with(it, text):
+    return next(line for line in it.text.split("\n") if text in line)
+
+
+# --- the cursor -----------------------------------------------------------------------------------------------------
+
+
+def test_up_in_the_empty_composer_leads_to_the_messages_and_down_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up")
+            await it.until(lambda: selected(it) == "seven at the station")
+            assert "▌ seven at the station" in it.text and "│ yes" in it.text
+            await it.press("k")
+            assert selected(it) == "yes" and "▌ yes" in it.text and "│ seven" in it.text
+            await it.press("up", "up")  # There is nothing above the first.
+            assert selected(it) == "shall we go?"
+            await it.press("j", "j")
+            assert selected(it) == "seven at the station"
+            await it.press("down")
+            assert it.composer.has_focus and selected(it) is None and "▌" not in it.text
+            await it.type("hello")
+            assert it.composer.text == "hello"
+            await it.press("up")  # Where something is typed it moves in that.
+            assert it.composer.has_focus
+
+    run(play())
+
+
+def test_escape_leads_to_the_messages_and_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("a draft")
+            await it.press("escape")
+            assert selected(it) == "seven at the station"
+            await it.press("home")
+            assert selected(it) == "shall we go?"
+            await it.press("end")
+            assert selected(it) == "seven at the station"
+            await it.press("escape")
+            assert it.composer.has_focus and it.composer.text == "a draft" and selected(it) is None
+
+    run(play())
+
+
+def test_the_cursor_stays_on_its_message(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(300):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 299.")
+            group = it.agent.groups["g1"]
+            await it.press("up", "k", "k")
+            assert selected(it) == "post 297."
+            for number in range(40):
+                it.agent.say(group, 1, f"later {number}")
+            await it.until(lambda: it.open.timeline.rows[-1].text == "later 39")
+            await it.until(lambda: "▌ post 297." in it.text, "what is selected stays in sight")
+            await it.shows("new below")
+            assert selected(it) == "post 297."
+            before = it.agent.count("history")
+            it.app.chat.pane.place.following = False
+            await it.press("home")
+            await it.until(lambda: it.agent.count("history") > before)
+            await it.until(lambda: not it.open.paging and len(it.open.timeline.rows) == 341)
+            assert selected(it) == "post 100."  # The first of the window that was; older ones came in above.
+            await it.until(lambda: "▌ post 100." in it.text)
+            key = it.app.chat.pane.selected
+            it.open.timeline.forget([key])
+            it.app.chat.pane.settle()
+            assert selected(it) == "post 101."
+            it.open.timeline.clear()
+            it.app.chat.pane.settle()
+            assert selected(it) is None
+
+    run(play())
+
+
+def test_a_click_selects_and_another_asks_what_to_do(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            y = next(at for at, line in enumerate(it.text.split("\n")) if "│ yes" in line)
+            await it.pilot.click(offset=(45, y))
+            assert selected(it) == "yes"
+            await it.pilot.click(offset=(45, y))
+            await it.shows("Answer it", "Copy it", "What became of it")
+            assert "Delete it" not in it.text  # It is somebody else's.
+            await it.press("escape")
+            await it.pilot.click(offset=(45, y + 1), button=3)
+            await it.shows("Delete it")
+            await it.press("e")
+            await it.shows("Editing: seven at the station")
+
+    run(play())
+
+
+def test_letters_are_text_where_no_message_is_selected(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.chat.pane.focus()
+            await it.pilot.pause()
+            await it.press("r", "e", "d")
+            await it.until(lambda: it.composer.text == "red")
+            assert it.open.about is None
+
+    run(play())
+
+
+# --- in the composer ------------------------------------------------------------------------------------------------
+
+
+def test_answering(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "k", "r")
+            await it.shows("Esc: no. Answering carol: yes")
+            await it.type("great")
+            await it.press("enter")
+            await it.shows("│ carol: yes", "great")
+            (sent,) = asked(it.agent, "send")
+            assert sent["reply_to"] == it.agent.groups["g1"].events[2].id and sent["text"] == "great"
+            assert "Answering" not in it.text
+            await it.press("up", "r")
+            await it.shows("Answering alice: great")
+            await it.press("escape")
+            await it.gone("Answering")
+            await it.type("by itself")
+            await it.press("enter")
+            await it.until(lambda: len(asked(it.agent, "send")) == 2)
+            assert asked(it.agent, "send")[1]["reply_to"] is None
+
+    run(play())
+
+
+def test_what_is_typed_right_behind_r_belongs_to_the_answer(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up")
+            await it.type("redo it")
+            await it.until(lambda: it.composer.text == "edo it", it.composer.text)
+            assert it.open.about is not None and it.open.about.kind == "reply"
+
+    run(play())
+
+
+def test_an_answer_belongs_to_its_conversation_and_comes_back_when_refused(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "r")
+            await it.shows("Answering alice")
+            await it.press("alt+down")
+            await it.shows("Message work")
+            assert "Answering" not in it.text
+            await it.press("alt+up")
+            await it.shows("Answering alice")
+            it.agent.refuse["send"] = Refusal("The disk is full.")
+            await it.type("words")
+            await it.press("enter")
+            await it.until(lambda: "The disk is full." in it.told())
+            await it.shows("Answering alice")
+            assert it.composer.text == "words"
+
+    run(play())
+
+
+def test_changing_a_message(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("begun")
+            await it.press("escape", "e")
+            await it.shows("Editing: seven at the station")
+            assert it.composer.text == "seven at the station"
+            await it.type("!")
+            await it.press("enter")
+            await it.shows("seven at the station! (edited)")
+            [edit] = asked(it.agent, "edit")
+            assert (edit["group"], edit["event"], edit["text"]) == ("g1", "e000004", "seven at the station!")
+            assert it.composer.text == "begun"  # What was begun before is there again.
+            assert not asked(it.agent, "send")
+            await it.press("escape", "k", "e")
+            await it.until(lambda: "You can edit your own messages only." in it.told())
+            await it.press("j", "e")
+            await it.shows("Editing:")
+            await it.press("escape")
+            await it.gone("Editing:")
+            assert it.composer.text == "begun"
+
+    run(play())
+
+
+def test_commands_for_the_same(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/edit eight at the station")
+            await it.shows("eight at the station (edited)")
+            await it.say("/reply and then?")
+            await it.shows("│ alice: eight at the station", "and then?")
+            await it.say("/me waves *slowly*")
+            await it.shows("*   alice waves slowly")
+            assert [each["action"] for each in asked(it.agent, "send")] == [False, True]
+            await it.say("/react rocket")
+            await it.shows("[🚀 1]")
+            await it.say("/react rocket")
+            await it.gone("🚀")
+            assert [(each["emoji"], each["on"]) for each in asked(it.agent, "react")] == [("🚀", True), ("🚀", False)]
+            await it.say("/react nosuchthing")
+            await it.until(lambda: "No emoji is called nosuchthing." in it.told())
+            await it.say("/me")
+            await it.until(lambda: "/me takes what you do" in it.told())
+            await it.press("escape", "home")
+            await it.type("/react")
+            await it.press("space")
+            await it.type("tada")
+            await it.press("enter")
+            await it.until(lambda: len(asked(it.agent, "react")) == 3)
+            assert asked(it.agent, "react")[2]["event"] == "e000002"  # What was selected, not the newest.
+
+    run(play())
+
+
+# --- with the agent -------------------------------------------------------------------------------------------------
+
+
+def test_deleting_is_asked_and_says_what_it_cannot_do(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "d")
+            await it.shows("Whoever has received it", "have kept it all the same")
+            await it.press("n")
+            await it.gone("Whoever has received it")
+            assert not asked(it.agent, "delete")
+            await it.press("d")
+            await it.shows("Whoever has received it")
+            await it.press("y")
+            await it.until(lambda: asked(it.agent, "delete"))
+            assert [(one["group"], one["event"]) for one in asked(it.agent, "delete")] == [("g1", "e000004")]
+            await it.shows("▌ (deleted)")
+            assert "seven at the station" not in it.text
+            await it.press("r")
+            await it.until(lambda: "This message is deleted." in it.told())
+            await it.press("k", "d")
+            await it.until(lambda: "your own messages only" in it.told())
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_reacting(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.react(group, "e000003", 1, "🎉")
+            await it.shows("🎉 1")
+            await it.press("up", "k", "plus")
+            await it.shows("React with")
+            await it.press("down", "up", "enter")  # What is below it already comes first.
+            await it.shows("[🎉 2]")
+            await it.press("+")
+            await it.shows("yours: takes it back")
+            await it.type("rock")
+            await it.shows("🚀  rocket")
+            await it.press("enter")
+            await it.shows("[🎉 2]  [🚀 1]")
+            await it.press("+")
+            await it.type("nosuchname")
+            await it.press("enter")
+            await it.shows("No emoji is called that.")
+            await it.press("escape")
+            it.agent.refuse["react"] = Refusal("Not that one.")
+            await it.press("+", "enter")
+            await it.until(lambda: "Not that one." in it.told())
+
+    run(play())
+
+
+def test_all_about_a_message(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.react(group, "e000004", 1, "👀")
+            it.agent.edit(group, "e000004", "eight at the station")
+            await it.shows("(edited)", "👀 1")
+            await it.press("up", "i")
+            await it.shows(
+                "About this message", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob"
+            )
+            await it.shows("not by itself; E says more")
+            await it.press("escape")
+            group.info = replace(group.info, keys="sender-key")
+            await it.press("i")
+            await it.shows("by its author, so anybody can be shown whose it is", "and has signed that")
+            await it.press("escape")
+            await it.press("k", "v")
+            await it.shows("carol")
+            await it.until(lambda: asked(it.agent, "words"))
+            await it.press("escape")
+            await it.press("end", "v")
+            await it.until(lambda: "It is your own message." in it.told())
+
+    run(play())
+
+
+def test_every_act_is_in_the_palette_and_the_menu(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 60), setting=weekend) as it:
+            await it.shows("seven at the station")
+            pane = it.app.chat.pane
+            bindings = [each for each in pane.BINDINGS if each.id.startswith("message.")]
+            entries = [entry.title for entry in it.app.get_system_commands(it.app.screen)]
+            assert {each.description for each in bindings} <= set(entries)
+            assert {each.id.removeprefix("message.") for each in bindings} == set(messages.ACTS)
+            await it.press("up", "k", "ctrl+p")
+            await it.type("answer the message")
+            await it.pilot.pause()
+            await it.press("down", "enter")
+            await it.shows("Answering carol: yes")
+
+    run(play())
+
+
+def test_answers_lead_to_what_they_answer(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        first = agent.post(group, 1, "the very first")
+        for number in range(400):
+            agent.post(group, 1, f"post {number}.")
+        answer = agent.post(group, 1, "an answer to it")
+        agent.change(group, answer.id, reply_to=first.id, quoted=agent.quote(group, first.id))
+        late = agent.post(group, 1, "an answer to an answer")
+        agent.change(group, late.id, reply_to=answer.id, quoted=agent.quote(group, answer.id))
+        lost = agent.post(group, 1, "an answer to nothing here")
+        agent.change(group, lost.id, reply_to="e999", quoted=agent.quote(group, "e999"))
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("│ bob: the very first", "│ bob: an answer to it", "│ a message that is not here")
+            await it.press("up", "g")
+            await it.until(lambda: "What it answers is not here." in it.told())
+            await it.press("k", "g")
+            assert selected(it) == "an answer to it"
+            await it.press("g")
+            await it.until(lambda: selected(it) == "the very first")
+            await it.until(lambda: "▌ the very first" in it.text)
+            await it.press("g")
+            await it.until(lambda: "It answers no other message." in it.told())
+
+    run(play())
+
+
+def test_what_is_deleted_is_gone_from_the_quotes_too(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        group = agent.groups["g1"]
+        answer = agent.post(group, 1, "good", minute=4)
+        agent.change(group, answer.id, reply_to="e000004", quoted=agent.quote(group, "e000004"))
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("│ alice: seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.edit(group, "e000004", "eight at the station")
+            await it.shows("│ alice: eight at the station", "eight at the station (edited)")
+            it.agent.delete(group, "e000004")
+            await it.shows("│ alice: (deleted)")
+            assert "at the station" not in it.text
+
+    run(play())
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_who_calls_me_is_counted_and_comes_first(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        agent.add_group("more", ["emil"])
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("seven at the station")
+            for id, text, called in [("g2", "hi all", []), ("g3", "hi all", []), ("g3", "@alice look", [ME])]:
+                group = it.agent.groups[id]
+                event = it.agent.post(group, 1, text, minute=9)
+                it.agent.tell("event", it.agent.change(group, event.id, mentions=called))
+            await it.shows("@1, 3 unread elsewhere", " 3 more       @1 2 ")
+            await it.press("alt+a")
+            await it.shows("┃ @alice look")
+            assert it.app.chat.conversations.open_id == "g3"
+            await it.gone("@1")
+            own = it.agent.post(it.agent.groups["g3"], 0, "I am alice", minute=9)
+            it.agent.tell("event", it.agent.change(it.agent.groups["g3"], own.id, mentions=[ME]))
+            await it.shows("│ I am alice")
+
+    run(play())
+
+
+def test_who_calls_me_by_an_edit_is_counted_too(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        agent.add_group("more", ["emil"])
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g3"]
+            said = it.agent.post(group, 1, "look", minute=9)
+            it.agent.tell("event", said)
+            edit = it.agent._log(group, 1, "message_edited", {"of": said.id, "text": "@alice look"}, minute=10)
+            it.agent.tell("event", it.agent.change(group, edit.id, mentions=[ME]))
+            await it.shows("@1, 1 unread elsewhere", "more       @1 1 ")
+
+    run(play())
+
+
+def test_joins_that_follow_each_other_are_one_line_until_it_is_clicked(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        group = agent.groups["g1"]
+        for number in range(3):
+            body = {"did": f"did:key:z{number}", "nick": f"n{number}"}
+            agent._log(group, 0, "member_joined", body, minute=40)
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("▸ n0, n1 and n2 joined")
+            pane = it.app.chat.pane
+            at = next(y for y in range(pane.size.height) if "▸" in pane.render_line(y).text)
+            await it.pilot.click("#pane", offset=(30, at))
+            await it.shows("let n0 in", "let n1 in", "let n2 in")
+            await it.gone("▸")
+            it.composer.focus()
+            await it.say("/set folded off")
+            await it.until(lambda: not pane.folded)
+            await it.say("/set folded on")
+            await it.shows("▸ n0, n1 and n2 joined")
+            await it.say("/set folded off")
+            await it.shows("let n0 in", "let n1 in", "let n2 in")
+
+    run(play())
+
+
+def test_the_topic_is_always_there(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/topic  the   early train")
+            await it.shows("weekend  the early train  2/2 connected", "alice changed the topic: the early")
+            for width in (120, 60, 40):
+                await it.pilot.resize_terminal(width, 24)
+                await it.until(lambda: it.text.split("\n")[0].startswith(" weekend  the early train"))
+            await it.say("/topic")
+            await it.until(lambda: "Topic: the early train" in it.told())
+            await it.say("/topic -")
+            await it.shows("alice took the topic away")
+            await it.until(lambda: "early train" not in it.text.split("\n")[0])
+
+    run(play())
+
+
+def test_pages_without_a_line_of_their_own_hide_nothing(tmp_path):
+    """Somebody who reacts a thousand times does not cut the others off from what was said before."""
+
+    def setting(agent):
+        group = agent.add_group("weekend", ["bob"])
+        first = agent.post(group, 1, "said long ago", minute=1)
+        for number in range(450):
+            agent._log(group, 1, "reacted", {"of": first.id, "emoji": "👍", "on": bool(number % 2)})
+        agent.post(group, 1, "said in between", minute=2)
+        for number in range(450):
+            agent._log(group, 1, "reacted", {"of": first.id, "emoji": "👍", "on": bool(number % 2)})
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("said in between")
+            await it.press("ctrl+home")
+            await it.shows("said long ago", "This is the beginning of weekend.")
+            assert it.open.timeline.posts == 2 and it.agent.count("history") <= 6
+            groups = it.agent.count("groups")
+            it.agent.tell("event", it.agent._log(it.agent.groups["g1"], 1, "reacted", {"of": "e000002", "emoji": "👍"}))
+            it.agent.say(it.agent.groups["g1"], 1, "and now")
+            await it.shows("and now")
+            assert it.agent.count("groups") == groups  # Nothing of the group is asked again for a reaction.
+
+    run(play())
+
+
+def test_letters_can_still_be_selected_with_the_mouse(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            y = next(at for at, line in enumerate(it.text.split("\n")) if "│ yes" in line)
+            x = next(line.index("│ yes") for line in it.text.split("\n") if "│ yes" in line) + 2
+            await it.pilot.mouse_down(offset=(x, y))
+            await it.pilot.hover(offset=(x + 1, y))
+            await it.pilot.hover(offset=(x + 3, y + 1))
+            await it.pilot.mouse_up(offset=(x + 3, y + 1))
+            await it.until(lambda: (it.app.screen.get_selected_text() or "").startswith("yes"))
+            assert selected(it) is None and it.app.screen is it.app.chat
+            await it.pilot.click(offset=(x, y), times=2)  # The second click is one on what is selected.
+            await it.shows("Answer it")
+
+    run(play())

@@ -1,0 +1,301 @@
+"""What somebody meets who opens the chat for the first time: keys that say what they are, words that go when they are
+no longer true, a help that answers what it was asked."""
+
+import pytest
+
+from tests.support.fake_agent import Refusal
+from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat.presentation.files import line, name_words
+from zerochat.rpc import Attachment
+from zerochat.terminal_text import cells
+from zerochat.tui.dialogs.dialog import Body
+from zerochat.tui.state.preferences import Choices
+
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+# --- a message is selected ------------------------------------------------------------------------------------------
+
+
+def test_the_keys_of_a_message_are_shown_while_it_is_selected(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station", "F1 help")
+            await it.press("up")
+            await it.shows("Message  r reply  + react  m more  e edit  d delete  y copy  Esc back")
+            await it.press("up")  # Somebody else's.
+            await it.shows("Message  r reply  + react  m more  y copy  Esc back")
+            it.app.chat.status_line.flash = "Something was done."
+            await it.shows("A message is selected (Esc back)", "Something was done.")
+            it.app.chat.status_line.flash = ""
+            await it.pilot.resize_terminal(40, 24)
+            await it.shows("r reply  + react  Esc back")
+            await it.press("escape")
+            await it.gone("Esc back")
+            assert it.composer.has_focus
+
+    run(play())
+
+
+def test_what_is_typed_over_a_selected_message_is_not_lost(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up")
+            await it.type("hello")
+            await it.shows("hello")
+            assert it.composer.text == "hello" and it.app.chat.pane.selected is None
+            await it.gone("Esc back")
+
+    run(play())
+
+
+def test_the_keys_of_a_message_are_those_of_the_keymap(tmp_path):
+    async def play():
+        choices = Choices()
+        choices.set("chat.keymap", "vim")
+        async with scene(tmp_path, setting=weekend, choices=choices) as it:
+            await it.shows("seven at the station")
+            await it.press("escape")
+            await it.shows("r reply  + react  m more  e edit  d delete  y copy  i back")
+            await it.press("z")
+            await it.shows("z is no key here: i leads to the composer.")
+            assert it.app.chat.pane.has_focus and it.composer.text == ""
+
+    run(play())
+
+
+def test_a_word_typed_at_a_question_is_no_answer_to_it(tmp_path):
+    """d asks whether to delete; the y of "did you" must not be taken for a yes."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "d")
+            await it.shows("Delete “seven")
+            await it.press("i")
+            await it.gone("Delete “seven")
+            assert not it.agent.count("delete")
+            await it.press("d")
+            await it.shows("Delete “seven")
+            await it.press("y")
+            await it.until(lambda: asked(it.agent, "delete"))
+            assert it.agent.count("delete") == 1
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_ctrl_c_over_a_sheet_asks_before_it_quits(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key, sign in (("f3", "Nobody has used it yet"), ("f7", "Name of the new group")):
+                await it.press(key)
+                await it.shows(sign)
+                it.app._interrupted = -10.0
+                await it.press("ctrl+c")
+                await it.shows("Ctrl+C again quits.", sign)
+                await it.press("escape")
+                await it.gone(sign)
+            await it.press("f3")
+            await it.shows("Nobody has used it yet")
+            await it.press("ctrl+c", "ctrl+c")
+            await it.until(lambda: not it.app.is_running)
+
+    run(play())
+
+
+# --- words that are no longer true ----------------------------------------------------------------------------------
+
+
+def test_what_was_copied_is_said_for_a_while_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.dialogs.status_line.SAID_S", 0.2)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Nobody has used it yet")
+            await it.press("c")
+            await it.shows("Copied the link")
+            await it.shows("Nobody has used it yet")
+            assert "Copied" not in it.text
+
+    run(play())
+
+
+def test_a_complaint_goes_with_the_next_line(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/xyzzy")
+            await it.shows("No command /xyzzy")
+            await it.say("hello")
+            await it.gone("No command /xyzzy")
+            await it.shows("F1 help")
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_an_open_sheet_says_how_things_stand_now(tmp_path):
+    """Who waits for whom is read again while it is looked at."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            group = it.agent.groups["g1"]
+            await it.shows("seven at the station")
+            it.agent.peer(group, 2, False)
+            await it.press("f12")
+            await it.shows("1/2 connected, 0 not everywhere yet")
+            it.agent.peer(group, 2, True)
+            await it.shows("2/2 connected, 0 not everywhere yet")
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_what_was_wrong_with_a_line_is_said_until_it_is_another(tmp_path):
+    def refusing(agent):
+        weekend(agent)
+        agent.refuse["new"] = agent.refuse["join"] = Refusal("No: so the test wants it.")
+
+    async def play():
+        async with scene(tmp_path, setting=refusing) as it:
+            await it.shows("seven at the station")
+            for key in ("f7", "f8"):
+                await it.press(key)
+                await it.type("friends")
+                await it.press("enter")
+                await it.shows("No: so the test wants it.")
+                await it.press("x")
+                await it.gone("No: so the test wants it.")
+                await it.press("escape")
+
+    run(play())
+
+
+# --- the help ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_help_begins_with_what_was_asked_for(tmp_path):
+    first = {
+        "/help": ("Commands", "/help [COMMAND|keys]"),
+        "/help commands": ("Commands", "/help [COMMAND|keys]"),
+        "/help keys": ("Everywhere", "F3 "),
+        "/help messages": ("Messages", "Up, k"),
+        "/help /invite": ("/invite", "/invite [USES] [reader]"),
+        "/help inv": ("/inv", "/invite [USES] [reader]"),
+    }
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for line, (heading, below) in first.items():
+                await it.say(line)
+                await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.query(Body))
+                heads = str(it.app.screen.query_one(Body).content).splitlines()
+                assert heads[0] == heading and heads[1].startswith(below), (line, heads[:3])
+                await it.press("escape")
+                await it.until(lambda: it.app.screen is it.app.chat)
+            await it.say("/help xyzzy")
+            await it.shows("Nothing here is called xyzzy: /help shows the commands, F1 the keys.")
+
+    run(play())
+
+
+# --- a group with files -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (90, "minutes of the autumn meeting.pdf  2.3 MB · waits for somebody who has it"),
+        (56, "minutes of the autumn meeting.pdf  2.3 MB · waits"),
+        (40, "minutes of the …ting.pdf  2.3 MB · waits"),
+        (24, "minutes of …g.pdf  waits"),
+    ],
+)
+def test_the_name_of_a_file_has_the_room_that_there_is(width, shown):
+    file = Attachment(id="f1", name="minutes of the autumn meeting.pdf", size=2_300_000, state="getting")
+    said = line(file, width=width)
+    assert cells(said) <= width
+    assert said == shown
+
+
+def test_the_files_of_the_group_complete(tmp_path):
+    def posted(agent):
+        weekend(agent)
+        for name in ("minutes of may.pdf", "map.png", "\x1b[2Jminutes"):
+            event = agent.post(agent.groups["g1"], 1, "", minute=4)
+            agent.change(agent.groups["g1"], event.id, attachments=[Attachment(id=name, name=name, size=3)])
+
+    async def play():
+        async with scene(tmp_path, setting=posted) as it:
+            await it.shows("map.png")
+            it.composer.put("/save mi")
+            await it.press("tab")
+            assert it.composer.text == "/save minutes of may.pdf"
+
+    run(play())
+
+
+def test_a_long_name_keeps_how_it_ends():
+    for width in range(1, 60):
+        for name in ("x" * 70 + ".jpeg", "照片" * 30 + ".jpeg", "e\u0301" * 70 + ".jpeg"):
+            said = name_words(Attachment(id="f1", name=name, size=3), width)
+            assert cells(said) <= width and (width < 10 or said.endswith(".jpeg")), (width, said)
+
+
+# --- the tour ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_tour_covers_nothing_that_it_speaks_of(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/tour")
+            for number in range(1, 6):
+                await it.shows(f"{number}/5", "F1 help", "^Q quit", "Message weekend")
+                if number == 4:
+                    await it.shows("✓1/2", "seven at the station")
+                await it.press("enter")
+            await it.say("/tour")
+            await it.shows("1/5")
+            await it.press("/")  # Whoever begins to write has seen enough, and loses nothing.
+            await it.gone("1/5")
+            await it.type("new")
+            await it.until(lambda: it.composer.text == "/new")
+
+    run(play())
+
+
+# --- commands that are not whole --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_half_a_command_hears_what_a_whole_one_is_and_comes_back(tmp_path):
+    lines = {
+        "/mute for": "/mute for takes a time such as 30m, 2h or 1d, at most 30d: /mute for 2h",
+        "/mute ment": "/mute mentions, /mute for 2h",
+        "/role bob": "/role bob reader",
+        "/invite re": "/invite 3 reader",
+        "/rename": "/rename ann",
+        "/tell": "/tell bob hello",
+        "/telemetry export": "/telemetry export ~/study",
+    }
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for line, example in lines.items():
+                await it.say(line)
+                await it.until(lambda example=example: example in it.told())
+                it.app.chat.composer.put("")
+                await it.press("ctrl+up")
+                assert it.composer.text == line
+                it.app.clear_notifications()
+
+    run(play())

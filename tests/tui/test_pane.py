@@ -1,0 +1,690 @@
+"""The message pane: order, heights and the reader's place; and what its lines look like."""
+
+import asyncio
+import dataclasses
+import re
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from rich.cells import cell_len
+from textual.app import App
+from textual.color import Color
+from textual.geometry import Offset, Region
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.theme import BUILTIN_THEMES
+
+import zerochat.tui
+from tests.support.fake_agent import ME, FakeAgent
+from tests.support.tui_pilot import until
+from zerochat.rpc import Beginning, Completeness, GapInfo, History
+from zerochat.terminal_text import Printable
+from zerochat.tui.messages.folding import FOLD_MIN, summary
+from zerochat.tui.messages.paint import CONTRAST_MIN, contrast, nick_styles
+from zerochat.tui.messages.pane import MessagePane
+from zerochat.tui.messages.row import Change, ChangeKind
+from zerochat.tui.messages.timeline import MARGIN, ROWS_MAX, Row, Timeline, row_of
+from zerochat.tui.state.conversation import Conversation
+from zerochat.tui.style.lookalikes import deceptive
+from zerochat.tui.style.text import Names, told_time, wrap
+
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+def a_row(lamport, author="did:key:z6MkBob", text="hello", **details):
+    id = details.pop("id", f"e{lamport:06}")
+    known = {"day": "Thursday 20 November 2025", "time": "12:00", "position": lamport, "of": 2, "line": 1}
+    return Row(
+        key=(lamport, author, id),
+        kind=details.pop("kind", "post"),
+        author=author,
+        nick=Printable("bob"),
+        text=Printable(text),
+        **{**known, **details},
+    )
+
+
+# --- the timeline, with plain values --------------------------------------------------------------------------------
+
+texts = st.sampled_from(["x", "a few words", "long " * 40, "two\nlines", "你好世界" * 20, "w" * 200, "👋🏽 é" * 30, ""])
+row_lists = st.lists(
+    st.tuples(st.integers(1, 12), st.sampled_from(["a", "b"]), texts, st.sampled_from(["mon", "tue"]), st.booleans()),
+    max_size=25,
+    unique_by=lambda each: each[:2],
+).map(lambda many: [a_row(n, who, text, day=day, own=own) for n, who, text, day, own in many])
+
+
+change_lists = st.lists(
+    st.tuples(st.integers(1, 14), st.sampled_from("jlr-p"), st.sampled_from(["mon", "mon", "tue"]), st.booleans()),
+    max_size=20,
+    unique_by=lambda each: each[0],
+)
+KINDS: dict[str, ChangeKind] = {"j": "joined", "l": "left", "r": "renamed"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(change_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.booleans())
+def test_what_is_folded_does_not_depend_on_the_order_of_arrival(changes, random, width, forget):
+    rows = [
+        a_row(
+            number,
+            kind="post" if kind == "p" else "quiet",
+            day=day,
+            change=Change(KINDS[kind], f"did:{number}", Printable(f"n{number}")) if kind in KINDS else None,
+        )
+        for number, kind, day, _ in changes
+    ]
+    gone = [row.key for row, (*_, drops) in zip(rows, changes, strict=True) if drops and forget]
+    left = [row for row in rows if row.key not in gone]
+    unread = left[len(left) // 2].key if left else None
+    at_once, bit_by_bit = Timeline(), Timeline()
+    for one in (at_once, bit_by_bit):
+        one.resize(width)
+    at_once.add(left)
+    at_once.set_unread(unread)
+    random.shuffle(rows)
+    for row in rows:
+        bit_by_bit.set_unread(row.key)
+        bit_by_bit.add([row])
+        bit_by_bit.add([dataclasses.replace(row, line=2)])
+    bit_by_bit.forget(gone)
+    bit_by_bit.set_unread(unread)
+    for one in (at_once, bit_by_bit):
+        assert one.heights == [one._measure(at) for at in range(len(one.rows))]
+        assert one.tops == [sum(one.heights[:at]) for at in range(len(one.rows) + 1)]
+        runs = [one._run(at) for at in range(len(one.rows))]
+        folded = {one.keys[start] for start, end in runs if end - start >= FOLD_MIN}
+        assert one.folds.keys() == folded
+        assert one.hidden == {
+            one.keys[at] for at, (start, end) in enumerate(runs) if end - start >= FOLD_MIN and at != start
+        }
+    assert (at_once.heights, at_once.folds.keys()) == (bit_by_bit.heights, bit_by_bit.folds.keys())
+    for key in list(at_once.folds):
+        at_once.open(key)
+    bit_by_bit.fold(False)
+    assert at_once.heights == bit_by_bit.heights and all(at_once.heights) and at_once.total == bit_by_bit.total
+    bit_by_bit.fold(True)
+    bit_by_bit.drop_oldest(len(rows) // 3)
+    bit_by_bit.drop_newest(min(2, len(bit_by_bit.rows)))
+    assert bit_by_bit.heights == [bit_by_bit._measure(at) for at in range(len(bit_by_bit.rows))]
+    assert bit_by_bit.hidden <= set(bit_by_bit.keys) and bit_by_bit.total == sum(bit_by_bit.heights)
+
+
+def test_what_a_folded_line_says():
+    told: list[tuple[ChangeKind, str]] = [("joined", name) for name in ("ann", "bob", "cy", "dan", "ann")] + [
+        ("left", "eve"),
+        ("renamed", "a → b"),
+    ]
+    rows = [
+        a_row(number, kind="quiet", change=Change(kind, f"did:{who}", Printable(who)))
+        for number, (kind, who) in enumerate(told, 1)
+    ]
+    row = summary(rows)
+    assert row.text == "▸ ann, bob, cy and 1 more joined; eve left; a → b changed names"
+    assert row.key == rows[0].key and row.fold == len(rows)
+    twins = [a_row(n, kind="quiet", change=Change("joined", f"did:key:z{n}abc", Printable("ann"))) for n in (1, 2)]
+    assert summary(twins).text.count("ann") == 2, "two people with one name are never one"
+
+
+def test_a_folded_line_is_unfolded_by_itself_or_with_all(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("crew", ["bob"])
+    for number in range(4):
+        agent._log(group, 0, "member_joined", {"did": f"did:key:z{number}", "nick": f"n{number}"}, minute=1)
+    agent._log(group, 0, "member_removed", {"did": "did:key:z1", "nick": "n1"}, minute=2)
+    agent.post(group, 1, "hello", minute=3)
+    known = conversation(agent, group)
+
+    async def play():
+        async with shown(known, (70, 20)) as (pilot, pane):
+            text = "\n".join(lines(pane))
+            assert "▸ n0, n1, n2 and 1 more joined" in text and "let n0 in" not in text and "put n1 out" in text
+            at = next(y for y, line in enumerate(lines(pane)) if "▸" in line)
+            assert not pane.unfold(at + 1) and pane.unfold(at)
+            await pilot.pause()
+            text = "\n".join(lines(pane))
+            assert all(f"let n{number} in" in text for number in range(4)) and "▸" not in text
+            pane.folded = True
+            known.timeline.fold(True)
+            pane.settle()
+            assert "▸" in "\n".join(lines(pane))
+            pane.folded = False
+            pane.settle()
+            assert "▸" not in "\n".join(lines(pane)) and "let n3 in" in "\n".join(lines(pane))
+            await pilot.pause()
+
+    asyncio.run(play())
+
+
+@settings(max_examples=150, deadline=None)
+@given(row_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.integers(1, 5))
+def test_order_and_heights_do_not_depend_on_the_order_of_arrival(rows, random, width, bite):
+    at_once, shuffled = Timeline(), list(rows)
+    random.shuffle(shuffled)
+    at_once.resize(width)
+    at_once.add(sorted(rows, key=lambda row: row.key))
+    piecemeal = Timeline()
+    piecemeal.resize(width)
+    for start in range(0, len(shuffled), bite):
+        piecemeal.add(shuffled[start : start + bite])
+        piecemeal.add(shuffled[start : start + 1])  # Twice is once.
+    assert piecemeal.rows == at_once.rows
+    assert piecemeal.heights == at_once.heights and piecemeal.tops == at_once.tops
+    fresh = Timeline()
+    fresh.add(rows)
+    fresh.resize(width)
+    assert fresh.tops == at_once.tops
+    for line in range(at_once.total):
+        index, offset = at_once.row_at(line)
+        assert at_once.tops[index] + offset == line and 0 <= offset < at_once.heights[index]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab c\n你👋é-", max_size=80), st.integers(2, 30))
+def test_wrapping_keeps_every_letter_and_the_width(text, width):
+    lines = wrap(text, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert re.sub(r"\s", "", "".join(lines)) == re.sub(r"\s", "", text)
+
+
+def test_words_are_kept_whole_where_they_fit():
+    assert wrap("the quick brown fox jumps", 10) == ["the quick", "brown fox", "jumps"]
+    assert wrap("a veryverylongword b", 8) == ["a", "veryvery", "longword", "b"]
+    assert wrap("one\n\ntwo", 8) == ["one", "", "two"]
+
+
+def test_receipts_count_once_and_only_what_an_answer_did_not_contain():
+    timeline = Timeline()
+    timeline.add([a_row(n, ME, own=True, position=n, line=10) for n in (1, 2, 3)])
+    assert timeline.receipt(0, 2, line=9) == []  # The answer came after it, and has it.
+    assert [key[0] for key in timeline.receipt(0, 2, line=11)] == [1, 2]
+    timeline.receipt(0, 2**60, line=12)  # A peer's number, as large as it likes.
+    assert [row.delivered for row in timeline.rows] == [2, 2, 1]
+    timeline.receipt(0, 3, line=13)
+    assert [row.delivered for row in timeline.rows] == [2, 2, 2]  # Never more than there are others.
+
+
+def test_two_people_with_one_nick_are_never_one():
+    names = Names()
+    names.learn("did:key:z6MkAAAA", "Bob")
+    assert names.label("did:key:z6MkAAAA") == "Bob"
+    assert names.learn("did:key:z6MkBBBB", "bob")
+    assert names.label("did:key:z6MkAAAA") == "Bob·AAAA"
+    assert names.label("did:key:z6MkBBBB", 6) == "…·BBBB"  # The key is what must not be cut.
+    assert names.learn("did:key:z6MkBBBB", "rob")
+    assert names.label("did:key:z6MkAAAA") == "Bob"
+
+
+def test_an_author_cannot_write_in_the_future():
+    told = told_time("2999-01-01T00:00:00.000Z", "2025-11-20T12:00:00.000Z")
+    assert told is not None and told.year == 2025
+    assert told_time("nonsense", "") is None
+
+
+@pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
+def test_every_nick_can_be_read_in_every_theme(name):
+    colours = BUILTIN_THEMES[name].to_color_system().generate()
+    background, primary = Color.parse(colours["background"]), Color.parse(colours["primary"])
+    from rich.style import Style
+
+    styles = nick_styles(Style(), background, primary, ansi=False)
+    assert len({style.color for style in styles}) == 12
+    for style in styles:
+        assert style.color is not None and style.color.triplet is not None
+        assert contrast(Color(*style.color.triplet), background) >= CONTRAST_MIN - 0.05
+
+
+def conversation(agent, group):
+    known = Conversation(group.info)
+    known.learn_members(group.members)
+    known.take_first_page(History(group.events, more=False), line=1)
+    return known
+
+
+def test_a_window_is_bounded_at_the_end_that_is_not_read(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("big")
+    known = conversation(agent, group)
+    known.arrive([(agent.post(group, 1, f"{n}"), 2) for n in range(ROWS_MAX + 100)], seen=True)
+    assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.more and not known.timeline.detached
+    assert known.timeline.rows[-1].text == f"{ROWS_MAX + 99}"
+    known.place.following, known.place.key = False, known.timeline.keys[3]
+    more = [(agent.post(group, 1, f"{n}"), 3) for n in range(ROWS_MAX)]
+    known.arrive(more, seen=True)
+    assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.detached
+    assert known.place.key in known.timeline.keys  # What is being read stays.
+    assert known.timeline.tops[-1] == sum(known.timeline.heights) + len(known.timeline.head_lines())
+    last = known.timeline.keys[-1]
+    known.arrive([(agent.post(group, 1, "after the gap"), 4)], seen=True)
+    assert known.timeline.keys[-1] == last  # Nothing is shown behind a gap as if nothing was missing.
+
+
+def test_unknown_types_are_skipped(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    event = agent.post(agent.add_group("g"), 1, "x")
+
+    assert row_of(replace(event, type="poll"), 1) is None
+    assert row_of(replace(event, body={}), 1) is not None
+
+
+# --- the pane -------------------------------------------------------------------------------------------------------
+
+
+class PaneApp(App[None]):
+    CSS_PATH = zerochat.tui.__path__[0] + "/app.tcss"
+    CSS = "MessagePane { padding: 0; }"
+
+    def compose(self):
+        yield MessagePane(id="pane")
+
+
+@asynccontextmanager
+async def shown(known, size):
+    app = PaneApp()
+    async with app.run_test(size=size) as pilot:
+        pane = app.query_one(MessagePane)
+        pane.tail = known.tail
+        pane.show(known.timeline, known.names, known.place)
+        await pilot.pause()
+        yield pilot, pane
+
+
+def lines(pane):
+    return [pane.render_line(y).text.rstrip() for y in range(pane.size.height)]
+
+
+def golden(known, size):
+    async def look():
+        async with shown(known, size) as (_, pane):
+            return "\n".join(lines(pane)).rstrip()
+
+    return asyncio.run(look())
+
+
+def a_weekend(agent):
+    group = agent.add_group("weekend", ["bob", "carol"])
+    agent._log(group, 0, "member_joined", {"did": group.members[1].did, "nick": "bob"}, minute=1)
+    agent.post(group, 1, "shall we take the early train?", minute=2)
+    agent.post(group, 1, "it leaves at seven, and the next one at nine; somebody has to bring coffee", minute=2)
+    agent.post(group, 2, "你好 👋 I do", minute=3, late=True)
+    agent.post(group, 0, "seven it is", minute=4, delivered=2)
+    agent.post(group, 0, "I bring two thermos flasks, and I am sure that they are enough", minute=5, delivered=1)
+    agent.post(group, 0, "are they?", minute=6)
+    agent._log(group, 2, "member_left", {"did": group.members[2].did, "nick": "carol"}, minute=7)
+    return group
+
+
+def test_what_a_conversation_looks_like(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+    assert golden(known, (62, 20)) == (
+        "              This is the beginning of weekend.\n"
+        "───────────────── Thursday 20 November 2025 ─────────────────\n"
+        "12:00          —   alice created weekend\n"
+        "12:01          —   alice let bob in\n"
+        "12:02        bob │ shall we take the early train?\n"
+        "12:02            │ it leaves at seven, and the next one at\n"
+        "                 │ nine; somebody has to bring coffee\n"
+        "12:03      carol │ 你好 👋 I do                          late\n"
+        "12:04      alice │ seven it is                           ✓2/2\n"
+        "12:05            │ I bring two thermos flasks, and I am sure\n"
+        "                 │ that they are enough                  ✓1/2\n"
+        "12:06            │ are they?                              0/2\n"
+        "12:07          —   carol left"
+    )
+
+
+def test_what_it_looks_like_in_a_narrow_window(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+    assert golden(known, (34, 24)) == (
+        "This is the beginning of weekend.\n"
+        "─── Thursday 20 November 2025 ───\n"
+        "— alice created weekend\n"
+        "— alice let bob in\n"
+        "bob 12:02\n"
+        "· shall we take the early train?\n"
+        "· it leaves at seven, and the\n"
+        "  next one at nine; somebody has\n"
+        "  to bring coffee\n"
+        "carol 12:03\n"
+        "· 你好 👋 I do               late\n"
+        "alice 12:04\n"
+        "· seven it is                ✓2/2\n"
+        "· I bring two thermos flasks, and\n"
+        "  I am sure that they are\n"
+        "  enough                     ✓1/2\n"
+        "· are they?                   0/2\n"
+        "— carol left"
+    )
+
+
+def test_what_happens_to_members_is_told_quietly(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("crew", ["bob", "carol"])
+    bob, carol = group.members[1].did, group.members[2].did
+    for who, type, body in [
+        (0, "member_joined", {"did": bob, "nick": "bob", "role": "writer"}),
+        (1, "member_joined", {"did": carol, "nick": "carol", "role": "reader"}),
+        (0, "role_changed", {"did": carol, "nick": "carol", "role": "writer"}),
+        (0, "role_changed", {"did": bob, "nick": "bob", "role": "admin"}),
+        (2, "role_changed", {"did": carol, "nick": "carol", "role": "reader"}),
+        (1, "member_renamed", {"did": bob, "nick": "bob", "was": "rob"}),
+        (1, "removal_voted", {"did": carol, "nick": "carol"}),
+        (0, "member_removed", {"did": carol, "nick": "carol"}),
+        (1, "member_left", {"did": bob}),
+    ]:
+        agent._log(group, who, type, body, minute=1)
+    assert golden(conversation(agent, group), (50, 20)) == (
+        "         This is the beginning of crew.\n"
+        "─────────── Thursday 20 November 2025 ───────────\n"
+        "12:00        —   alice created crew\n"
+        "12:01        —   alice let bob in\n"
+        "12:01        —   bob let carol in, to read\n"
+        "12:01        —   alice made carol a writer\n"
+        "12:01        —   alice made bob an admin\n"
+        "12:01        —   carol only reads from now\n"
+        "                 on\n"
+        "12:01        —   rob is called bob now\n"
+        "12:01        —   bob wants carol out\n"
+        "12:01        —   alice put carol out\n"
+        "12:01        —   bob left\n"
+        "\n"
+        "          Nobody has said anything yet."
+    )
+
+
+def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path):
+
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("crew", ["Bob", "Eve"])
+    bob, eve = group.members[1].did, group.members[2].did
+    agent._log(group, 0, "member_joined", {"did": bob, "nick": "Bob"}, minute=1)
+    agent._log(group, 1, "member_joined", {"did": eve, "nick": "Eve"}, minute=1)
+    agent.post(group, 0, "welcome", minute=1)  # Three lines in a row would be folded into one.
+    group.members[1] = replace(group.members[1], nick="ally")
+    agent._log(group, 1, "member_renamed", {"did": bob, "nick": "ally", "was": "Bob"}, minute=2)
+    group.members[2] = replace(group.members[2], nick="Bob")
+    agent._log(group, 2, "member_renamed", {"did": eve, "nick": "Bob", "was": "Eve"}, minute=3)
+    agent.post(group, 1, "hello", minute=4)
+    nicks = {member.did: member.nick for member in group.members}
+    group.events = [replace(each, author=replace(each.author, nick=nicks[each.author.did])) for each in group.events]
+    told = golden(conversation(agent, group), (60, 20))
+    # Who was called so is not who is called so now: letters of the key tell them apart.
+    for line in ("alice let Bob in", "Bob·0Bob let Eve in", "Bob·0Bob is called ally now", "Eve is called Bob now"):
+        assert line in told
+    assert "ally │ hello" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "said"),
+    [
+        (
+            "\n".join(f"n{number}" for number in range(1_500)),
+            399,
+            "… 1,101 more lines: zerochat history 'a b' --format",
+        ),
+        ("x" * 20_000, 1, "… 3,617 more characters: zerochat history 'a b' --format"),
+        ("and so on…", 1, ""),
+    ],
+)
+def test_what_is_cut_says_how_much(tmp_path, text, kept, said):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("a b")
+    agent.post(group, 1, text)
+    known = conversation(agent, group)
+    row = known.timeline.rows[-1]
+    assert row.text.count("\n") + 1 == kept and text.startswith(row.text)
+    assert row.cut.startswith(said) and bool(row.cut) == bool(said)
+    assert (said or "and so on…") in golden(known, (80, 10))
+
+
+def test_names_that_could_be_taken_for_another():
+    nicks = {
+        "a": "Bob",
+        "b": "ＢＯＢ",
+        "c": "carol",
+        "d": "cаrоl",
+        "e": "dave",
+        "f": "田中 san",
+        "g": "Зоя",
+        "h": "é",
+        "i": "10",
+    }
+    other = "looks like another member's"
+    mixed = "mixes letters of several scripts"
+    assert deceptive(nicks) == {"a": other, "b": other, "c": other, "d": f"{other}, and {mixed}"}
+    assert deceptive({"x": "pаypal"}) == {"x": mixed}  # A Cyrillic letter among Latin ones, with nobody to compare.
+
+
+def test_an_empty_conversation_says_what_to_do(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    alone = golden(conversation(agent, agent.add_group("new", [])), (80, 10))
+    assert "Nobody has said anything yet. /invite brings people in." in alone
+    together = golden(conversation(agent, agent.add_group("old", ["bob"])), (80, 10))
+    assert "Nobody has said anything yet." in together and "/invite" not in together
+
+
+def test_a_newcomer_is_not_told_that_nobody_has_said_anything(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("hush", ["bob"])
+    group.info = replace(group.info, beginning=Beginning(state="withheld", rules=["none"]))
+    shown = golden(conversation(agent, group), (100, 10))
+    assert "What was said before you came is not given to newcomers in this group." in shown
+    assert "Nothing has been said since you came." in shown
+    assert "Nobody has said anything" not in shown and "/invite" not in shown
+
+
+@pytest.mark.parametrize("width", [36, 60, 100])
+def test_quiet_lines_are_wrapped_and_never_cut(tmp_path, width):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("weekend", ["Bobby Very Long Name Indeed"])
+    bob = group.members[1].did
+    gap = GapInfo(author=bob, nick=group.members[1].nick, after=0, upto=1, missing=1, state="lost")
+    group.info = replace(group.info, completeness=Completeness(complete=False, gaps=[gap]))
+    agent.post(group, 1, "behind it", minute=2)
+    known = conversation(agent, group)
+    shown = golden(known, (width, 24))
+    words = " ".join(re.sub(r"\d\d:\d\d|[│—]", " ", shown).split())
+    assert "Bobby Very Long Name Indeed said 1 more, missing here (nobody asked has it)" in words
+    assert shown.count("behind it") == 1
+
+
+def test_who_joined_is_told_that_the_past_is_not_here(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("old", ["bob"])
+    group.events.clear()
+    agent._log(group, 1, "group_created", {"name": "old"})
+    assert (
+        golden(conversation(agent, group), (80, 10)).strip().startswith("What was said before you joined is not here.")
+    )
+
+
+def test_my_post_is_dim_until_somebody_has_it(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("g")
+    agent.post(group, 0, "first words", minute=1)
+    known = conversation(agent, group)
+
+    async def look():
+        async with shown(known, (80, 10)) as (_, pane):
+
+            def style():
+                strip = next(pane.render_line(y) for y in range(10) if "first words" in pane.render_line(y).text)
+                return next(segment.style for segment in strip if "first words" in segment.text)
+
+            assert style().dim
+            pane.settle(known.timeline.receipt(0, 9, line=5))
+            assert not style().dim and any("✓1/2" in line for line in lines(pane))
+
+    asyncio.run(look())
+
+
+def many(agent, count=200):
+    group = agent.add_group("many", ["bob", "carol"])
+    for number in range(count):
+        agent.post(
+            group, 1 + number % 2, f"number {number} " + "and some more words " * (number % 5), lamport=10 * number + 10
+        )
+    return group
+
+
+def test_the_end_is_followed_only_from_the_end(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = many(agent)
+    known = conversation(agent, group)
+
+    async def look():
+        async with shown(known, (60, 15)) as (pilot, pane):
+
+            def arrive(text, **details):
+                keys = known.arrive([(agent.post(group, 1, text, **details), 2)], seen=True)
+                pane.settle(keys)
+
+            arrive("newest one")
+            assert "newest one" in lines(pane)[-1]
+            pane.page(-1)
+            before = lines(pane)
+            arrive("newer still")
+            arrive("and again")
+            assert lines(pane) == before, "the badge hides a line"
+            assert pane.badge == " ▼ 2 new below "
+            arrive("from long ago", lamport=15, late=True)
+            assert lines(pane) == before
+            assert "▲ 1 late above" in pane.badge
+            pane.action_end()
+            assert "and again" in lines(pane)[-1] or "and again" in lines(pane)[-2]
+            arrive("followed again")
+            assert "followed again" in "\n".join(lines(pane)[-2:])
+            await pilot.pause()
+            assert pane.go_to_unseen() and not pane.badge  # The count of the late one leads to it.
+            assert any("from long ago" in line for line in lines(pane)) and not pane.go_to_unseen()
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("sizes", [[(100, 30), (30, 8), (61, 15)], [(3, 2), (1, 1), (200, 60), (61, 15)]])
+def test_resizes_keep_the_row_that_is_read(tmp_path, sizes):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, many(agent))
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            for _ in range(6):
+                pane.page(-1)
+            key, before = known.place.key, lines(pane)
+            for width, height in sizes:
+                await pilot.resize_terminal(width, height)
+                await until(pilot, lambda w=width: known.timeline.width == w - 1 or w == 1)
+                assert known.place.key == key
+            await until(pilot, lambda: lines(pane) == before, "the same picture")
+
+    asyncio.run(look())
+
+
+def test_a_resize_at_the_end_stays_at_the_end(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, many(agent))
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            for size in [(30, 40), (120, 5), (61, 15)]:
+                await pilot.resize_terminal(*size)
+                await until(pilot, lambda w=size[0]: known.timeline.width == w - 1)
+                assert known.place.following and pane.scroll_y == pane.max_scroll_y
+
+    asyncio.run(look())
+
+
+def test_a_line_is_drawn_as_textual_would_draw_it(tmp_path):
+    """Letter by letter, with all its styles; only the places of letters are not in it."""
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+
+    def letters(strips):
+        """Of a blank, only what is behind it."""
+        return [
+            (letter, each.style.bgcolor, *((each.style.color, each.style.bold) if letter != " " else ()))
+            for strip in strips
+            for each in strip
+            for letter in each.text
+        ]
+
+    async def look():
+        async with shown(known, (90, 20)) as (pilot, pane):
+            pane.styles.padding = (0, 0, 0, 1)
+            await pilot.pause()
+            pane.settle()
+            for crop in (Region(0, 0, 90, 20), Region(3, 5, 40, 8)):
+                ours, theirs = pane.render_lines(crop), ScrollView.render_lines(pane, crop)
+                assert {one.cell_length for one in (*ours, *theirs)} == {crop.width} and len(ours) == crop.height
+                assert letters(ours) == letters(theirs)
+
+    asyncio.run(look())
+
+
+def test_a_page_that_comes_in_out_of_sight_draws_nothing_anew(tmp_path, monkeypatch):
+    agent = FakeAgent(tmp_path / "s")
+    group = many(agent)
+    known = Conversation(group.info)
+    known.take_first_page(History(group.events[100:], more=True), line=1)
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            pane.scroll_to(y=40, animate=False)
+            await pilot.pause()
+            before, drawn = lines(pane), []
+            monkeypatch.setattr(pane, "refresh", lambda *regions, **options: drawn.append(regions))
+            keys = known.take_older_page(History(group.events[:100], more=False), line=2)
+            pane.settle(keys)
+            assert lines(pane) == before and pane.scroll_y > 40 and drawn == []
+            assert pane.vertical_scrollbar.position == pane.scroll_y
+            pane.settle(known.timeline.keys[-1:])
+            assert drawn == []
+            pane.settle([known.timeline.keys[known.timeline.row_at(round(pane.scroll_y) + 3)[0]]])
+            assert drawn
+
+    asyncio.run(look())
+
+
+def test_older_pages_come_in_above_without_moving_anything(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = many(agent)
+    known = Conversation(group.info)
+    known.take_first_page(History(group.events[100:], more=True), line=1)
+
+    async def look():
+        async with shown(known, (61, 15)) as (_, pane):
+            pane.action_top()
+            before = lines(pane)
+            assert "↑ older messages" in before[0]
+            known.take_older_page(History(group.events[:100], more=False), line=2)
+            pane.settle()
+            assert lines(pane)[2:] == before[2:]  # The first row's day now stands far above.
+            pane.action_top()
+            assert "This is the beginning" in lines(pane)[0]
+
+    asyncio.run(look())
+
+
+def test_selected_lines_are_what_is_copied(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+
+    async def look():
+        async with shown(known, (62, 20)) as (_, pane):
+            found = pane.get_selection(Selection(Offset(19, 4), Offset(27, 5)))
+            assert found == ("shall we take the early train?\n12:02            │ it leave", "\n")
+
+    asyncio.run(look())
+
+
+def test_deliveries_can_be_three_digits(tmp_path):
+    timeline = Timeline()
+    timeline.add([dataclasses.replace(a_row(1, ME, own=True), of=250, delivered=250)])
+    from zerochat.tui.messages.paint import mark_of
+
+    assert cell_len(mark_of(timeline.rows[0])[0]) <= MARGIN

@@ -1,0 +1,233 @@
+"""Single peers in the terminal application: asking one, and connections outside of groups."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.fake_agent import Refusal
+from tests.support.tui_pilot import run, scene, weekend
+from zerochat.agent.api.timestamps import timestamp
+from zerochat.rpc import (
+    ConnectionInfo,
+    ConnectionNews,
+    FeatureInfo,
+    FeaturesNews,
+    LetterInfo,
+    PongNews,
+    ProblemNews,
+    RotatedNews,
+    ToldNews,
+)
+from zerochat.tui.chat_view import Board
+from zerochat.tui.style.text import clock_of
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+DID = "did:peer:4zQmVTheirDidWhichIsQuiteLong7xQp"
+
+
+def pong(thread, peer="bob", **details):
+    fields = {
+        "rtt_ms": 12,
+        "envelope": "didcomm/v2 authcrypt",
+        "their_key": DID + "#key-2",
+        "my_key": DID,
+        "way": "web",
+    }
+    return PongNews(thread=thread, peer=peer, **{**fields, **details})
+
+
+def test_asking_a_peer(tmp_path, monkeypatch):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/ping BOB")
+            await it.until(lambda: it.agent.count("ping") == 1)
+            assert ("ping", {"peer": "g1/did:key:z6Mkg10bob"}) in it.agent.asked
+            it.agent.tell("pong", pong("another", rtt_ms=9999))
+            it.agent.tell("pong", pong("q1", way="mediator"))
+            await it.shows("bob answered in 12 ms, over a", "mediator.", "theirs did:peer:4zQmV…ng7xQp#key-2")
+            assert "9999" not in it.told()
+            it.agent.early = [("pong", pong("q2", "the archive"))]  # An answer may come before its question's thread.
+            await it.say("/ping the archive")
+            await it.shows("the archive answered in 12 ms, over")
+            assert ("ping", {"peer": "the archive"}) in it.agent.asked
+            await it.say("/features carol")
+            await it.until(lambda: it.agent.count("features") == 1)
+            assert ("features", {"peer": "g1/did:key:z6Mkg11caro", "match": "*"}) in it.agent.asked
+            found = [FeatureInfo("protocol", "https://didcomm.org/trust-ping/2.0"), FeatureInfo("goal-code", "x.y")]
+            it.agent.tell("features", FeaturesNews("q3", "carol", found))
+            await it.shows("What carol speaks", "protocol  https://didcomm.org/trust-ping/2.0", "goal-code x.y")
+            await it.press("escape")
+            await it.say("/features carol")
+            await it.until(lambda: it.agent.count("features") == 2)
+            it.composer.put("in the middle of a word")
+            it.agent.tell("features", FeaturesNews("q4", "carol", found * 5))
+            await it.until(lambda: "and 2 more" in it.told())
+            assert isinstance(it.app.screen, Board)
+            it.composer.put("")
+            monkeypatch.setattr("zerochat.tui.actions.peers.ANSWER_S_MAX", 0.05)
+            await it.say("/ping bob")
+            await it.until(lambda: "No answer from bob within 0.05 s." in it.told())
+
+    run(play())
+
+
+def test_a_peer_that_is_not_clear_is_not_asked(tmp_path):
+    def twins(agent):
+        agent.add_group("weekend", ["bob", "Bob", "carol"])
+
+    async def play():
+        async with scene(tmp_path, size=(100, 24), setting=twins) as it:
+            await it.shows("● carol")
+            await it.say("/ping")
+            await it.until(lambda: "/ping takes the name of a member" in it.told())
+            await it.say("/ping bob")
+            await it.until(lambda: "2 here are called bob: Tab adds" in it.told())
+            assert it.agent.count("ping") == 0
+            for text, completed in [
+                ("/ping ca", "/ping carol"),
+                ("/ROTATE BOB·1", "/ROTATE Bob·1Bob"),
+                ("/ping x", None),
+            ]:
+                it.composer.put(text)
+                await it.press("tab")
+                assert it.composer.text == (completed or text)
+            await it.until(lambda: "Nobody here is called that." in it.told())
+            it.composer.put("/ping b")
+            await it.press("tab")
+            await it.shows("bob·0bob  Bob·1Bob")
+            await it.say("/ping Bob·1Bob")
+            await it.until(lambda: ("ping", {"peer": "g1/did:key:z6Mkg11Bob"}) in it.agent.asked)
+            it.agent.refuse["ping"] = Refusal("There is no way to bob at the moment.")
+            await it.say("/ping carol")
+            await it.until(lambda: "There is no way to bob" in it.told())
+
+    run(play())
+
+
+def test_rotating_is_told_when_the_other_knows(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            bob = it.agent.groups["g1"].members[1].did
+            it.agent.tell("rotated", RotatedNews("g1", bob, "bob", True))  # At a first contact: nobody has asked.
+            await it.say("/rotate bob")
+            await it.until(lambda: "You have a new DID towards bob" in it.told())
+            assert ("rotate", {"peer": f"g1/{bob}"}) in it.agent.asked
+            it.agent.tell("rotated", RotatedNews("g1", bob, "bob", False))
+            assert "knows" not in it.told()
+            it.agent.tell("rotated", RotatedNews("g1", bob, "bob", True))
+            await it.until(lambda: "bob knows your new DID" in it.told())
+
+    run(play())
+
+
+def test_news_from_connections(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.tell("told", ToldNews("c1", "the archive", "two\nlines"))
+            await it.shows("the archive: two", "lines", "/letters the archive shows it")
+            it.agent.tell("connection", ConnectionNews(connection="c1", text="Connected with the archive."))
+            await it.until(lambda: "Connected with the archive." in it.told())
+            it.agent.tell("problem", ProblemNews("the archive", "e.p.me", "no room"))
+            await it.until(lambda: "the archive reports a problem: no room (e.p.me)" in it.told())
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_telling_and_reading_it_again(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.connections = [
+                ConnectionInfo(
+                    id=f"c{number}abcd",
+                    label=label,
+                    state="established",
+                    envelope="didcomm/v2",
+                    did="did:peer:4zQm" + "V" * 40,
+                    my_did="did:peer:4zQmMine",
+                    mediator="granted" if mediator else None,
+                    reachable=False if mediator else None,
+                    begun_at="2025-11-20T12:00:00.000Z",
+                )
+                for number, (label, mediator) in enumerate(
+                    [("the", None), ("the archive", None), ("did:peer:4zQmVVVV", None), ("relay", "granted")]
+                )
+            ]
+            await it.say("/connections")
+            await it.shows("the archive ", "did:peer:4zQmV…VVVVVV ", "cannot be reached now (c3abcd)")
+            await it.press("escape")
+            await it.say("/tell the archive keep  it")
+            await it.until(lambda: "Told the archive." in it.told())
+            await it.say('/tell "the" archive')
+            await it.until(lambda: it.agent.count("tell") == 2)
+            await it.say("/tell c2abcd x")
+            await it.until(lambda: it.agent.count("tell") == 3)
+            told = [params for method, params in it.agent.asked if method == "tell"]
+            assert told == [
+                {"peer": "c1abcd", "text": "keep  it"},
+                {"peer": "c0abcd", "text": "archive"},
+                {"peer": "c2abcd", "text": "x"},
+            ]
+            await it.say("/tell nobody SECRET")
+            await it.until(lambda: "/connections lists them" in it.told())
+            assert it.composer.text == "/tell nobody SECRET" and it.agent.count("tell") == 3
+            it.agent.letters = [
+                LetterInfo("1", "2025-11-20T12:00:00.000Z", False, "hello\x1b"),
+                LetterInfo("2", "2025-11-20T12:01:00.000Z", True, "keep it"),
+            ]
+            await it.say("/letters THE archive")
+            await it.shows("To and from the archive", "the archive: hello␛", "you: keep it")
+            assert ("letters", {"peer": "c1abcd"}) in it.agent.asked
+            await it.press("escape")
+            it.agent.hidden = True
+            await it.say("/status")
+            await it.shows("this agent only dials", "http://192.0.2.7:8080", "relay: cannot be reached now")
+            assert it.agent.count("send") == 0
+
+    run(play())
+
+
+HEARD_MS = int(time.time()) // 86_400 * 86_400_000
+"""The midnight behind us, so that it is of today."""
+
+
+def test_a_member_behind_a_mediator(tmp_path):
+    """It is not called connected: shown is when it was last heard, as of now."""
+
+    def heard(agent, ms):
+        (group,) = agent.groups.values()
+        group.members[1] = msgspec.structs.replace(group.members[1], via="mediator", last_heard=timestamp(ms))
+        group.info = msgspec.structs.replace(group.info, mailed=1)
+        return f"◎ bob mail {clock_of(timestamp(ms))}"
+
+    def behind(agent):
+        agent.add_group("weekend", ["bob"])
+        heard(agent, HEARD_MS)
+
+    async def play():
+        async with scene(tmp_path, size=(100, 24), setting=behind) as it:
+            (group,) = it.agent.groups.values()
+            await it.shows(heard(it.agent, HEARD_MS))
+            await it.say("hello")
+            await it.shows("0/1 connected, 1 over a mediator", "alice │ hello")
+            later = heard(it.agent, HEARD_MS + 60_000)
+            it.agent.receipt(group, 1, group.events[-1].position)
+            await it.shows(later)
+            later = heard(it.agent, HEARD_MS + 120_000)
+            it.agent.say(group, 1, "hello back")
+            await it.shows(later)
+            await it.say("/members")
+            await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
+            await it.press("down", "down", "enter")
+            await it.shows("connection   over a mediator", "last heard")
+
+    run(play())

@@ -1,0 +1,337 @@
+"""Reading in the terminal application: what is shown, where, in what order, and at what sizes."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat import rpc
+from zerochat.terminal_text import printable_line
+from zerochat.tui.composer.composer import Composer
+from zerochat.tui.state import feed
+from zerochat.tui.state.agent_link import INBOX_NEWS_MAX
+from zerochat.tui.style.emoji_width import agreed
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+def test_what_a_person_sees_at_80x24(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station", "✓1/2", "2/2 connected · 0/2 verified", " 2 work ", "[alice]")
+            lines = it.text.split("\n")
+            assert len(lines) == 24
+            assert lines[0].strip() == "weekend  2/2 connected · 0/2 verified"
+            assert lines[1].startswith(" 1 weekend ") and lines[2].startswith(" 2 work ")
+            assert "12:03     alice │ seven at the station                ✓1/2" in it.text
+            assert "Message weekend" in lines[-2]
+            assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
+            await it.pilot.resize_terminal(100, 24)
+            await it.shows("weekend  2/2 connected · 0/2 verified · sealed for each · peer to peer · receipts")
+
+    run(play())
+
+
+def test_news_arrive_live(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.say(group, 1, "me too", minute=4)
+            await it.shows("me too")
+            it.agent.receipt(group, 2, upto=5)
+            await it.shows("✓2/2")
+            it.agent.say(group, 2, "said earlier, came later", lamport=2, minute=1, late=True)
+            await it.shows("said earlier, came later")
+            assert it.text.index("said earlier") < it.text.index("seven at the station")
+            it.agent.peer(group, 1, connected=False)
+            await it.shows("1/2 connected")
+
+    run(play())
+
+
+def test_whom_a_message_is_for_is_counted_anew_when_one_of_them_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(feed, "PAGE", 3)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station", "✓1/2")
+            group, gone = it.agent.groups["g1"], it.agent.groups["g1"].members[2]
+            for number in range(7):
+                it.agent.say(group, 1, f"and so on {number}")
+            await it.shows("and so on 6", "✓1/2")
+            group.members.remove(gone)
+            group.info = replace(group.info, members=2)
+            for event in list(group.events):
+                if event.self and event.delivery.of:
+                    it.agent.change(group, event.id, delivery=rpc.Delivery(event.delivery.delivered, 1))
+            about = {"did": gone.did, "nick": gone.nick}
+            it.agent.tell("event", it.agent._log(group, 1, "member_removed", about, minute=41))
+            await it.shows("✓1/1")
+            assert "/2 " not in it.text.split("seven at the station")[1].split("\n")[0]
+
+    run(play())
+
+
+def test_a_receipt_right_behind_its_own_post_counts(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            event = it.agent.say(group, 0, "quick one", minute=5)
+            it.agent.receipt(group, 1, upto=event.position, after=event.position - 1)
+            it.agent.receipt(group, 2, upto=event.position, after=event.position - 1)
+            await it.shows("quick one")
+            await it.until(lambda: "✓2/2" in it.text)
+
+    run(play())
+
+
+def test_unread_elsewhere_is_counted_and_marked(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            work = it.agent.groups["g2"]
+            for number in range(3):
+                it.agent.say(work, 1, f"task {number}")
+            await it.shows("3 unread elsewhere")
+            assert " 2 work          3 " in it.text
+            await it.press("alt+a")
+            await it.shows("task 2", "─ new ─")
+            assert it.text.index("new ─") < it.text.index("task 0")
+            assert "unread elsewhere" not in it.text
+            it.agent.say(work, 1, "task 3")
+            await it.shows("task 3", "─ new ─")  # The line stays until one leaves,
+            await it.press("alt+up", "alt+down")
+            await it.shows("task 3")
+            assert "─ new ─" not in it.text  # and then it has gone.
+
+    run(play())
+
+
+def test_what_comes_while_nobody_looks_is_unread(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.app_focus = False
+            it.agent.say(it.agent.groups["g1"], 1, "are you there?", minute=9)
+            await it.shows("are you there?", "─ new ─")
+            assert it.open.unread == 1
+            it.app.app_focus = True
+            await it.until(lambda: it.open.unread == 0)
+            assert "─ new ─" in it.text
+
+    run(play())
+
+
+def test_older_pages_are_fetched_when_the_reader_gets_there(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(900):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 899.")
+            assert it.agent.count("history") == 1
+            await it.press("pageup")
+            assert "post 899." not in it.text
+            for pages in range(2, 6):
+                await it.press("ctrl+home")
+                await it.until(lambda pages=pages: it.agent.count("history") == pages, f"page {pages}")
+                await it.until(lambda: not it.open.paging)
+            await it.press("ctrl+home")
+            await it.shows("This is the beginning of long.", "post 0.")
+            assert it.agent.count("history") == 5
+            assert [row.text for row in it.open.timeline.rows[1:]] == [f"post {number}." for number in range(900)]
+            await it.press("ctrl+end")
+            await it.shows("post 899.")
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_ten_thousand_events_keep_their_order(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            lines = [
+                msgspec.json.encode(
+                    {"jsonrpc": "2.0", "method": "event", "params": it.agent.post(group, 1, f"n{number}")}
+                )
+                for number in range(10_000)
+            ]
+            for writer in it.agent._writers:
+                writer.write(b"\n".join(lines) + b"\n")
+            await it.until(lambda: it.open.timeline.rows and it.open.timeline.rows[-1].text == "n9999")
+            await it.shows("n9999")
+            timeline = it.open.timeline
+            assert timeline.keys == sorted(set(timeline.keys))
+            numbers = [int(row.text[1:]) for row in timeline.rows if row.text.startswith("n")]
+            assert numbers == list(range(numbers[0], 10_000)) and len(numbers) > 200
+
+    run(play())
+
+
+def test_dropped_news_are_read_again(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            event = it.agent.post(group, 1, "this must not be lost")
+            line = msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": event})
+            # One burst into the reader, with no chance to show anything in between.
+            for _ in range(INBOX_NEWS_MAX + 1):
+                it.app.link._take(line)
+            assert it.app.link.overflowed
+            await it.shows("this must not be lost")
+
+    run(play())
+
+
+def test_alt_u_goes_to_what_is_new_below(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(60):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 59.")
+            await it.press("pageup")
+            it.agent.say(it.agent.groups["g1"], 1, "the newest")
+            await it.shows("▼ 1 new below")
+            await it.press("alt+u")
+            await it.shows("the newest")
+
+    run(play())
+
+
+@pytest.mark.parametrize("press", [True, False])
+def test_late_ones_above_are_counted_where_it_hides_nothing_and_alt_u_goes_there(tmp_path, press):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(60):
+            agent.post(group, 1, f"post {number}.", minute=number % 60)
+        agent.post(group, 0, "my last", delivered=1)
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("my last", "✓1/1")
+            group = it.agent.groups["g1"]
+            for lamport in (20, 30):
+                it.agent.say(group, 1, f"from long ago {lamport}", lamport=lamport, late=True)
+            await it.shows("▲ 2 late above", "my last", "✓1/1")
+            if press:
+                await it.press("alt+u")
+            else:
+                await it.pilot.click(Composer, offset=(70, 0))
+            await it.shows("from long ago 20")
+            await it.press("alt+u")
+            await it.shows("from long ago 30")
+            await it.gone("late above")
+            await it.press("alt+u")
+            await it.until(lambda: "There is no unread line here." in it.told())
+
+    run(play())
+
+
+# --- places of all sizes --------------------------------------------------------------------------------------------
+
+
+def test_narrow_windows_lose_the_sides_first(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(120, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            chat = it.app.chat
+
+            async def at(width, *shown):
+                await it.pilot.resize_terminal(width, 24)
+                await it.until(
+                    lambda: (
+                        tuple(name for name in ("groups", "pane", "members") if chat.query_one(f"#{name}").display)
+                        == shown
+                    )
+                )
+
+            await at(120, "groups", "pane", "members")
+            await at(99, "groups", "pane")
+            await at(79, "pane")
+            await at(59, "pane")
+            await it.press("f2")
+            await at(59, "members")
+            await at(79, "pane", "members")
+            await at(99, "pane", "members")
+            await at(120, "groups", "pane", "members")
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_any_size_and_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            before = it.text
+            for keys in [(), ("f1",), ("f3",), ("f8",), ("ctrl+k",), ("f10",)]:
+                await it.press(*keys)
+                for size in [(10, 3), (80, 24)] if keys else [(1, 1), (40, 12), (200, 50), (2, 60), (80, 24)]:
+                    await it.pilot.resize_terminal(*size)
+                if keys:
+                    await it.press("escape")
+                    await it.until(lambda: it.app.screen is it.app.chat)
+            await it.until(lambda: it.text == before, "the picture as it was")
+
+    run(play())
+
+
+@pytest.mark.parametrize("theme", ["textual-light", "nord", "ansi-dark", "ansi-light"])
+def test_other_themes(tmp_path, theme):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.theme = theme
+            await it.pilot.pause()
+            await it.shows("seven at the station")
+
+    run(play())
+
+
+HEART, KEYCAP, JOINED = "\u2764\ufe0f", "1\ufe0f\u20e3", "\u2764\ufe0f\u200d\U0001f525"
+
+
+def cells_in_tmux(text):
+    """As many as a terminal that takes every character by itself moves its cursor on."""
+    return sum(0 if char in "\ufe0f\u20e3" else cell_len(char) for char in text)
+
+
+@given(st.text(alphabet=["\u2764", "\ufe0f", "1", "\u20e3", "\u2615", "\U0001f44d", "a", " ", "\u4f60"], max_size=20))
+@example(HEART + KEYCAP)
+def test_what_is_drawn_is_as_wide_to_terminals_that_do_not_know_selectors(text):
+    shown = printable_line(text)
+    drawn = agreed(shown)
+    assert "\ufe0f" not in drawn and cells_in_tmux(drawn) == cell_len(shown) == cell_len(drawn)
+
+
+def test_no_row_shifts_and_what_is_sent_keeps_its_selector(tmp_path):
+    assert agreed(JOINED) == JOINED
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say(f"with {HEART} and {KEYCAP}")
+            await it.shows("with \u2764  and 1\u20e3 ")
+            await it.until(lambda: it.agent.count("send"))
+            assert asked(it.agent, "send")[0]["text"] == f"with {HEART} and {KEYCAP}"
+            assert "\ufe0f" not in it.text
+            row = next(line for line in it.text.split("\n") if "\u2764" in line)
+            assert cells_in_tmux(row) == cell_len(row)
+
+    run(play())

@@ -1,0 +1,462 @@
+"""/set, keymaps, the tour, and the rule that every action has an id, keys, a help line and a place in the palette."""
+
+import re
+
+import pytest
+from textual import events
+from textual.binding import Binding
+from textual.widgets import OptionList
+
+from tests.support.tui_pilot import run, scene, weekend
+from zerochat.agent.settings.options import OPTIONS
+from zerochat.agent.storage.paths import places
+from zerochat.tui.app import ZerochatApp
+from zerochat.tui.chat_screen import ChatScreen
+from zerochat.tui.composer import commands
+from zerochat.tui.composer.setting_completion import words_for
+from zerochat.tui.dialogs.dialog import Body
+from zerochat.tui.dialogs.help import key_text, own_bindings, remapped
+from zerochat.tui.dialogs.settings import SettingsSheet
+from zerochat.tui.dialogs.tour import STEPS
+from zerochat.tui.host.mouse import take_mouse
+from zerochat.tui.messages.selectable_pane import Messages
+from zerochat.tui.state.preferences import Choices
+from zerochat.tui.style.keymaps import KEYMAPS, _conflicts, doubts, is_key, keys_in, merged, places_of_bindings
+
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+@pytest.fixture
+def home(tmp_path):
+    return places(None, {"ZEROCHAT_HOME": str(tmp_path)})
+
+
+# --- /set -----------------------------------------------------------------------------------------------------------
+
+
+def test_set_writes_and_is_true_at_once(tmp_path, home):
+    home.config.write_text("# mine\n[chat]\ntheme = 'dark' # at night\n")
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("seven at the station")
+            await it.say("/set theme light")
+            await it.until(lambda: it.app.theme == "light")
+            assert 'chat.theme is "light".' in it.told()
+            assert home.config.read_text() == '# mine\n[chat]\ntheme = "light" # at night\n'
+            await it.say("/set mouse=off")
+            await it.until(lambda: "chat.mouse is false." in it.told())
+            assert it.app.choices.now.mouse is False
+            await it.say("/set markdown off")
+            await it.until(lambda: it.app.chat.pane.markdown is False)
+            await it.say("/set theme -")
+            await it.until(lambda: it.app.theme == "dark")
+            assert home.config.read_text() == "# mine\n[chat]\nmouse = false\nmarkdown = false\n"
+            await it.say("/set theme")
+            await it.until(lambda: 'chat.theme = "dark": the colours' in it.told())
+            await it.say("/set network.hidden true")
+            await it.until(lambda: "from its next start on" in it.told())
+            await it.say("/set groups.my friends.notify all")
+            await it.until(lambda: it.app.choices.now.groups == {"my friends": "all"})
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("/set theme lihgt", "Nothing was changed: chat.theme = 'lihgt' cannot be used: did you mean light?"),
+        ("/set thme dark", "There is no setting thme."),
+        ("/set chat.thme dark", "There is no setting chat.thme. Did you mean chat.theme?"),
+        ("/set mouse perhaps", "neither true nor false"),
+        ("/set notify_command rm", "no shell reads it"),
+        ("/set keys.go.swich ctrl+g", "no action is called go.swich. Did you mean go.switch?"),
+        ("/set keys.go.switch ctlr+g", "there is no key ctlr+g"),
+        ("/set thme", "There is no setting thme."),
+    ],
+)
+def test_what_set_refuses_changes_nothing(tmp_path, home, line, sentence):
+    home.config.write_text("# mine\n")
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("seven at the station")
+            before = it.app.choices.now
+            await it.say(line)
+            await it.until(lambda: sentence in it.told(), sentence)
+            assert home.config.read_text() == "# mine\n" and it.app.choices.now == before
+
+    run(play())
+
+
+def test_what_the_command_line_or_the_environment_say_stays_and_is_named(tmp_path, home):
+    choices = Choices(home, {"chat.keymap": "vim"}, {"ZEROCHAT_CHAT__THEME": "light"})
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=choices) as it:
+            await it.shows("seven at the station")
+            await it.say("/set theme nord")
+            await it.until(lambda: "but ZEROCHAT_CHAT__THEME says something else" in it.told())
+            assert it.app.theme == "light" and 'theme = "nord"' in home.config.read_text()
+            await it.say("/set keymap emacs")
+            await it.until(lambda: "but the command line says something else" in it.told())
+            assert it.app.choices.now.keymap == "vim"
+
+    run(play())
+
+
+def test_a_disk_that_takes_nothing_is_said(tmp_path, home, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("zerochat.agent.settings.config_writer.write_setting", full)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("seven at the station")
+            await it.say("/set theme light")
+            await it.until(lambda: "Nothing was changed: no space left on device." in it.told())
+            assert it.app.theme == "dark"
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_the_sheet_has_every_setting_and_changes_them(tmp_path, home):
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("seven at the station")
+            await it.say("/set")
+            await it.shows("Settings  /", "theme ", '"dark"', "The colours")
+            sheet = it.app.screen
+            assert isinstance(sheet, SettingsSheet)
+            names = [option.id for option in sheet.query_one(OptionList).options]
+            assert names[: len(OPTIONS)] == list(OPTIONS)
+            assert set(names[len(OPTIONS) :]) == {
+                f"chat.keys.{binding.id}" for place in places_of_bindings() for binding in place.bindings
+            }
+            for name in names:
+                sheet.query_one(OptionList).highlighted = names.index(name)
+                await it.pilot.pause()
+                if (option := OPTIONS.get(str(name))) is not None:
+                    start = option.meaning[1:30].split("`")[0]
+                    assert start in str(sheet._about.content)
+                else:
+                    break
+            sheet.query_one(OptionList).highlighted = 0
+            await it.press("right")
+            await it.until(lambda: it.app.theme == "light")
+            await it.press("left", "left")
+            await it.until(lambda: it.app.theme == OPTIONS["chat.theme"].values[-1])
+            await it.press("delete")
+            await it.until(lambda: it.app.theme == "dark")
+            await it.press("down", "enter")
+            await it.until(lambda: it.app.choices.now.keymap == "vim")
+            sheet.query_one(OptionList).highlighted = names.index("network.socks")
+            await it.press("enter")
+            await it.until(lambda: it.composer.text == "/set network.socks ")
+
+    run(play())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12)])
+def test_the_sheets_fit(tmp_path, size):
+    async def play():
+        async with scene(tmp_path, size=size, setting=weekend, choices=Choices()) as it:
+            await it.until(lambda: it.app.chat.conversations.open is not None and it.open.loaded)
+            await it.say("/set")
+            await it.shows("Settings", "theme")
+            await it.press("escape")
+            await it.say("/tour")
+            for number, (title, _, _) in enumerate(STEPS, 1):
+                await it.shows(f"{number}/{len(STEPS)}  {title}")
+                await it.press("enter")
+            await it.until(lambda: it.app.screen is it.app.chat)
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("/set them", ["theme "]), ("/set theme l", ["theme light"]), ("/set mouse ", ["mouse true", "mouse false"]),
+     ("/set ke", ["keymap ", "keys."]), ("/set keys.go.sw", ["keys.go.switch "]),
+     ("/set network.hi", ["network.hidden "]), ("/set groups.x.notify m", ["groups.x.notify mentions"]),
+     ("/set receipts", ["read_receipts "]), ("/set RECEIPTS", ["read_receipts "]), ("/set ceip", ["read_receipts "]),
+     ("/set nothing", []), ("/mute m", ["mentions"]), ("/mute for", ["for 1h", "for 8h", "for 1d"]), ("/set", None),
+     ("/members x", None), ("words", None)],
+)  # fmt: skip
+def test_names_and_values_complete(text, found):
+    assert words_for(text) == found
+
+
+def test_tab_completes_a_setting(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+            await it.shows("seven at the station")
+            it.composer.put("/set keym")
+            await it.press("tab")
+            await it.until(lambda: it.composer.text == "/set keymap ")
+            it.composer.put("/set keymap e")
+            await it.press("tab")
+            await it.until(lambda: it.composer.text == "/set keymap emacs")
+
+    run(play())
+
+
+def test_what_is_wrong_with_the_settings_is_said_when_the_chat_opens(tmp_path, home):
+    home.config.write_text('[chat]\ntheme = "lihgt"\n[chat.keys]\n"go.swich" = "f5"\n')
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("did you mean light?", "Did you mean go.switch?")
+            assert it.app.theme == "dark"
+
+    run(play())
+
+
+class Driver:
+    """The four things of a driver that the mouse needs."""
+
+    def __init__(self):
+        self._mouse, self.said = True, []
+
+    def _enable_mouse_support(self):
+        self.said += ["on"] if self._mouse else []
+
+    def _disable_mouse_support(self):
+        self.said += ["off"] if self._mouse else []
+
+
+def test_the_mouse_is_taken_and_left():
+    driver = Driver()
+    for wanted in (True, False, False, True):
+        take_mouse(driver, wanted)
+    assert driver.said == ["off", "on"]
+    take_mouse(None, False)
+    take_mouse(object(), False)
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_binding_of_this_face_has_an_id_of_its_own_and_says_what_it_does():
+    found = [binding for place in places_of_bindings() for binding in place.bindings]
+    assert len(found) > 80
+    for place in places_of_bindings():
+        declared = place.owner.BINDINGS
+        assert all(isinstance(each, Binding) for each in declared), place.owner
+    for binding in found:
+        assert binding.id and re.fullmatch(r"[a-z]+\.[a-z0-9_]+", binding.id), binding
+        assert binding.description, binding
+        assert all(is_key(key) for key in keys_in(binding.key)), binding
+    ids = [str(binding.id) for binding in found]
+    assert len(ids) == len(set(ids)), sorted(id for id in set(ids) if ids.count(id) > 1)
+
+
+@pytest.mark.parametrize("keymap", KEYMAPS)
+def test_a_keymap_names_actions_that_there_are_and_keys_that_do_one_thing(keymap):
+    known = {binding.id for place in places_of_bindings() for binding in place.bindings}
+    assert KEYMAPS[keymap].keys() <= known
+    assert all(is_key(key) for keys in KEYMAPS[keymap].values() for key in keys_in(keys))
+    said = list(_conflicts(places_of_bindings(), dict(KEYMAPS[keymap]), KEYMAPS[keymap]))
+    assert said == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keymap", KEYMAPS)
+def test_help_and_palette_name_every_action_with_the_keys_that_it_has(tmp_path, keymap):
+    own = {"go.switch": "ctrl+g", "view.members": "f5,alt+m"}
+
+    async def play():
+        said = {"chat.keymap": keymap, **{f"chat.keys.{id}": keys for id, keys in own.items()}}
+        async with scene(tmp_path, size=(80, 60), setting=weekend, choices=Choices(said=said)) as it:
+            await it.shows("seven at the station")
+            entries = {entry.title: entry.help for entry in it.app.get_system_commands(it.app.screen)}
+            keys = merged(keymap, own)
+            for binding in own_bindings(it.app.chat) + own_bindings(it.app):
+                assert binding.description in entries, binding
+                assert entries[binding.description] == key_text(keys.get(str(binding.id), binding.key)), binding
+            assert entries["Members on or off"] == "F5, Alt+M"
+            for info in commands.COMMANDS.values():
+                assert info.title in entries or info.name in HAVE_KEYS, info
+            await it.press("f1")
+            await it.shows("Everywhere")
+            body = str(it.app.screen.query_one(Body).content)
+            for place in places_of_bindings():
+                for binding in remapped(place.owner, it.app):
+                    id = str(binding.id)
+                    plain = id.startswith("edit.") or id.removeprefix("go.").isdigit() or id.endswith((".up", ".down"))
+                    assert plain or binding.description in body, binding
+            assert "Ctrl+G" in body and "F5, Alt+M" in body and "Ctrl+K, Alt+G" not in body
+            await it.press("escape")
+            await it.shows("F5 members", "^G switch")
+            await it.press("ctrl+g")
+            await it.shows("Go to")
+
+    run(play())
+
+
+WITH_KEYS = [*ChatScreen.BINDINGS, *ZerochatApp.BINDINGS, *Messages.BINDINGS]
+HAVE_KEYS = {word for binding in WITH_KEYS for word in re.findall(r"\w+", binding.action)}
+
+
+def test_vim(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(60):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long, choices=Choices(said={"chat.keymap": "vim"})) as it:
+            await it.shows("post 59.")
+            await it.type("ijkg:")
+            await it.until(lambda: it.composer.text == "ijkg:")
+            await it.press("escape")
+            await it.until(lambda: it.app.chat.pane.has_focus)
+            await it.press("g")
+            await it.shows("post 0.")
+            await it.press("j")
+            await it.press("z")
+            await it.press("G")
+            await it.shows("post 59.")
+            await it.press("j", "j", "x")
+            assert it.app.chat.pane.has_focus
+            assert it.composer.text == "ijkg:", "no letter has gone over"
+            await it.press("i")
+            await it.until(lambda: it.composer.has_focus)
+            it.composer.put("")
+            await it.press("escape")
+            await it.until(lambda: it.app.chat.pane.has_focus)
+            await it.press("colon")
+            await it.until(lambda: it.composer.text == "/" and it.composer.has_focus)
+
+    run(play())
+
+
+def test_emacs(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.keymap": "emacs"})) as it:
+            await it.shows("seven at the station")
+            it.composer.put("ab")
+            await it.press("ctrl+b")
+            await it.type("x")
+            await it.until(lambda: it.composer.text == "axb")
+            await it.press("alt+n")
+            await it.until(lambda: it.open.info.name == "work")
+            await it.press("alt+x")
+            await it.shows("Create a group")
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("own", "sentences"),
+    [
+        ({"go.switch": "ctrl+g"}, []),
+        ({"go.swich": "f5"}, ["chat.keys: no action is called go.swich. Did you mean go.switch?"]),
+        ({"go.switch": "ctlr+g"}, ["chat.keys: there is no key ctlr+g (for go.switch)."]),
+        ({"go.switch": "f3"}, ["chat.keys: f3 is for both go.switch and group.invite."]),
+        ({"go.switch": "f3", "group.invite": "ctrl+g"}, []),
+        ({"go.switch": "tab"}, ["chat.keys: tab is for both composer.complete and go.switch."]),
+        ({"invite.text_only": "f3"}, []),
+        ({"invite.text_only": "c"}, ["chat.keys: c is for both invite.copy_link and invite.text_only."]),
+    ],
+)
+def test_keys_of_ones_own_that_cannot_be_meant(own, sentences):
+    assert [each for each in doubts("default", own) if each in sentences] == sentences
+    assert bool(doubts("default", own)) == bool(sentences)
+
+
+# --- the tour -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_tour_is_offered_once_and_fits(tmp_path):
+    shown = []
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(), toured=lambda: shown.append(1)) as it:
+            await it.shows("1/5  Conversations", "Alt+Up and Alt+Down")
+            assert shown == [1]
+            await it.press("enter")
+            await it.shows("2/5  Writing")
+            await it.press("left")
+            await it.shows("1/5")
+            for number, (title, _, text) in enumerate(STEPS, 1):
+                await it.shows(f"{number}/5  {title}")
+                last = re.sub(r"\{.*?\}", "", text).split()[-1]
+                assert last in it.text and "{" not in it.text and "Esc: skip" in it.text
+                await it.press("enter")
+            await it.until(lambda: it.app.screen is it.app.chat)
+            await it.shows("seven at the station")
+            assert not it.app.chat.query(".-toured")
+            await it.type("a")
+            await it.until(lambda: it.composer.text == "a")
+            await it.press("ctrl+c")
+            await it.say("/tour")
+            await it.shows("1/5")
+            await it.press("escape")
+            await it.until(lambda: it.app.screen is it.app.chat)
+            assert shown == [1]
+
+    run(play())
+
+
+def test_the_tour_by_mouse_and_with_other_keys(tmp_path):
+    async def play():
+        said = {"chat.keys.go.switch": "ctrl+g"}
+        async with scene(tmp_path, setting=weekend, choices=Choices(said=said)) as it:
+            await it.shows("seven at the station")
+            await it.say("/tour")
+            await it.shows("1/5", "Ctrl+G finds")
+            await it.pilot.click("#tour-next")
+            await it.shows("2/5")
+            await it.pilot.click("#tour-skip")
+            await it.until(lambda: it.app.screen is it.app.chat)
+
+    run(play())
+
+
+def test_the_tour_waits_for_the_first_group(tmp_path):
+    async def play():
+        made = []
+        options = {"create_profile": made.append, "choices": Choices(), "toured": lambda: made.append("toured")}
+        async with scene(tmp_path, **options) as it:
+            await it.shows("What shall the others call you?")
+            await it.type("Alice")
+            await it.press("enter")
+            await it.shows("Create a group")
+            await it.press("1")
+            await it.until(lambda: it.app.screen is not it.app.chat and it.agent.count("subscribe"))
+            assert made == ["Alice"]
+            await it.press("escape")
+            await it.shows("1/5")
+            assert made == ["Alice", "toured"]
+
+    run(play())
+
+
+def test_profile_says_where_things_are(tmp_path, home):
+    async def play():
+        async with scene(tmp_path, size=(120, 40), setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("seven at the station")
+            await it.say("/profile")
+            await it.shows("default", "config.toml")
+
+    run(play())
+
+
+def test_what_is_typed_quickly_over_the_tour_is_kept_with_its_spaces(tmp_path):
+    """Its own keys are letters of the text, once somebody has begun to write."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+            await it.until(lambda: it.app.chat.conversations.open is not None and it.open.loaded)
+            await it.say("/tour")
+            await it.shows(f"1/{len(STEPS)}")
+            for key, character in (("h", "h"), ("space", " "), ("q", "q"), ("x", "x")):
+                it.app.post_message(events.Key(key, character))
+            await it.until(lambda: it.app.chat.composer.text == "h qx")
+
+    run(play())

@@ -1,0 +1,427 @@
+"""The way in and the way out: the first run, the passphrase, an agent that does not start, goes or cannot read."""
+
+import asyncio
+import os
+import pty
+import signal
+import termios
+import threading
+from pathlib import Path
+
+import pytest
+from textual.events import Paste
+from textual.widgets import Input
+
+from tests.support.fake_agent import FakeAgent, Refusal
+from tests.support.tui_pilot import Scene, gone, run, scene, screen, shows, weekend
+from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.profiles import WrongPassphrase, create_profile
+from zerochat.tui import run_chat, signals_kept
+from zerochat.tui.app import ZerochatApp
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+def test_the_first_run_creates(tmp_path):
+    async def play():
+        made = []
+
+        def create(nick):
+            if not made:
+                made.append("refused")
+                raise OSError("The home folder is read-only: choose another with ZEROCHAT_HOME.")
+            made.append(nick)
+
+        async with scene(tmp_path, create_profile=create, demo=True) as it:
+            await it.shows("Welcome to zerochat", "What shall the others call you?", "--passphrase` makes a profile")
+            await it.press("enter")
+            await it.shows("A name is needed")
+            await it.type("alice1")
+            assert it.app.screen.query_one(Input).value == "alice1"  # A digit in a name chooses nothing.
+            await it.press("enter")
+            await it.shows("1  Create a group", "2  Join a group", "3  Try the demo")
+            assert it.agent.asked == []
+            await it.press("1")
+            await it.shows("The home folder is read-only")
+            await it.press("1")
+            await it.shows("Name of the new group")
+            assert made == ["refused", "alice1"]
+
+    run(play())
+
+
+def test_the_first_run_can_end_in_the_demo(tmp_path):
+    async def play():
+        async with scene(
+            tmp_path, create_profile=lambda nick: pytest.fail("the demo needs no profile"), demo=True
+        ) as it:
+            await it.type("alice")
+            await it.press("enter", "down", "down", "enter")
+            await it.until(lambda: not it.app.is_running)
+            assert it.app.return_value == "demo"
+
+    run(play())
+
+
+def test_the_first_frame_does_not_wait_for_the_agent(tmp_path):
+    import threading
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        go, called = threading.Event(), []
+
+        def start_agent(ask):
+            called.append(threading.current_thread())
+            assert go.wait(20)
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(pilot, "Starting…")
+            await shows(pilot, "F1 help")
+            assert called and called[0] is not threading.main_thread()
+            await agent.start()
+            go.set()
+            await shows(pilot, "seven at the station")
+            await gone(pilot, "Starting…")
+        await agent.stop()
+
+    run(play())
+
+
+def test_an_agent_that_does_not_start_is_explained_and_tried_again(tmp_path):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked = []
+
+        def start_agent(ask):
+            asked.append(ask())
+            if asked[-1] != b"right":
+                raise ValueError("This passphrase is wrong.")
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(pilot, "Passphrase of this profile")
+            await pilot.press(*"wrong", "enter")
+            await shows(pilot, "This passphrase is wrong.")
+            await shows(pilot, "Passphrase of this profile")
+            assert "wrong\n" not in screen(app)
+            await agent.start()
+            await pilot.press(*"right", "enter")
+            await shows(pilot, "seven at the station")
+        await agent.stop()
+        assert asked == [b"wrong", b"right"]
+
+    run(play())
+
+
+@pytest.mark.parametrize("pasted", [False, True])
+@pytest.mark.parametrize("enter", [False, True])
+def test_a_passphrase_that_is_typed_too_early_is_never_to_be_read(tmp_path, pasted, enter):
+    """What is typed before the question is there goes into it; or, where nobody asks, nowhere."""
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked, go = [], threading.Event()
+
+        def start_agent(ask):
+            assert go.wait(20)
+            asked.append(ask())
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Starting…")
+            await it.press("tab", "escape")  # Neither leads into the composer.
+            if pasted:
+                app.post_message(Paste("open sesxame\n"))
+                await it.press(*["backspace"] * 4)
+                await it.type("ame")
+            else:
+                await it.type("open sesame")
+            if enter:
+                await it.press("enter")
+            assert "open" not in it.text and it.composer.text == "" and it.app.focused is not it.composer
+            await agent.start()
+            go.set()
+            if not enter:
+                await it.shows("Passphrase of this profile", "•••")
+                await it.press("enter")
+            await it.shows("seven at the station")
+            assert asked == [b"open sesame"] and it.composer.text == ""
+            await it.type("hello")
+            assert it.composer.text == "hello" and agent.count("send") == 0
+        await agent.stop()
+
+    run(play())
+
+
+def test_what_is_typed_before_a_profile_without_a_passphrase_is_open_goes_nowhere(tmp_path):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        go = threading.Event()
+
+        def start_agent(ask):
+            assert go.wait(20)
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Starting…")
+            await it.type("secret")
+            await it.press("enter")
+            await agent.start()
+            go.set()
+            await it.shows("seven at the station")
+            await it.until(lambda: it.app.focused is it.composer)
+            assert it.composer.text == "" and agent.count("send") == 0 and "secret" not in it.text
+        await agent.stop()
+
+    run(play())
+
+
+def test_what_is_typed_between_two_questions_goes_into_the_second(tmp_path):
+    """The same holds while a wrong passphrase is looked at."""
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked, go = [], threading.Event()
+
+        def start_agent(ask):
+            asked.append(ask())
+            if asked[-1] != b"right":
+                assert go.wait(20)
+                raise ValueError("This passphrase is wrong.")
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Passphrase of this profile")
+            await it.press(*"wrong", "enter")
+            await it.gone("Passphrase of this profile")
+            await it.type("right")
+            assert "right" not in it.text and it.composer.text == ""
+            go.set()
+            await it.shows("Passphrase of this profile", "•••••")
+            await agent.start()
+            await it.press("enter")
+            await it.shows("seven at the station")
+            assert asked == [b"wrong", b"right"] and it.composer.text == ""
+        await agent.stop()
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_a_chat_that_is_locked_shows_nothing_and_gives_the_draft_back(tmp_path):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked, locked = [], []
+
+        def start_agent(ask):
+            asked.append(ask())
+
+        async with agent:
+            app = ZerochatApp(agent.path, start_agent=start_agent, lock=lambda: locked.append(True))
+            async with app.run_test(size=(100, 30), notifications=True) as pilot:
+                it = Scene(agent, app, pilot)
+                await it.shows("seven at the station")  # An agent ran already: nobody asked.
+                app.lock_after(3600.0)
+                await it.type("a draft")
+                await it.press("alt+2")
+                await it.type("another")
+                await it.press("f12")
+                await it.shows("process")
+                app._touched -= 7200.0
+                app._lock()
+                await it.shows("Passphrase of this profile", "Locked, because nobody has touched it for a while")
+                await it.shows("What you were writing comes back with it.")
+                for word in ("seven", "weekend", "another", "draft", "work", "process", "alice"):
+                    assert word not in it.text, word
+                assert locked == [True] and asked == [] and it.composer.text == ""
+                app._lock()  # once is enough
+                await it.type("secret")
+                assert "secret" not in it.text
+                await it.press("enter")
+                await it.shows("another")
+                assert asked == [b"secret"] and locked == [True] and it.open.name == "work"
+                await it.press("alt+1")
+                await it.shows("seven at the station", "a draft")
+                assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing is kept on disk"
+                app._touched -= 7200.0
+                app._lock()
+                await it.shows("Passphrase of this profile")
+                await it.press("ctrl+q")
+                await it.until(lambda: not app.is_running)
+                assert agent.drafts == {"g1": "a draft", "g2": "another"}
+
+    run(play())
+
+
+def test_no_agent_of_another_process_opens_what_was_locked(tmp_path, monkeypatch):
+    home = places("p", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(home, "zoe", b"secret")
+    attached = []
+
+    class Elsewhere:
+        own = False
+
+        def close(self):
+            attached.remove(self)
+
+    def attach(*_, **__):
+        attached.append(Elsewhere())
+        return attached[-1]
+
+    class App:
+        return_code = 0
+
+        def __init__(self, socket, *, start_agent, lock, **_):
+            self.start_agent, self.lock = start_agent, lock
+
+        def run(self):
+            self.start_agent(lambda: b"nobody asks")
+            assert len(attached) == 1
+            self.lock()
+            with pytest.raises(WrongPassphrase):
+                self.start_agent(lambda: b"wrong")
+            assert not attached
+            self.start_agent(lambda: b"secret")
+            assert len(attached) == 1
+
+    monkeypatch.setattr("zerochat.agent.api.attach.attach", attach)
+    monkeypatch.setattr("zerochat.tui.app.ZerochatApp", App)
+    assert run_chat(home) == 0 and not attached
+
+
+def test_the_terminal_echoes_nothing_before_the_screen_is_up(monkeypatch, tmp_path):
+    main, line = pty.openpty()
+    before, echoed = os.dup(0), []
+
+    class App:
+        return_code = 0
+
+        def __init__(self, *_, **__):
+            pass
+
+        def run(self):
+            echoed.append(bool(termios.tcgetattr(line)[3] & termios.ECHO))
+
+    monkeypatch.setattr("zerochat.tui.app.ZerochatApp", App)
+    os.dup2(line, 0)
+    try:
+        assert run_chat(places("p", {"ZEROCHAT_HOME": str(tmp_path)})) == 0
+        echoed.append(bool(termios.tcgetattr(line)[3] & termios.ECHO))
+    finally:
+        os.dup2(before, 0)
+        for each in (main, line, before):
+            os.close(each)
+    assert echoed == [False, True]
+
+
+def test_a_journal_that_cannot_be_read_is_said_for_as_long_as_that_is_so(tmp_path):
+    sentence = "The journal /home/a/.local/share/zerochat/default/journal.db is damaged: it is not as it was."
+
+    def setting(agent):
+        weekend(agent)
+        agent.refuse["history"] = Refusal(sentence, "JournalDamaged")
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("The messages could not be read.", "/home/a/.local/share/zerochat/default/journal.db")
+            assert "Loading" not in it.text and "No conversations" not in it.text and not it.app._notifications
+            await it.press("alt+2", "x")
+            await it.shows("The messages could not be read.", "is damaged")
+            it.agent.refuse.clear()
+            await it.press("alt+1")
+            await it.shows("seven at the station")
+            await it.gone("is damaged")
+            it.agent.refuse["send"] = Refusal(sentence, "JournalDamaged")
+            await it.say("hello")
+            await it.shows("default/journal.db", "This cannot be done: the journal is damaged.")
+            await it.press("y")
+            assert "default/journal.db" in it.text and it.composer.text == "helloy"
+
+    run(play())
+
+
+def test_a_journal_that_is_damaged_before_anything_was_read(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        for method in ("subscribe", "history"):
+            agent.refuse[method] = Refusal("The journal default/journal.db is damaged.", "JournalDamaged")
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("1 weekend", "2 work", "The journal default/journal.db is damaged.")
+            await it.shows("The messages could not be read.")
+            assert "No conversations" not in it.text and "Loading" not in it.text
+
+    run(play())
+
+
+def test_older_messages_that_cannot_be_read_are_said_to_be_so(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(300):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 299.")
+            it.agent.refuse["history"] = Refusal("The disk fails.", "DiskFailed")
+            await it.press("ctrl+home")
+            await it.shows("Older messages could not be read.", "The disk fails.")
+            it.agent.refuse.clear()
+            await it.press("pageup")
+            await it.gone("could not be read")
+            await it.gone("The disk fails.")
+
+    run(play())
+
+
+def test_a_lost_agent_comes_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("a draft")
+            await it.agent.stop()
+            await it.shows("No agent answers. Trying again…")
+            await it.press("enter")
+            await it.until(lambda: "no connection to the agent" in it.told())
+            assert it.composer.text == "a draft"
+            group = it.agent.groups["g1"]
+            it.agent.post(group, 1, "said meanwhile", minute=8)
+            it.agent.receipt(group, 2, upto=4)
+            await it.agent.start()
+            await it.shows("said meanwhile", "✓2/2")
+            await it.gone("Trying again")
+            assert len(it.open.timeline.rows) == 5
+            await it.press("enter")
+            await it.until(lambda: it.agent.count("send") == 1)
+
+    run(play())
+
+
+def test_a_signal_means_what_it_meant_once_the_screen_is_gone():
+    """Else a second SIGTERM would kill the process while it stops its agent."""
+
+    async def heed():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)
+
+    def theirs(number, frame):
+        raise AssertionError("nobody sends it")
+
+    before = signal.signal(signal.SIGTERM, theirs)
+    try:
+        with signals_kept():
+            asyncio.run(heed())
+        assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,198 @@
+"""The themes: every text can be told from its ground, and without any colour nothing is lost."""
+
+import re
+
+import pytest
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES
+
+from tests.support.tui_pilot import run, scene, strips, weekend
+from zerochat.agent.settings.client_preferences import OWN_THEMES, TEXTUAL_THEMES
+from zerochat.agent.storage.paths import places
+from zerochat.tui.messages.paint import CONTRAST_MIN, contrast
+from zerochat.tui.state.preferences import Choices
+from zerochat.tui.style.themes import ANSI, CONTRAST, DARK, LIGHT, OWN
+
+pytestmark = pytest.mark.usefixtures("utc")
+HIGH_CONTRAST_MIN = 7.0
+"""WCAG 2.2, success criterion 1.4.6."""
+GROUNDS = ("background", "surface", "panel", "boost", "block-cursor-background")
+TEXTS = (
+    "foreground",
+    "text",
+    "text-muted",
+    "text-accent",
+    "text-primary",
+    "text-warning",
+    "text-error",
+    "text-success",
+)
+ON_GROUNDS_OF_THEIR_OWN = [
+    ("text-warning", "warning-muted"),
+    ("text-accent", "accent-muted"),
+    ("text", "primary-muted"),
+    ("block-cursor-foreground", "block-cursor-background"),
+]
+"""What `app.tcss` writes on what."""
+
+
+def test_the_settings_know_the_themes_that_there_are():
+    assert tuple(theme.name for theme in OWN) == OWN_THEMES
+    assert set(TEXTUAL_THEMES) == BUILTIN_THEMES.keys() - {"textual-ansi"}
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST], ids=lambda theme: theme.name)
+def test_every_text_can_be_told_from_its_ground(theme, tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": theme.name})) as it:
+            await it.shows("seven at the station")
+            assert it.app.theme == theme.name
+            variables = it.app.theme_variables
+            pairs = [(text, ground) for ground in GROUNDS for text in TEXTS] + ON_GROUNDS_OF_THEIR_OWN
+            least = HIGH_CONTRAST_MIN if theme is CONTRAST else CONTRAST_MIN
+            for text, ground in pairs:
+                one, other = (Color.parse(variables[name]) for name in (text, ground))
+                assert one.a == other.a == 1, (text, ground)
+                assert contrast(one, other) >= least, (text, ground, contrast(one, other))
+            assert contrast(*(Color.parse(variables[name]) for name in ("text-disabled", "background"))) >= 3
+            background = Color.parse(variables["background"])
+            for style in it.app.chat.pane.palette.nicks:
+                assert contrast(Color.from_rich_color(style.color), background) >= CONTRAST_MIN
+
+    run(play())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["dark", "light", "contrast"])
+def test_what_is_on_the_screen_can_be_read(theme, tmp_path):
+    """As it is drawn, on every kind of sheet."""
+
+    def unreadable(app):
+        found = set()
+        sheets = app.screen.query(".sheet, CommandList")
+        top = sheets.last().region if sheets else app.screen.region
+        for text, style in styles_of(app, top):  # What lies under a sheet is dimmed on purpose.
+            if style.color is None or style.bgcolor is None or not any(char.isalnum() for char in text):
+                continue
+            one, other = Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)
+            if contrast(one, other) < CONTRAST_MIN - 0.05:
+                found.add((text.strip(), one.hex, other.hex, round(contrast(one, other), 2)))
+        return found
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": theme})) as it:
+            await it.shows("seven at the station")
+            assert not unreadable(it.app)
+            for opened in ("/set", "/help", "/leave", "/new", "/tour", "/status", "/join"):
+                it.app.chat.set_focus(it.composer)
+                await it.say(opened)
+                await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.is_mounted, opened)
+                await it.pilot.pause()
+                assert not unreadable(it.app), opened
+                await it.press("escape")
+                await it.until(lambda: it.app.screen is it.app.chat)
+            it.app.warn("careful")
+            await it.shows("careful")
+            assert not unreadable(it.app)
+            await it.press("ctrl+p")
+            await it.shows("Create a group")
+            assert not unreadable(it.app)
+
+    run(play())
+
+
+def test_sixteen_colours_are_the_terminal_s_own(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": "ansi"})) as it:
+            await it.shows("seven at the station")
+            assert it.app.theme == ANSI.name
+            colours = {
+                each
+                for strip in strips(it.app)
+                for part in strip
+                if part.style
+                for each in (part.style.color, part.style.bgcolor)
+            }
+            assert all(each is None or each.is_default or each.number in range(16) for each in colours)
+
+    run(play())
+
+
+@pytest.mark.parametrize("theme", [*OWN_THEMES, "nord", "ansi-light"])
+def test_a_theme_is_changed_while_it_runs(theme, tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+            await it.shows("seven at the station")
+            before = it.text
+            await it.say(f"/set theme {theme}")
+            await it.until(lambda: it.app.theme == theme)
+            await it.shows("seven at the station")
+            assert it.text.splitlines()[:-1] == before.splitlines()[:-1]
+
+    run(play())
+
+
+def test_what_is_chosen_in_the_palette_is_kept(tmp_path):
+    home = places(None, {"ZEROCHAT_HOME": str(tmp_path)})
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+            await it.shows("seven at the station")
+            assert set(OWN_THEMES) <= it.app.available_themes.keys()
+            it.app.search_themes()
+            await it.shows("gruvbox")
+            await it.type("contrast")
+            await it.gone("gruvbox")
+            await it.press("down", "enter")
+            await it.until(lambda: it.app.theme == "contrast")
+            await it.until(lambda: it.app.choices.now.theme == "contrast")
+            assert 'theme = "contrast"' in home.config.read_text()
+
+    run(play())
+
+
+def test_without_colours_everything_is_said_by_shape(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": "dark"})) as it:
+            await it.shows("seven at the station")
+            it.agent.say(it.agent.groups["g2"], 1, "task")
+            it.agent.say(it.agent.groups["g2"], 1, "another")
+            await it.shows("2 unread elsewhere")
+            assert re.search(r"^ 2 work +2 +│ ─+ Thursday 20 November 2025 ─+$", it.text, re.MULTILINE)
+            await it.press("f2")
+            await it.shows("● bob")
+            await it.press("f2")
+            it.app.chat.group_list.focus()
+            await it.press("home")
+            await it.until(lambda: it.app.chat.group_list.highlighted == 0)
+            styles = styles_of(it.app)
+            assert all(style.color is None or style.color.is_default for _, style in styles)
+            assert all(style.bgcolor is None or style.bgcolor.is_default for _, style in styles)
+            assert any("weekend" in text and style.underline for text, style in styles), "the highlight in the list"
+            assert any(text.strip() == "work" and style.bold for text, style in styles), "what is unread"
+            assert any("bob" in text and style.bold for text, style in styles), "who speaks"
+            it.composer.focus()
+            await it.say("/set theme light")
+            await it.until(lambda: "but NO_COLOR is set" in it.told())
+            assert it.app.theme == "ansi"
+            await it.press("f10")
+            await it.shows("Leave weekend?")
+            assert any("Stay" in text and style.reverse for text, style in styles_of(it.app)), (
+                "the answer with the focus"
+            )
+
+    run(play())
+
+
+def styles_of(app, region=None):
+    """What is on the terminal, or in one region of it: the texts with their styles, after every filter."""
+    found = []
+    region = region or app.screen.region
+    for strip in strips(app)[region.y : region.bottom]:
+        strip = strip.crop(region.x, region.right)
+        for line_filter in app.get_line_filters():
+            strip = strip.apply_filter(line_filter, Color.parse("black"))
+        found += [(part.text, part.style) for part in strip if part.style is not None and part.text.strip()]
+    return found

@@ -1,0 +1,596 @@
+"""Writing in the chat: what is pasted, what Tab makes of what is there, and the person's own editor."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from textual.events import Key
+
+from tests.support.machines import machines, until
+from tests.support.terminals import terminal
+from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat.rpc import AnnouncedCommand, MemberInfo
+from zerochat.terminal_text import Printable
+from zerochat.tui.composer import completion, editor, paste
+from zerochat.tui.composer.commands import COMMANDS
+
+
+def said(agent):
+    return [params["text"] for params in asked(agent, "send")]
+
+
+# --- pasting --------------------------------------------------------------------------------------------------------
+
+LONG = "\n".join(f"line {number}" for number in range(6))
+
+
+@pytest.mark.parametrize(
+    ("text", "long"),
+    [
+        ("one", False),
+        ("a\nb\nc\nd\ne\n", False),
+        (LONG, True),
+        ("x" * 65_536, False),
+        ("é" * 32_769, True),
+        ("\ud800" * 65_537, True),
+    ],
+    ids=["a word", "five lines", "six lines", "the limit", "beyond the limit", "no text at all"],
+)
+def test_what_is_asked_about(text, long):
+    assert paste.is_long(text) is long
+
+
+def test_a_file_is_meant_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a photo.PNG", "notes.txt", "x.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+    photo = str(tmp_path / "a photo.PNG")
+    for text in (
+        photo,
+        f" '{photo}'\n",
+        photo.replace(" ", "\\ "),
+        f"file://{photo.replace(' ', '%20')}",
+        "~/a photo.PNG",
+    ):
+        assert paste.file_of(text) == photo, text
+    assert paste.file_of(f"file://{tmp_path}/notes.txt") == f"{tmp_path}/notes.txt"
+    for text in (
+        f"{tmp_path}/notes.txt",  # a path is said as often as a file is meant; a picture's hardly ever
+        f"{tmp_path}/folder.png",
+        f"{tmp_path}/gone.png",
+        f"{photo}\n{photo}",
+        "x.png",
+        "/" * 5_000 + "x.png",
+        "/\x00.png",
+        "~nobody-is-called-that/x.png",
+        "file://[",
+    ):
+        assert paste.file_of(text) is None, text
+
+
+@pytest.mark.parametrize("choice", ["message", "file", "edit", "cancel"])
+def test_many_lines_are_asked_about(tmp_path, choice):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            sent = []
+            it.agent._attach = lambda params: (
+                sent.append((params, Path(params.paths[0]).read_text())) or it.agent._send(params)
+            )
+            await it.paste(LONG.replace("\n", "\r\n"))
+            await it.shows("6 lines were pasted: 41 bytes.")
+            assert it.composer.text == ""
+            await it.press(*["down"] * ["message", "file", "edit", "cancel"].index(choice), "enter")
+            if choice == "message":
+                await it.until(lambda: said(it.agent) == [LONG])
+            elif choice == "file":
+                await it.until(lambda: sent)
+                ((params, text),) = sent
+                assert text == LONG
+                await it.until(lambda: not Path(params.paths[0]).parent.exists(), "the end of the file")
+            elif choice == "edit":
+                await it.until(lambda: it.composer.text == LONG)
+            else:
+                await it.gone("6 lines were pasted")
+                assert it.composer.text == "" and it.composer.has_focus
+            assert it.agent.count("send") == (choice == "message")
+
+    run(play())
+
+
+def test_a_draft_is_not_sent_along(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("begun ")
+            await it.paste(LONG)
+            await it.shows("6 lines were pasted")
+            assert "as one message" not in it.text
+            await it.press("down", "enter")  # edit first
+            await it.until(lambda: it.composer.text == f"begun {LONG}")
+
+    run(play())
+
+
+def test_more_than_a_message_can_hold_can_still_be_a_file(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.paste("é" * 32_769)
+            await it.shows("1 line was pasted: 65,538 bytes.")
+            assert "as one message" not in it.text and "Send as a file" in it.text and "Edit first" in it.text
+            await it.press("escape")
+            await it.paste("x" * 300_000)
+            await it.shows("300,000 bytes")
+            assert "Edit first" not in it.text
+
+    run(play())
+
+
+def test_a_picture_is_offered(tmp_path):
+    photo = tmp_path / "photo.png"
+    photo.touch()
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            paths = []
+            it.agent._attach = lambda params: paths.append(params.paths) or it.agent._send(params)
+            await it.paste(str(photo))
+            await it.shows("The path of photo.png was pasted.")
+            await it.press("enter")
+            await it.until(lambda: paths == [[str(photo)]])
+            assert photo.exists()
+            await it.paste(str(photo))
+            await it.shows("The path of photo.png was pasted.")
+            await it.press("down", "enter")
+            await it.until(lambda: it.composer.text == str(photo))
+
+    run(play())
+
+
+def test_what_is_pasted_over_the_messages_goes_to_the_composer(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.chat.pane.focus()
+            await it.until(lambda: it.app.chat.pane.has_focus)
+            await it.paste("words")
+            await it.until(lambda: it.composer.text == "words" and it.composer.has_focus)
+
+    run(play())
+
+
+def keys(text):
+    return [Key("enter", None) if each == "\n" else Key("space" if each == " " else each, each) for each in text]
+
+
+def test_a_terminal_that_pastes_as_keys_sends_nothing(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key in keys("first line\nsecond\n\nfourth\n"):
+                it.app.post_message(key)
+            await it.until(lambda: it.composer.text == "first line\nsecond\n\nfourth\n", it.composer.text)
+            assert said(it.agent) == []
+            await it.until(lambda: not it.composer._in_burst, "the end of the burst")
+            await it.press("escape", "escape", "enter")
+            await it.until(lambda: said(it.agent) == ["first line\nsecond\n\nfourth"])
+
+    run(play())
+
+
+def test_many_lines_that_come_as_keys_are_asked_about_too(tmp_path):
+    """They are taken out of the draft again, wherever in it they came."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.composer.put("see and tell")
+            it.composer.cursor_location = (0, 4)
+            for key in keys(LONG + "\n"):
+                it.app.post_message(key)
+            await it.shows("6 lines were pasted: 42 bytes.")
+            assert it.composer.text == "see and tell" and it.composer.cursor_location == (0, 4)
+            await it.press("down", "enter")  # Not "send" first: there is a draft.
+            await it.until(lambda: it.composer.text == f"see {LONG}\nand tell")
+            assert said(it.agent) == []
+
+    run(play())
+
+
+def test_a_fast_line_is_sent(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key in keys("quick\n"):
+                it.app.post_message(key)
+            await it.until(lambda: said(it.agent) == ["quick"])
+
+    run(play())
+
+
+# --- completing -----------------------------------------------------------------------------------------------------
+
+PEOPLE = ["Alice", "Alma", "bob", "dora the second"]
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("/memb", ["/members "]),
+        ("/xyzzy", []),
+        ("/remove a", ["/remove Alice", "/remove Alma"]),
+        ("/role bob w", ["/role bob writer"]),
+        ("/remove x", []),
+        ("/invite ", ["/invite reader"]),
+        ("/invite 3", None),
+        ("/tell c", ["/tell carol's agent "]),
+        ("/letters x", []),
+        ("/tell carol hello bo", ["/tell carol hello bob "]),
+        ("/react rock", ["/react 🚀"]),
+        ("/set thema", []),
+        ("//memb", None),
+        ("b", ["bob: "]),
+        ("\nal", ["\nAlice: ", "\nAlma: "]),
+        ("AL", ["Alice: ", "Alma: "]),
+        ("hello al", ["hello Alice ", "hello Alma "]),
+        ("hello b", None),
+        ("@", ["@Alice ", "@Alma ", "@bob ", "@dora the second "]),
+        ("see @al", ["see @Alice ", "see @Alma "]),
+        ("see @x", None),
+        ("a :rocke", ["a 🚀 "]),
+        ("at 12:30", None),
+        (":-", None),
+        (":", None),
+        ("", None),
+        ("hello ", None),
+        ("a\nb", None),
+    ],
+)
+def test_what_can_stand_there(before, found):
+    offers = completion.offers(before, PEOPLE, ["carol's agent"])
+    texts = None if offers is None else [each.text for each in offers]
+    assert texts == found or (found and texts and texts[0] == found[0] and before.endswith(("rock", "rocke")))
+
+
+BOTS = completion.asking(
+    [
+        MemberInfo(
+            did="did:key:z6MkCi",
+            nick="ci",
+            connection="connected",
+            joined_at="x",
+            bot=True,
+            commands=[
+                AnnouncedCommand("deploy", "ENV [--dry]", "Bring it out", "admin"),
+                AnnouncedCommand("ping"),
+                AnnouncedCommand("description"),
+            ],
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("!d", ["!deploy ", "!description "]),
+        ("!P", ["!ping "]),
+        ("!", ["!deploy ", "!ping ", "!description "]),
+        ("!important", None),
+        ("!deploy x", None),
+        ("so !d", None),
+        ("\n!d", None),
+    ],
+)
+def test_what_a_bot_listens_to_completes(before, found):
+    offers = completion.offers(before, PEOPLE, (), BOTS)
+    assert (offers and [each.text for each in offers]) == found
+    assert completion.offers(before, PEOPLE) is None, "nobody listens"
+
+
+def test_how_a_command_to_a_bot_goes_on():
+    (hint,) = completion.hints("!deploy ", BOTS)
+    assert hint == "!deploy ENV [--dry] (for admin)  ci: Bring it out"
+    assert completion.hints("!deploy staging --dry", BOTS) == [hint] and completion.hints("!ping x", BOTS) == [
+        "!ping  ci"
+    ]
+    for other in ("!deploy", "!deployed x", "deploy x", " !deploy x", "!x\ny !deploy x", ""):
+        assert completion.hints(other, BOTS) == []
+    assert len(completion.hints("!ping ", [*BOTS] * 9)) == completion.LINES_MAX
+
+
+def test_a_command_to_a_bot_is_completed_and_hinted_at(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        group = agent.groups["g1"]
+        commands = [AnnouncedCommand("deploy", "ENV", "Bring it out"), AnnouncedCommand("ping")]
+        group.members[1] = replace(group.members[1], bot=True, commands=commands)
+
+    async def play():
+        async with scene(tmp_path, size=(110, 30), setting=setting) as it:
+            await it.shows("seven at the station", "bob bot")
+            await it.type("!")
+            await it.press("tab")
+            await it.shows("!deploy ENV  bob: Bring it out", "!ping  bob")
+            await it.press("tab")
+            assert it.composer.text == "!deploy "
+            await it.type("staging")
+            await it.shows("!deploy ENV  bob: Bring it out")
+            await it.press("enter")
+            await it.gone("!deploy ENV  bob")
+            await it.shows("!deploy staging")
+            assert asked(it.agent, "send")[-1]["text"] == "!deploy staging", "it is a message like any other"
+            await it.say("/verify bob")
+            await it.shows("bot          yes, it says", "listens to   !deploy ENV: Bring it out", "!ping")
+
+    run(play())
+
+
+def test_every_command_completes():
+    labels = [each.label for each in completion.offers("/", [])]
+    assert labels == [f"/{name}" for name in COMMANDS]
+
+
+def test_the_list_has_a_window():
+    labels = [Printable(f"label{number:02}") for number in range(40)]  # seven cells each
+    first, lines, more = completion.window(labels, -1, 34)  # four in a line
+    assert (first, [len(line) for line in lines], more) == (0, [4, 4, 4], True)
+    first, lines, more = completion.window(labels, 13, 34)
+    assert (first, lines[0][0], more) == (12, "label12", True)
+    first, lines, more = completion.window(labels, 39, 34)
+    assert first == 36 and not more and sum(map(len, lines)) == 4
+    assert completion.window([Printable("x" * 99)], 0, 10) == (0, [["x" * 99]], False)
+
+
+@pytest.mark.slow
+def test_tab_goes_round(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("/re")
+            await it.press("tab")
+            await it.shows("/requests  /role") if "/role" in it.text else await it.shows("/requests")
+            assert it.composer.text == "/re"
+            await it.press("escape")
+            await it.until(lambda: not it.app.chat.offers.display)
+            assert it.composer.has_focus and it.composer.text == "/re"
+            await it.press("tab")
+            await it.until(lambda: it.app.chat.offers.display)
+            first = [each.text for each in completion.offers("/re", [])]
+            for text in (*first, first[0]):
+                await it.press("tab")
+                assert it.composer.text == text
+            await it.press("shift+tab", "shift+tab")
+            assert it.composer.text == first[-2]
+            await it.type("x")
+            await it.until(lambda: not it.app.chat.offers.display)
+            it.composer.put("say hi to ca and go")
+            it.composer.move_cursor((0, len("say hi to ca")))
+            await it.press("tab")
+            assert it.composer.text == "say hi to carol  and go"
+            assert it.composer.cursor_location == (0, len("say hi to carol "))
+            it.composer.put("")
+            await it.press("tab")
+            assert not it.composer.has_focus
+            await it.press("shift+tab")
+            assert it.composer.has_focus
+
+    run(play())
+
+
+def test_connections_complete(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        agent._connect(agent_params("carol's agent"))
+
+    def agent_params(name):
+        from zerochat.rpc import ConnectParams
+
+        return ConnectParams("x", name, False)
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("seven at the station")
+            await it.type("/tell ")
+            await it.until(lambda: it.app.chat.connections == ["carol's agent"])
+            await it.type("ca")
+            await it.press("tab")
+            assert it.composer.text == "/tell carol's agent "
+
+    run(play())
+
+
+def test_what_a_command_may_be_told_completes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").mkdir()
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for typed, becomes in (
+                ("/telemetry st", "/telemetry status"),
+                ("/telemetry ex", "/telemetry export"),
+                ("/telemetry export st", "/telemetry export studies/"),
+                ("/mute no", "/mute none"),
+            ):
+                it.composer.text = ""
+                await it.type(typed)
+                await it.press("tab")
+                assert it.composer.text.rstrip() == becomes
+            it.composer.text = ""
+            await it.type("/telemetry al")
+            await it.press("tab")
+            assert it.composer.text == "/telemetry al", "people are nothing that it could be told"
+
+    run(play())
+
+
+# --- an editor of one's own -----------------------------------------------------------------------------------------
+
+
+def script(folder, name, body):
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\nimport os, pathlib, stat, sys\npath = pathlib.Path(sys.argv[-1])\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_which_editor(monkeypatch):
+    monkeypatch.setenv("EDITOR", "emacs -nw")
+    monkeypatch.delenv("VISUAL", raising=False)
+    assert editor.command() == ["emacs", "-nw"]
+    monkeypatch.setenv("VISUAL", "'/a b/vi' -c 'set tw=70; $(x)'")
+    assert editor.command() == ["/a b/vi", "-c", "set tw=70; $(x)"]
+    monkeypatch.setenv("VISUAL", "vi 'x")
+    with pytest.raises(editor.EditorFailed, match=r"\$VISUAL cannot be read"):
+        editor.command()
+    monkeypatch.delenv("VISUAL")
+    monkeypatch.setenv("EDITOR", " ")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(editor.NoEditor, match="VISUAL or EDITOR"):
+        editor.command()
+
+
+def test_the_file_is_private_and_goes(tmp_path, monkeypatch):
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    seen = tmp_path / "seen"
+    body = f"""
+assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+pathlib.Path({str(seen)!r}).write_text(str(path) + "\\n" + path.read_text())
+path.with_name("message.txt~").write_text("a copy")
+path.write_text("two\\r\\nlines\\n")
+"""
+    monkeypatch.setenv("VISUAL", f"'{script(tmp_path, 'an editor', body)}' --wait")
+    assert editor.edited("before\nit") == "two\nlines"
+    place, _, text = seen.read_text().partition("\n")
+    assert Path(place).is_relative_to(runtime) and text == "before\nit"
+    assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("sys.exit(3)", "ended with code 3"),
+        ("os.kill(os.getpid(), 9)", "ended with signal 9"),
+        ("path.unlink()", "does not start"),
+        ("path.write_bytes(b'x' * (1 << 21))", "stays in"),
+    ],
+)
+def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch, body, why):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("VISUAL", str(script(tmp_path, "editor", body)))
+    with pytest.raises((editor.EditorFailed, editor.TooMuchWritten), match=why):
+        editor.edited("precious")
+    left = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(left) == ("stays" in why)
+
+
+def test_an_editor_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("VISUAL", "/nowhere/vi")
+    with pytest.raises(editor.EditorFailed, match="vi does not start: no such file"):
+        editor.edited("x")
+
+
+def test_what_was_written_for_a_moment_is_overwritten(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    path = paste.written("a secret")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    link = tmp_path / "another name"
+    os.link(path, link)
+    paste.forget(path)
+    assert link.read_bytes() == bytes(8) and not path.parent.exists()
+
+
+def test_no_terminal_to_lend(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("precious")
+            await it.press("alt+e")
+            await it.until(lambda: "cannot be lent" in it.told())
+            assert it.composer.text == "precious"
+
+    run(play())
+
+
+@pytest.mark.slow
+def test_the_editor_in_a_real_terminal(tmp_path):
+    body = """
+text = path.read_text()
+print("EDITOR HAS", repr(text), flush=True)
+answer = sys.stdin.readline().strip()
+if answer == "fail":
+    sys.exit(9)
+path.write_text(f"{text} and {answer}\\nsecond \\x1b[2Jline\\n")
+"""
+    with machines(tmp_path, ("alice",)) as (alice,):
+        group = alice.client.new("hikers").id
+        alice.environment["VISUAL"] = str(script(tmp_path, "editor", body))
+        with terminal(alice) as one:
+            one.shows("hikers")
+            one.type("begun")
+            until(lambda: alice.client.drafts() == {group: "begun"}, "the draft")
+            one.type("\x1be")
+            one.shows("EDITOR HAS 'begun'")
+            one.type("\x03")  # the editor's, not ours
+            until(lambda: one.process.poll() is not None or one.shown.count("EDITOR HAS") == 1, "nothing worse")
+            one.shows("ended with")
+            one.type("\x1be")
+            until(lambda: one.shown.count("EDITOR HAS 'begun'") == 2, "the editor again")
+            one.type("more\r")
+            until(lambda: alice.client.drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "what came back")
+            assert alice.client.history("hikers").events[-1].type == "group_created", "nothing was sent"
+            one.type("\x1be")
+            until(lambda: one.shown.count("EDITOR HAS") == 3, "the editor once more")
+            one.type("fail\r")
+            one.shows("ended with code 9")
+            until(lambda: alice.client.drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "the draft as it was")
+
+
+# --- the composer itself --------------------------------------------------------------------------------------------
+
+
+def test_what_was_deleted_comes_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.composer.put("one two three\nfour five")
+            for key, left, killed in [
+                ("ctrl+w", "one two three\nfour ", "five"),
+                ("ctrl+u", "one two three\n", "four "),
+            ]:
+                await it.press(key)
+                assert (it.composer.text, it.composer._killed) == (left, killed)
+            it.composer.move_cursor((0, 4))
+            await it.press("alt+d")
+            assert it.composer.text.split() == ["one", "three"]
+            await it.press("ctrl+y", "ctrl+y")
+            assert it.composer.text.split() == ["one", "twotwo", "three"]
+            await it.press("alt+k")
+            assert it.composer.text == "one twotwo\n"
+            await it.press("ctrl+y", "ctrl+z")
+            assert it.composer.text == "one twotwo\n"
+            await it.press("alt+z")
+            assert it.composer.text == "one twotwo three\n"
+
+    run(play())
+
+
+def test_the_composer_grows_to_a_third(tmp_path):
+    async def play():
+        for height in (24, 48):
+            async with scene(tmp_path, size=(80, height), setting=weekend) as it:
+                await it.shows("seven at the station")
+                it.composer.put("\n".join(["line"] * 40))
+                await it.until(lambda height=height: it.composer.outer_size.height == height * 34 // 100)
+                assert it.app.chat.pane.size.height > height // 3
+
+    run(play())

@@ -1,0 +1,286 @@
+"""What a mediator says to its recipients: coordinate-mediation 2.0 and 3.0, and pickup 3.0.
+
+Whoever is heard here is authenticated. Whatever changes something is written in the turn that is under way, and the
+answer goes out after that.
+"""
+
+import hmac
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.pairwise_dids import Pairwise
+from zerochat.agent.mediator.registry import canonical, goes_on, key_names
+from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.store import Store
+from zerochat.agent.mediator.tables import Kept, Recipient
+from zerochat.crypto.redacted import Veiled
+from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import mediation, pickup, problem
+from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
+from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
+from zerochat.didcomm.rotation import prior_did, verify_from_prior
+from zerochat.errors import RemoteError
+
+HEARD_EVERY_S = 3_600
+"""How exactly it is written down when a recipient was heard of."""
+NOT_GRANTED = "e.p.req"
+UNDER_WAY_MAX = 1_024
+"""Messages delivered over one connection and not acknowledged, before no more are."""
+
+
+class Policy(Veiled, frozen=True):
+    """Who is taken in."""
+
+    VEILED = ("invitation",)
+
+    invitation: str
+    """The id of the mediator's invitation: whoever names it as the parent thread holds it."""
+    is_open: bool = False
+    """Anybody at all."""
+
+    def admits(self, asked: Message) -> bool:
+        named = (asked.pthid or "").encode()
+        return self.is_open or hmac.compare_digest(named, self.invitation.encode())
+
+
+class Clerk:
+    """Answers recipients. `stirred` are those for whom something may have to be pushed now."""
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        policy: Policy,
+        routing_did: str,
+        own: frozenset[str],
+        pairwise: Pairwise,
+        resolve: Callable[[str], Document],
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store, self._limits, self._policy = store, limits, policy
+        self._routing_did, self._own, self._pairwise = routing_did, own, pairwise
+        self._resolve, self._random = resolve, random
+        self.counts: Counter[str] = Counter()
+        self.live: dict[int, list[Session]] = {}
+        """Connections in live mode, by recipient."""
+        self.stirred: set[int] = set()
+
+    def recipient(self, sender: str, now_s: int) -> Recipient | None:
+        """The recipient with this DID, in either form, if there is one."""
+        found = self._store.recipient(short_form(sender))
+        if found is not None and now_s - found.heard >= HEARD_EVERY_S:
+            self._store.heard(found.id, now_s)
+        return found
+
+    def rotated(self, message: Message, sender: str) -> None:
+        """A recipient that speaks from a new DID, which its old one has signed, stays the same recipient.
+
+        Raises RemoteError for a signature that is not the old one's.
+        """
+        if message.from_prior is None or self._store.recipient(short_form(sender)) is not None:
+            return
+        recipient = self._store.recipient(short_form(prior_did(message.from_prior)))
+        if recipient is not None:
+            verify_from_prior(message.from_prior, self._resolve(recipient.long), sender)
+            self._store.rotate(recipient.id, short_form(sender), self._resolve(sender).did)
+
+    def addressed(self, sender: str, ours: str) -> None:
+        """A recipient has said something to this DID of ours: it knows the one that is for it, or does not."""
+        recipient = self._store.recipient(short_form(sender))
+        if recipient is not None and recipient.knows != (recipient.own == ours):
+            self._store.knows(recipient.id, knows=not recipient.knows)
+
+    def answer(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | None:
+        """The answer to a message of one of the two protocols, which was addressed to the DID `ours`; None for any
+        other. Raises RemoteError."""
+        asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
+        if asked is None and fetched is None:
+            return None
+        recipient = self.recipient(sender, now_s)
+        session.is_known = session.is_known or recipient is not None
+        if asked is not None and asked[1] == "request":
+            return self._request(message, sender, ours, recipient, session, now_s)
+        if recipient is None:
+            self.counts["stranger"] += 1
+            return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
+        match asked[1] if asked is not None else fetched:
+            case "update":
+                return self._update(message, sender, ours, recipient, now_s)
+            case "query":
+                return self._query(message, recipient)
+            case "status-request":
+                return self._status(message, recipient, session, now_s, pickup.read_status_request(message))
+            case "delivery-request":
+                return self._deliver(message, recipient, session, now_s)
+            case "messages-received":
+                return self._received(message, recipient, session, now_s)
+            case "live-delivery-change":
+                return self._live(message, recipient, session, now_s)
+        return None
+
+    # --- mediation --------------------------------------------------------------------------------------------------
+
+    def _request(
+        self, message: Message, sender: str, ours: str, recipient: Recipient | None, session: Session, now_s: int
+    ) -> Message:
+        if recipient is None:
+            if not self._policy.admits(message) or self._store.recipients() >= self._limits.recipients:
+                self.counts["denied"] += 1
+                return mediation.deny(message, self._random)
+            self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s)
+            self.addressed(sender, ours)
+            self.counts["granted"] += 1
+            session.is_known = True
+        return mediation.grant(message, self._routing_did, self._random)
+
+    def _own_did(self, ours: str) -> str:
+        """Under which DID to speak to a new recipient: the one that it has addressed, if that was for it before it was
+        forgotten here, else one that nobody has seen."""
+        return self._pairwise.new() if ours == self._routing_did or self._store.is_own(ours) else ours
+
+    def _update(self, message: Message, sender: str, ours: str, recipient: Recipient, now_s: int) -> Message | None:
+        """An update that somebody recorded and sends again must not bring back what has been changed since."""
+        changes = mediation.read_update(message)
+        if not self._store.first_time(recipient.id, message.id, now_s):
+            return None
+        changed = [Changed(each.did, each.action, self._change(each, sender, ours, recipient)) for each in changes]
+        return mediation.update_response(message, changed, self._random)
+
+    def _change(self, change: Change, sender: str, ours: str, recipient: Recipient) -> Result:
+        try:
+            name = canonical(change.did)
+        except RemoteError:
+            return "client_error"
+        place = self._store.place(name)
+        if change.action == "remove":
+            if place is None or place.recipient != recipient.id:
+                return "no_change"
+            self._store.unregister(place)
+            return "success"
+        if name in self._own or self._pairwise.is_ours(name) or len(change.did) > DID_CHARS_MAX:
+            return "client_error"
+        proven = mediation.is_proven(change, sender, ours, self._resolve)
+        if place is not None and place.recipient == recipient.id:
+            if proven:
+                self._store.prove(name)
+            return "no_change"
+        if place is not None and not proven:
+            return "client_error"
+        if self._store.dids(recipient.id) >= self._limits.dids:
+            return "client_error"
+        names, relay = self._facts(change.did)
+        if proven:
+            for each in (name, *(names if name.startswith("did:key:") else ())):
+                self._evict(each, recipient)
+        self._store.register(recipient.id, name, change.did, names, relay, proven=proven)
+        return "success"
+
+    def _evict(self, name: str, recipient: Recipient) -> None:
+        """A name is for whoever has its key; whoever only came first has no right to it."""
+        place = self._store.place(name)
+        if place is not None and place.recipient != recipient.id:
+            self._store.evict(name)
+            self.counts["evicted"] += 1
+
+    def _facts(self, did: str) -> tuple[tuple[str, ...], bool]:
+        """The keys of a DID, and whether its messages go on. Of one that cannot be resolved here nothing is known: its
+        messages wait."""
+        try:
+            document = self._resolve(did.partition("#")[0])
+        except RemoteError:
+            return (), False
+        return key_names(document), goes_on(document, self._own, self._resolve)
+
+    def _query(self, message: Message, recipient: Recipient) -> Message:
+        page = mediation.read_query(message)
+        dids = self._store.listing(recipient.id, page.offset, page.limit)
+        remaining = max(self._store.dids(recipient.id) - page.offset - len(dids), 0)
+        return mediation.listing(message, Listed(tuple(dids), page.offset, remaining), self._random)
+
+    # --- pickup -----------------------------------------------------------------------------------------------------
+
+    def _status(
+        self, message: Message, recipient: Recipient, session: Session, now_s: int, did: str | None = None
+    ) -> Message:
+        if did is None:
+            waiting = self._store.ends(recipient.id)
+        else:
+            place = self._store.place(canonical(did))
+            mine = place is not None and place.recipient == recipient.id
+            waiting = self._store.ends(recipient.id, place.did if place is not None and mine else 0)
+        count, size, oldest, newest = waiting
+        live = session.recipient is not None and session.recipient.id == recipient.id
+        return pickup.status(message, Waiting(count, size, oldest, newest, live, did), now_s, self._random)
+
+    def _deliver(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+        wanted = pickup.read_delivery_request(message)
+        number: int | None = None
+        if wanted.did is not None:
+            place = self._store.place(canonical(wanted.did))
+            number = place.did if place is not None and place.recipient == recipient.id else 0
+        recent = now_s - self._limits.redeliver_s
+        for name in [name for name, (_, at) in session.under_way.items() if at <= recent]:
+            del session.under_way[name]
+        found: list[Kept] = []
+        if len(session.under_way) < UNDER_WAY_MAX:
+            found = self._store.fetch(recipient.id, wanted.limit + len(session.under_way), did=number)
+        fresh = [kept for kept in found if kept.id not in session.under_way]
+        parcels = self.parcels(fresh, session, now_s, wanted.limit)
+        if not parcels:
+            return self._status(message, recipient, session, now_s, wanted.did)
+        return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did)
+
+    def parcels(self, found: list[Kept], session: Session, now_s: int, limit: int = DELIVERY_MAX) -> list[Parcel]:
+        """As many of these as fit one delivery; they count as under way from now on."""
+        parcels: list[Parcel] = []
+        room = DELIVERY_BYTES_MAX
+        for kept in found[:limit]:
+            room -= pickup.delivery_size(kept.bytes)
+            if parcels and room < 0:
+                break
+            parcels.append(Parcel(kept.id, self._store.envelope(kept)))
+            if session.stays:
+                session.under_way[kept.id] = (kept.bytes, now_s)
+        self.counts["delivered"] += len(parcels)
+        return parcels
+
+    def _received(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+        names = pickup.read_received(message)
+        self.counts["acknowledged"] += self._store.received(recipient.id, names, now_s + self._limits.dedupe_s)
+        for each in (session, *self.live.get(recipient.id, ())):
+            for name in names:
+                each.under_way.pop(name, None)
+        self.stirred.add(recipient.id)
+        return self._status(message, recipient, session, now_s)
+
+    def _live(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
+        if not pickup.read_live_change(message):
+            self.close(session)
+        elif not session.stays or not session.returns:
+            text = "Connection does not support Live Delivery"
+            return problem.problem(pickup.LIVE_MODE_NOT_SUPPORTED, message, self._random, comment=text)
+        elif session.recipient is None or session.recipient.id != recipient.id:
+            if not self._store.first_time(recipient.id, message.id, now_s):
+                return None  # somebody who recorded it wants to take the recipient's place
+            self.close(session)
+            session.recipient, session.after = replace(recipient), self._store.latest()
+            connections = self.live.setdefault(recipient.id, [])
+            connections.append(session)
+            if len(connections) > self._limits.live:
+                self.close(connections[0])
+        return self._status(message, recipient, session, now_s)
+
+    def close(self, session: Session) -> None:
+        """No more live mode on this connection: it was turned off, or is gone."""
+        if session.recipient is None:
+            return
+        left = [each for each in self.live.get(session.recipient.id, ()) if each is not session]
+        if left:
+            self.live[session.recipient.id] = left
+        else:
+            self.live.pop(session.recipient.id, None)
+        session.recipient = None

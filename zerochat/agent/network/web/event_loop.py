@@ -1,0 +1,180 @@
+"""The event loop of the web thread: the one place through which every outgoing connection and every look-up must pass.
+
+asyncio and aiohttp both dial with the loop's `sock_connect` and look names up with its `getaddrinfo`. Overriding these
+two, instead of handing a proxy to each client, means that with a SOCKS proxy nothing can leave around it, not even a
+question to a name server: the proxy gets the name (RFC 1928, address type 3).
+
+Look-ups have daemon threads, not the default executor, whose threads Python waits for when the process ends: a name
+server that does not answer would keep us for half a minute.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from zerochat.agent.network.web.limits import LOOKUPS_MAX
+from zerochat.errors import LocalError
+
+SOCKS_VERSION = 5
+NO_AUTHENTICATION = 0
+CONNECT = 1
+TYPE_IPV4, TYPE_NAME, TYPE_IPV6 = 1, 3, 4
+
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
+METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
+"""Where clouds tell a machine its secrets, besides link-local addresses: AWS, Alibaba, Azure, Oracle."""
+
+AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
+
+
+class BadProxy(LocalError):
+    """{text} is no SOCKS proxy: it must be an IP address and a port, such as 127.0.0.1:9050. Correct `network.socks` in
+    config.toml."""
+
+    exit_code = 2
+
+
+def parse_proxy(text: str) -> tuple[str, int]:
+    """Address and port of a proxy from "ADDRESS:PORT". Raises BadProxy."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address(host)
+        number = int(port)
+    except ValueError:
+        raise BadProxy(text=text) from None
+    if not 0 < number < 65536:
+        raise BadProxy(text=text)
+    return host, number
+
+
+class WebLoop(asyncio.SelectorEventLoop):
+    """`proxy`: address and port of a SOCKS5 proxy for everything that is dialled, or None. `only_public`: nothing else
+    is dialled (a proxy looks names up by itself, and has to see to that itself)."""
+
+    def __init__(self, proxy: tuple[str, int] | None = None, *, only_public: bool = False) -> None:
+        super().__init__()
+        self._proxy, self._only_public = proxy, only_public
+        self._lookups = 0
+
+    def open_socket(self, info: AddressInfo) -> socket.socket:
+        """A socket for dialling `info`: of the proxy's kind, if there is one. aiohttp's `socket_factory`."""
+        family = info[0]
+        if self._proxy is not None:
+            family = socket.AF_INET6 if ":" in self._proxy[0] else socket.AF_INET
+        return socket.socket(family, socket.SOCK_STREAM)
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        self._check(str(address[0]))
+        if self._proxy is not None:
+            await super().sock_connect(sock, self._proxy)
+            await self._through_proxy(sock, str(address[0]), int(address[1]))
+            return
+        await super().sock_connect(sock, address)
+
+    def _check(self, host: str) -> None:
+        """Raise OSError for an address that is not to be dialled. What is no address is a name for the proxy."""
+        try:
+            ip = meant_by(host)
+        except ValueError:
+            return
+        if leads_nowhere(ip) or (self._only_public and not ip.is_global):
+            raise OSError(errno.EADDRNOTAVAIL, "an address that is not dialled")
+
+    async def getaddrinfo(
+        self,
+        host: bytes | str | None,
+        port: bytes | str | int | None,
+        *,
+        family: int = 0,
+        type: int = 0,
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        if self._proxy is not None:
+            return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+        if self._lookups >= LOOKUPS_MAX:
+            raise socket.gaierror(socket.EAI_AGAIN, "too many names at once")
+        found: asyncio.Future[list[Any]] = self.create_future()
+
+        def look_up() -> None:
+            try:
+                infos = socket.getaddrinfo(host, port, family, type, proto, flags)
+            except (OSError, UnicodeError) as error:
+                settle(found.set_exception, error if isinstance(error, OSError) else socket.gaierror(str(error)))
+            else:
+                settle(found.set_result, infos)
+
+        def settle(how: Callable[[Any], None], what: Any) -> None:
+            with suppress(RuntimeError):  # the loop has been closed meanwhile
+                self.call_soon_threadsafe(done, how, what)
+
+        def done(how: Callable[[Any], None], what: Any) -> None:
+            self._lookups -= 1  # only now: the thread was there for as long, whether or not anybody waited
+            if not found.done():
+                how(what)
+
+        self._lookups += 1
+        threading.Thread(target=look_up, name="zerochat-web-name", daemon=True).start()
+        return await found
+
+    async def _through_proxy(self, sock: socket.socket, host: str, port: int) -> None:
+        """Ask the proxy for a connection (RFC 1928). Raises OSError."""
+        await self.sock_sendall(sock, bytes([SOCKS_VERSION, 1, NO_AUTHENTICATION]))
+        if await self._exactly(sock, 2) != bytes([SOCKS_VERSION, NO_AUTHENTICATION]):
+            raise OSError(errno.ECONNREFUSED, "the proxy does not talk SOCKS5 without a password")
+        request = bytes([SOCKS_VERSION, CONNECT, 0]) + _destination(host) + port.to_bytes(2, "big")
+        await self.sock_sendall(sock, request)
+        version, reply, _, kind = await self._exactly(sock, 4)
+        if version != SOCKS_VERSION or reply != 0:
+            raise OSError(errno.EHOSTUNREACH, f"the proxy answers {reply}")
+        sizes = {TYPE_IPV4: 4, TYPE_IPV6: 16}
+        size = sizes[kind] if kind in sizes else (await self._exactly(sock, 1))[0]
+        await self._exactly(sock, size + 2)
+
+    async def _exactly(self, sock: socket.socket, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = await self.sock_recv(sock, size - len(data))
+            if not more:
+                raise OSError(errno.ECONNRESET, "the proxy has hung up")
+            data += more
+        return data
+
+
+def _destination(host: str) -> bytes:
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        name = host.encode("ascii") if host.isascii() else host.encode("idna")
+        if not 0 < len(name) < 256:
+            raise OSError(errno.EINVAL, "no name of a host") from None
+        return bytes([TYPE_NAME, len(name)]) + name
+    return bytes([TYPE_IPV4 if ip.version == 4 else TYPE_IPV6]) + ip.packed
+
+
+def meant_by(address: str) -> IPAddress:
+    """The address that is reached when this one is dialled: IPv4 may lie inside IPv6 in several ways. Raises
+    ValueError for what is no address."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        within = ip.ipv4_mapped or ip.sixtofour
+        if within is None and (ip in NAT64 or ip in IPV4_COMPATIBLE) and int(ip) > 1:
+            within = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        return within or ip
+    return ip
+
+
+def leads_nowhere(ip: IPAddress) -> bool:
+    """Whether nobody else can be meant by it: unspecified, multicast, link-local, or where clouds keep their metadata.
+
+    Private addresses and loopback are fine: agents of one house talk to each other.
+    """
+    return ip.is_unspecified or ip.is_multicast or ip.is_link_local or ip in METADATA

@@ -1,0 +1,77 @@
+"""Short links: `GET /?_oobid=ID` leads to an invitation that is too long for a QR code in a terminal.
+
+DIDComm v2.1, "Out Of Band Messages, Short URL": the response is the invitation itself, or a redirect to its long link.
+An id is as good as the invitation, so it is random, short-lived and counted; what is wrong with one is never said.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct
+
+from zerochat.agent.network.web.limits import OOBID_CHARS_MAX, SHORT_LINKS_MAX
+from zerochat.crypto.encoding import b64url_bytes
+from zerochat.errors import Malformed
+
+INVITATION_PARAMETERS = ("_oob", "oob", "c_i")
+"""Out-of-Band 2.0, and 1.x and Connections (RFC 0434, RFC 0160), which hold the same in older words."""
+
+
+class Link(Struct):
+    url: str
+    document: bytes | None
+    """The invitation as JSON, where the URL holds one."""
+    until: float
+    uses: int | None
+
+
+def holds_invitation(url: str) -> bool:
+    """Whether this is a long link already."""
+    query: Mapping[str, object] = parse_qs(urlsplit(url).query)
+    return any(name in query for name in INVITATION_PARAMETERS)
+
+
+class ShortLinks:
+    """Those that are published now. Times are of any clock that only goes forward, in seconds."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+        self._links: dict[bytes, Link] = {}
+
+    def publish(self, oobid: str, url: str, until: float, uses: int | None) -> None:
+        """Beyond SHORT_LINKS_MAX the oldest goes."""
+        self._links[self._name(oobid)] = Link(url, _document(url), until, uses)
+        while len(self._links) > SHORT_LINKS_MAX:
+            del self._links[next(iter(self._links))]
+
+    def withdraw(self, oobid: str) -> None:
+        self._links.pop(self._name(oobid), None)
+
+    def find(self, oobid: str, now: float) -> Link | None:
+        """What it leads to, and one use less."""
+        name = self._name(oobid[:OOBID_CHARS_MAX])
+        link = self._links.get(name)
+        if link is None:
+            return None
+        if link.uses is not None:
+            link.uses -= 1
+        if now >= link.until or link.uses == 0:
+            del self._links[name]
+        return link if now < link.until else None
+
+    def _name(self, oobid: str) -> bytes:
+        """Under a secret key, so that how long a look-up takes says nothing about the ids that exist."""
+        return hashlib.blake2b(oobid.encode(errors="replace"), key=self._key, digest_size=32).digest()
+
+
+def _document(url: str) -> bytes | None:
+    query = parse_qs(urlsplit(url).query)
+    for name in INVITATION_PARAMETERS:
+        if name in query:
+            try:
+                return b64url_bytes(query[name][0].rstrip("="))
+            except Malformed:
+                return None
+    return None

@@ -1,0 +1,122 @@
+"""What can be shown of what was said in a group: who has signed which message, and who has signed that it has it.
+
+Read from what the journal keeps of streams; `proofs.py` makes files of it.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zerochat import rpc
+from zerochat.agent.api.timestamps import timestamp
+from zerochat.agent.proofs.builder import events_of, subscription_of
+from zerochat.agent.storage.journal import Journal, Row
+from zerochat.agent.views import delivery
+from zerochat.agent.views.tlog_status import log_info, logged
+from zerochat.evidence.messages import parse_ack
+from zerochat.group.event_log.event import CONTROL
+from zerochat.group.state import Group
+from zerochat.rpc import Evidence, MessageEvidence, SignedBy, SignedStream
+
+
+class Shown(Struct, frozen=True):
+    """Of one event: whether its author's signature is kept here, who has signed that it has it, by when, UTC ms, by its
+    own clock; and who has signed that too, but not so that it can be shown from what is kept."""
+
+    signed: bool = False
+    message: bytes = b""
+    """The signed message that has brought it."""
+    by: Mapping[str, int] = {}
+    unshown: frozenset[str] = frozenset()
+
+
+def shown(journal: Journal, group: Group, row: Row) -> Shown:
+    """Of others' words nobody signs to us that it has them."""
+    kept = journal.signed.carrier(group.id, row.author, row.position)
+    if kept is None or row.id not in events_of(group, kept):
+        return Shown()
+    acks = journal.signed.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
+    by: dict[str, int] = {}
+    for member, written in acks.items():
+        ack = parse_ack(written)
+        if subscription_of(journal, group, member, kept.alias, kept.time, ack.time) is not None:
+            by[member] = ack.at
+    return Shown(True, kept.message, by, frozenset(acks.keys() - by.keys()))
+
+
+def evidence(
+    journal: Journal, group: Group, names: Mapping[str, str], about: tuple[Row, rpc.DeliveryReport] | None
+) -> Evidence:
+    """What can be shown of the group, or `about` one event, with its report. `names`: by DID."""
+    found = Evidence(group=group.id, keys=group.profile.keys, signs=group.mode.signs)
+    if about is not None:
+        return replace(found, message=_message(journal, group, *about))
+    if group.mode.signs:
+        found = replace(found, streams=_streams(journal, group, names))
+    if group.view.ledger:
+        found = replace(found, log=log_info(journal, group, names))
+    return found
+
+
+def _streams(journal: Journal, group: Group, names: Mapping[str, str]) -> list[SignedStream]:
+    """Ours first, whether we are still in it or not, then each member's as they joined; of others who have gone, where
+    something of theirs is here."""
+    tally = journal.signed.tally(group.id)
+    acked: dict[str, tuple[int, int]] = {}
+    if (own := group.stream) is not None:
+        for member, written in journal.signed.acks(group.id, own.alias).items():
+            ack = parse_ack(written)
+            acked[member] = ack.at, journal.signed.count(group.id, group.me, own.alias, ack.time)
+    here = sorted(group.view.members.keys() - {group.me}, key=lambda did: (group.view.members[did].joined, did))
+    gone = sorted(tally.keys() - {group.me, *here})
+    streams = []
+    for did in [group.me, *here, *gone]:
+        count, first, last = tally.get(did, (0, 0, 0))
+        at, behind = acked.get(did, (0, 0))
+        streams.append(
+            SignedStream(
+                did=did,
+                nick=names.get(did, ""),
+                messages=count,
+                first=timestamp(first) if count else None,
+                last=timestamp(last) if count else None,
+                signed_at=timestamp(at) if at else None,
+                behind=behind,
+                gone=did not in group.view.members,
+            )
+        )
+    return streams
+
+
+def _message(journal: Journal, group: Group, row: Row, report: rpc.DeliveryReport) -> MessageEvidence:
+    assert report.event is not None
+    if row.type in CONTROL:
+        return MessageEvidence(event=report.event, signed=True, why="itself")
+    if not group.mode.signs:
+        return MessageEvidence(event=report.event, why="keys")
+    known = shown(journal, group, row)
+    members = [_member(one, known) for one in report.members if one.did != group.me] if row.author == group.me else []
+    place = logged(journal, group, row.author, known.message) if group.view.ledger and known.signed else None
+    return MessageEvidence(
+        event=report.event,
+        signed=known.signed,
+        why="" if known.signed else "unheard",
+        logged=place[0] if place else 0,
+        logged_at=timestamp(place[1]) if place else None,
+        members=members,
+    )
+
+
+def _member(one: rpc.MemberDelivery, known: Shown) -> SignedBy:
+    if (at := known.by.get(one.did)) is not None:
+        return SignedBy(did=one.did, nick=one.nick, grade="signed", at=timestamp(at))
+    if one.did in known.unshown:
+        return SignedBy(did=one.did, nick=one.nick, grade="unshown")
+    return SignedBy(did=one.did, nick=one.nick, grade="told" if one.delivered else "none")
+
+
+def with_signatures(journal: Journal, group: Group, row: Row, told: rpc.DeliveryReport) -> rpc.DeliveryReport:
+    """The report, with who has signed what."""
+    found = shown(journal, group, row)
+    return delivery.with_signatures(told, found.signed, {did: timestamp(at) for did, at in found.by.items()})

@@ -1,0 +1,375 @@
+"""What the journal keeps of groups' logs: the entries with their places, the checkpoints that a quorum has cosigned,
+and the bytes behind entries that somebody may still lack.
+
+A message that stands among the signed ones anyway (`signed.py`) is found there and not kept twice. What the machines of
+a log ask (`group/tlog/lookups.py`) is answered here; so is whoever makes a case or a proof.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from itertools import accumulate
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from zerochat.agent.storage.signed_messages import CHAIN_BYTES_MAX
+from zerochat.crypto.encoding import b64url_bytes
+from zerochat.crypto.primitives import sha256
+from zerochat.evidence.case import MESSAGES_MAX, Rules
+from zerochat.evidence.merkle import Tree
+from zerochat.evidence.note import Note, parse_checkpoint, parse_note
+from zerochat.evidence.witness import Entry, Kind, Receipt, mark_of, parse_entry, receipt_for
+from zerochat.group.effects import DropBlobs, KeepBlob, KeepEntries, KeepLog, KeepNote
+from zerochat.group.tlog.lookups import (
+    Blobs,
+    Bytes,
+    Found,
+    Hashes,
+    Lacking,
+    Lookup,
+    Messages,
+    Overdue,
+    Piece,
+    Records,
+    Stretch,
+    Unheld,
+    Unplaced,
+    Unread,
+)
+
+BLOBS_MAX: Final = 256 << 20
+"""Bytes that are kept for others, of one group in all."""
+BLOBS_OF_ONE_MAX: Final = 64 << 20
+"""And of what one member has posted: whoever posts more finds its witnesses full, and nobody else does."""
+_ASKED: Final = 2
+"""For what the log speaks of there is so many times the room: nobody keeps an accusation from whom it accuses, or a
+witness from cosigning, by filling that with what is in no log."""
+ANSWER_BYTES_MAX: Final = 384 * 1024
+"""Bytes behind entries in one answer, but one in any case."""
+TREES_MAX: Final = 1 << 17
+"""Entries of all logs together of which the tree is kept in memory: some 20 MB."""
+OVERDUE_MAX: Final = 64
+"""Messages of ours in one answer."""
+
+LOGBOOK_SCHEMA: Final = """
+CREATE TABLE logs (
+    group_id TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    rules BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (group_id, origin)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE log_entries (
+    group_id TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    place INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (group_id, origin, place)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX log_entries_by_digest ON log_entries (group_id, origin, digest, place);
+CREATE TABLE log_notes (
+    group_id TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    note TEXT NOT NULL,
+    PRIMARY KEY (group_id, origin, size, at)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE log_blobs (
+    group_id TEXT NOT NULL,
+    hash BLOB NOT NULL,
+    author TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    blob BLOB NOT NULL,
+    PRIMARY KEY (group_id, hash)
+) STRICT;
+CREATE INDEX log_blobs_by_author ON log_blobs (group_id, author, size);
+CREATE INDEX log_blobs_by_age ON log_blobs (group_id, at);
+"""
+_TABLES: Final = ("logs", "log_entries", "log_notes", "log_blobs")
+_BLOB: Final = """
+INSERT OR IGNORE INTO log_blobs SELECT ?1, ?2, ?3, ?4, ?5, ?6
+WHERE NOT EXISTS (SELECT 1 FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x'')
+    AND (SELECT total(size) FROM log_blobs WHERE group_id = ?1) + ?4 <= ?7
+    AND (SELECT total(size) FROM log_blobs WHERE group_id = ?1 AND author = ?3) + ?4 <= ?8
+"""
+_HELD: Final = """
+SELECT EXISTS (SELECT 1 FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x'')
+    OR EXISTS (SELECT 1 FROM log_blobs WHERE group_id = ?1 AND hash = ?2)
+"""
+_GET: Final = """
+SELECT message FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x''
+UNION ALL SELECT blob FROM log_blobs WHERE group_id = ?1 AND hash = ?2 LIMIT 1
+"""
+_KINDS: Final = """
+SELECT total(instr(record, ?1) > 0), total(instr(record, ?2) > 0), total(instr(record, ?3) > 0) FROM log_entries
+WHERE group_id = ?4 AND origin = ?5 AND place < ?6
+"""
+_PLACE: Final = "SELECT min(place) FROM log_entries WHERE group_id = ? AND origin = ? AND digest = ?"
+_NOTE: Final = """
+SELECT size, note FROM log_notes WHERE group_id = ? AND origin = ? AND size >= ? ORDER BY size, at LIMIT 1
+"""
+_NOTE_AFTER: Final = """
+SELECT size, note FROM log_notes WHERE group_id = ? AND origin = ? AND at >= ? ORDER BY at, size LIMIT 1
+"""
+_LAST: Final = "SELECT size, note FROM log_notes WHERE group_id = ? AND origin = ? ORDER BY size DESC, at DESC LIMIT 1"
+_ACKED: Final = """
+SELECT time FROM acks WHERE group_id = ? AND alias = ? AND member = ? AND time > ? AND time <= ? ORDER BY time
+"""
+_SIZES: Final = """
+SELECT time, length(message) FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? ORDER BY time
+"""
+_STREAM: Final = """
+SELECT time, message FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? AND time <= ?
+ORDER BY time LIMIT ?
+"""
+
+
+class Logbook:
+    """The part of a journal that keeps them. One thread at a time uses it; raises what every method of it may."""
+
+    def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
+        self._db, self._faults = connection, faults
+        self._trees: dict[tuple[str, str], Tree] = {}
+        """Those over the logs that were looked at last. What has its place keeps it, so they only grow."""
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def keep(self, one: KeepLog | KeepEntries | KeepNote | KeepBlob | DropBlobs) -> None:
+        """Within a turn's transaction."""
+        match one:
+            case KeepLog():
+                self._db.execute(
+                    "INSERT OR IGNORE INTO logs VALUES (?, ?, ?, ?)", (one.group, one.origin, one.rules, one.at)
+                )
+            case KeepEntries():
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO log_entries VALUES (?, ?, ?, ?, ?)",
+                    [
+                        (one.group, one.origin, place, record, sha256(record))
+                        for place, record in enumerate(one.records, one.after)
+                    ],
+                )
+            case KeepNote():
+                self._db.execute(
+                    "INSERT OR IGNORE INTO log_notes VALUES (?, ?, ?, ?, ?)",
+                    (one.group, one.origin, one.size, one.at, one.note),
+                )
+            case KeepBlob():
+                row = one.group, b64url_bytes(one.hash), one.author, len(one.blob), one.at, one.blob
+                room = _ASKED if one.asked else 1
+                self._db.execute(_BLOB, (*row, room * BLOBS_MAX, room * BLOBS_OF_ONE_MAX))
+            case DropBlobs():
+                self._db.execute("DELETE FROM log_blobs WHERE group_id = ? AND at < ?", (one.group, one.before))
+
+    def forget(self, group: str) -> None:
+        """Within a turn's transaction."""
+        self._trees = {key: tree for key, tree in self._trees.items() if key[0] != group}
+        for table in _TABLES:
+            self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608  # those above
+
+    # --- for cases, proofs and people -------------------------------------------------------------------------------
+
+    def origins(self, group: str) -> list[Rules]:
+        """The rules of the logs that there were, the oldest first."""
+        rows = self._rows("SELECT rules FROM logs WHERE group_id = ? ORDER BY at, origin", (group,))
+        return [msgspec.json.decode(rules, type=Rules) for (rules,) in rows]
+
+    def entries(self, group: str, origin: str, after: int, limit: int) -> list[bytes]:
+        """The records that come after the first `after` of a log, at most `limit`."""
+        wanted = (
+            "SELECT record FROM log_entries WHERE group_id = ? AND origin = ? AND place >= ? ORDER BY place LIMIT ?"
+        )
+        return [record for (record,) in self._rows(wanted, (group, origin, after, limit))]
+
+    def place_of(self, group: str, origin: str, record: bytes, since: int = 0) -> int | None:
+        """The first place, from 0, in which an entry stands, of those from `since` on; None: it has none."""
+        ((place,),) = self._rows(_PLACE + " AND place >= ?", (group, origin, sha256(record), since))
+        return int(place) if place is not None else None
+
+    def size(self, group: str, origin: str) -> int:
+        """How long the log is, as far as a quorum has cosigned it and it is here."""
+        ((size,),) = self._rows("SELECT max(size) FROM log_notes WHERE group_id = ? AND origin = ?", (group, origin))
+        return int(size or 0)
+
+    def kinds(self, group: str, origin: str) -> dict[str, int]:
+        """How many of its entries are none of messages, by what they are."""
+        kinds: tuple[Kind, ...] = ("accusation", "defence", "close")
+        ((*counts,),) = self._rows(_KINDS, (*map(mark_of, kinds), group, origin, self.size(group, origin)))
+        return dict(zip(kinds, map(int, counts), strict=True))
+
+    def blob(self, group: str, hash_: str) -> bytes | None:
+        """What an entry with this hash (base64url of SHA-256) speaks of, if it is here."""
+        found = self._rows(_GET, (group, b64url_bytes(hash_)))
+        return found[0][0] if found else None
+
+    def note(self, group: str, origin: str, at_least_size: int) -> Note | None:
+        """The first checkpoint that a quorum has cosigned over so many entries, or more."""
+        return _note(self._rows(_NOTE, (group, origin, at_least_size)))
+
+    def note_after(self, group: str, origin: str, at_ms: int) -> Note | None:
+        """The first that shows all that was in the log at this time (UTC ms; `Quorum.whole_ms`)."""
+        return _note(self._rows(_NOTE_AFTER, (group, origin, at_ms)))
+
+    def last(self, group: str, origin: str) -> Note | None:
+        """The last of the longest."""
+        return _note(self._rows(_LAST, (group, origin)))
+
+    def receipt(self, group: str, origin: str, record: bytes, since: int = 0) -> Receipt | None:
+        """What shows that an entry is in the log, in its first place from `since` on; None: it is not, or not yet."""
+        place = self.place_of(group, origin, record, since)
+        note = self.note(group, origin, place + 1) if place is not None else None
+        if place is None or note is None:
+            return None
+        size = parse_checkpoint(note.text).size
+        return receipt_for(self._tree(group, origin, size), place, note)
+
+    def _tree(self, group: str, origin: str, size: int) -> Tree:
+        """Over so many entries of a log at least: to hash a long one anew takes seconds, and each open case asks."""
+        tree = self._trees.pop((group, origin), None) or Tree()
+        if len(tree) < size:
+            for record in self.entries(group, origin, len(tree), size - len(tree)):
+                tree.append(record)
+        self._trees[group, origin] = tree
+        while sum(map(len, self._trees.values())) > TREES_MAX:
+            del self._trees[next(iter(self._trees))]
+        return tree
+
+    # --- for the machines -------------------------------------------------------------------------------------------
+
+    def answer(self, group: str, origin: str, what: Lookup) -> Found:
+        """What the core has asked."""
+        match what:
+            case Unplaced(_, records):
+                free = [one for one in records if self.place_of(group, origin, one) is None]
+                return Records(tuple(one for one in free if self._holds(group, parse_entry(one))))
+            case Unheld():
+                return self._unheld(group, what)
+            case Piece(_, after, limit):
+                return self._piece(group, origin, after, limit)
+            case Bytes(records=records):
+                return self._bytes(group, records)
+            case Unread():
+                return self._unread(group, origin, what)
+            case Overdue():
+                return self._overdue(group, what)
+
+    def _unheld(self, group: str, what: Unheld) -> Hashes:
+        entries = [parse_entry(record) for record in what.records]
+        lacking = [one for one in entries if not self._holds(group, one)]
+        (total,) = self._rows("SELECT total(size) FROM log_blobs WHERE group_id = ?", (group,))[0]
+        full = any(
+            total + one.size > _ASKED * BLOBS_MAX
+            or self._kept_of(group, one.author) + one.size > _ASKED * BLOBS_OF_ONE_MAX
+            for one in lacking
+        )
+        return Hashes(tuple(dict.fromkeys(one.hash for one in lacking)), full)
+
+    def _kept_of(self, group: str, author: str) -> int:
+        question = "SELECT total(size) FROM log_blobs WHERE group_id = ? AND author = ?"
+        return int(self._rows(question, (group, author))[0][0])
+
+    def _holds(self, group: str, entry: Entry) -> bool:
+        ((held,),) = self._rows(_HELD, (group, b64url_bytes(entry.hash)))
+        return bool(held) and self._is_so_long(group, entry)
+
+    def _is_so_long(self, group: str, entry: Entry) -> bool:
+        """An entry says how long what it speaks of is, and an honest witness looks."""
+        question = """
+        SELECT length(message) FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x''
+        UNION ALL SELECT size FROM log_blobs WHERE group_id = ?1 AND hash = ?2 LIMIT 1
+        """
+        return [(entry.size,)] == self._rows(question, (group, b64url_bytes(entry.hash)))
+
+    def _piece(self, group: str, origin: str, after: int, limit: int) -> Stretch:
+        found = self._rows(_NOTE, (group, origin, after + 1))
+        if found and found[0][0] - after <= limit:
+            return Stretch(tuple(self.entries(group, origin, after, found[0][0] - after)), found[0][1])
+        if found:
+            return Stretch((), "")  # whoever stands between two checkpoints was never shown that by us
+        return Stretch(tuple(self.entries(group, origin, after, limit)), "")
+
+    def _bytes(self, group: str, records: Sequence[bytes]) -> Blobs:
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
+        for record in records:
+            blob = self.blob(group, parse_entry(record).hash)
+            size += len(blob or b"")
+            if found and size > ANSWER_BYTES_MAX:
+                break
+            if blob is not None:
+                found.append((record, blob))
+        return Blobs(tuple(found))
+
+    def _unread(self, group: str, origin: str, what: Unread) -> Lacking:
+        records = self.entries(group, origin, what.after, what.limit)
+        entries = [(record, parse_entry(record)) for record in records]
+        lacking = tuple(record for record, one in entries if self._lacks(group, what.me, one))
+        return Lacking(what.after + len(records), lacking)
+
+    def _lacks(self, group: str, me: str, entry: Entry) -> bool:
+        """A message is lacked until it was heard, though its bytes are held; of all else the bytes do."""
+        if entry.kind == "message":
+            return entry.author != me and not self._heard(group, entry.hash)
+        return self.blob(group, entry.hash) is None
+
+    def _heard(self, group: str, hash_: str) -> bool:
+        question = "SELECT 1 FROM signed WHERE group_id = ? AND hash = ? AND hash <> x''"
+        return bool(self._rows(question, (group, b64url_bytes(hash_))))
+
+    def _overdue(self, group: str, what: Overdue) -> Messages:
+        begin = max(what.after, min((owed.begun for owed in what.owed), default=what.upto))
+        if begin >= what.upto:
+            return Messages((), what.upto)
+        place = group, what.author, what.alias
+        times = self._unshown(place, what, begin)
+        found: list[bytes] = []
+        size, reached = 0, begin
+        for time, message in self._own(place, min(times) - 1, what.upto) if times else ():
+            if time not in times:
+                continue
+            size += len(message)
+            if found and (size > ANSWER_BYTES_MAX or len(found) >= OVERDUE_MAX):
+                return Messages(tuple(found), reached)
+            found.append(message)
+            reached = time
+        return Messages(tuple(found), what.upto)
+
+    def _unshown(self, place: tuple[str, str, bytes], what: Overdue, begin: int) -> set[int]:
+        """The times of the messages of which it cannot be shown by a signature that all to whom they were owed have
+        them: one that was given far behind one, or none."""
+        sizes = self._rows(_SIZES, (*place, begin))
+        times = [time for time, _ in sizes]
+        upto = [0, *accumulate(size for _, size in sizes)]
+        found = set()
+        for owed in what.owed:
+            acks = [ack for (ack,) in self._rows(_ACKED, (place[0], what.alias, owed.member, begin, owed.until))]
+            first, last = bisect_right(times, owed.begun), bisect_right(times, min(owed.until, what.upto))
+            for number in range(first, last):
+                nearest = bisect_left(acks, times[number])
+                end = bisect_right(times, acks[nearest]) if nearest < len(acks) else 0
+                near = end - number == 1 or upto[end] - upto[number] <= CHAIN_BYTES_MAX
+                if not (number < end <= number + MESSAGES_MAX and near):
+                    found.add(times[number])
+        return found
+
+    def _own(self, place: tuple[str, str, bytes], after: int, upto: int) -> Iterable[tuple[int, bytes]]:
+        """The messages of a stream with these times, read in pieces."""
+        while True:
+            rows = self._rows(_STREAM, (*place, after, upto, OVERDUE_MAX))
+            yield from rows
+            if len(rows) < OVERDUE_MAX:
+                return
+            after = rows[-1][0]
+
+    def _rows(self, question: str, bindings: Sequence[str | int | bytes]) -> list[Any]:
+        with self._faults():
+            return self._db.execute(question, bindings).fetchall()
+
+
+def _note(rows: Sequence[tuple[int, str]]) -> Note | None:
+    return parse_note(rows[0][1].encode()) if rows else None

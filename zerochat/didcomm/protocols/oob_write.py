@@ -1,0 +1,126 @@
+"""Out-of-Band invitations of our own for agents of other makers, written: 2.0 with a DID, 1.1 with a DID or a service.
+
+Reading is in `oob.py`. Beside it stands what RFC 0434 adds for people who know each other already: an invitation that
+is answered with `handshake-reuse`, over the connection that there is, instead of making another.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.keys import PublicKey
+from zerochat.didcomm.attachment import Attachment, dump_attachment
+from zerochat.didcomm.did import did_key_of
+from zerochat.didcomm.message import Message, dump, new_id, same_type
+from zerochat.didcomm.protocols.oob_read import INVITATION, INVITATION_V1, PROTOCOL_V1
+from zerochat.didcomm.v1 import dump_v1
+from zerochat.errors import Malformed
+
+HANDSHAKES: Final = ("https://didcomm.org/didexchange/1.1", "https://didcomm.org/didexchange/1.0")
+ACCEPT_V1: Final = ("didcomm/aip2;env=rfc19", "didcomm/aip1")
+REUSE, REUSE_ACCEPTED = PROTOCOL_V1 + "/handshake-reuse", PROTOCOL_V1 + "/handshake-reuse-accepted"
+
+
+def invitation(
+    did: str,
+    random: Callable[[int], bytes],
+    *,
+    goal_code: str | None = None,
+    goal: str | None = None,
+    accept: Sequence[str] = ("didcomm/v2",),
+    expires_time: int | None = None,
+    requests: Sequence[Attachment] = (),
+) -> Message:
+    """An invitation 2.0, from a DID that its reader can resolve: a did:peer:2, or the long form of a did:peer:4."""
+    said = {"goal_code": goal_code, "goal": goal}
+    return Message(
+        type=INVITATION,
+        id=new_id(random),
+        from_=did,
+        body={**{name: text for name, text in said.items() if text is not None}, "accept": list(accept)},
+        expires_time=expires_time,
+        attachments=tuple(requests),
+    )
+
+
+def invitation_v1(
+    services: Sequence[str | Mapping[str, Any]],
+    label: str,
+    random: Callable[[int], bytes],
+    *,
+    goal_code: str | None = None,
+    goal: str | None = None,
+    accept: Sequence[str] = ACCEPT_V1,
+    handshake_protocols: Sequence[str] = HANDSHAKES,
+    expires_time: int | None = None,
+    requests: Sequence[Attachment] = (),
+) -> Message:
+    """An invitation 1.1; the services are DIDs, or written out (`inline_service`), the preferred one first.
+
+    Some agents refuse a goal without its code and a code without a goal: give both, or none.
+    """
+    body: dict[str, Any] = {"label": label, "accept": list(accept)}
+    if goal_code is not None or goal is not None:
+        body |= {"goal_code": goal_code or "", "goal": goal or goal_code}
+    if handshake_protocols:
+        body["handshake_protocols"] = list(handshake_protocols)
+    if requests:
+        body["requests~attach"] = [_attachment_v1(request) for request in requests]
+    body["services"] = [service if isinstance(service, str) else dict(service) for service in services]
+    return Message(type=INVITATION_V1, id=new_id(random), body=body, expires_time=expires_time)
+
+
+def _attachment_v1(attachment: Attachment) -> dict[str, Any]:
+    names = {"id": "@id", "media_type": "mime-type"}
+    return {names.get(name, name): value for name, value in dump_attachment(attachment).items()}
+
+
+def inline_service(uri: str, key: PublicKey, routing_keys: Sequence[str] = ()) -> dict[str, Any]:
+    """A service for an invitation 1.1: where to send, and the Ed25519 key to encrypt to (RFC 0434, "services").
+
+    `routing_keys`: did:keys of mediators, the outermost last.
+    """
+    service = {"id": "#inline", "type": "did-communication", "recipientKeys": [did_key_of(key)], "serviceEndpoint": uri}
+    return {**service, "routingKeys": list(routing_keys)} if routing_keys else service
+
+
+def link(page: str, message: Message) -> str:
+    """An invitation as a link to a page, which will be shown to whoever has no agent to open it with.
+
+    Padding is left out in version 2 and written in version 1, as the specifications' own examples have it.
+    """
+    mark = "&" if "?" in page else "?"
+    if same_type(message.type, INVITATION):
+        return f"{page}{mark}_oob={b64url(dump(message))}"
+    text = b64url(dump_v1(message))
+    return f"{page}{mark}oob={text}{'=' * (-len(text) % 4)}"
+
+
+def short_link(page: str, oobid: str) -> str:
+    """The link under which an invitation can be fetched; `oobid` is random, and long enough that nobody guesses it."""
+    return f"{page}{'&' if '?' in page else '?'}_oobid={oobid}"
+
+
+# --- reuse ----------------------------------------------------------------------------------------------------------
+
+
+def reuse(invitation_id: str, random: Callable[[int], bytes]) -> Message:
+    """The answer to an invitation from somebody we are connected with: use that connection (RFC 0434, "Reuse")."""
+    name = new_id(random)
+    return Message(type=REUSE, id=name, thid=name, pthid=invitation_id)
+
+
+def is_reuse(message: Message) -> bool:
+    return same_type(message.type, REUSE)
+
+
+def reuse_accepted(message: Message, random: Callable[[int], bytes]) -> Message:
+    """The answer to `reuse`; whether its `pthid` is an invitation of ours the caller has seen. Raises Malformed."""
+    if message.pthid is None:
+        raise Malformed(why="handshake-reuse: it names no invitation")
+    return Message(type=REUSE_ACCEPTED, id=new_id(random), thid=message.thread, pthid=message.pthid)
+
+
+def is_reuse_accepted(message: Message, to: Message) -> bool:
+    """Whether a message answers our `reuse`."""
+    return same_type(message.type, REUSE_ACCEPTED) and (message.thid, message.pthid) == (to.id, to.pthid)

@@ -1,0 +1,97 @@
+"""Attachments of v1 that carry signatures, as DID Exchange uses them: a DID, or a whole DID document.
+
+The content stands in `data.base64` in the older alphabet (some readers take no other), while the signature is over the
+same bytes in base64url without padding. The signer is named three times: as did:key in the unprotected header, where
+some look for it, and in the protected one as `jwk` with a `kid` of its own, where others do. What is read must not name
+two different keys, or two readers would believe two different signers.
+
+Specified in: Aries RFC 0017, "Signing Attachments"; RFC 7515, Appendix F.
+"""
+
+from binascii import b2a_base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
+from zerochat.crypto.keys import ALGORITHM_OF, PublicKey, SecretKey, jwk_public, public_jwk, public_of, sign
+from zerochat.crypto.redacted import Veiled
+from zerochat.didcomm.attachment import attachment_bytes
+from zerochat.didcomm.did import did_key_of
+from zerochat.didcomm.jws import HEADER_BYTES_MAX, SIGNATURES_MAX, verify_detached
+from zerochat.didcomm.protocols.bodies import read_attachment
+from zerochat.didcomm.service import verkey
+from zerochat.errors import Malformed, Refused
+
+CONTENT_BYTES_MAX: Final = 64 * 1024
+"""DID documents have one or two thousand."""
+
+
+class SignedContent(Veiled, frozen=True):
+    """The content of an attachment, and the keys (Ed25519) that have signed it: every signature was verified."""
+
+    VEILED = ("content",)
+
+    content: bytes
+    signers: tuple[PublicKey, ...]
+
+
+def signed_attachment(content: bytes, signer: SecretKey, media_type: str) -> dict[str, Any]:
+    """An attachment of v1 with a signature over its content, made with an Ed25519 key."""
+    key = public_of(signer)
+    kid = did_key_of(key)
+    protected = b64url(compact_json({"alg": ALGORITHM_OF[key.kind], "jwk": {**public_jwk(key), "kid": kid}}))
+    signature = sign(signer, f"{protected}.{b64url(content)}".encode())
+    return {
+        "mime-type": media_type,
+        "data": {
+            "base64": b2a_base64(content, newline=False).decode(),
+            "jws": {"header": {"kid": kid}, "protected": protected, "signature": b64url(signature)},
+        },
+    }
+
+
+def read_signed(tree: Mapping[str, Any]) -> SignedContent:
+    """The content of a signed attachment of v1, as it stands in a body.
+
+    Raises Malformed for what is none, Refused for one without a signature, Unauthentic where any signature is wrong.
+    """
+    attachment = read_attachment(tree)
+    if attachment.jws is None or attachment.base64 is None:
+        raise Refused(why="an attachment that is not signed")
+    if len(attachment.base64) > CONTENT_BYTES_MAX * 4 // 3 + 4:
+        raise Malformed(why="a signed attachment that is too long")
+    content = attachment_bytes(attachment)
+    kids = verify_detached(_named(attachment.jws), content, verkey)
+    return SignedContent(content, tuple(dict.fromkeys(verkey(kid) for kid in kids)))
+
+
+def _named(jws: Mapping[str, Any]) -> dict[str, Any]:
+    """The same signatures, each with the key id in its unprotected header, after all that names the signer agrees."""
+    listed = jws.get("signatures")
+    if listed is None:
+        return _named_one(dict(jws))
+    if not isinstance(listed, list) or len(listed) > SIGNATURES_MAX:
+        raise Malformed(why="jws: no signatures, or too many")
+    return {**jws, "signatures": [_named_one(entry) for entry in listed]}
+
+
+def _named_one(entry: object) -> dict[str, Any]:
+    if not isinstance(entry, dict) or not isinstance(text := entry.get("protected"), str):
+        raise Malformed(why="jws: a signature without its protected header")
+    header, protected = entry.get("header") or {}, strict_json(b64url_bytes(text), HEADER_BYTES_MAX)
+    if not isinstance(header, dict) or not isinstance(protected, dict):
+        raise Malformed(why="jws: a header that is not an object")
+    jwk = protected.get("jwk") or {}
+    if not isinstance(jwk, dict):
+        raise Malformed(why="jws: a jwk that is not an object")
+    kids = [kid for kid in (header.get("kid"), protected.get("kid"), jwk.get("kid")) if kid is not None]
+    keys = {_key(kid) for kid in kids} | ({jwk_public(jwk)} if jwk else set())
+    if len(keys) != 1:
+        raise Malformed(why="jws: a signature that names no signer, or more than one")
+    return {**entry, "header": {**header, "kid": protected.get("kid", did_key_of(keys.pop()))}}
+
+
+def _key(kid: object) -> PublicKey:
+    if not isinstance(kid, str):
+        raise Malformed(why="jws: a key id that is not text")
+    return verkey(kid)

@@ -1,0 +1,312 @@
+"""What is said in a group: a post, what becomes of it (an edit, a reaction, or that it is taken back), the topic, what
+a bot announces of itself, and a verdict.
+
+Each is one value here, with its limits, and its body in the event record is written and read nowhere else. What we say
+ourselves is checked before it is said (`checked`). What others say is in the log whatever it is; a body that makes no
+sense is `Malformed`, and counts for nothing. Fields that this version does not know are passed over.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeGuard
+
+from msgspec import Struct
+
+from zerochat.crypto.encoding import compact_json
+from zerochat.errors import LocalError, Malformed, PostTooLong
+from zerochat.group.event_log.event import (
+    ANNOUNCE,
+    DELETE,
+    EDIT,
+    HEADER_BYTES_MAX,
+    POST,
+    POST_BYTES_MAX,
+    REACT,
+    RECORD_BYTES_MAX,
+    TOPIC,
+    VERDICT,
+    Event,
+)
+from zerochat.group.files.descriptor import File
+from zerochat.group.membership.bot_announcement import (
+    Announcement,
+    BadAnnouncement,
+    fault_of_announcement,
+    read_announcement,
+)
+from zerochat.group.tlog.verdicts import BadVerdict, Verdict, fault_of_verdict, read_verdict
+
+EMOJI_BYTES_MAX = 40
+"""The longest that Unicode recommends has 35: two people of two colours, and what joins them."""
+TOPIC_CHARS_MAX = 256
+MENTIONS_MAX = 32
+
+_ID = re.compile("[A-Za-z0-9_-]{43}")
+_DID = re.compile("did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}")
+_LINE_ENDS = re.compile("[\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]")
+
+
+class NotAnEmoji(LocalError):
+    """{emoji} is no reaction: one emoji is, or one sign that is no letter."""
+
+
+class BadTopic(LocalError):
+    """This cannot be a topic: {why}."""
+
+
+class Post(Struct, frozen=True):
+    """A message."""
+
+    text: str
+    reply: str = ""
+    """The id of the post that it answers; empty: none."""
+    action: bool = False
+    """It says what its author does."""
+    mentions: tuple[str, ...] = ()
+    """The DIDs of those whom it calls by name."""
+    files: tuple[File, ...] = ()
+    """What comes with it; what others' posts name is read by `files/descriptor.py`."""
+
+    kind = POST
+
+    @property
+    def body(self) -> dict[str, Any]:
+        reply = {"reply": self.reply} if self.reply else {}
+        me = {"me": True} if self.action else {}
+        files = {"files": [file.body() for file in self.files]} if self.files else {}
+        called = {"mentions": list(self.mentions)} if self.mentions else {}
+        return {"text": self.text, **reply, **me, **called, **files}
+
+
+class Edit(Struct, frozen=True):
+    """The author of a post gives it another text."""
+
+    of: str
+    """The id of the post."""
+    text: str
+    mentions: tuple[str, ...] = ()
+    """The DIDs of those whom the new text calls by name."""
+
+    kind = EDIT
+
+    @property
+    def body(self) -> dict[str, Any]:
+        called = {"mentions": list(self.mentions)} if self.mentions else {}
+        return {"of": self.of, "text": self.text, **called}
+
+
+class Delete(Struct, frozen=True):
+    """The author of a post takes it back."""
+
+    of: str
+
+    kind = DELETE
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"of": self.of}
+
+
+class React(Struct, frozen=True):
+    """Somebody answers a post with an emoji, or takes that back."""
+
+    of: str
+    emoji: str
+    on: bool = True
+
+    kind = REACT
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"of": self.of, "emoji": self.emoji, "on": self.on}
+
+
+class Topic(Struct, frozen=True):
+    """What the group is about; empty: nothing in particular."""
+
+    text: str
+
+    kind = TOPIC
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"text": self.text}
+
+
+Saying: TypeAlias = Post | Edit | Delete | React | Topic | Announcement | Verdict
+
+
+# --- our own --------------------------------------------------------------------------------------------------------
+
+
+def checked(saying: Saying) -> Saying:
+    """The same, fit to be said. Raises PostTooLong, NotAnEmoji, BadTopic, BadAnnouncement or BadVerdict."""
+    match saying:
+        case Post(text) | Edit(text=text):
+            _check_size(text, saying)
+        case React(_, emoji) if fault := fault_of_emoji(emoji):
+            raise NotAnEmoji(emoji=ascii(emoji[:16]) if fault == "hidden" else emoji[:16])
+        case Topic(text) if why := fault_of_topic(text):
+            raise BadTopic(why=why)
+        case Announcement() if why := fault_of_announcement(saying):
+            raise BadAnnouncement(why=why)
+        case Verdict() if why := fault_of_verdict(saying):
+            raise BadVerdict(why=why)
+    return saying
+
+
+def _check_size(text: str, saying: Saying) -> None:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    # Line ends and control characters take two to six bytes each as JSON.
+    if size > POST_BYTES_MAX or len(compact_json(saying.body)) > RECORD_BYTES_MAX - HEADER_BYTES_MAX:
+        raise PostTooLong(size=size, limit=POST_BYTES_MAX)
+
+
+def fault_of_topic(text: str) -> str:
+    """What is wrong with a topic, or nothing."""
+    if len(text) > TOPIC_CHARS_MAX:
+        return f"it has at most {TOPIC_CHARS_MAX} characters"
+    if _LINE_ENDS.search(text):
+        return "it is one line, without control characters"
+    return ""
+
+
+# --- emoji ----------------------------------------------------------------------------------------------------------
+
+_JOINER, _KEYCAP = "\u200d", "\u20e3"
+_PICTOGRAPHS = range(0x1F000, 0x1FB00)
+"""Only pictographs come here, so that next year's need no newer Unicode tables than a member happens to have."""
+_FLAGS, _COLOURS, _TAGS = range(0x1F1E6, 0x1F200), range(0x1F3FB, 0x1F400), range(0xE0020, 0xE0080)
+_SELECTORS = range(0xFE00, 0xFE10)
+_LETTER_SIGNS = "\u2139"
+"""The sign for information, which is an emoji and, to Unicode, a letter."""
+
+
+def fault_of_emoji(text: str) -> str:
+    """What is wrong with a reaction, in one word, or nothing: it is one sign, with what belongs to it."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "hidden"
+    if not 0 < size <= EMOJI_BYTES_MAX:
+        return "size"
+    bases: list[str] = []
+    marks, joined = 0, False
+    for char in text:
+        code = ord(char)
+        if char == _JOINER:
+            if not bases or joined:
+                return "hidden"
+            joined = True
+        elif _follows(char, code):
+            if not bases or joined:
+                return "hidden"
+            marks += char == _KEYCAP
+        else:
+            if not joined:
+                bases.append(char)
+            elif not _is_sign(char, code):
+                return "letter"
+            joined = False
+    if joined:
+        return "hidden"
+    return "" if _is_one(bases, marks) else "letter"
+
+
+def _follows(char: str, code: int) -> bool:
+    """Whether this changes the sign before it and is none by itself."""
+    return char == _KEYCAP or any(code in one for one in (_COLOURS, _TAGS, _SELECTORS))
+
+
+def _is_one(bases: list[str], keycaps: int) -> bool:
+    if keycaps:
+        return keycaps == 1 and len(bases) == 1 and bases[0] in "0123456789#*"
+    if len(bases) == 2:  # a flag
+        return all(ord(one) in _FLAGS for one in bases)
+    return len(bases) == 1 and _is_sign(bases[0], ord(bases[0]))
+
+
+def _is_sign(char: str, code: int) -> bool:
+    if code in _FLAGS:
+        return False  # half of one
+    return code in _PICTOGRAPHS or char in _LETTER_SIGNS or unicodedata.category(char)[0] in "SP"
+
+
+# --- others' --------------------------------------------------------------------------------------------------------
+
+
+def saying_of(event: Event) -> Saying:
+    """What an event says. Raises Malformed, also for one that says nothing of the kind."""
+    return event.once(_read)
+
+
+def _read(event: Event) -> Saying:
+    body = event.body
+    match event.type:
+        case "post":
+            return _post(body)
+        case "edit":
+            return Edit(_of(body), _text(body), _mentions(body))
+        case "delete":
+            return Delete(_of(body))
+        case "react":
+            emoji, on = body.get("emoji"), body.get("on")
+            if not isinstance(emoji, str) or not isinstance(on, bool) or fault_of_emoji(emoji):
+                raise Malformed(why="react: no emoji")
+            return React(_of(body), emoji, on)
+        case "topic":
+            text = _text(body)
+            if fault_of_topic(text):
+                raise Malformed(why="topic: no line of text")
+            return Topic(text)
+        case "announce":
+            return read_announcement(body)
+        case "verdict":
+            return read_verdict(body)
+    raise Malformed(why="nothing that is said")
+
+
+def _post(body: Mapping[str, Any]) -> Post:
+    """What stands beside the text and makes no sense is passed over: the text is there to be read all the same."""
+    reply = body.get("reply")
+    return Post(_text(body), reply if _is_id(reply) else "", body.get("me") is True, _mentions(body))
+
+
+def _mentions(body: Mapping[str, Any]) -> tuple[str, ...]:
+    mentions = body.get("mentions")
+    called = mentions if isinstance(mentions, list) and len(mentions) <= MENTIONS_MAX else []
+    return tuple(dict.fromkeys(one for one in called if isinstance(one, str) and _DID.fullmatch(one)))
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    text = body.get("text")
+    if not isinstance(text, str):
+        raise Malformed(why="no text")
+    return text
+
+
+def _of(body: Mapping[str, Any]) -> str:
+    of = body.get("of")
+    if not _is_id(of):
+        raise Malformed(why="about no event")
+    return of
+
+
+def _is_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def target_of(event: Event) -> str:
+    """What an event is about, by which the log finds it: the id of a post, the digest of an accusation, `topic`
+    or `announce`; empty for others."""
+    if event.type in (TOPIC, ANNOUNCE):
+        try:
+            saying_of(event)
+        except Malformed:
+            return ""
+        return event.type
+    if event.type in (EDIT, DELETE, REACT, VERDICT):
+        of = event.body.get("of")
+        return of if _is_id(of) else ""
+    return ""

@@ -1,0 +1,71 @@
+"""What a simulated disk does with the contents of files (`agent/files/`): parts are stored, read back and looked at."""
+
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from zerochat.crypto.encoding import b64url
+from zerochat.group.effects import DropFile, FinishFile, ReadParts, StoreParts
+from zerochat.group.files.descriptor import File
+from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, path_in
+from zerochat.group.inputs import FileFailed, FilesFound, FileWhole, PartsRead, PartsStored
+
+FileEffect: TypeAlias = ReadParts | StoreParts | FinishFile | DropFile
+
+
+def file_of(name: str, data: bytes) -> File:
+    """What a post says of a file with these contents."""
+    return File(b64url(_levels(_cut_up(data))[-1][0]), len(data), name, "application/octet-stream")
+
+
+def _cut_up(data: bytes) -> list[bytes]:
+    return [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
+
+
+def _levels(parts: list[bytes]) -> list[list[bytes]]:
+    return levels_over([leaf(part) for part in parts])
+
+
+class Filing(Struct):
+    """Of one node: by group and file."""
+
+    parts: dict[tuple[str, str], list[bytes]] = field(default_factory=dict)
+    whole: set[tuple[str, str]] = field(default_factory=set)
+
+    def copy(self) -> "Filing":
+        return Filing({key: list(parts) for key, parts in self.parts.items()}, set(self.whole))
+
+    def put(self, group: str, file: str, data: bytes) -> None:
+        """A person here has a file."""
+        self.parts[group, file] = _cut_up(data)
+        self.whole.add((group, file))
+
+    def content(self, group: str, file: str) -> bytes | None:
+        """What is called whole here."""
+        return b"".join(self.parts[group, file]) if (group, file) in self.whole else None
+
+    def do(self, effect: FileEffect) -> PartsRead | PartsStored | FileWhole | FileFailed | None:
+        match effect:
+            case StoreParts(group, file, _, first, data):
+                self.parts.setdefault((group, file), [])[first:] = [data]
+                return PartsStored(group, file, first + 1)
+            case ReadParts(group, member, file, _, first, count):
+                parts = self.parts.get((group, file), [])
+                levels = _levels(parts) if parts else []
+                wanted = range(first, min(first + count, len(parts)))
+                return PartsRead(group, member, file, first, tuple((parts[at], path_in(levels, at)) for at in wanted))
+            case FinishFile(group, file, root, size):
+                parts = self.parts.get((group, file), [])
+                if not parts or b64url(_levels(parts)[-1][0]) != root or sum(map(len, parts)) != size:
+                    return FileFailed(group, file, "")
+                self.whole.add((group, file))
+                return FileWhole(group, file)
+            case DropFile(group, file):
+                self.parts.pop((group, file), None)
+                self.whole.discard((group, file))
+        return None
+
+    def found(self) -> FilesFound:
+        """What is there after a start."""
+        there = ((group, file, len(parts), (group, file) in self.whole) for (group, file), parts in self.parts.items())
+        return FilesFound(tuple(there))

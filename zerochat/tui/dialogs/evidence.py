@@ -1,0 +1,60 @@
+"""The sheet on what can be proven: of a group, or of a message, of which it can write a proof."""
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Button, Static
+
+from zerochat.terminal_text import Printable
+from zerochat.tui.dialogs.dialog import Sheet
+
+
+class EvidenceSheet(Sheet):
+    """`write` begins a proof; None: there is none to write."""
+
+    BINDING_GROUP_TITLE = "What can be proven"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "write", "Write a proof of the message into a file", id="evidence.write"),
+    ]
+
+    def __init__(
+        self,
+        title: Printable,
+        body: Content,
+        again: Callable[[], Awaitable[tuple[Printable, Content]]],
+        write: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(title, body, again=again)
+        self._write = write
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield self._head
+            with VerticalScroll():
+                yield self._body
+            if self._write is not None:
+                with Horizontal(classes="buttons"):
+                    yield Button(Content("w write a proof"), id="write", compact=True)
+                    yield Button(Content("Esc close"), id="close", compact=True)
+            yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(VerticalScroll).focus()
+
+    @on(Button.Pressed)
+    def _press(self, event: Button.Pressed) -> None:
+        event.stop()
+        if event.button.id == "write":
+            self.action_write()
+        else:
+            self.action_close()
+
+    def action_write(self) -> None:
+        if self._write is not None:
+            self._write()

@@ -1,0 +1,123 @@
+"""The first minute: a name, and what to do with it."""
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Literal, TypeAlias
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from zerochat.terminal_text import printable
+from zerochat.tui.composer.composer import LineInput
+
+Choice: TypeAlias = Literal["create", "join", "demo"]
+NICK_CHARS_MAX = 64
+
+WELCOME = (
+    "zerochat is an end-to-end encrypted group chat without servers: the machines of a group talk to each other, and"
+    " nobody else can read along."
+)
+KEY_FILE = (
+    "Its key lies in a file that only your user may read; `zerochat init --passphrase` makes a profile with a"
+    " passphrase instead."
+)
+GOES_ON = "Enter goes on, Ctrl+Q quits."
+CHOICES: dict[Choice, str] = {
+    "create": "Create a group and invite people into it",
+    "join": "Join a group with an invitation",
+    "demo": "Try the demo: a group on this machine alone, nothing is kept",
+}
+
+
+class FirstRunScreen(Screen[Choice]):
+    """Asks for a name, makes the profile, and answers what the person wants first."""
+
+    BINDING_GROUP_TITLE = "First run"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Back to the name", id="first.back"),
+        Binding("1", "choose('create')", "Create", show=False, id="first.create"),
+        Binding("2", "choose('join')", "Join", show=False, id="first.join"),
+        Binding("3", "choose('demo')", "Demo", show=False, id="first.demo"),
+    ]
+
+    def __init__(self, create_profile: Callable[[str], Awaitable[None]], *, demo: bool) -> None:
+        super().__init__()
+        self._create_profile = create_profile
+        self._choices = [each for each in CHOICES if demo or each != "demo"]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield Static(Content("Welcome to zerochat"), classes="title")
+            yield Static(Content(WELCOME), classes="body")
+            yield Static(Content("What shall the others call you?"))
+            yield LineInput(compact=True, id="nick", placeholder="your name", max_length=NICK_CHARS_MAX)
+            yield Static(Content(KEY_FILE), id="key-file", classes="hint")
+            yield OptionList(
+                *(
+                    Option(Content(f"{number}  {CHOICES[name]}"), id=name)
+                    for number, name in enumerate(self._choices, 1)
+                ),
+                id="choices",
+                markup=False,
+                compact=True,
+            )
+            yield Static(Content(GOES_ON), id="first-said")
+
+    def on_mount(self) -> None:
+        self.query_one("#choices").display = False
+        self.query_one("#nick").focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The digits choose only where the choices are shown; in a name they are digits."""
+        return action != "choose" or self.query_one("#choices").display
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        if self.query_one("#first-said").has_class("-trouble"):
+            self._say(GOES_ON)
+
+    @on(Input.Submitted)
+    def _named(self, event: Input.Submitted) -> None:
+        if not event.value.strip():
+            self._say("A name is needed: it is what the others see beside your messages.", trouble=True)
+            return
+        choices = self.query_one("#choices", OptionList)
+        choices.display = True
+        choices.highlighted = 0
+        choices.focus()
+        self._say("What first? Arrows and Enter, or the digit. Esc goes back to the name.")
+
+    @on(OptionList.OptionSelected)
+    def _select(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.action_choose(str(event.option_id))
+
+    def action_choose(self, choice: str) -> None:
+        for name in self._choices:
+            if name == choice:
+                self.run_worker(self._go(name), exclusive=True)
+
+    async def _go(self, choice: Choice) -> None:
+        if choice != "demo":  # The demo lives in a place of its own and leaves no profile behind.
+            try:
+                await self._create_profile(self.query_one("#nick", LineInput).value.strip())
+            except Exception as error:  # noqa: BLE001 - a full disk, a read-only home: the person must read it, whatever it is
+                self._say(printable(str(error)), trouble=True)
+                return
+        if self.is_current:
+            self.dismiss(choice)
+
+    def action_back(self) -> None:
+        self.query_one("#choices").display = False
+        self.query_one("#nick").focus()
+        self._say(GOES_ON)
+
+    def _say(self, sentence: str, *, trouble: bool = False) -> None:
+        said = self.query_one("#first-said", Static)
+        said.set_class(trouble, "-trouble")
+        said.update(Content(sentence))
