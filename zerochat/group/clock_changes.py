@@ -1,13 +1,12 @@
-"""What happens when the clock of this machine is set.
+"""Clock changes: after the machine's clock is set, time goes on as before until a member confirms the new time.
 
-A clock that is set may have been wrong before, or be wrong from now on, and nothing here can tell which. Were events
-dated by a clock that is a year ahead, nobody would accept them for a year (`clock.check`), nor anything that follows
-them; and a clock that is set back would have everything wait that was to happen later. So the time goes on as before
-(`Turn.now`), until a member shows that it agrees with the new time (`clock.hear`): whichever clock was right, what we
-say is accepted.
+It is unknown which of the two times is right. Events dated by a clock that is a year ahead would be rejected for a year
+(`lamport.check_not_ahead`), and so would everything that depends on them; a clock that is set back would delay every
+timer. So the offset is subtracted (`Transaction.now`) until a member's time agrees with the new one
+(`lamport.adopt_peer_clock`).
 
-Then the time does jump, as it may from one process to the next. So nothing waits for longer after that than it would
-have, had it begun to wait then.
+Then the time jumps, as it may also between two processes. No deadline may lie further ahead after that than when it was
+set.
 """
 
 from msgspec.structs import replace
@@ -15,81 +14,119 @@ from msgspec.structs import replace
 from zerochat.group.files import download
 from zerochat.group.joining import joiner, member_connections
 from zerochat.group.links import mediator_mail
-from zerochat.group.state import Errand, Holding, Join, OpenInvitation, Peer
+from zerochat.group.state import FileEntry, Join, OpenInvitation, Peer, PullRequest
 from zerochat.group.sync import acknowledgements, pull_requests
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 
 NEGLIGIBLE_MS = 60_000
-"""By so much a clock may be set without a word: it is far less than clocks may differ (`clock.AHEAD_MS_MAX`)."""
+"""A clock change up to this is adopted silently: far less than clocks may differ (`lamport.AHEAD_MS_MAX`)."""
 
 
-def started(turn: Turn, anew: bool) -> None:
-    """A process has begun. Its clock need not be what it was when the last one ended; after the machine itself has
-    started `anew`, what was known of that clock says nothing any more."""
-    if anew:
-        turn.change(leap=0)
-    settle(turn)
+def on_started(tx: Transaction, rebooted: bool) -> None:
+    """The process has started. After a reboot (`rebooted`) the known clock offset is void."""
+    if rebooted:
+        tx.update_agent(clock_offset_ms=0)
+    clamp_deadlines(tx)
 
 
-def was_set(turn: Turn, by_ms: int) -> None:
-    """The clock says so many ms more than it would have, had nobody set it. Where there is nobody who could agree or
-    disagree with the new time, it is taken as it is: a machine without a clock of its own learns the time so. Whoever
-    is leaving still tells the others what time it is, and is told."""
-    leap = turn.agent.leap + by_ms
-    alone = not any(group.others for group in turn.agent.groups.values() if group.state != "left")
-    turn.change(leap=0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap)
-    settle(turn)
+def on_clock_set(tx: Transaction, by_ms: int) -> None:
+    """The clock was set forward by so many ms. With no other member to agree or disagree, the new time is adopted at
+    once: a machine without a clock learns the time this way. A leaving member still exchanges times."""
+    leap = tx.agent.clock_offset_ms + by_ms
+    alone = not any(group.others for group in tx.agent.groups.values() if group.state != "left")
+    tx.update_agent(clock_offset_ms=0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap)
+    clamp_deadlines(tx)
 
 
-def settle(turn: Turn) -> None:
-    """The time may have jumped: no deadline is further away than it is when it is set, and nothing has happened in the
-    future."""
-    for name, group in turn.agent.groups.items():
-        peers = {did: _peer(turn, name, did, peer) for did, peer in group.peers.items()}
-        needs = {author: replace(need, at=min(need.at, turn.now)) for author, need in group.needs.items()}
-        unheard = {author: replace(one, at=min(one.at, turn.now)) for author, one in group.unheard.items()}
-        unmet = {author: replace(one, at=min(one.at, turn.now)) for author, one in group.unmet.items()}
-        by = min(group.agree_by, turn.now + member_connections.AGREE_MS) if group.agree_by else 0
-        asked = {did: _errand(turn, name, did, one) for did, one in group.errands.items()}
-        files = {key: _holding(turn, name, one) for key, one in group.files.items()}
-        turn.edit(name, peers=peers, needs=needs, unheard=unheard, unmet=unmet, agree_by=by, errands=asked, files=files)
-    turn.change(
-        faults={uri: one for uri, one in turn.agent.faults.items() if one.until <= turn.now},
-        invitations={link: _invitation(turn, one) for link, one in turn.agent.invitations.items()},
-        joins={link: _join(turn, one) for link, one in turn.agent.joins.items()},
+def clamp_deadlines(tx: Transaction) -> None:
+    """The time may have jumped: cap every deadline at its maximum from now, and every past time at now."""
+    for name, group in tx.agent.groups.items():
+        peers = {did: _peer(tx, name, did, peer) for did, peer in group.peers.items()}
+        gaps = {author: replace(gap, retry_at=min(gap.retry_at, tx.now)) for author, gap in group.gaps.items()}
+        reinstated = {
+            author: replace(record, retry_at=min(record.retry_at, tx.now))
+            for author, record in group.reinstated_posts.items()
+        }
+        unreachable = {
+            author: replace(record, retry_at=min(record.retry_at, tx.now))
+            for author, record in group.unreachable_authors.items()
+        }
+        deadline = (
+            min(group.attestation_deadline, tx.now + member_connections.ATTESTATION_MS)
+            if group.attestation_deadline
+            else 0
+        )
+        pull_requests_ = {did: _pull_request(tx, name, did, record) for did, record in group.pull_requests.items()}
+        files = {key: _file_entry(tx, name, record) for key, record in group.files.items()}
+        tx.update_group(
+            name,
+            peers=peers,
+            gaps=gaps,
+            reinstated_posts=reinstated,
+            unreachable_authors=unreachable,
+            attestation_deadline=deadline,
+            pull_requests=pull_requests_,
+            files=files,
+        )
+    tx.update_agent(
+        endpoint_failures={uri: record for uri, record in tx.agent.endpoint_failures.items() if record.until <= tx.now},
+        invitations={link: _invitation(tx, record) for link, record in tx.agent.invitations.items()},
+        joins={link: _join(tx, record) for link, record in tx.agent.joins.items()},
     )
 
 
-def _peer(turn: Turn, name: str, member: str, peer: Peer) -> Peer:
-    now, by_mail = turn.now, mediator_mail.by_mail(turn, name, member)
-    past = {at: min(getattr(peer, at), now) for at in ("less_at", "answered_at", "renewed_at", "offered_at", "heard")}
+def _peer(tx: Transaction, name: str, member: str, peer: Peer) -> Peer:
+    now, by_mail = tx.now, mediator_mail.goes_by_mail(tx, name, member)
+    past_times = {
+        at: min(getattr(peer, at), now)
+        for at in (
+            "regressed_since",
+            "view_answered_at",
+            "exchange_requested_at",
+            "exchange_answered_at",
+            "last_received_at",
+        )
+    }
     retry_at = min(peer.retry_at, now + (acknowledgements.MAIL_RETRY_MS_MAX if by_mail else acknowledgements.RETRY_MS))
-    return replace(peer, retry_at=retry_at, asked_at=0, **past)
+    return replace(peer, retry_at=retry_at, sync_sent_at=0, **past_times)
 
 
-def _errand(turn: Turn, name: str, member: str, one: Errand) -> Errand:
-    known = member in turn.group(name).peers
-    patience = pull_requests.patience(turn, name, member) if known else pull_requests.PATIENCE_MAIL_MS
-    return replace(one, until=min(one.until, turn.now + patience))
+def _pull_request(tx: Transaction, name: str, member: str, record: PullRequest) -> PullRequest:
+    is_peer = member in tx.group(name).peers
+    timeout = pull_requests.timeout_ms(tx, name, member) if is_peer else pull_requests.TIMEOUT_MAIL_MS
+    return replace(record, until=min(record.until, tx.now + timeout))
 
 
-def _holding(turn: Turn, name: str, one: Holding) -> Holding:
-    """Whoever does not bring a part is not waited for until the end of another clock's time."""
-    if one.haul is None:
-        return one
-    now, haul = turn.now, one.haul
-    # Nobody is asked where only our own disk is waited for.
-    known = haul.member in turn.group(name).peers
-    until = min(haul.until, download.due_at(turn, name, haul) if known else now + download.PATIENCE_MAIL_MS)
+def _file_entry(tx: Transaction, name: str, record: FileEntry) -> FileEntry:
+    """Do not wait for a part until a deadline of the old time."""
+    if record.download is None:
+        return record
+    now, fetching = tx.now, record.download
+    # No member is asked while only our own disk is awaited.
+    is_peer = fetching.member in tx.group(name).peers
+    until = min(
+        fetching.timeout_at, download.timeout_at(tx, name, fetching) if is_peer else now + download.TIMEOUT_MAIL_MS
+    )
     return replace(
-        one, haul=replace(haul, until=until, asked=min(haul.asked, now), since=min(haul.since, now), came=now)
+        record,
+        download=replace(
+            fetching,
+            timeout_at=until,
+            requested_at=min(fetching.requested_at, now),
+            since=min(fetching.since, now),
+            received_at=now,
+        ),
     )
 
 
-def _invitation(turn: Turn, one: OpenInvitation) -> OpenInvitation:
-    return replace(one, claims={who: replace(claim, welcomed=0) for who, claim in one.claims.items()})
+def _invitation(tx: Transaction, record: OpenInvitation) -> OpenInvitation:
+    return replace(
+        record, claims={claimant: replace(claim, welcomed_at=0) for claimant, claim in record.claims.items()}
+    )
 
 
-def _join(turn: Turn, one: Join) -> Join:
-    """Whoever waits for a person's answer does so for as long as its invitation lasts."""
-    return one if one.pending else replace(one, deadline=min(one.deadline, turn.now + joiner.JOIN_MS_MAX))
+def _join(tx: Transaction, record: Join) -> Join:
+    """A join that waits for a decision lasts as long as its invitation."""
+    return (
+        record if record.pending_tries else replace(record, deadline=min(record.deadline, tx.now + joiner.JOIN_MS_MAX))
+    )

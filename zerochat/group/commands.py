@@ -1,4 +1,4 @@
-"""What a person or a program at this machine may ask of the core, one command at a time."""
+"""Command handlers: one `match` from each command of a client to the function that executes it."""
 
 from typing import ClassVar, assert_never
 
@@ -11,74 +11,75 @@ from zerochat.errors import (
     Retry,
 )
 from zerochat.group.effects import (
-    Asked,
-    Changed,
-    Connected,
+    ConnectionOffered,
+    ConnectionUpdated,
+    EventsImported,
     FileChanged,
-    Forgotten,
+    GroupChanged,
     GroupCreated,
-    Imported,
+    GroupForgotten,
+    GroupLeft,
+    IndicatorSent,
     InvitationCreated,
-    JoinEnded,
+    JoinCancelled,
     JoinStarted,
-    Left,
     Notify,
-    Offered,
     Posted,
+    QuestionSent,
     Result,
-    Shared,
 )
-from zerochat.group.event_log import log
+from zerochat.group.event_log import delivery, own_events
 from zerochat.group.event_log.event import GENESIS, Event
-from zerochat.group.external import connections, mediators, questions
+from zerochat.group.external import connections, mediators, standard_protocols
 from zerochat.group.files import catalogue
 from zerochat.group.inputs import (
+    AcceptConnection,
     AcceptInvitation,
-    AnswerRequest,
-    AskFeatures,
+    AnswerJoinRequest,
     CancelJoin,
     ChangeLabel,
     ChangeRole,
     Command,
-    Connect,
     CreateGroup,
     CreateInvitation,
+    DeleteFile,
     DismissDoubts,
-    DropFile,
+    DownloadFile,
     EndConnection,
     ForgetGroup,
-    GetFile,
     ImportEvents,
     LeaveGroup,
     OfferConnection,
     PingPeer,
-    PostToLog,
+    QueryFeatures,
     RemoveMember,
     ResumeGroup,
     RevokeInvitation,
     RotateDid,
-    Say,
+    SendBasicMessage,
+    SendContent,
     SendPost,
-    SetTerms,
-    ShareRead,
-    ShareTyping,
-    Tell,
+    SendReadReceipt,
+    SendTyping,
+    SetTlogTerms,
+    SubmitTlogEntry,
     VerifyMember,
 )
-from zerochat.group.joining import cancellation, invitations, joiner, requests, revocation
+from zerochat.group.joining import cancellation, invitations, joiner, requests
 from zerochat.group.key_modes import MODES
 from zerochat.group.links import mediator_mail, pairing
-from zerochat.group.links.contact import new_identity, sign_possession, transport_name
+from zerochat.group.links.contact import new_identity, sign_possession, transport_public
 from zerochat.group.lookup import find_connection, find_group, find_peer
 from zerochat.group.membership import check_control, decisions, leave, may_post, resolve_view
-from zerochat.group.messages import ephemeral
-from zerochat.group.messages.bodies import Post, Saying, Topic, checked
+from zerochat.group.messages import indicators
+from zerochat.group.messages.bodies import Content, Post, Topic, validated
 from zerochat.group.messages.current import may_set_topic
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Chain, Group, Profile
-from zerochat.group.sync import acknowledgements, archive_import, stale_profile
+from zerochat.group.sync import anti_entropy, archive_import, stale_profile
+from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
 from zerochat.group.tlog import submission, terms
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 from zerochat.names import checked_name
 
 
@@ -89,146 +90,145 @@ class NotReady(LocalError):
 
 
 class RotationUnderWay(LocalError):
-    """{peer} does not know the last DID yet. It hears of it as soon as it can be reached; then you can rotate again."""
+    """{peer} has not received your previous DID yet. You can rotate again as soon as it has been reachable."""
 
     retry: ClassVar[Retry] = "later"
 
 
 class UnknownKeys(LocalError):
-    """There are no keys called {keys}. This version has: {known}."""
+    """Unknown key mode {keys}. This version has: {known}."""
 
 
 class UnknownAccountability(LocalError):
-    """A group with the keys {keys} cannot have the accountability {accountability}. This version has `acks` with all
-    keys, and `ledger` with those that sign (sender-key)."""
+    """A group with the key mode {keys} cannot have the accountability {accountability}. Every key mode has `acks`;
+    modes that sign (sender-key) also have `tlog`."""
 
 
 class UnfitPolicy(LocalError):
-    """A group cannot have these rules together: {why}."""
+    """These rules contradict each other: {why}."""
 
 
 class ReadOnly(LocalError):
-    """You only read in {group}. To write there: `zerochat role {group} writer`, or, where that is not yours to decide,
-    ask an admin."""
+    """You are read-only in {group}. Type `zerochat role {group} writer` to post, or ask an admin."""
 
 
 class AdminsOnly(LocalError):
-    """What {group} is about, its owner and its admins say. `zerochat info {group}` shows who they are."""
+    """Only the owner and the admins set the topic of {group}. `zerochat info {group}` lists them."""
 
 
-def obey(turn: Turn, command: Command) -> Result:
+def handle_command(tx: Transaction, command: Command) -> Result:
     match command:
         case CreateGroup():
-            return GroupCreated(_create(turn, command))
-        case CreateInvitation(wanted, lifetime_s, uses, role, history):
-            group = find_group(turn.agent, wanted)
-            made = invitations.invite(turn, group, lifetime_s, uses, joiner.checked_role(role), history)
+            return GroupCreated(_create_group(tx, command))
+        case CreateInvitation(reference, lifetime_s, uses, role, history):
+            group = find_group(tx.agent, reference)
+            made = invitations.invite(tx, group, lifetime_s, uses, joiner.checked_role(role), history)
             return InvitationCreated(group.id, made)
-        case RevokeInvitation(wanted, which):
-            return revocation.revoke(turn, wanted, which)
+        case RevokeInvitation(reference, which):
+            return requests.revoke_invitation(tx, reference, which)
         case AcceptInvitation(invitation, label, role):
-            return JoinStarted(joiner.accept(turn, invitation, checked_name(label, "name"), role))
-        case CancelJoin(wanted):
-            return JoinEnded(cancellation.cancel(turn, wanted))
-        case AnswerRequest():
-            return requests.answer(turn, command)
-        case SendPost(wanted, text, reply, action, mentions, files):
-            group = find_group(turn.agent, wanted)
-            catalogue.check_room(turn.agent, group, files)
-            said = _say(turn, group, Post(text, reply, action, mentions, files))
-            catalogue.attached(turn, turn.group(group.id), said.id, files)
-            return said
-        case GetFile(wanted, file, author, event):
-            group = find_group(turn.agent, wanted)
+            return JoinStarted(joiner.accept_invitation(tx, invitation, checked_name(label, "name"), role))
+        case CancelJoin(reference):
+            return JoinCancelled(cancellation.cancel(tx, reference))
+        case AnswerJoinRequest():
+            return requests.answer_request(tx, command)
+        case SendPost(reference, text, reply, action, mentions, files):
+            group = find_group(tx.agent, reference)
+            catalogue.check_room(tx.agent, group, files)
+            posted = _send_content(tx, group, Post(text, reply, action, mentions, files))
+            catalogue.add_own(tx, tx.group(group.id), posted.id, files)
+            return posted
+        case DownloadFile(reference, file, author, event):
+            group = find_group(tx.agent, reference)
             if group.state != "active":
                 raise NotAMember(group=group.name)
-            catalogue.get(turn, group, file, author, event)
+            catalogue.fetch_file(tx, group, file, author, event)
             return FileChanged(group.id, file.id)
-        case DropFile(wanted, key):
-            group = find_group(turn.agent, wanted)
-            catalogue.drop(turn, group, key)
+        case DeleteFile(reference, key):
+            group = find_group(tx.agent, reference)
+            catalogue.remove_file(tx, group, key)
             return FileChanged(group.id, key)
-        case Say(wanted, what):
-            return _say(turn, find_group(turn.agent, wanted), what)
-        case LeaveGroup(wanted):
-            return Left(leave.leave(turn, find_group(turn.agent, wanted)))
-        case ForgetGroup(wanted):
-            return Forgotten(leave.forget(turn, find_group(turn.agent, wanted)))
-        case ResumeGroup(wanted):
-            return Changed(stale_profile.resume(turn, find_group(turn.agent, wanted)))
-        case ImportEvents(wanted, records, back):
-            group = find_group(turn.agent, wanted)
-            return Imported(group.id, archive_import.take(turn, group.id, records, back))
-        case DismissDoubts(wanted, member):
-            return decisions.dismiss(turn, wanted, member)
-        case RemoveMember(wanted, member):
-            return decisions.remove(turn, wanted, member)
-        case ChangeRole(wanted, member, role):
-            return decisions.change_role(turn, wanted, member, role)
-        case ChangeLabel(wanted, label):
-            return decisions.change_label(turn, wanted, checked_name(label, "name"))
-        case VerifyMember(wanted, member, verified):
-            return decisions.verify(turn, wanted, member, verified)
-        case SetTerms():
-            return terms.set_by_hand(turn, command)
-        case PostToLog():
-            return submission.post(turn, command)
-        case ShareTyping(wanted):
-            return Shared(ephemeral.tell_typing(turn, find_group(turn.agent, wanted)))
-        case ShareRead(wanted, upto):
-            return Shared(ephemeral.tell_read(turn, find_group(turn.agent, wanted), upto))
-        case PingPeer(wanted):
-            return Asked(questions.ask_ping(turn, find_peer(turn.agent, wanted)))
-        case AskFeatures(wanted, match):
-            return Asked(questions.ask_features(turn, find_peer(turn.agent, wanted), match))
-        case RotateDid(wanted):
-            return _rotate(turn, wanted)
-        case Tell(wanted, text):
-            return Asked(_tell(turn, wanted, text))
-        case Connect(invitation, label, mediate):
-            name = connections.accept(turn, invitation, label, mediate)
+        case SendContent(reference, content):
+            return _send_content(tx, find_group(tx.agent, reference), content)
+        case LeaveGroup(reference):
+            return GroupLeft(leave.leave(tx, find_group(tx.agent, reference)))
+        case ForgetGroup(reference):
+            return GroupForgotten(leave.forget_group(tx, find_group(tx.agent, reference)))
+        case ResumeGroup(reference):
+            return GroupChanged(stale_profile.resume(tx, find_group(tx.agent, reference)))
+        case ImportEvents(reference, records, back):
+            group = find_group(tx.agent, reference)
+            return EventsImported(group.id, archive_import.import_page(tx, group.id, records, back))
+        case DismissDoubts(reference, member):
+            return decisions.dismiss_warnings(tx, reference, member)
+        case RemoveMember(reference, member):
+            return decisions.remove(tx, reference, member)
+        case ChangeRole(reference, member, role):
+            return decisions.change_role(tx, reference, member, role)
+        case ChangeLabel(reference, label):
+            return decisions.change_label(tx, reference, checked_name(label, "name"))
+        case VerifyMember(reference, member, verified):
+            return decisions.verify(tx, reference, member, verified)
+        case SetTlogTerms():
+            return terms.set_terms(tx, command)
+        case SubmitTlogEntry():
+            return submission.submit_entry(tx, command)
+        case SendTyping(reference):
+            return IndicatorSent(indicators.send_typing(tx, find_group(tx.agent, reference)))
+        case SendReadReceipt(reference, upto):
+            return IndicatorSent(indicators.send_read_receipt(tx, find_group(tx.agent, reference), upto))
+        case PingPeer(reference):
+            return QuestionSent(standard_protocols.send_ping(tx, find_peer(tx.agent, reference)))
+        case QueryFeatures(reference, match):
+            return QuestionSent(standard_protocols.query_features(tx, find_peer(tx.agent, reference), match))
+        case RotateDid(reference):
+            return _rotate_did(tx, reference)
+        case SendBasicMessage(reference, text):
+            return QuestionSent(_send_basic_message(tx, reference, text))
+        case AcceptConnection(invitation, label, mediate):
+            name = connections.accept_invitation(tx, invitation, label, mediate)
             if mediate:
-                mediators.ask(turn, name)
-            return Connected(name)
+                mediators.request_mediation(tx, name)
+            return ConnectionUpdated(name)
         case OfferConnection(envelope, label, lifetime_s):
-            return Offered(*connections.offer(turn, envelope, label or turn.agent.label, lifetime_s))
-        case EndConnection(wanted):
-            name = find_connection(turn.agent, wanted)
-            if turn.agent.connections[name].mediation is not None:
-                mediators.end(turn, name)
-            connections.end(turn, name)
-            return Connected(name)
+            return ConnectionOffered(*connections.create_invitation(tx, envelope, label or tx.agent.label, lifetime_s))
+        case EndConnection(reference):
+            name = find_connection(tx.agent, reference)
+            if tx.agent.connections[name].mediation is not None:
+                mediators.end_mediation(tx, name)
+            connections.end_connection(tx, name)
+            return ConnectionUpdated(name)
         case _:
             assert_never(command)
 
 
-def _create(turn: Turn, wanted: CreateGroup) -> str:
-    """Found a group: its genesis event is its name for ever."""
-    name, label = checked_name(wanted.name, "group's name"), checked_name(wanted.label, "name")
-    if any(group.name == name and group.state != "left" for group in turn.agent.groups.values()):
+def _create_group(tx: Transaction, reference: CreateGroup) -> str:
+    """Create a group: the id of its genesis event is the group's id."""
+    name, label = checked_name(reference.name, "group's name"), checked_name(reference.label, "name")
+    if any(group.name == name and group.state != "left" for group in tx.agent.groups.values()):
         raise GroupExists(group=name)
-    assert turn.agent.reach is not None
-    seed = turn.moment.random(32)
-    profile = Profile(keys=wanted.keys, accountability=wanted.accountability, envelope=wanted.envelope)
-    if not log.supported(profile):
-        if wanted.keys in MODES:
-            raise UnknownAccountability(accountability=wanted.accountability, keys=wanted.keys)
-        raise UnknownKeys(keys=wanted.keys, known=", ".join(MODES))
-    if wanted.policy.fault:
-        raise UnfitPolicy(why=wanted.policy.fault)
-    contact = new_identity(turn.moment.random, mediator_mail.own_reach(turn, seed), profile.envelope)
-    now = max(1, turn.now)
+    assert tx.agent.reach is not None
+    seed = tx.context.random(32)
+    profile = Profile(keys=reference.keys, accountability=reference.accountability, envelope=reference.envelope)
+    if not own_events.is_supported(profile):
+        if reference.keys in MODES:
+            raise UnknownAccountability(accountability=reference.accountability, keys=reference.keys)
+        raise UnknownKeys(keys=reference.keys, known=", ".join(MODES))
+    if reference.policy.error:
+        raise UnfitPolicy(why=reference.policy.error)
+    contact = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, seed), profile.envelope)
+    now = max(1, tx.now)
     body = {
         "name": name,
         "keys": profile.keys,
         "path": profile.path,
         "accountability": profile.accountability,
         "envelope": profile.envelope,
-        "nonce": b64url(turn.moment.random(16)),
+        "nonce": b64url(tx.context.random(16)),
         "label": label,
         "contact": contact.did,
-        "policy": wanted.policy.body(),
-        "transport": transport_name(seed),
+        "policy": reference.policy.body(),
+        "transport": transport_public(seed),
         "possession": sign_possession(seed, "", did_key(ed25519_public(seed))),
     }
     genesis = Event("", GENESIS, did_key(ed25519_public(seed)), 1, "", (), (), now, now, body).signed(seed)
@@ -249,57 +249,58 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
         chains={genesis.author: Chain(1, genesis.id, genesis.lamport)},
         lamport=genesis.lamport,
         heads=(genesis.id,),
-        named=(genesis.id,),
+        covered_heads=(genesis.id,),
     )
-    turn.put(group)
-    log.remember(turn, group.id, genesis, late=False)
-    turn.timer("gossip", group.id, acknowledgements.GOSSIP_MS)
-    if view.ledger:
-        turn.timer("log", group.id, acknowledgements.RETRY_MS)
-    turn.say(Notify(ViewChanged(group.id)))
+    tx.add_group(group)
+    delivery.store_event(tx, group.id, genesis, late=False)
+    tx.set_timer(TimerKind.ANTI_ENTROPY, group.id, anti_entropy.INTERVAL_MS)
+    if view.has_tlog:
+        tx.set_timer(TimerKind.TLOG, group.id, START_DELAY_MS)
+    tx.emit(Notify(ViewChanged(group.id)))
     return group.id
 
 
-def _say(turn: Turn, group: Group, what: Saying) -> Posted:
+def _send_content(tx: Transaction, group: Group, content: Content) -> Posted:
     if group.state != "active":
         raise NotAMember(group=group.name)
     if not may_post(group.view, group.me, group.seq + 1):
         raise ReadOnly(group=group.name)
-    if isinstance(what, Topic) and not may_set_topic(group.view, group.me, group.seq + 1):
+    if isinstance(content, Topic) and not may_set_topic(group.view, group.me, group.seq + 1):
         raise AdminsOnly(group=group.name)
-    event = log.append(turn, group.id, what.kind, checked(what).body)
+    event = own_events.append(tx, group.id, content.kind, validated(content).body)
     return Posted(group.id, event.id, event.seq, event.lamport)
 
 
-def _rotate(turn: Turn, wanted: str) -> Connected:
-    """Replace our DID towards a peer, which hears of it at once or with our next message."""
-    whom = find_peer(turn.agent, wanted)
-    if whom.connection:
-        relationship = turn.agent.connections[whom.connection].relationship
+def _rotate_did(tx: Transaction, reference: str) -> ConnectionUpdated:
+    """Rotate our DID towards a peer, which learns of it at once or with our next message."""
+    peer = find_peer(tx.agent, reference)
+    if peer.connection:
+        relationship = tx.agent.connections[peer.connection].relationship
     else:
-        found = turn.group(whom.group).relationships.get(whom.member)
+        found = tx.group(peer.group).relationships.get(peer.member)
         if found is None:
-            raise NotReady(peer=wanted)
+            raise NotReady(peer=reference)
         relationship = found
-    # Whoever has not answered to our first DID yet would not understand where the second one comes from.
-    if relationship.handover is not None:
-        raise RotationUnderWay(peer=wanted)
-    if not relationship.established or (whom.member and not relationship.greeted):
-        raise NotReady(peer=wanted)
-    if whom.connection:
-        reachable = connections.reachable(turn, whom.connection)
-        if not reachable and turn.agent.connections[whom.connection].envelope == "didcomm/v1":
-            raise questions.NotConnected(peer=wanted)  # v1 says it once, and not with every message that follows
-        connections.rotated(turn, whom.connection)
+    # A peer that has not confirmed our first DID could not verify the second one.
+    if relationship.rotation is not None:
+        raise RotationUnderWay(peer=reference)
+    if not relationship.established or (peer.member and not relationship.acknowledged):
+        raise NotReady(peer=reference)
+    if peer.connection:
+        reachable = connections.reachable(tx, peer.connection)
+        if not reachable and tx.agent.connections[peer.connection].envelope == "didcomm/v1":
+            # V1 announces a rotation once, not with every message that follows.
+            raise standard_protocols.NotConnected(peer=reference)
+        connections.rotate_own_did(tx, peer.connection)
         if reachable:
-            questions.ask_ping(turn, whom)
+            standard_protocols.send_ping(tx, peer)
     else:
-        pairing.rotate(turn, whom.group, whom.member)
-    return Connected(whom.connection)
+        pairing.rotate_own_did(tx, peer.group, peer.member)
+    return ConnectionUpdated(peer.connection)
 
 
-def _tell(turn: Turn, wanted: str, text: str) -> str:
-    name = find_connection(turn.agent, wanted)
-    if not turn.agent.connections[name].relationship.established:
-        raise NotReady(peer=wanted)
-    return questions.tell(turn, name, text)
+def _send_basic_message(tx: Transaction, reference: str, text: str) -> str:
+    name = find_connection(tx.agent, reference)
+    if not tx.agent.connections[name].relationship.established:
+        raise NotReady(peer=reference)
+    return standard_protocols.send_message(tx, name, text)

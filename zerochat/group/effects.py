@@ -1,45 +1,45 @@
-"""Everything that the core says: what to send, to admit, to remember, to tell.
+"""Effects: the outputs of the core, performed in order by the I/O layer or the simulator.
 
-Effects are values; the machine room (`agent/`) or the simulator (`sim.py`) performs them, in order, and only after the
-journal has what is to be remembered. A *link* is the 16-byte name of one relationship's connection: the pair link (one
-DEALER to the peer's ROUTER, or the connection that the peer dialled to ours) and the peer's queue for us.
+The I/O layer performs them only after the journal has stored the `JournalEffect`s of the same batch. A *link* is the
+16-byte name of one relationship's connection: the pair link (one DEALER to the peer's ROUTER, or the connection that
+the peer dialled) and the peer's queue for us.
 """
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
-from zerochat.group.notifications import Notice
-from zerochat.group.tlog.lookups import Lookup
+from zerochat.group.notifications import Notification
+from zerochat.group.tlog.queries import TlogQuery
 
 # --- the network ----------------------------------------------------------------------------------------------------
 
 
-class Admit(Struct, frozen=True):
-    """Let whoever proves this CURVE client key connect, and call that connection `link`."""
+class AllowClient(Struct, frozen=True):
+    """Accept connections that authenticate with this CURVE client key, under the name `link`."""
 
     link: bytes
     client_key: bytes
     queues: tuple[bytes, ...] = ()
     """The queues that this client may subscribe to, and no others."""
     guest: bool = False
-    """Whoever this is has an invitation and is no member yet: little may wait of what it sends, and for it."""
+    """The key belongs to the holder of an invitation, not to a member: its buffers are small."""
 
 
-class Revoke(Struct, frozen=True):
-    """Let this CURVE client key in no longer, and cut its live connections."""
+class RevokeClient(Struct, frozen=True):
+    """Stop accepting this CURVE client key, and close its connections."""
 
     client_key: bytes
 
 
-class Dial(Veiled, frozen=True):
-    """Open (or, when anything differs, reopen) the link to a peer."""
+class Dial(Redacted, frozen=True):
+    """Open the link to a peer, or reopen it when any field differs."""
 
-    VEILED = ("client_secret",)
+    REDACTED = ("client_secret",)
 
     link: bytes
     pair: Endpoint
@@ -50,69 +50,71 @@ class Dial(Veiled, frozen=True):
     """Where the peer publishes; None: open no subscription."""
     queues: tuple[bytes, ...] = ()
     """The queues to subscribe to there, 32 bytes each."""
-    second: bool = False
-    """The peer has just come to dial us as well, and one connection will do for now: let it go first."""
+    defer: bool = False
+    """The peer has just dialled us as well: wait for its connection, since one is enough (simultaneous open)."""
 
 
-class Hangup(Struct, frozen=True):
-    """Close whatever `Dial` opened."""
+class Disconnect(Struct, frozen=True):
+    """Close the connection that `Dial` opened."""
 
     link: bytes
 
 
-class Dispatch(Struct, frozen=True):
-    """Send an envelope to one peer over its pair link. Lost without a word when the link is down: the log repairs."""
+class SendEnvelope(Struct, frozen=True):
+    """Send an envelope to one peer over its pair link. Lost without an error when the link is down; retransmission
+    follows."""
 
     link: bytes
     envelope: bytes
 
 
 class Reply(Struct, frozen=True):
-    """Send an envelope back on the connection from which one came in."""
+    """Send an envelope back on the connection on which one was received."""
 
     handle: bytes
     envelope: bytes
 
 
 class Publish(Struct, frozen=True):
-    """Put an envelope on one of our queues, once for all who have subscribed to it.
+    """Publish an envelope on one of our queues, once for all its subscribers.
 
-    It goes over the pair link to whichever of `links` has not subscribed (yet), so nothing depends on when a
-    subscription comes. Lost for a subscriber who is away or slow: the log repairs.
+    A member of `links` that has not subscribed yet receives it over the pair link, so nothing depends on when a
+    subscription arrives. Lost for a subscriber that is offline or slow; retransmission follows.
     """
 
     queue: bytes
     envelope: bytes
     links: tuple[bytes, ...] = ()
-    """Those whom it is for."""
+    """The links of the recipients."""
 
 
-class Post(Struct, frozen=True):
-    """Hand an envelope over at a URI (HTTP POST, or a WebSocket). `PostFailed` comes back when that did not work."""
+class WebPost(Struct, frozen=True):
+    """Post an envelope to a URI (HTTP POST or WebSocket). `WebPostFailed` reports a failure."""
 
     uri: str
     envelope: bytes
     media_type: str
     return_route: bool = False
-    """Whether something may come back over the same connection; it comes as `Mailed`."""
+    """An envelope may come back over the same connection, as `WebReceived`."""
 
 
-class Answered(Struct, frozen=True):
-    """Send an envelope back where one came in over the web, if that way is still open."""
+class WebReply(Struct, frozen=True):
+    """Send an envelope back over the HTTP or WebSocket connection on which one was received, if it is still open."""
 
     handle: int
     envelope: bytes
     media_type: str
 
 
-class Hold(Struct, frozen=True):
-    """Keep a WebSocket to this URI open, for what a mediator has for us. `WebUp` and `WebDown` tell how it is."""
+class OpenWebSocket(Struct, frozen=True):
+    """Keep a WebSocket to this URI open, for a mediator's live delivery. `WebSocketUp` and `WebSocketDown` report its
+    state."""
 
     uri: str
 
 
-class Release(Struct, frozen=True):
-    """Close what `Hold` opened."""
+class CloseWebSocket(Struct, frozen=True):
+    """Close the WebSocket that `OpenWebSocket` opened."""
 
     uri: str
 
@@ -125,11 +127,11 @@ class SetTimer(Struct, frozen=True):
 
     key: str
     delay_ms: int
-    keep: bool = False
-    """Do nothing where a timer with this key is set already."""
+    if_unset: bool = False
+    """Do nothing if a timer with this key is set already."""
 
 
-class Remember(Struct, frozen=True):
+class StoreEvent(Struct, frozen=True):
     """Append one delivered event to the group's log on disk."""
 
     group: str
@@ -139,43 +141,32 @@ class Remember(Struct, frozen=True):
     lamport: int
     type: str
     record: bytes
-    """The canonical record, exactly as hashed (`event.py`), with its signature."""
+    """The canonical record, exactly as hashed (`event_log/event.py`), with its signature."""
     received: int
     """UTC milliseconds."""
     late: bool
-    """True when something newer in Lamport order was already there."""
-    vouched: str = ""
-    """The DID of the member who handed it over, as long as its author has not confirmed it; empty: it has."""
+    """True when an event with a greater Lamport time was in the log already."""
+    relayed_by: str = ""
+    """The DID of the member that relayed it, until its author confirms it; empty: received from its author."""
     history: bool = False
-    """From before our time: nobody waits for it as for news."""
+    """From before we joined: no news for the user."""
     target: str = ""
-    """What it is about, where it is about a post, the topic or its author (`saying.target_of`)."""
+    """The subject of an annotation, topic or announcement (`bodies.target_of`)."""
 
 
-class Repeated(Struct, frozen=True):
-    """An event that is here already has come once more from its author; nothing follows from that but a new
-    acknowledgement."""
+class DuplicateEvent(Struct, frozen=True):
+    """A stored event was received again from its author: its only consequence is another acknowledgement."""
 
     group: str
     author: str
     seq: int
     type: str
     record: bytes
-    """As in `Remember`."""
+    """As in `StoreEvent`."""
 
 
-class Confirm(Struct, frozen=True):
-    """The events of this author's chain after place `after`, up to `upto`, are its own word now."""
-
-    group: str
-    author: str
-    after: int
-    upto: int
-
-
-class Refute(Struct, frozen=True):
-    """What others have handed over of this author's chain after place `after`, up to `upto`, is not what the author
-    says, or cannot be told to be. It stays on disk, marked, and is shown no more until it is remembered anew."""
+class ConfirmEvents(Struct, frozen=True):
+    """The events of this author's chain after place `after`, up to `upto`, are confirmed by their author."""
 
     group: str
     author: str
@@ -183,7 +174,17 @@ class Refute(Struct, frozen=True):
     upto: int
 
 
-class Receipt(Struct, frozen=True):
+class RefuteEvents(Struct, frozen=True):
+    """The relayed events of this author's chain after place `after`, up to `upto`, are not, or not certainly, the
+    author's. They stay on disk, marked, and are hidden until they are stored anew."""
+
+    group: str
+    author: str
+    after: int
+    upto: int
+
+
+class StoreReceipt(Struct, frozen=True):
     """A member is known to have an author's chain up to `upto`."""
 
     group: str
@@ -193,86 +194,85 @@ class Receipt(Struct, frozen=True):
     at: int
     """Since when that is known, UTC milliseconds."""
     via: str = ""
-    """A short word for the way; empty: unknown."""
+    """How the acknowledgement came: `link` or `mediator`; empty: unknown."""
 
 
-class Forget(Struct, frozen=True):
-    """Delete a group's log, and all that is known of who has what of it."""
+class DeleteLog(Struct, frozen=True):
+    """Delete a group's log and its delivery receipts."""
 
     group: str
 
 
-class KeepMessage(Veiled, frozen=True):
-    """Keep a signed message of a stream (`evidence/messages.py`) for as long as the group: our own, to be sent again
-    and to prove by, or one that we have taken in."""
+class StoreSignedMessage(Redacted, frozen=True):
+    """Store a signed message of a stream (`evidence/messages.py`) for as long as the group: our own, for retransmission
+    and proofs, or one that we have accepted."""
 
-    VEILED = ("message", "key")
+    REDACTED = ("message", "key")
 
     group: str
     author: str
     alias: bytes
-    """Of the stream, 16 bytes."""
+    """The stream's alias, 16 bytes."""
     time: int
-    """`T` of the message, greater with each one of a stream."""
+    """The message's `T`, which grows with every message of a stream."""
     before: bytes
-    """`Pre`, the signature of the message before, 64 bytes."""
+    """`Pre`, the signature of the previous message, 64 bytes."""
     signature: bytes
     upto: int
-    """The place in the author's chain of events up to which all is said with this message."""
+    """The last place of the author's chain that the stream covers with this message."""
     message: bytes
-    """As it travels."""
+    """The bytes on the wire."""
     key: bytes
-    """The 32 bytes that open this message and no other one; empty: it brought a new key, and no events."""
+    """The 32-byte key that opens this message alone; empty: it carries a new key and no events."""
     hash: bytes = b""
-    """SHA-256 of the message, where the group keeps a log in which it could stand; else empty."""
+    """SHA-256 of the message if the group has a tlog in which it could be recorded; else empty."""
 
 
-class KeepStatement(Struct, frozen=True):
-    """Keep a signed statement about a subscription (`evidence/handshake.py`) between us and a member."""
+class StoreStatement(Struct, frozen=True):
+    """Store a signed statement about a subscription between us and a member (`evidence/handshake.py`)."""
 
     group: str
     member: str
-    """The other one of the two."""
-    says: str
-    """Its tag: `request`, `accept`, `confirm` or `close`."""
+    """The other party."""
+    kind: str
+    """The statement's tag: `request`, `accept`, `confirm` or `close`."""
     digest: str
     statement: bytes
     at: int
-    """When it came, or was made, UTC milliseconds."""
+    """When it was received or made, UTC milliseconds."""
 
 
-class KeepAck(Struct, frozen=True):
-    """Keep a member's signed acknowledgement of a message of ours in the place of its last one, if there is such a
-    message, and it is later."""
+class StoreSignedAck(Struct, frozen=True):
+    """Store a member's signed acknowledgement of a message of ours in place of its last one, if the message exists and
+    the acknowledgement is later."""
 
     group: str
     author: str
-    """Ourselves."""
+    """Our own DID."""
     member: str
     alias: bytes
     time: int
     of: bytes
-    """The signature of the message."""
+    """The signature of the acknowledged message."""
     ack: bytes
-    """As it stands in `evidence/messages.py`."""
+    """Encoded as in `evidence/messages.py`."""
     before: int = 0
-    """It is of what was said up to this `T`, before the subscription by which the member hears us now: of this one it
-    keeps the place of none. 0: it is of what has come by that."""
+    """The acknowledgement covers messages up to this `T`, before the member's present subscription, and replaces no
+    acknowledgement of the present one. 0: it belongs to the present one."""
 
 
-class SealAcks(Struct, frozen=True):
-    """A member's subscription to our stream is over: what it has signed of that stays as it is, whatever it signs
-    later."""
+class FreezeSignedAcks(Struct, frozen=True):
+    """A member's subscription to our stream has ended: keep its signed acknowledgements as they are."""
 
     group: str
     member: str
     alias: bytes
     upto: int
-    """`T` of the last message by that subscription."""
+    """`T` of the last message of that subscription."""
 
 
-class KeepLog(Struct, frozen=True):
-    """Keep that there is a log of a group, and by what rules."""
+class StoreTlog(Struct, frozen=True):
+    """Store that a group has this tlog, and its rules."""
 
     group: str
     origin: str
@@ -282,31 +282,31 @@ class KeepLog(Struct, frozen=True):
     """When it came into force here, UTC milliseconds."""
 
 
-class KeepEntries(Struct, frozen=True):
-    """Keep entries of a log, in their places. What has its place already is left as it is."""
+class StoreTlogEntries(Struct, frozen=True):
+    """Store entries of a tlog at their places. Places that are filled stay unchanged."""
 
     group: str
     origin: str
     after: int
-    """How many entries stand before them."""
+    """The number of entries before them."""
     records: tuple[bytes, ...]
 
 
-class KeepNote(Struct, frozen=True):
-    """Keep a checkpoint that a quorum has cosigned."""
+class StoreCheckpoint(Struct, frozen=True):
+    """Store a checkpoint with the cosignatures of a quorum."""
 
     group: str
     origin: str
     size: int
     at: int
-    """When nothing more was in the log, UTC milliseconds (`witness.Quorum.whole_ms`)."""
+    """The checkpoint covers all entries up to this time, UTC milliseconds (`witness.Quorum.complete_until_ms`)."""
     note: str
 
 
-class KeepBlob(Veiled, frozen=True):
-    """Keep what an entry of a log speaks of, for whoever lacks it, if there is room for more of its author's."""
+class StoreBlob(Redacted, frozen=True):
+    """Store the bytes behind a tlog entry, to serve them to others, if its author's quota has room."""
 
-    VEILED = ("blob",)
+    REDACTED = ("blob",)
 
     group: str
     hash: str
@@ -315,24 +315,22 @@ class KeepBlob(Veiled, frozen=True):
     blob: bytes
     at: int
     """UTC milliseconds."""
-    asked: bool = False
-    """We have fetched it, since the log speaks of it, or it is ours: there is room for this beside what others bring by
-    themselves."""
+    requested: bool = False
+    """Requested by us because the tlog names it, or our own: it does not count against the author's quota."""
 
 
-class DropBlobs(Struct, frozen=True):
-    """Keep no longer what came before this time (UTC milliseconds)."""
+class DeleteBlobs(Struct, frozen=True):
+    """Delete blobs received before this time (UTC milliseconds)."""
 
     group: str
     before: int
 
 
-class KeepRival(Veiled, frozen=True):
-    """Keep a signed message that was not taken in, where it contradicts one that is kept, or the one `beside` it: it
-    has the same place in the stream, or is not later than the one that it names. Of each author and kind the first such
-    pair is enough, and no other one is kept."""
+class StoreConflictingMessage(Redacted, frozen=True):
+    """Store a rejected signed message that contradicts a stored one, or `beside`: equal place in the stream, or not
+    later than its predecessor. One such pair per author and kind is kept."""
 
-    VEILED = ("message", "beside")
+    REDACTED = ("message", "beside")
 
     group: str
     author: str
@@ -342,17 +340,16 @@ class KeepRival(Veiled, frozen=True):
     signature: bytes
     message: bytes
     at: int
-    """When it came, UTC milliseconds."""
+    """When it was received, UTC milliseconds."""
     beside: bytes = b""
-    """Another message of the stream that is not kept either; empty: compare it with those that are."""
+    """Another message of the stream that is not stored either; empty: compare with the stored ones."""
 
 
-class KeepStray(Veiled, frozen=True):
-    """Keep that a signed message has come which is not taken in: so it is not missing. Where it waits no longer for the
-    one that it names, and that never came, its author may be accused by it (`evidence/judge.py`): of these the first
-    few are kept as they were sent."""
+class StoreRejectedMessage(Redacted, frozen=True):
+    """Record that a signed message was received and rejected, so it is not missing. If its predecessor never arrived,
+    it can prove an accusation against its author (`evidence/judge.py`): the first few are stored verbatim."""
 
-    VEILED = ("signature", "message")
+    REDACTED = ("signature", "message")
 
     group: str
     author: str
@@ -361,34 +358,34 @@ class KeepStray(Veiled, frozen=True):
     """`T` of the message."""
     signature: bytes
     message: bytes
-    """Empty: nobody is accused by it."""
+    """Empty: no accusation rests on it."""
     at: int
     """UTC milliseconds."""
 
 
-Remembered: TypeAlias = (
-    Remember
-    | Confirm
-    | Refute
-    | Receipt
-    | Forget
-    | KeepMessage
-    | KeepStatement
-    | KeepAck
-    | SealAcks
-    | KeepLog
-    | KeepEntries
-    | KeepNote
-    | KeepBlob
-    | DropBlobs
-    | KeepRival
-    | KeepStray
+JournalEffect: TypeAlias = (
+    StoreEvent
+    | ConfirmEvents
+    | RefuteEvents
+    | StoreReceipt
+    | DeleteLog
+    | StoreSignedMessage
+    | StoreStatement
+    | StoreSignedAck
+    | FreezeSignedAcks
+    | StoreTlog
+    | StoreTlogEntries
+    | StoreCheckpoint
+    | StoreBlob
+    | DeleteBlobs
+    | StoreConflictingMessage
+    | StoreRejectedMessage
 )
-"""What goes into the journal with the turn that says it."""
+"""The effects that the journal stores, in one commit with the batch that emits them."""
 
 
-class Recall(Struct, frozen=True):
-    """Read own chain back from the log: at most `limit` records of `author` after `after`, to be sent to `member`."""
+class ReadOwnEvents(Struct, frozen=True):
+    """Read our own chain: at most `limit` records of `author` after `after`, for a retransmission to `member`."""
 
     group: str
     member: str
@@ -396,62 +393,62 @@ class Recall(Struct, frozen=True):
     after: int
     limit: int
     alias: bytes = b""
-    """And, of this stream of ours, the first messages that are later than `time`, in their order: at most `limit`, and
-    no more than 256 KiB, but one in any case. Empty: none."""
+    """Also read the first messages of this stream of ours that are later than `time`, in order: at most `limit`, at
+    most 256 KiB, at least one. Empty: none."""
     time: int = 0
-    """`T` of the last message that the member has acknowledged by its signature."""
+    """`T` of the last message for which the member has sent a signed acknowledgement."""
 
 
-class LookUp(Struct, frozen=True):
-    """Look something up in what is kept of a group's log; `LookedUp` brings it."""
+class QueryTlog(Struct, frozen=True):
+    """Look something up in the stored tlog; the answer is `TlogQueried`."""
 
     group: str
     origin: str
-    what: Lookup
+    query: TlogQuery
 
 
-class Fetch(Struct, frozen=True):
-    """Read what a member asks for out of the log (`history/`); `Fetched` brings it."""
+class ReadHistory(Struct, frozen=True):
+    """Read the events that a history request names; the answer is `HistoryRead`."""
 
     group: str
     member: str
     thread: str
-    """Of the request."""
-    want: tuple[tuple[str, int, int], ...]
-    """Authors, and of each the places after the first number, up to the second."""
-    back: bool
-    """From the newest back, in the order in which the log is shown; else in the order in which it was delivered."""
+    """The id of the request."""
+    ranges: tuple[tuple[str, int, int], ...]
+    """Authors with a half-open range of their chain each: after, up to."""
+    backwards: bool
+    """From the newest event back in display order; else in the order of delivery."""
     limit: int
     joined: int
-    """The Lamport time of the event that brought the member in: it may have whatever is not older."""
+    """The Lamport time of the event that admitted the member: it may have everything from then on."""
     rules: tuple[str, ...]
-    """What it may have of the rest (`sync/history_policy.py`): all of these must allow it."""
+    """The history rules that limit what it may have from before (`sync/history_policy.py`): all must allow an event."""
     page: int = 0
-    """Which of the answers to this request it is, from 0."""
+    """The number of this response, from 0."""
     pages: int = 1
-    """How many answers may be given in all."""
+    """The most responses to the request."""
 
 
-class Compare(Struct, frozen=True):
-    """Compare the posts of a log with what a member says of its own (`sync/fork_detection.py`); `Compared` brings what
-    comes of it."""
+class Reconcile(Struct, frozen=True):
+    """Run one round of set reconciliation against a member's message (`sync/fork_detection.py`); the answer is
+    `Reconciled`."""
 
     group: str
     member: str
     thread: str
-    """Of the question; empty where we are to ask the first one."""
-    ours: bool
-    """Whether we ask and the member answers."""
+    """The id of the question; empty: we are to ask the first one."""
+    initiator: bool
+    """True: we ask and the member answers."""
     since: int
     """Only posts with this Lamport time or a later one."""
     message: bytes
-    """What the member has said; empty where we are to begin."""
+    """The member's last message; empty: begin."""
     authors: tuple[str, ...]
-    """Of whom we want to know where something differs."""
+    """The authors whose differences we look for."""
 
 
 class ReadParts(Struct, frozen=True):
-    """Read parts of a file that is here, for a member; `PartsRead` brings them."""
+    """Read parts of a stored file for a member; the answer is `PartsRead`."""
 
     group: str
     member: str
@@ -461,22 +458,22 @@ class ReadParts(Struct, frozen=True):
     count: int
 
 
-class StoreParts(Veiled, frozen=True):
-    """Put a part of a file on disk, at its place; `PartsStored` comes back, or `FileFailed`."""
+class StoreParts(Redacted, frozen=True):
+    """Write a part of a file to disk; the answer is `PartsStored` or `FileFailed`."""
 
-    VEILED = ("data",)
+    REDACTED = ("data",)
 
     group: str
     file: str
     size: int
-    """Of the whole file."""
+    """The size of the whole file, in bytes."""
     first: int
     """The number of the part."""
     data: bytes
 
 
-class FinishFile(Struct, frozen=True):
-    """All parts are on disk: look whether they are the file, and only then call it whole. `FileWhole` comes back, or
+class VerifyFile(Struct, frozen=True):
+    """All parts are on disk: check the file against its hash and publish it. The answer is `FileVerified` or
     `FileFailed`."""
 
     group: str
@@ -485,14 +482,14 @@ class FinishFile(Struct, frozen=True):
     size: int
 
 
-class DropFile(Struct, frozen=True):
-    """Remove what is on disk of a file."""
+class DeleteFileData(Struct, frozen=True):
+    """Delete a file's data from disk."""
 
     group: str
     file: str
 
 
-# --- people and programs --------------------------------------------------------------------------------------------
+# --- answers to commands, and news for clients ------------------------------------------------------------------------
 
 
 class GroupCreated(Struct, frozen=True):
@@ -506,10 +503,10 @@ class InvitationCreated(Struct, frozen=True):
 
 class JoinStarted(Struct, frozen=True):
     join: str
-    """The id under which `JoinProgress` notices follow."""
+    """The id in the `JoinProgress` notifications that follow."""
 
 
-class JoinEnded(Struct, frozen=True):
+class JoinCancelled(Struct, frozen=True):
     join: str
 
 
@@ -520,71 +517,73 @@ class Posted(Struct, frozen=True):
     lamport: int
 
 
-class Left(Struct, frozen=True):
+class GroupLeft(Struct, frozen=True):
     group: str
 
 
-class Forgotten(Struct, frozen=True):
+class GroupForgotten(Struct, frozen=True):
     group: str
 
 
-Outcome: TypeAlias = Literal["new", "known", "taken", "apart", "causes", "contradiction", "invalid", "stranger", "own"]
-"""What has become of a record out of a file. `taken`: something has its place, and the log knows whether it is this
-one. `apart`: it does not join on to what is here of its author's chain. `causes`: a membership event that it rests on
-is not here. `contradiction`: something else is here in its place, or is named there. `invalid`: it is not as it must
-be. `stranger`: its author is no member, or was none any more. `own`: it says that it is my own."""
+ImportOutcome: TypeAlias = Literal[
+    "new", "known", "occupied", "detached", "missing-causes", "contradiction", "invalid", "not-a-member", "own"
+]
+"""The outcome of one imported record. `occupied`: its place is filled, and only the log knows whether by this event.
+`detached`: not adjacent to the stored part of its author's chain. `missing-causes`: a membership event that it names is
+unknown. `contradiction`: its place holds another event, or a hash names another one. `invalid`: malformed.
+`not-a-member`: its author is no member, or was none any more. `own`: claims to be our own event."""
 
 
-class Imported(Struct, frozen=True):
-    """A page of a file was looked through: what has become of each record."""
+class EventsImported(Struct, frozen=True):
+    """One page of an import was processed: the outcome of each record."""
 
     group: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ImportOutcome, ...]
 
 
 class FileChanged(Struct, frozen=True):
-    """A file is asked for, or is here no more."""
+    """A download was requested, or the file was deleted."""
 
     group: str
     file: str
 
 
-class Changed(Struct, frozen=True):
-    """The group is as it was asked to be, or will be as soon as the others have heard it."""
+class GroupChanged(Struct, frozen=True):
+    """The change is made here; the other members receive it next."""
 
     group: str
 
 
-class Shared(Struct, frozen=True):
-    """So many members are told in passing what we do; none where nobody is near, or a person does not want it."""
+class IndicatorSent(Struct, frozen=True):
+    """The number of members that were sent a typing or read indicator; 0: none is connected, or indicators are off."""
 
     members: int
 
 
 class Voted(Struct, frozen=True):
-    """We want this member out; it goes with the last vote that is needed."""
+    """Our vote to remove a member was counted; the last vote that is needed removes it."""
 
     group: str
     member: str
     votes: int
     needed: int
-    """As many as `votes` or fewer: it is out."""
+    """The votes that removal takes; at most `votes`: the member is removed."""
 
 
-class Asked(Struct, frozen=True):
-    """A question is on its way to a peer; the answer comes as a notice with this thread."""
+class QuestionSent(Struct, frozen=True):
+    """A question was sent to a peer; the answer comes as a notification with this thread."""
 
     thread: str
 
 
-class Connected(Struct, frozen=True):
-    """A connection was begun, changed or ended."""
+class ConnectionUpdated(Struct, frozen=True):
+    """A connection was opened, changed or ended."""
 
     connection: str
 
 
-class Offered(Struct, frozen=True):
-    """An invitation to connect: an out-of-band link."""
+class ConnectionOffered(Struct, frozen=True):
+    """An out-of-band invitation to connect."""
 
     connection: str
     url: str
@@ -596,82 +595,82 @@ Result: TypeAlias = (
     GroupCreated
     | InvitationCreated
     | JoinStarted
-    | JoinEnded
+    | JoinCancelled
     | Posted
-    | Left
-    | Forgotten
-    | Imported
+    | GroupLeft
+    | GroupForgotten
+    | EventsImported
     | FileChanged
-    | Changed
-    | Shared
+    | GroupChanged
+    | IndicatorSent
     | Voted
-    | Asked
-    | Connected
-    | Offered
+    | QuestionSent
+    | ConnectionUpdated
+    | ConnectionOffered
 )
 
 
-class Answer(Struct, frozen=True):
+class CommandDone(Struct, frozen=True):
     ticket: int
     result: Result
 
 
-class Refuse(Struct, frozen=True):
+class CommandFailed(Struct, frozen=True):
     ticket: int
     error: LocalError
 
 
 class Notify(Struct, frozen=True):
-    notice: Notice
+    notification: Notification
 
 
 class Measure(Struct, frozen=True):
-    """Count something for diagnosis. Never carries keys, text or anybody's DID."""
+    """Increment a diagnostic counter. Never carries keys, text or DIDs."""
 
     name: str
     detail: str = ""
 
 
 Effect: TypeAlias = (
-    Admit
-    | Revoke
+    AllowClient
+    | RevokeClient
     | Dial
-    | Hangup
-    | Dispatch
+    | Disconnect
+    | SendEnvelope
     | Reply
     | Publish
-    | Post
-    | Answered
-    | Hold
-    | Release
+    | WebPost
+    | WebReply
+    | OpenWebSocket
+    | CloseWebSocket
     | SetTimer
-    | Remember
-    | Repeated
-    | Confirm
-    | Refute
-    | Receipt
-    | Forget
-    | KeepMessage
-    | KeepStatement
-    | KeepAck
-    | SealAcks
-    | KeepLog
-    | KeepEntries
-    | KeepNote
-    | KeepBlob
-    | DropBlobs
-    | LookUp
-    | KeepRival
-    | KeepStray
-    | Recall
-    | Fetch
-    | Compare
+    | StoreEvent
+    | DuplicateEvent
+    | ConfirmEvents
+    | RefuteEvents
+    | StoreReceipt
+    | DeleteLog
+    | StoreSignedMessage
+    | StoreStatement
+    | StoreSignedAck
+    | FreezeSignedAcks
+    | StoreTlog
+    | StoreTlogEntries
+    | StoreCheckpoint
+    | StoreBlob
+    | DeleteBlobs
+    | QueryTlog
+    | StoreConflictingMessage
+    | StoreRejectedMessage
+    | ReadOwnEvents
+    | ReadHistory
+    | Reconcile
     | ReadParts
     | StoreParts
-    | FinishFile
-    | DropFile
-    | Answer
-    | Refuse
+    | VerifyFile
+    | DeleteFileData
+    | CommandDone
+    | CommandFailed
     | Notify
     | Measure
 )

@@ -1,11 +1,11 @@
-"""The heart: `step(agent, stimulus, moment) -> (agent, effects)`.
+"""The core's transition function: `step(agent, input, context) -> (agent, effects)`.
 
-Pure: no clock, no dice, no disk, no wire. The same function runs behind the sockets of `agent/`, in the simulator and
-in the tests. Whatever a peer sends, it returns: a message that is refused leaves the agent exactly as it was and is
-counted; a command that cannot be done is answered with its error.
+Pure: no clock, randomness, disk or network. The same function runs behind the sockets of `agent/`, in the simulator and
+in the tests. A rejected message leaves the agent unchanged and is counted; a command that cannot be done is answered
+with its error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, assert_never
 
 from zerochat.didcomm import PACKERS
@@ -18,46 +18,47 @@ from zerochat.errors import (
 )
 from zerochat.group import clock_changes, commands, dispatch
 from zerochat.group.effects import (
-    Answer,
+    CommandDone,
+    CommandFailed,
     Effect,
     Measure,
-    Refuse,
 )
-from zerochat.group.event_log import log
+from zerochat.group.event_log import own_events
 from zerochat.group.external import connections, mediators
 from zerochat.group.files import download, upload
 from zerochat.group.inputs import (
-    Ask,
+    BatchEnded,
     ClockSet,
-    Compared,
-    Fetched,
+    CommandInput,
     FileFailed,
     FilesFound,
-    FileWhole,
+    FileVerified,
+    HistoryRead,
+    Input,
     LinkDown,
     LinkUp,
-    LookedUp,
-    Mailed,
-    Moment,
+    OwnEventsRead,
     PartsRead,
     PartsStored,
-    PostFailed,
-    Recalled,
     Received,
+    Reconciled,
     Started,
-    Stimulus,
+    StepContext,
     TimerFired,
-    TurnOver,
-    WebDown,
-    WebUp,
+    TlogQueried,
+    WebPostFailed,
+    WebReceived,
+    WebSocketDown,
+    WebSocketUp,
 )
 from zerochat.group.joining import invitations, joiner, member_connections, requests
 from zerochat.group.links import mediator_mail, pairing, peers, rate_limits
 from zerochat.group.links.contact import Reach
 from zerochat.group.membership import leave
-from zerochat.group.state import Agent
+from zerochat.group.state import Agent, Group
 from zerochat.group.sync import (
     acknowledgements,
+    anti_entropy,
     backfill,
     corroboration,
     fork_detection,
@@ -66,13 +67,14 @@ from zerochat.group.sync import (
     relay,
     stale_profile,
 )
-from zerochat.group.tlog import dispatch as hearing_log
+from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
+from zerochat.group.tlog import dispatch as tlog_dispatch
 from zerochat.group.tlog import operator, timers
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 
 
 class NotPossible(LocalError):
-    """The group does not allow this as it is now: {why}."""
+    """The group does not allow this now: {why}."""
 
 
 class NotYet(LocalError):
@@ -82,102 +84,115 @@ class NotYet(LocalError):
 
 
 def step(
-    agent: Agent, stimulus: Stimulus, moment: Moment, packers: Mapping[str, Packer] = PACKERS
+    agent: Agent, input_: Input, context: StepContext, packers: Mapping[str, Packer] = PACKERS
 ) -> tuple[Agent, list[Effect]]:
-    """Advance the agent by one stimulus. Never raises for anything that a peer or a person can cause.
+    """Apply one input to the agent. Never raises for anything that a peer or a user can cause.
 
-    `packers` are the kinds of envelopes that there are; each group has picked one.
+    `packers` are the envelope formats by name; each group uses one of them.
     """
-    if isinstance(stimulus, TurnOver) and not any(group.fresh for group in agent.groups.values()):
-        return agent, []  # as nearly every turn ends
-    turn = Turn(agent, moment, packers)
+    if isinstance(input_, BatchEnded) and not any(group.unpublished for group in agent.groups.values()):
+        return agent, []  # the usual case
+    tx = Transaction(agent, context, packers)
     try:
-        match stimulus:  # the usual ones first
-            case Received(link, envelope, handle):
-                dispatch.receive(turn, link, envelope, handle)
-            case TimerFired(key):
-                _timer(turn, key)
-            case TurnOver():
-                for name, group in agent.groups.items():
-                    if group.fresh:
-                        log.publish(turn, name)
-            case Ask(ticket, command):
-                turn.say(Answer(ticket, commands.obey(turn, command)))
-            case Started(pair, queue, server_key, web, hidden, cover, restored, anew):
-                # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
-                reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
-                for name in turn.agent.groups if restored else ():
-                    stale_profile.begin(turn, name)
-                clock_changes.started(turn, anew)
-                turn.change(file_rules=stimulus.files, sharing=stimulus.sharing, rotation=stimulus.rotation)
-                _start(turn, reach, web)
-                if cover:
-                    turn.timer("cover", "", acknowledgements.cover_delay(turn))
-            case ClockSet(by_ms):
-                clock_changes.was_set(turn, by_ms)
-            case LinkUp(link):
-                _link(turn, link, up=True)
-            case LinkDown(link):
-                _link(turn, link, up=False)
-            case Recalled(group, member, records, messages):
-                if group in agent.groups:
-                    acknowledgements.recalled(turn, group, member, records, messages)
-            case Fetched():
-                history_requests.fetched(turn, stimulus)
-            case Compared():
-                fork_detection.compared(turn, stimulus)
-            case PartsRead():
-                upload.read(turn, stimulus)
-            case PartsStored(group, file, upto):
-                if group in agent.groups:
-                    download.stored(turn, group, file, upto)
-            case FileWhole(group, file):
-                if group in agent.groups:
-                    download.whole(turn, group, file)
-            case FileFailed(group, file, why):
-                if group in agent.groups:
-                    download.failed(turn, group, file, why)
-            case LookedUp():
-                hearing_log.looked_up(turn, stimulus)
-            case FilesFound(there):
-                download.found_all(turn, there)
-            case Mailed(envelope, handle):
-                dispatch.hear_mail(turn, envelope, handle)
-            case PostFailed(uri):
-                if mediator_mail.failed(turn, uri):
-                    _try_elsewhere(turn, uri)
-            case WebUp(uri):
-                turn.change(web_up=turn.agent.web_up | {uri})
-                mediators.web_up(turn, uri)
-            case WebDown(uri):
-                turn.change(web_up=turn.agent.web_up - {uri})
-                mediators.web_down(turn, uri)
-            case _:
-                assert_never(stimulus)
-        if turn.agent.leap != agent.leap:
-            clock_changes.settle(turn)
-        mediators.settle(turn)
+        _apply(tx, input_)
+        if tx.agent.clock_offset_ms != agent.clock_offset_ms:
+            clock_changes.clamp_deadlines(tx)
+        mediators.update_mailboxes(tx)
     except RemoteError as error:
-        if isinstance(stimulus, Ask):
-            return agent, [Refuse(stimulus.ticket, _refusal(error))]
-        refused = Turn(agent, moment, packers)
-        if isinstance(stimulus, Received) and (found := dispatch.whose(agent, stimulus.link)) is not None:
-            rate_limits.spend(refused, *found, len(stimulus.envelope))
-        elif (
-            isinstance(stimulus, Received)
-            and (knock := agent.calls.get(stimulus.link, stimulus.link)) in agent.invitations
-        ):
-            rate_limits.spend_knock(refused, knock, len(stimulus.envelope))
-        return refused.agent, [Measure("dropped", error.code)]
+        if isinstance(input_, CommandInput):
+            return agent, [CommandFailed(input_.ticket, _refusal(error))]
+        rejected = Transaction(agent, context, packers)
+        if isinstance(input_, Received):
+            _charge_rejected(rejected, input_)
+        return rejected.agent, [Measure("dropped", error.code)]
     except LocalError as error:
-        assert isinstance(stimulus, Ask)
-        return agent, [Refuse(stimulus.ticket, error)]
-    return turn.agent, turn.effects
+        assert isinstance(input_, CommandInput)
+        return agent, [CommandFailed(input_.ticket, error)]
+    return tx.agent, tx.effects
+
+
+def _charge_rejected(tx: Transaction, received: Received) -> None:
+    """A rejected envelope counts against its sender's rate limit."""
+    link, size = received.link, len(received.envelope)
+    if (owner := dispatch.link_owner(tx.agent, link)) is not None:
+        rate_limits.spend_envelope(tx, *owner, size)
+    elif (invitation := tx.agent.joiner_links.get(link, link)) in tx.agent.invitations:
+        rate_limits.spend_join_envelope(tx, invitation, size)
+
+
+def _apply(tx: Transaction, input_: Input) -> None:
+    match input_:  # the most frequent first
+        case Received(link, envelope, handle):
+            dispatch.receive(tx, link, envelope, handle)
+        case TimerFired(key):
+            _run_timer(tx, key)
+        case BatchEnded():
+            for group in tx.agent.groups.values():
+                if group.unpublished:
+                    own_events.publish_batch(tx, group.id)
+        case CommandInput(ticket, command):
+            tx.emit(CommandDone(ticket, commands.handle_command(tx, command)))
+        case Started():
+            _apply_started(tx, input_)
+        case ClockSet(by_ms):
+            clock_changes.on_clock_set(tx, by_ms)
+        case LinkUp(link):
+            _update_link(tx, link, up=True)
+        case LinkDown(link):
+            _update_link(tx, link, up=False)
+        case OwnEventsRead(group, member, records, messages):
+            if group in tx.agent.groups:
+                acknowledgements.send_retransmission(tx, group, member, records, messages)
+        case HistoryRead():
+            history_requests.send_response(tx, input_)
+        case Reconciled():
+            fork_detection.on_reconciled(tx, input_)
+        case PartsRead():
+            upload.send_parts(tx, input_)
+        case PartsStored(group, file, upto):
+            if group in tx.agent.groups:
+                download.handle_stored(tx, group, file, upto)
+        case FileVerified(group, file):
+            if group in tx.agent.groups:
+                download.handle_verified(tx, group, file)
+        case FileFailed(group, file, why):
+            if group in tx.agent.groups:
+                download.handle_failure(tx, group, file, why)
+        case TlogQueried():
+            tlog_dispatch.handle_query_result(tx, input_)
+        case FilesFound(there):
+            download.handle_files_found(tx, there)
+        case WebReceived(envelope, handle):
+            dispatch.receive_web(tx, envelope, handle)
+        case WebPostFailed(uri):
+            if mediator_mail.record_failure(tx, uri):
+                _use_other_routes(tx, uri)
+        case WebSocketUp(uri):
+            tx.update_agent(websockets_up=tx.agent.websockets_up | {uri})
+            mediators.handle_websocket_up(tx, uri)
+        case WebSocketDown(uri):
+            tx.update_agent(websockets_up=tx.agent.websockets_up - {uri})
+            mediators.handle_websocket_down(tx, uri)
+        case _:
+            assert_never(input_)
+
+
+def _apply_started(tx: Transaction, started: Started) -> None:
+    # One key serves all our groups: an agent that cannot be dialled does not announce it, and stays unlinkable.
+    hidden = started.outbound_only
+    reach = Reach(b"", None, None) if hidden else Reach(started.server_key, started.pair, started.queue)
+    for name in tx.agent.groups if started.restored else ():
+        stale_profile.start(tx, name)
+    clock_changes.on_started(tx, started.rebooted)
+    tx.update_agent(file_rules=started.file_rules, indicators=started.indicators, key_rotation=started.key_rotation)
+    _start(tx, reach, started.web)
+    if started.cover_traffic:
+        tx.set_timer(TimerKind.COVER_TRAFFIC, "", anti_entropy.cover_delay(tx))
 
 
 def _refusal(error: RemoteError) -> LocalError:
-    """Why we may not do what we would refuse others, too; but without the words that are about others."""
-    if isinstance(error, stale_profile.NotKnown):
+    """The local form of a refusal: the reason alone, without the words about a peer."""
+    if isinstance(error, stale_profile.OwnChainUncertain):
         return NotYet(sentence=error.sentence())
     return NotPossible(why=error.fields.get("why", error.sentence().removesuffix(".")))
 
@@ -185,176 +200,185 @@ def _refusal(error: RemoteError) -> LocalError:
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
 
-def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
-    """The sockets are there: let everybody in who may, and dial everybody whom we know."""
-    turn.change(reach=reach, web=web, up=frozenset(), web_up=frozenset(), faults={}, awaited={}, questions={}, calls={})
-    for name, one in list(turn.agent.connections.items()):
-        connections.await_answer(turn, name)
+def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
+    """The sockets are bound: allow and dial every known peer, and set the timers again."""
+    tx.update_agent(
+        reach=reach,
+        web_uris=web,
+        links_up=frozenset(),
+        websockets_up=frozenset(),
+        endpoint_failures={},
+        awaited_receipts={},
+        peer_queries={},
+        joiner_links={},
+    )
+    for name, one in list(tx.agent.connections.items()):
+        connections.set_expiry(tx, name)
         if one.mediation is not None:
-            mediators.begin(turn, name)
-    for name, group in turn.agent.groups.items():
-        if group.state == "left":
-            continue
-        for member in sorted(group.peers):
-            peers.dial(turn, name, member)
-            pairing.ask_again(turn, name, member)
-            if member in group.view.former:
-                peers.part(turn, name, member)
-            elif (
-                mediator_mail.by_mail(turn, name, member) and mediator_mail.reach_of_member(group, member).pair is None
-            ):
-                acknowledgements.send_sync(turn, name, member)  # no link will come up and have us say it
-        pull_requests.forget(turn, name)
-        turn.timer("gossip", name, acknowledgements.RETRY_MS)
-        turn.timer("repair", name, acknowledgements.RETRY_MS)
-        relay.soon(turn, name)
-        turn.timer("need", name, acknowledgements.RETRY_MS)
-        turn.timer("history", name, acknowledgements.RETRY_MS)
-        corroboration.soon(turn, name)
-        if any(one.state == "getting" for one in group.files.values()):
-            turn.timer(
-                "file", name, acknowledgements.RETRY_MS
-            )  # `FilesFound` is lost where the disk is full at the start
-        if group.view.ledger:
-            turn.timer("log", name, acknowledgements.RETRY_MS)
-        if group.regain:
-            turn.timer("regain", name, 1)
-        if group.agree_by:
-            turn.timer("agree", name, group.agree_by - turn.now)
-        if group.requests:
-            turn.timer("requests", name, 1)
-        if group.owed:
-            turn.timer("acknowledge", name, acknowledgements.QUIET_MS)
-        for member in group.peers:
-            pairing.greet_soon(turn, name, member)
-        if group.state == "leaving":
-            turn.timer("leave", name, leave.LEAVE_MS_MAX)
-    for link in list(turn.agent.invitations):
-        invitations.admit_knock(turn, link)
-    for link in list(turn.agent.joins):
-        joiner.resume(turn, link)
+            mediators.begin_mediation(tx, name)
+    for name, group in tx.agent.groups.items():
+        if group.state != "left":
+            _start_group(tx, name, group)
+    for link in list(tx.agent.invitations):
+        invitations.allow_joiners(tx, link)
+    for link in list(tx.agent.joins):
+        joiner.resume_join(tx, link)
 
 
-def _try_again(turn: Turn, uri: str) -> None:
-    """A URI that did not take what we posted may do so now: say to whoever is reached there what it lacks."""
-    for name, group in turn.agent.groups.items():
-        if group.state == "left":
-            continue
-        for member in list(group.peers):
-            way = mediator_mail.way_to(turn, name, member)
-            if way is not None and way.uri == uri and mediator_mail.by_mail(turn, name, member):
-                peers.mail_up(turn, name, member)
-        leave.settle(turn, name)
+def _start_group(tx: Transaction, name: str, group: Group) -> None:
+    for member in sorted(group.peers):
+        peers.dial_peer(tx, name, member)
+        pairing.retry_request(tx, name, member)
+        if member in group.view.former:
+            peers.begin_close(tx, name, member)
+        elif mediator_mail.goes_by_mail(tx, name, member) and mediator_mail.reach_of_member(group, member).pair is None:
+            acknowledgements.send_sync(tx, name, member)  # no link will come up and trigger it
+    pull_requests.reset(tx, name)
+    tx.set_timer(TimerKind.ANTI_ENTROPY, name, START_DELAY_MS)
+    tx.set_timer(TimerKind.RETRANSMIT, name, START_DELAY_MS)
+    relay.schedule(tx, name)
+    tx.set_timer(TimerKind.GAPS, name, START_DELAY_MS)
+    tx.set_timer(TimerKind.BACKFILL, name, START_DELAY_MS)
+    corroboration.schedule(tx, name)
+    if any(one.state == "getting" for one in group.files.values()):
+        # `FilesFound` is lost if the disk is full at start.
+        tx.set_timer(TimerKind.DOWNLOAD, name, START_DELAY_MS)
+    if group.view.has_tlog:
+        tx.set_timer(TimerKind.TLOG, name, START_DELAY_MS)
+    if group.recovery:
+        tx.set_timer(TimerKind.RECOVERY, name, 1)
+    if group.attestation_deadline:
+        tx.set_timer(TimerKind.ATTESTATION, name, group.attestation_deadline - tx.now)
+    if group.join_requests:
+        tx.set_timer(TimerKind.JOIN_REQUESTS, name, 1)
+    if group.acks_due:
+        tx.set_timer(TimerKind.ACKNOWLEDGE, name, acknowledgements.ACK_DELAY_MS)
+    for member in group.peers:
+        pairing.schedule_greeting(tx, name, member)
+    if group.state == "leaving":
+        tx.set_timer(TimerKind.LEAVE, name, leave.LEAVE_MS_MAX)
 
 
-def _try_elsewhere(turn: Turn, uri: str) -> None:
-    """A URI does not take what we post: whoever is reached over another mediator too gets what it lacks that way."""
-    for name, group in turn.agent.groups.items():
+def _retry_uri(tx: Transaction, uri: str) -> None:
+    """The back-off of a failed URI has ended: send the members that are reached there what they lack."""
+    for name, group in tx.agent.groups.items():
         if group.state == "left":
             continue
         for member in list(group.peers):
-            if mediator_mail.by_mail(turn, name, member) and any(
-                way.uri == uri for way in mediator_mail.reach_of_member(group, member).mail
+            way = mediator_mail.route_to(tx, name, member)
+            if way is not None and way.uri == uri and mediator_mail.goes_by_mail(tx, name, member):
+                peers.handle_mail_up(tx, name, member)
+        leave.finish_leaving(tx, name)
+
+
+def _use_other_routes(tx: Transaction, uri: str) -> None:
+    """A URI fails: members with another mediator get what they lack over another route."""
+    for name, group in tx.agent.groups.items():
+        if group.state == "left":
+            continue
+        for member in list(group.peers):
+            if mediator_mail.goes_by_mail(tx, name, member) and any(
+                way.uri == uri for way in mediator_mail.reach_of_member(group, member).routes
             ):
-                peers.mail_up(turn, name, member)
+                peers.handle_mail_up(tx, name, member)
 
 
-def _link(turn: Turn, link: bytes, up: bool) -> None:
-    agent = turn.agent
-    if up == (link in agent.up):
+def _update_link(tx: Transaction, link: bytes, up: bool) -> None:
+    agent = tx.agent
+    if up == (link in agent.links_up):
         return
-    turn.change(up=agent.up | {link} if up else agent.up - {link})
+    tx.update_agent(links_up=agent.links_up | {link} if up else agent.links_up - {link})
     if link in agent.joins:
         if up:
-            joiner.link_up(turn, link)
+            joiner.link_up(tx, link)
         return
-    found = dispatch.whose(agent, link)
+    found = dispatch.link_owner(agent, link)
     if found is not None:
         name, member = found
-        (peers.link_up if up else peers.link_down)(turn, name, member)
+        (peers.handle_link_up if up else peers.handle_link_down)(tx, name, member)
         if up:
-            relay.soon(turn, name)
-        member_connections.progress_all(turn, name)
+            relay.schedule(tx, name)
+        member_connections.update_progress(tx, name)
 
 
-def _timer(turn: Turn, key: str) -> None:
-    """A timer that was set in an earlier turn; what it was for may be gone by now."""
-    kind, _, rest = key.partition(" ")
+def _run_timer(tx: Transaction, key: str) -> None:
+    """Run a timer of an earlier batch; its subject may be gone by now."""
+    word, _, rest = key.partition(" ")
     name, *more = rest.split(" ")
+    try:
+        kind = TimerKind(word)
+    except ValueError:
+        raise Refused(why=f"an unknown timer {word}") from None
     match kind:
-        case "web":
-            _try_again(turn, name)
-            return
-        case "cover":
-            acknowledgements.cover(turn)
-            return
-        case "mediator":
-            mediators.poll(turn, name)
-            return
-        case "offer":
-            connections.expire(turn, name)
-            return
-        case "call":
-            invitations.hang_up(turn, bytes.fromhex(name))
-            return
-    if kind in ("invitation", "join", "seated"):
-        link = bytes.fromhex(name)
-        if kind == "invitation":
-            invitations.expire(turn, link)
-        elif kind == "join":
-            joiner.knock(turn, link)
-        else:
-            member_connections.progress(turn, link, final=True)
-        return
-    group = turn.agent.groups.get(name)
-    if group is None or group.state == "left":
-        return
-    match kind:
-        case "acknowledge":
-            acknowledgements.acknowledge(turn, name)
-        case "repair":
-            acknowledgements.repair(turn, name)
-        case "relay":
-            relay.ask(turn, name, int(more[0]))
-        case "log":
-            timers.go(turn, name)
-        case "place":
-            operator.place(turn, name)
-        case "view":
-            acknowledgements.compare_views(turn, name)
-        case "gossip":
-            acknowledgements.gossip(turn, name)
-        case "need":
-            history_requests.seek(turn, name)
-        case "history":
-            backfill.fetch(turn, name)
-        case "tips":
-            fork_detection.tell(turn, name, more[0])
-        case "compare":
-            fork_detection.fetch(turn, name, more[0])
-        case "file":
-            download.seek(turn, name)
-        case "busy":
-            download.again(turn, name, more[0])
-        case "told":
-            download.tell_again(turn, name, more[0], int(more[1]))
-        case "second":
-            corroboration.seek(turn, name)
-        case "regain":
-            stale_profile.seek(turn, name)
-        case "meet":
-            pairing.ask_again(turn, name, more[0])
-        case "greet":
-            pairing.greet(turn, name, more[0])
-        case "listen":
-            pairing.listen(turn, name, more[0], int(more[1]), bool(more[2:]))
-        case "farewell":
-            peers.farewell(turn, name, more[0], *map(int, more[1:]))
-        case "agree":
-            member_connections.progress_all(turn, name)
-        case "requests":
-            requests.expire(turn, name)
-        case "leave":
-            leave.settle(turn, name, final=True)
+        case TimerKind.WEB_RETRY:
+            _retry_uri(tx, name)
+        case TimerKind.COVER_TRAFFIC:
+            anti_entropy.send_cover_traffic(tx)
+        case TimerKind.MEDIATOR:
+            mediators.poll_mediator(tx, name)
+        case TimerKind.CONNECTION_INVITATION:
+            connections.expire_invitation(tx, name)
+        case TimerKind.JOINER_LINK:
+            invitations.disconnect_joiner(tx, bytes.fromhex(name))
+        case TimerKind.INVITATION:
+            invitations.expire_invitation(tx, bytes.fromhex(name))
+        case TimerKind.JOIN:
+            joiner.retry_join(tx, bytes.fromhex(name))
+        case TimerKind.JOIN_PROGRESS:
+            member_connections.update_join_progress(tx, bytes.fromhex(name), final=True)
         case _:
-            raise Refused(why=f"an unknown timer {kind}")
+            group = tx.agent.groups.get(name)
+            if group is not None and group.state != "left":
+                _run_group_timer(tx, kind, name, more)
+
+
+def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence[str]) -> None:
+    match kind:
+        case TimerKind.ACKNOWLEDGE:
+            acknowledgements.send_acks(tx, name)
+        case TimerKind.RETRANSMIT:
+            acknowledgements.retransmit(tx, name)
+        case TimerKind.RELAY:
+            relay.request_relay(tx, name, int(more[0]))
+        case TimerKind.TLOG:
+            timers.run_round(tx, name)
+        case TimerKind.TLOG_APPEND:
+            operator.append_entries(tx, name)
+        case TimerKind.VIEWS:
+            anti_entropy.compare_views(tx, name)
+        case TimerKind.ANTI_ENTROPY:
+            anti_entropy.run_round(tx, name)
+        case TimerKind.GAPS:
+            history_requests.request_missing(tx, name)
+        case TimerKind.BACKFILL:
+            backfill.request_page(tx, name)
+        case TimerKind.CHAIN_HEADS:
+            fork_detection.send_heads(tx, name, more[0])
+        case TimerKind.COMPARE:
+            fork_detection.request_differing(tx, name, more[0])
+        case TimerKind.DOWNLOAD:
+            download.start_downloads(tx, name)
+        case TimerKind.DOWNLOAD_BUSY:
+            download.retry_busy(tx, name, more[0])
+        case TimerKind.FILES_AVAILABLE:
+            download.retry_announcement(tx, name, more[0], int(more[1]))
+        case TimerKind.CORROBORATION:
+            corroboration.request(tx, name)
+        case TimerKind.RECOVERY:
+            stale_profile.request_own_events(tx, name)
+        case TimerKind.DID_EXCHANGE:
+            pairing.retry_request(tx, name, more[0])
+        case TimerKind.GREETING:
+            pairing.send_greeting(tx, name, more[0])
+        case TimerKind.SILENCE:
+            pairing.check_silence(tx, name, more[0], int(more[1]), bool(more[2:]))
+        case TimerKind.CLOSE_PEER:
+            peers.close_when_complete(tx, name, more[0], *map(int, more[1:]))
+        case TimerKind.ATTESTATION:
+            member_connections.update_progress(tx, name)
+        case TimerKind.JOIN_REQUESTS:
+            requests.expire_requests(tx, name)
+        case TimerKind.LEAVE:
+            leave.finish_leaving(tx, name, final=True)
+        case _:
+            raise Refused(why=f"timer {kind} does not belong to a group")

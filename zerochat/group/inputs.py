@@ -1,8 +1,8 @@
-"""Everything that the core hears: commands from a face, and inputs from the machine room.
+"""Inputs of the core: commands from clients, and I/O events.
 
-The core is one function, `step(agent, stimulus, moment) -> (agent, effects)` (`engine.py`). A *stimulus* is what it
-hears; what it says back are *effects* (`effects.py`). The clock and the dice come in as a `Moment`, so that the same
-stimuli always give the same agent: that is what the simulator, the tests and the journal rely on.
+The core is one function, `step(agent, input, context) -> (agent, effects)` (`engine.py`). The clock and the source of
+randomness come in as a `StepContext`, so equal inputs always give equal agents: the simulator, the tests and the
+journal rely on that.
 """
 
 from collections.abc import Callable
@@ -10,43 +10,41 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.oob_read import OutOfBand
 from zerochat.group.files.descriptor import File
-from zerochat.group.files.quota import FileRules
-from zerochat.group.key_rotation import Rotation
 from zerochat.group.membership import Policy
 from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.messages.bodies import Delete, Edit, React, Topic
-from zerochat.group.messages.sharing import Sharing
-from zerochat.group.tlog.lookups import Found, Lookup
+from zerochat.group.settings import FileRules, Indicators, KeyRotation
+from zerochat.group.tlog.queries import TlogQuery, TlogResult
 from zerochat.group.tlog.verdicts import Verdict
 
 
-class Moment(Struct, frozen=True):
-    """All that a step may know of the world outside: one reading of the clock, one source of randomness."""
+class StepContext(Struct, frozen=True):
+    """The non-deterministic inputs of a step: one clock reading, one source of randomness."""
 
     now: int
-    """UTC, milliseconds since 1970."""
+    """UTC milliseconds since 1970."""
     random: Callable[[int], bytes]
-    """`random(n)` gives n fresh unpredictable bytes."""
+    """`random(n)` returns n fresh unpredictable bytes."""
 
 
-# --- commands: a person or a program at this machine wants something ------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 class CreateGroup(Struct, frozen=True):
     name: str
     label: str
-    """What the others will call me in this group."""
+    """Our display name in this group."""
     envelope: str = "didcomm/v2"
-    """The kind of envelopes that everything in this group travels in."""
+    """The envelope format of the group's messages."""
     keys: str = "pairwise-multi"
     policy: Policy = Policy()
     accountability: str = "acks"
-    """How it is known who has what: `acks`, or `ledger`, by a log with witnesses."""
+    """`acks`: delivery is known by acknowledgements; `tlog`: also by a witnessed transparency log."""
 
 
 class CreateInvitation(Struct, frozen=True):
@@ -54,13 +52,13 @@ class CreateInvitation(Struct, frozen=True):
     lifetime_s: int
     uses: int
     role: str = "writer"
-    """What whoever accepts it may be at the most: reader or writer."""
+    """The highest role that a joiner gets: reader or writer."""
     history: str = "all"
-    """What it may have of what was said before it came, as far as the group's own rule allows it (`Policy.history`)."""
+    """The history rule of its joiners, within the limits of the group's rule (`Policy.history`)."""
 
 
 class RevokeInvitation(Struct, frozen=True):
-    """Take an open invitation of ours back. `invitation`: its name (`joining/revocation.py`), or the beginning of it."""
+    """Revoke an open invitation of ours. `invitation`: its name (`joining/requests.py`) or a prefix of it."""
 
     group: str
     invitation: str
@@ -70,52 +68,52 @@ class AcceptInvitation(Struct, frozen=True):
     invitation: Invitation
     label: str
     role: str = "writer"
-    """What we want to be in the group: reader or writer."""
+    """The role that we ask for: reader or writer."""
 
 
 class CancelJoin(Struct, frozen=True):
-    """Give up a join that is under way."""
+    """Cancel a join under way."""
 
     join: str
-    """Its id or the beginning of it, or the group's name; empty: the only one."""
+    """Its id, a prefix of the id, or the group's name; empty: the only one."""
 
 
-class AnswerRequest(Struct, frozen=True):
-    """Let somebody in who waits for an answer, or not."""
+class AnswerJoinRequest(Struct, frozen=True):
+    """Admit a joiner that waits for an answer, or refuse it."""
 
     group: str
-    who: str
-    """The label under which it asks, or its DID."""
+    joiner: str
+    """Its display name or DID."""
     admit: bool
     label: str = ""
     role: str = ""
-    """What it asks for, as the person was shown it: only that is admitted. Empty: whatever it asks for."""
+    """The role that the user was shown: no other role is admitted. Empty: the one that it asks for."""
 
 
 class RemoveMember(Struct, frozen=True):
-    """Put a member out, or vote for it where that takes several."""
+    """Remove a member, or vote to remove it where removal takes several votes."""
 
     group: str
     member: str
-    """A label or a DID."""
+    """A display name or DID."""
 
 
 class ChangeRole(Struct, frozen=True):
     group: str
     member: str
-    """A label or a DID; empty: ourselves."""
+    """A display name or DID; empty: ourselves."""
     role: str
 
 
 class ChangeLabel(Struct, frozen=True):
-    """Go by another name in a group."""
+    """Change our display name in a group."""
 
     group: str
     label: str
 
 
 class VerifyMember(Struct, frozen=True):
-    """The safety words were compared out of band and are the same; or that is taken back."""
+    """Record that a member's safety words were compared and match, or withdraw that."""
 
     group: str
     member: str
@@ -130,29 +128,29 @@ class SendPost(Struct, frozen=True):
     action: bool = False
     mentions: tuple[str, ...] = ()
     files: tuple[File, ...] = ()
-    """What comes with it, and is on disk here."""
+    """Its attachments, stored on disk here."""
 
 
-class Say(Struct, frozen=True):
-    """Say something else than a post. Whether the post that it is about is there, whoever asks has looked up."""
+class SendContent(Struct, frozen=True):
+    """Send content other than a post. The caller has checked that its target exists."""
 
     group: str
-    what: Edit | Delete | React | Topic | Announcement | Verdict
+    content: Edit | Delete | React | Topic | Announcement | Verdict
 
 
-class GetFile(Struct, frozen=True):
-    """Fetch a file that was posted in a group."""
+class DownloadFile(Struct, frozen=True):
+    """Download a file that was posted in a group."""
 
     group: str
     file: File
     author: str
-    """Who has posted it."""
+    """The author of the post."""
     event: str
-    """The id of that post."""
+    """The id of the post."""
 
 
-class DropFile(Struct, frozen=True):
-    """Keep a file here no more."""
+class DeleteFile(Struct, frozen=True):
+    """Delete a file's data here."""
 
     group: str
     file: str
@@ -164,85 +162,84 @@ class LeaveGroup(Struct, frozen=True):
 
 
 class ForgetGroup(Struct, frozen=True):
-    """Delete what is kept here of a group that we are not in any more."""
+    """Delete the data of a group that we have left."""
 
     group: str
 
 
 class ResumeGroup(Struct, frozen=True):
-    """Go on in a group where this profile may be an older copy of itself, whatever others may have heard of us
-    (`sync/stale_profile.py`)."""
+    """Resume sending in a group where this profile may be a stale copy of itself (`sync/stale_profile.py`)."""
 
     group: str
 
 
 class ImportEvents(Struct, frozen=True):
-    """Take in what is missing here of a page of a group's log out of a file (`sync/archive_import.py`)."""
+    """Import the missing events of a page of an exported log (`sync/archive_import.py`)."""
 
     group: str
     records: tuple[bytes, ...]
-    back: bool = False
-    """They go from the newest to the oldest, down from what is here, and not up."""
+    backwards: bool = False
+    """From the newest to the oldest, below the stored events; else upwards."""
 
 
 class DismissDoubts(Struct, frozen=True):
-    """Somebody here has seen what casts doubt on what the members say (`agreement.doubts`)."""
+    """The user has seen the warnings about what members attest."""
 
     group: str
     member: str
-    """About whom, a label or a DID; empty: all of it."""
+    """The member that the warnings are about, a display name or DID; empty: all."""
 
 
-class SetTerms(Struct, frozen=True):
-    """Say who operates and who witnesses a group's log from now on (`group/tlog/terms.py`)."""
+class SetTlogTerms(Struct, frozen=True):
+    """Set the operator and the witnesses of a group's tlog (`group/tlog/terms.py`)."""
 
     group: str
     operator: str
-    """A label or a DID."""
+    """A display name or DID."""
     witnesses: tuple[str, ...]
-    """Labels or DIDs."""
+    """Display names or DIDs."""
 
 
-class PostToLog(Struct, frozen=True):
-    """Have an entry put in a group's log. It is answered as soon as it is kept here: from then on it is repeated until
-    it has its place."""
+class SubmitTlogEntry(Struct, frozen=True):
+    """Submit an entry to a group's tlog. Answered as soon as it is stored here; submission is retried until the entry
+    has its place."""
 
     group: str
     kind: Literal["accusation", "defence", "close"]
     blob: bytes
-    """What the entry speaks of; the witnesses hold it."""
+    """The bytes behind the entry, which the witnesses store."""
     about: str = ""
-    """Of a defence: the digest of the accusation."""
+    """For a defence: the digest of the accusation."""
     origin: str = ""
-    """Which log; empty: the one that is in force."""
+    """The tlog; empty: the one in force."""
 
 
-class ShareTyping(Struct, frozen=True):
-    """Tell the others that we are writing something, if a person wants that to be told."""
+class SendTyping(Struct, frozen=True):
+    """Send a typing indicator, if typing indicators are on."""
 
     group: str
 
 
-class ShareRead(Struct, frozen=True):
-    """Tell the others up to which Lamport time we have read, if a person wants that to be told."""
+class SendReadReceipt(Struct, frozen=True):
+    """Send a read receipt up to a Lamport time, if read receipts are on."""
 
     group: str
     upto: int
 
 
 class PingPeer(Struct, frozen=True):
-    """Trust Ping to a member or a connection."""
+    """Send a Trust Ping to a member or a connection."""
 
     peer: str
-    """A connection's label or id, a member's label or DID, or `group/label` where that alone is not clear."""
+    """A connection's label or id, a member's display name or DID, or `group/name` where that is ambiguous."""
 
 
-class AskFeatures(Struct, frozen=True):
-    """Discover Features of a member or a connection."""
+class QueryFeatures(Struct, frozen=True):
+    """Send a Discover Features query to a member or a connection."""
 
     peer: str
     match: str
-    """Protocols whose URI matches this; `*` at the end stands for anything."""
+    """A pattern of protocol URIs; a trailing `*` matches any suffix."""
 
 
 class RotateDid(Struct, frozen=True):
@@ -251,15 +248,15 @@ class RotateDid(Struct, frozen=True):
     peer: str
 
 
-class Tell(Struct, frozen=True):
-    """A basic message to a connection."""
+class SendBasicMessage(Struct, frozen=True):
+    """Send a DIDComm basic message to a connection."""
 
     peer: str
     text: str
 
 
-class Connect(Struct, frozen=True):
-    """Accept an out-of-band invitation of an agent that may be anybody's."""
+class AcceptConnection(Struct, frozen=True):
+    """Accept an out-of-band invitation to connect."""
 
     invitation: OutOfBand
     label: str
@@ -268,7 +265,7 @@ class Connect(Struct, frozen=True):
 
 
 class OfferConnection(Struct, frozen=True):
-    """Make an out-of-band invitation to connect, outside of any group."""
+    """Create an out-of-band invitation to connect."""
 
     envelope: str
     label: str
@@ -285,87 +282,87 @@ Command: TypeAlias = (
     | RevokeInvitation
     | AcceptInvitation
     | CancelJoin
-    | AnswerRequest
+    | AnswerJoinRequest
     | RemoveMember
     | ChangeRole
     | ChangeLabel
     | VerifyMember
     | SendPost
-    | GetFile
-    | DropFile
-    | Say
+    | DownloadFile
+    | DeleteFile
+    | SendContent
     | LeaveGroup
     | ForgetGroup
     | ResumeGroup
     | ImportEvents
     | DismissDoubts
-    | SetTerms
-    | PostToLog
-    | ShareTyping
-    | ShareRead
+    | SetTlogTerms
+    | SubmitTlogEntry
+    | SendTyping
+    | SendReadReceipt
     | PingPeer
-    | AskFeatures
+    | QueryFeatures
     | RotateDid
-    | Tell
-    | Connect
+    | SendBasicMessage
+    | AcceptConnection
     | OfferConnection
     | EndConnection
 )
 
 
-class Ask(Struct, frozen=True):
-    """A command with the ticket under which its `Answer` or `Refuse` comes back."""
+class CommandInput(Struct, frozen=True):
+    """A command with the ticket that its `CommandDone` or `CommandFailed` carries."""
 
     ticket: int
     command: Command
 
 
-# --- inputs: the machine room saw something -------------------------------------------------------------------------
+# --- I/O events -------------------------------------------------------------------------------------------------------
 
 
 class Started(Struct, frozen=True):
-    """The sockets are bound; this is where others reach them from now on."""
+    """The sockets are bound to these endpoints."""
 
     pair: Endpoint
     queue: Endpoint
     server_key: bytes
     """The CURVE public key of both bound sockets, 32 bytes."""
     web: tuple[str, ...] = ()
-    """The URIs at which envelopes come in over HTTP and WebSocket; none unless asked for."""
-    hidden: bool = False
-    """Nobody can dial us, so `pair` and `queue` are told to nobody."""
-    cover: bool = False
-    """Say something that means nothing now and then (`sync.cover`)."""
+    """The URIs at which envelopes are received over HTTP and WebSocket; empty unless configured."""
+    outbound_only: bool = False
+    """We cannot be dialled: `pair` and `queue` are not announced."""
+    cover_traffic: bool = False
+    """Send cover traffic (`anti_entropy.send_cover_traffic`)."""
     restored: bool = False
-    """The profile comes from a backup: we may have said more than we know (`sync/stale_profile.py`)."""
-    anew: bool = False
-    """The machine has started since the profile was last open, so nothing tells what its clock was then."""
-    files: FileRules = FileRules()
-    """How much of others' files this machine takes."""
-    sharing: Sharing = Sharing()
-    """What others are told of what a person here reads and writes."""
-    rotation: Rotation = Rotation()
-    """When a new key is drawn for what is said here, in groups whose keys sign."""
+    """The profile was restored from a backup, so it may be a stale copy (`sync/stale_profile.py`)."""
+    rebooted: bool = False
+    """The machine has rebooted since the profile was last open, so the known clock offset is void."""
+    file_rules: FileRules = FileRules()
+    """The disk quota for files of other members."""
+    indicators: Indicators = Indicators()
+    """Whether typing indicators and read receipts are on."""
+    key_rotation: KeyRotation = KeyRotation()
+    """When sender keys are replaced, in groups whose keys sign."""
 
 
 class ClockSet(Struct, frozen=True):
-    """Somebody has set the clock of this machine: it says so many ms more than it would have otherwise."""
+    """The machine's clock was set forward by so many ms (negative: back)."""
 
     by_ms: int
 
 
 class Received(Struct, frozen=True):
-    """One envelope came in over `link`. `handle` is set when it came in on a connection that the peer dialled."""
+    """One envelope was received over `link`. `handle` is set for a connection that the peer dialled."""
 
     link: bytes
     envelope: bytes
     handle: bytes | None = None
-    queued: bool = False
-    """It was on a queue, so nobody has sent it again. For measurements alone."""
+    from_queue: bool = False
+    """Received on a queue, so it is no retransmission. Only telemetry uses this."""
 
 
 class LinkUp(Struct, frozen=True):
-    """The pair link to this peer has finished its handshake (either side may have dialled)."""
+    """The pair link to this peer has completed its handshake, whichever side dialled."""
 
     link: bytes
 
@@ -378,61 +375,61 @@ class TimerFired(Struct, frozen=True):
     key: str
 
 
-class TurnOver(Struct, frozen=True):
-    """Nothing more comes in this turn: what its steps have made for others goes out together."""
+class BatchEnded(Struct, frozen=True):
+    """The batch is complete: the events that its steps have made are published together."""
 
 
-class Recalled(Struct, frozen=True):
-    """The answer to a `Recall`: canonical event records, in the order of the author's chain."""
+class OwnEventsRead(Struct, frozen=True):
+    """The answer to `ReadOwnEvents`: canonical event records in chain order."""
 
     group: str
     member: str
     records: tuple[bytes, ...]
     messages: tuple[tuple[int, bytes], ...] = ()
-    """Messages of the stream, and up to which place in the chain all is said with each."""
+    """Messages of our stream, each with the last place of our chain that it covers."""
 
 
-class Fetched(Struct, frozen=True):
-    """The answer to a `Fetch`: canonical event records, in the order that was asked for."""
+class HistoryRead(Struct, frozen=True):
+    """The answer to `ReadHistory`: canonical event records in the requested order."""
 
     group: str
     member: str
     thread: str
     records: tuple[bytes, ...]
-    back: bool
+    backwards: bool
     more: bool
-    """There are more of them."""
-    want: tuple[tuple[str, int, int], ...] = ()
+    """There are more events than fit this response."""
+    ranges: tuple[tuple[str, int, int], ...] = ()
     page: int = 0
     pages: int = 1
-    """As in the `Fetch`."""
+    """As in `ReadHistory`."""
 
 
-class Compared(Struct, frozen=True):
-    """What has come of a `Compare`."""
+class Reconciled(Struct, frozen=True):
+    """The answer to `Reconcile`."""
 
     group: str
     member: str
     thread: str
-    ours: bool
+    initiator: bool
     since: int
     message: bytes
-    """What to say next; empty: nothing."""
-    places: tuple[tuple[str, int, str], ...]
-    """Of the authors that were asked about, the first event that the member lacks: author, place in its chain, id."""
+    """The next message to send; empty: none."""
+    differing: tuple[tuple[str, int, str], ...]
+    """For each requested author, the first event that the member lacks: author, place, id."""
 
 
-class PartsRead(Veiled, frozen=True):
-    """The answer to a `ReadParts`."""
+class PartsRead(Redacted, frozen=True):
+    """The answer to `ReadParts`."""
 
-    VEILED = ("parts",)
+    REDACTED = ("parts",)
 
     group: str
     member: str
     file: str
     first: int
     parts: tuple[tuple[bytes, tuple[bytes, ...]], ...]
-    """Each with its path to the root; empty: what is on disk is not what it must be."""
+    """Each part with its path to the root; empty: the stored file is damaged."""
 
 
 class PartsStored(Struct, frozen=True):
@@ -443,15 +440,15 @@ class PartsStored(Struct, frozen=True):
     upto: int
 
 
-class FileWhole(Struct, frozen=True):
-    """A file is whole, and has been checked."""
+class FileVerified(Struct, frozen=True):
+    """A file is complete and matches its hash."""
 
     group: str
     file: str
 
 
 class FileFailed(Struct, frozen=True):
-    """Something of a file could not be put on disk (`why` is the sentence), or is not what it must be (empty)."""
+    """A file could not be written (`why` is the sentence), or does not match its hash (`why` is empty)."""
 
     group: str
     file: str
@@ -459,64 +456,64 @@ class FileFailed(Struct, frozen=True):
 
 
 class FilesFound(Struct, frozen=True):
-    """What is on disk of files, after a start: by group and file, how many parts, and whether it is whole."""
+    """The files on disk at start: group, file, number of parts, complete or not."""
 
     found: tuple[tuple[str, str, int, bool], ...]
 
 
-class LookedUp(Struct, frozen=True):
-    """The answer to a `LookUp`."""
+class TlogQueried(Struct, frozen=True):
+    """The answer to `QueryTlog`."""
 
     group: str
     origin: str
-    what: Lookup
-    found: Found
+    query: TlogQuery
+    result: TlogResult
 
 
-class Mailed(Struct, frozen=True):
-    """One envelope came in over the web: posted to us, or on a WebSocket that we or somebody else opened."""
+class WebReceived(Struct, frozen=True):
+    """One envelope was received over the web: an HTTP post, or a message on a WebSocket."""
 
     envelope: bytes
     handle: int | None = None
-    """Where an answer can go back at once; None: nowhere."""
+    """Where a reply can be sent at once; None: nowhere."""
 
 
-class PostFailed(Struct, frozen=True):
-    """An envelope could not be handed over at this URI."""
-
-    uri: str
-
-
-class WebUp(Struct, frozen=True):
-    """The WebSocket that `Hold` asked for is open."""
+class WebPostFailed(Struct, frozen=True):
+    """A post to this URI failed."""
 
     uri: str
 
 
-class WebDown(Struct, frozen=True):
+class WebSocketUp(Struct, frozen=True):
+    """The WebSocket that `OpenWebSocket` requested is open."""
+
     uri: str
 
 
-Input: TypeAlias = (
+class WebSocketDown(Struct, frozen=True):
+    uri: str
+
+
+IoInput: TypeAlias = (
     Started
     | ClockSet
     | Received
     | LinkUp
     | LinkDown
     | TimerFired
-    | TurnOver
-    | Recalled
-    | Fetched
-    | Compared
+    | BatchEnded
+    | OwnEventsRead
+    | HistoryRead
+    | Reconciled
     | PartsRead
     | PartsStored
-    | FileWhole
+    | FileVerified
     | FileFailed
     | FilesFound
-    | LookedUp
-    | Mailed
-    | PostFailed
-    | WebUp
-    | WebDown
+    | TlogQueried
+    | WebReceived
+    | WebPostFailed
+    | WebSocketUp
+    | WebSocketDown
 )
-Stimulus: TypeAlias = Ask | Input
+Input: TypeAlias = CommandInput | IoInput

@@ -1,4 +1,4 @@
-"""What the core tells the faces. Frozen values, so that threads and processes share them without locks."""
+"""Notifications of the core to clients: frozen values, so threads and processes share them without locks."""
 
 from typing import Literal, TypeAlias
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Delivered(Struct, frozen=True):
-    """An event took its place in the log (one's own as well as others')."""
+    """An event was stored in the log, our own or another member's."""
 
     group: str
     id: str
@@ -33,7 +33,7 @@ class PeerDown(Struct, frozen=True):
 
 
 class ViewChanged(Struct, frozen=True):
-    """Somebody joined or left, or a member's view began to agree or to differ."""
+    """A member joined or left, or a member's view began to match or to differ from ours."""
 
     group: str
 
@@ -45,16 +45,16 @@ class JoinProgress(Struct, frozen=True):
     join: str
     phase: JoinPhase
     text: str
-    """One sentence for a person."""
+    """One sentence for the user."""
     group: str = ""
     connected: int = 0
     members: int = 0
     error: str = ""
-    """The error's code, when failed."""
+    """The error code if the join failed."""
 
 
 class InvitationUsed(Struct, frozen=True):
-    """Somebody answered the invitation of ours on this link; `uses_left` of it remain."""
+    """A joiner used the invitation of ours on this link; `uses_left` uses remain."""
 
     group: str
     label: str
@@ -62,8 +62,8 @@ class InvitationUsed(Struct, frozen=True):
     link: bytes = b""
 
 
-class JoinAsked(Struct, frozen=True):
-    """Somebody wants to join a group of ours, and a member has to say whether it may (`AnswerRequest`)."""
+class JoinRequested(Struct, frozen=True):
+    """A joiner asks to join a group of ours, and a member has to decide (`AnswerJoinRequest`)."""
 
     group: str
     member: str
@@ -72,8 +72,8 @@ class JoinAsked(Struct, frozen=True):
     role: str
 
 
-class JoinAnswered(Struct, frozen=True):
-    """A request to join was answered, or has expired."""
+class JoinRequestAnswered(Struct, frozen=True):
+    """A join request was answered, or has expired."""
 
     group: str
     member: str
@@ -81,8 +81,8 @@ class JoinAnswered(Struct, frozen=True):
     admitted: bool
 
 
-class Seating(Struct, frozen=True):
-    """How far somebody whom we have let in is with the others."""
+class MemberConnections(Struct, frozen=True):
+    """With how many members an admitted joiner is connected."""
 
     group: str
     member: str
@@ -90,67 +90,67 @@ class Seating(Struct, frozen=True):
     members: int
 
 
-class Removed(Struct, frozen=True):
-    """We have been put out of a group."""
+class RemovedFromGroup(Struct, frozen=True):
+    """We were removed from a group."""
 
     group: str
     by: str
 
 
-class TrustChanged(Struct, frozen=True):
-    """A member was verified, or is not any more."""
+class VerificationChanged(Struct, frozen=True):
+    """A member was marked as verified, or is no longer."""
 
     group: str
     member: str
 
 
-class Disagreement(Struct, frozen=True):
-    """The members' views of a group that we have just joined differ, or one of them has signed two histories."""
+class ViewDisagreement(Struct, frozen=True):
+    """The members' views of a group that we have just joined differ, or a member has signed two histories."""
 
     group: str
     member: str
-    """Who says something else than the others, as far as that can be told; empty: that cannot be told."""
+    """The dissenting member; empty: that cannot be determined."""
     text: str
-    """One sentence for a person."""
+    """One sentence for the user."""
 
 
-class Forked(Struct, frozen=True):
-    """Two different events claim the same place in one author's chain; the later one was set aside."""
+class ForkDetected(Struct, frozen=True):
+    """An author signed or sent two events with the same place in its chain; the later one was rejected."""
 
     group: str
     author: str
     seq: int
 
 
-class Rotated(Struct, frozen=True):
-    """A DID of one relationship was replaced: the member's, or (`mine`) ours, once the member has shown to know."""
+class DidRotated(Struct, frozen=True):
+    """A DID of one relationship was rotated: the member's, or (`mine`) ours, once the member has used the new one."""
 
     group: str
     member: str
     mine: bool = False
 
 
-Way: TypeAlias = Literal["direct", "mediator", "web"]
+Transport: TypeAlias = Literal["direct", "mediator", "web"]
 """How an answer came."""
 
 
 class Pong(Struct, frozen=True):
-    """The answer to a trust ping, and what it proves."""
+    """The answer to a Trust Ping, and what it proves."""
 
     thread: str
     peer: str
     rtt_ms: int
     envelope: str
-    """How the answer was protected, as `didcomm/v2 ECDH-1PU+A256KW A256CBC-HS512`."""
+    """The protection of the answer, such as `didcomm/v2 ECDH-1PU+A256KW A256CBC-HS512`."""
     their_key: str
-    """The key id of the peer that the answer was authenticated with."""
+    """The peer's key id that authenticated the answer."""
     my_key: str
-    """The key id of ours that it was encrypted to."""
-    way: Way
+    """Our key id that it was encrypted to."""
+    transport: Transport
 
 
 class FeaturesDisclosed(Struct, frozen=True):
-    """The answer to a query for features: pairs of feature type and id."""
+    """The answer to a feature query: pairs of feature type and id."""
 
     thread: str
     peer: str
@@ -158,22 +158,22 @@ class FeaturesDisclosed(Struct, frozen=True):
 
 
 class ConnectionChanged(Struct, frozen=True):
-    """A connection began, was established, became our mediator, or ended."""
+    """A connection was requested, established, became our mediator, or ended."""
 
     connection: str
     text: str
-    """One sentence for a person."""
+    """One sentence for the user."""
 
 
-class Told(Struct, frozen=True):
-    """A basic message has come from a connection."""
+class BasicMessageReceived(Struct, frozen=True):
+    """A basic message was received from a connection."""
 
     connection: str
     text: str
 
 
 class ProblemReported(Struct, frozen=True):
-    """A peer says that something went wrong on its side."""
+    """A peer reports a problem on its side."""
 
     peer: str
     code: str
@@ -184,18 +184,18 @@ GapState: TypeAlias = Literal["asked", "lost", "filled"]
 
 
 class Gap(Struct, frozen=True):
-    """Events of an author that others have and we have not: those after place `after` of its chain, up to `upto`."""
+    """Events of an author that other members have and we lack: after place `after` of its chain, up to `upto`."""
 
     group: str
     author: str
     after: int
     upto: int
     state: GapState
-    """Others were asked for them; nobody who was asked has them (asking goes on, rarely); they are here."""
+    """`asked`: requested; `lost`: no member that was asked has them (retried rarely); `filled`: received."""
 
 
-class Completed(Struct, frozen=True):
-    """Nothing is missing here any more of what anybody has told us of."""
+class GapsFilled(Struct, frozen=True):
+    """Every event that any member has announced is here."""
 
     group: str
     upto: int
@@ -204,9 +204,8 @@ class Completed(Struct, frozen=True):
     """UTC ms."""
 
 
-class Confirmed(Struct, frozen=True):
-    """The events of an author's chain after place `after`, up to `upto`, are its own word now, whoever has handed them
-    over."""
+class EventsConfirmed(Struct, frozen=True):
+    """The events of an author's chain after place `after`, up to `upto`, are confirmed by their author."""
 
     group: str
     author: str
@@ -214,21 +213,21 @@ class Confirmed(Struct, frozen=True):
     upto: int
 
 
-class Refuted(Struct, frozen=True):
-    """What was handed over of an author's chain, after place `after` up to `upto`, counts no more: the author says
-    something else, or nobody can tell yet whether it says the same; in that case it comes anew when it does."""
+class EventsRefuted(Struct, frozen=True):
+    """The relayed events of an author's chain after place `after`, up to `upto`, are withdrawn: the author contradicts
+    them, or does not confirm them yet. They come back if it does."""
 
     group: str
     author: str
-    by: str
-    """Who has handed over what the author has not said; empty: nobody is known to have."""
+    relayed_by: str
+    """The member that relayed events which the author contradicts; empty: none is known."""
     after: int
     upto: int
 
 
-class Recounted(Struct, frozen=True):
-    """What an author may have said after place `after` of its chain, up to `upto`, does not count any more, or does
-    again: somebody has put it out, or made it a reader, as of an earlier place (or that does not count itself)."""
+class ValidityChanged(Struct, frozen=True):
+    """The author's events after place `after` of its chain, up to `upto`, lose or regain validity: the author was
+    removed or made a reader as of an earlier place, or that change itself became invalid."""
 
     group: str
     author: str
@@ -237,87 +236,87 @@ class Recounted(Struct, frozen=True):
     counts: bool
 
 
-class Differs(Struct, frozen=True):
-    """A member has something else than we in this place of an author's chain: the author has said two things, or
-    somebody says what is not so."""
+class DifferenceFound(Struct, frozen=True):
+    """A member has another event than we at this place of an author's chain: the author equivocates, or the member
+    lies."""
 
     group: str
     author: str
     seq: int
     member: str
-    by: str = ""
-    """Who has handed ours over; empty: it is the author's own word."""
+    relayed_by: str = ""
+    """The member that relayed our event; empty: its author confirmed it."""
 
 
-class HistoryFetched(Struct, frozen=True):
-    """More of the history from before our time is here."""
+class HistoryProgress(Struct, frozen=True):
+    """Backfill progress: more events from before we joined are here."""
 
     group: str
-    got: int
-    """Events, in all."""
-    left: int
-    """How many more there are, whether we may have them or not."""
+    received: int
+    """The number of events received so far."""
+    remaining: int
+    """The number of further events, whether we may have them or not."""
     done: bool
 
 
-class Regained(Struct, frozen=True):
-    """This profile had lost some of its own words, or may have, and can go on: it has them again, or nobody had any to
-    show, or a person at this machine has decided so."""
+class RecoveryEnded(Struct, frozen=True):
+    """Stale-profile recovery has ended and we may send again: our lost events are back, no member has any to show, or
+    the user decided so."""
 
     group: str
     upto: int
-    """How many events of our own there are."""
+    """The number of our own events."""
 
 
 class Typing(Struct, frozen=True):
-    """A member is writing something."""
+    """A member is typing."""
 
     group: str
     member: str
 
 
-class FileMoved(Struct, frozen=True):
-    """A file has come on its way, or somebody else has it, or it is fetched no more."""
+class FileProgress(Struct, frozen=True):
+    """A download progressed or ended, or another member has the file."""
 
     group: str
     file: str
 
 
-class TermsSet(Struct, frozen=True):
-    """Who operates and who witnesses a group's log is another matter than before (`View.terms`)."""
+class TlogTermsChanged(Struct, frozen=True):
+    """The operator and the witnesses of a group's tlog have changed (`View.terms`)."""
 
     group: str
     origin: str
-    """The name of the log; empty: the group has none for now, and goes by acknowledgements alone."""
+    """The name of the tlog; empty: the group has none now, and relies on acknowledgements alone."""
     operator: str
     witnesses: tuple[str, ...]
     by: str
-    """Who has said so; empty where there is none."""
+    """The member that set the terms; empty where there are none."""
 
 
-class Logged(Struct, frozen=True):
-    """A log that we follow has grown by a whole checkpoint, or by a part of one."""
+class TlogExtended(Struct, frozen=True):
+    """A tlog that we follow has grown by a checkpoint, or by a part of one."""
 
     group: str
     origin: str
     entries: tuple[tuple[int, bytes], ...]
-    """What is new: places, from 0, and records (`evidence/witness.py`)."""
+    """The new entries: places from 0, and records (`evidence/witness.py`)."""
     size: int
-    """How many entries there are now."""
+    """The number of entries."""
 
 
-class LogStalled(Struct, frozen=True):
-    """An entry of ours has had no place in the log for long."""
+class TlogStalled(Struct, frozen=True):
+    """An entry of ours has waited long for its place in the tlog."""
 
     group: str
     origin: str
     since: int
-    """When it was posted, UTC ms."""
+    """When it was submitted, UTC ms."""
 
 
-class LogSplit(Struct, frozen=True):
-    """The operator of a group's log has signed two of them: its signatures below both texts convict it
-    (`witness.is_split`). We post in neither."""
+class TlogSplit(Struct, frozen=True):
+    """The operator has signed a split view: its signatures below both texts convict it (`witness.is_split_view`). We
+    submit to neither."""
 
     group: str
     origin: str
@@ -326,7 +325,7 @@ class LogSplit(Struct, frozen=True):
     other: str
 
 
-Notice: TypeAlias = (
+Notification: TypeAlias = (
     Delivered
     | Receipt
     | PeerUp
@@ -334,31 +333,31 @@ Notice: TypeAlias = (
     | ViewChanged
     | JoinProgress
     | InvitationUsed
-    | JoinAsked
-    | JoinAnswered
-    | Seating
-    | Removed
-    | TrustChanged
-    | Disagreement
-    | Forked
-    | Rotated
+    | JoinRequested
+    | JoinRequestAnswered
+    | MemberConnections
+    | RemovedFromGroup
+    | VerificationChanged
+    | ViewDisagreement
+    | ForkDetected
+    | DidRotated
     | Pong
     | FeaturesDisclosed
     | ConnectionChanged
-    | Told
+    | BasicMessageReceived
     | ProblemReported
     | Gap
-    | Completed
-    | Confirmed
-    | Refuted
-    | Recounted
-    | Differs
-    | HistoryFetched
-    | Regained
+    | GapsFilled
+    | EventsConfirmed
+    | EventsRefuted
+    | ValidityChanged
+    | DifferenceFound
+    | HistoryProgress
+    | RecoveryEnded
     | Typing
-    | FileMoved
-    | TermsSet
-    | Logged
-    | LogStalled
-    | LogSplit
+    | FileProgress
+    | TlogTermsChanged
+    | TlogExtended
+    | TlogStalled
+    | TlogSplit
 )

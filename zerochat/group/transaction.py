@@ -1,57 +1,78 @@
-"""One step's workbench: the agent as it becomes, and the effects as they come up.
+"""The transaction of one step: the agent in the making and the effects so far; discarded whole on error.
 
-`step` is pure to everybody outside. Inside, a dozen small functions each change a little of the agent and say a thing
-or two; handing them one mutable turn reads better than threading a pair through all of them. A turn that fails is
-thrown away whole, so a refused message leaves nothing behind.
+`step` is pure from outside. Inside, handlers share one mutable transaction instead of threading a pair through every
+call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec.structs import replace
 
 from zerochat.didcomm.packer import Packer
-from zerochat.errors import Refused
-from zerochat.group.effects import Effect, SetTimer
-from zerochat.group.inputs import Moment
+from zerochat.errors import Refused, RemoteError
+from zerochat.group.effects import Effect, Measure, SetTimer
+from zerochat.group.inputs import StepContext
 from zerochat.group.state import Agent, Group, Peer
+from zerochat.group.timer_kinds import TimerKind
 
 
-class Turn:
+class Transaction:
     """The state of one step in the making."""
 
-    def __init__(self, agent: Agent, moment: Moment, packers: Mapping[str, Packer]) -> None:
+    def __init__(self, agent: Agent, context: StepContext, packers: Mapping[str, Packer]) -> None:
         self.agent = agent
-        self.moment = moment
+        self.context = context
         self.packers = packers
         self.effects: list[Effect] = []
 
     @property
     def now(self) -> int:
-        """The time by which we go and others know us, UTC ms: what the clock says, unless somebody has set it and no
-        member has agreed with that yet (`timekeeping.py`)."""
-        return self.moment.now - self.agent.leap
+        """Our time, UTC ms: the clock without the part of its last change that no member has confirmed
+        (`clock_changes.py`)."""
+        return self.context.now - self.agent.clock_offset_ms
 
-    def say(self, *effects: Effect) -> None:
+    def emit(self, *effects: Effect) -> None:
         self.effects += effects
 
-    def change(self, **fields: Any) -> None:
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo the changes and effects of the block if it raises."""
+        agent, emitted = self.agent, len(self.effects)
+        try:
+            yield
+        except BaseException:
+            self.agent = agent
+            del self.effects[emitted:]
+            raise
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """As `savepoint`, and a RemoteError ends here: it is counted, not raised."""
+        try:
+            with self.savepoint():
+                yield
+        except RemoteError as error:
+            self.emit(Measure("dropped", error.code))
+
+    def update_agent(self, **fields: Any) -> None:
         self.agent = replace(self.agent, **fields)
 
-    def put(self, group: Group) -> Group:
-        agent = self.agent  # in these three each call counts: they are the most frequent of all
+    def add_group(self, group: Group) -> Group:
+        agent = self.agent  # the three most frequent calls of all
         self.agent = replace(agent, groups={**agent.groups, group.id: group})
         return group
 
-    def edit(self, name: str, **fields: Any) -> Group:
-        """Change fields of the group with this id."""
+    def update_group(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group with this id."""
         agent = self.agent
         group = replace(agent.groups[name], **fields)
         self.agent = replace(agent, groups={**agent.groups, name: group})
         return group
 
-    def edit_peer(self, name: str, member: str, **fields: Any) -> Peer:
-        """Change what is known of one member of the group with this id."""
+    def update_peer(self, name: str, member: str, **fields: Any) -> Peer:
+        """Replace fields of the peer record of one member."""
         agent = self.agent
         group = agent.groups[name]
         peer = replace(group.peers[member], **fields)
@@ -63,15 +84,15 @@ class Turn:
         return self.agent.groups[name]
 
     def packer(self, envelope: str) -> Packer:
-        """The packer of this name. Raises Refused for one that this version does not have."""
+        """The packer of this name. Raises Refused for an unknown one."""
         if envelope not in self.packers:
-            raise Refused(why="envelopes of a kind that this version does not have")
+            raise Refused(why="an envelope format that this version does not support")
         return self.packers[envelope]
 
     def packer_of(self, name: str) -> Packer:
-        """The packer that the group with this id has picked."""
+        """The packer that the group with this id uses."""
         return self.packer(self.agent.groups[name].profile.envelope)
 
-    def timer(self, kind: str, name: str, delay_ms: int, *, keep: bool = False) -> None:
-        """Have `kind` happen to `name` after a while; with `keep`, unless that will happen anyway."""
-        self.say(SetTimer(f"{kind} {name}", max(1, delay_ms), keep))
+    def set_timer(self, kind: TimerKind, name: str, delay_ms: int, *, if_unset: bool = False) -> None:
+        """Fire the timer `kind` for `name` after a delay; with `if_unset`, only if none is set."""
+        self.emit(SetTimer(f"{kind} {name}", max(1, delay_ms), if_unset))

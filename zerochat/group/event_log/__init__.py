@@ -1,1 +1,1 @@
-""""""
+"""The event log: events, chains, and the hybrid Lamport time that orders them."""

@@ -1,13 +1,12 @@
-"""The event record: the one form of everything that a group says, whatever its keys, path and accountability.
+"""The event record: the canonical, hash-chained form of every membership event, post and annotation.
 
-An event is named by what it is: its id is the SHA-256 of its canonical form, so nobody can change it and keep the name.
-`pre` and `seq` hang every author's events in one chain, in which nothing can be left out unnoticed. `deps` are the
-causes that block delivery; `conc` are the other heads that the author had seen, which do not block. Together they say
-all that the author knew.
+An event's id is the SHA-256 of its canonical form. `pre` and `seq` link each author's events into one chain, so no
+omission goes unnoticed. `deps` are the causal dependencies that block delivery; `conc` are the other heads that the
+author had seen, which do not block.
 
-Membership events carry the author's signature in every kind of group: they say who is in, and as what. What is said
-in it (posts, and what becomes of them: `saying.py`) carries none in pairwise groups, so that its envelope alone vouches
-for it and it can be repudiated; but only until its author signs the next membership event, whose `pre` leads to it.
+Membership events carry the author's signature in every kind of group. Posts and annotations (`messages/bodies.py`)
+carry none in pairwise groups, where the envelope authenticates them and they stay deniable, until the author signs its
+next membership event, whose `pre` leads to them.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,31 +18,29 @@ from msgspec.structs import astuple, replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed
 
 VERSION = 1
-POST_BYTES_MAX = 64 * 1024
-"""A long letter, in UTF-8 bytes; what is longer is a file."""
 RECORD_BYTES_MAX = 96 * 1024
-"""A post of the greatest size with its header, as JSON, if it is text and not mostly line ends; it still fits one
-envelope after base64."""
+"""The largest text post with its header as JSON, unless it consists mostly of line ends; it still fits one envelope
+after base64."""
 HEADER_BYTES_MAX = 4 * 1024
-"""All of a record but its body: 32 ids of 43 characters, and some words and numbers."""
+"""A record without its body: 32 ids of 43 characters, and some words and numbers."""
 CONTROL_BYTES_MAX = 8 * 1024
-"""A membership event has some 1.6 kB, most of it a DID document; everybody keeps all of them."""
+"""A membership event has about 1.6 kB, most of it a DID document; every member stores all of them."""
 DEPS_MAX = 16
 CONC_MAX = 16
-"""A chat of a hundred members has ten heads at the very worst (protocol simulations of causal chats), so sixteen
-suffice; Matrix has twenty for the same reason."""
+"""Simulated causal chats of a hundred members have at most ten heads; Matrix has a limit of twenty for the same reason.
+"""
 
 GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
 ROLE, LABEL, TERMS = "role", "label", "terms"
 POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE = "post", "edit", "delete", "react", "topic", "announce"
 VERDICT = "verdict"
-"""What is said, which has bodies of its own (`saying.py`)."""
+"""The types of content (`messages/bodies.py`)."""
 CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
-"""The types that say who is in the group, and as what, and who keeps its log: always signed, and given to everybody."""
+"""The types of membership events, including the tlog's terms: always signed, and sent to every member."""
 
 SIGNATURE_CONTEXT = b"zerochat/event/1\n"
 
@@ -55,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shape of a record as it arrives; anything else is malformed."""
+    """The schema of a received record."""
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
     group: Annotated[str, msgspec.Meta(max_length=43)]
@@ -71,13 +68,13 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sig: Annotated[str, msgspec.Meta(max_length=86)] = ""
 
 
-class Event(Veiled, frozen=True, dict=True):
+class Event(Redacted, frozen=True, dict=True):
     """One event of a group's log. Times in UTC milliseconds; `seq` counts the author's events from 1.
 
-    What is worked out of it, its id and its bytes, is kept with it.
+    Derived values, such as its id and its bytes, are cached with it.
     """
 
-    VEILED = ("body", "sig")
+    REDACTED = ("body", "sig")
 
     group: str
     """The id of the group's genesis event; empty in the genesis event itself."""
@@ -85,7 +82,7 @@ class Event(Veiled, frozen=True, dict=True):
     author: str
     seq: int
     pre: str
-    """The id of the author's previous event; empty when this is its first."""
+    """The id of the author's previous event; empty for the first one."""
     deps: tuple[str, ...]
     conc: tuple[str, ...]
     lamport: int
@@ -127,15 +124,15 @@ class Event(Veiled, frozen=True, dict=True):
 
     @cached_property
     def record(self) -> bytes:
-        """The canonical bytes of the record: what the log keeps."""
+        """The canonical bytes of the record, as the log stores them."""
         return canonical_json(self.wire) if self.sig else self.unsigned
 
     @cached_property
     def _worked_out(self) -> dict[object, Any]:
         return {}
 
-    def once(self, work: "Callable[[Event], _T]") -> _T:
-        """What `work` makes of this event, worked out the first time only: an event never changes."""
+    def memoised(self, work: "Callable[[Event], _T]") -> _T:
+        """The result of `work` on this event, computed once: an event never changes."""
         if work not in self._worked_out:
             self._worked_out[work] = work(self)
         found: _T = self._worked_out[work]
@@ -151,12 +148,12 @@ class Event(Veiled, frozen=True, dict=True):
         return self.group or self.id
 
     def signed(self, seed: bytes) -> "Event":
-        """The same event with the signature of the Ed25519 key whose seed this is."""
+        """The same event, signed with this Ed25519 seed."""
         signature = b64url(ed25519_sign(seed, SIGNATURE_CONTEXT + self.id.encode()))
         return replace(self, sig=signature)
 
     def check_signature(self) -> None:
-        """Raise Unauthentic unless `sig` is the author's signature over this very event."""
+        """Raise Unauthentic unless `sig` is the author's signature over this event."""
         ed25519_verify(did_key_bytes(self.author), SIGNATURE_CONTEXT + self.id.encode(), b64url_bytes(self.sig))
 
 
@@ -169,8 +166,8 @@ def parse_event(obj: object) -> Event:
         raise Malformed(why="event record: too long")
     match event.body:
         case {"contact": [str()]}:
-            # So it is written on its way (`wire/event_runs.py`), and whoever is told of it would hear another event.
-            raise Malformed(why="event record: a contact that is no DID")
+            # The wire form of a contact document (`wire/event_runs.py`): relaying it would change the event's id.
+            raise Malformed(why="event record: a contact that is not a DID")
     return event
 
 
@@ -183,12 +180,12 @@ def _event(obj: object) -> Event:
         if name and len(name) != 43:
             raise Malformed(why="event record: an id of the wrong length")
     if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
-        raise Malformed(why="event record: a chain that begins in the wrong place")
+        raise Malformed(why="event record: an inconsistent chain start")
     return Event(*astuple(shape)[1:])  # all but the version
 
 
 def load_event(record: bytes) -> Event:
-    """The event in a record from our own log, which stands there in its canonical form. Raises Malformed."""
+    """The event in a record of our own log, which is canonical. Raises Malformed."""
     event = _event(strict_json(record, size_max=RECORD_BYTES_MAX))
     event.__dict__["record"] = record
     if not event.sig:
@@ -197,6 +194,5 @@ def load_event(record: bytes) -> Event:
 
 
 def foreign_event(record: bytes) -> Event:
-    """The event in a record from elsewhere, a file say, of which nobody knows whether it is canonical. Raises
-    Malformed."""
+    """The event in a record of unknown origin, such as a file, which need not be canonical. Raises Malformed."""
     return parse_event(strict_json(record, size_max=RECORD_BYTES_MAX))

@@ -1,47 +1,45 @@
-"""The hybrid Lamport clock that orders what a group says.
+"""The hybrid Lamport clock: UTC milliseconds, raised above every timestamp that the author has read.
 
-A timestamp is UTC milliseconds, bumped above everything that its author had read (the thesis, section 7.3, with its
-one-second resolution and its missing bounds mended). So it grows along every cause, agrees with the wall clock where
-nothing forces it away, and sorts a conversation the same way at every member (`place`).
+A timestamp grows along every causal path, agrees with the wall clock otherwise, and sorts a conversation identically at
+every member (`sort_key`). It is the clock of the thesis, section 7.3, with milliseconds and bounds.
 """
 
 from operator import attrgetter
 from typing import Final
 
 from zerochat.errors import Refused
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 
-SORTED_BY: Final = ("lamport", "author", "id")
-"""What a conversation is sorted by, here and in the journal: of whatever has one place, an author and a name."""
-place = attrgetter(*SORTED_BY)
-"""Where an event, or its row in a log, stands among all others: what is smaller is shown above."""
+SORT_FIELDS: Final = ("lamport", "author", "id")
+"""The sort order of a conversation, here and in the journal."""
+sort_key = attrgetter(*SORT_FIELDS)
+"""The position of an event, or of its row in a log, in that order: smaller is shown above."""
 AHEAD_MS_MAX = 5 * 60 * 1000
-"""How far a peer's timestamp may run ahead of ours. Without a bound one member could use up everybody's clock; five
-minutes is more than unsynchronised laptops usually differ, and few enough that an absurd time never reaches the log."""
+"""How far a peer's timestamp may run ahead of our clock. Without a bound one member could exhaust the clock of all;
+five minutes exceed the usual drift of unsynchronised laptops."""
 
 
 def tick(latest: int, now: int) -> int:
-    """The timestamp of a new event, after everything with `latest` was read. Both in UTC milliseconds."""
+    """The timestamp of a new event after everything up to `latest` was read. Both in UTC milliseconds."""
     return max(now, latest + 1)
 
 
 class AheadOfTime(Refused):
-    """An event comes from more than five minutes in the future: its author's clock is wrong, or ours is."""
+    """An event is dated more than five minutes in the future: its author's clock is wrong, or ours is."""
 
 
-def check(lamport: int, now: int) -> None:
+def check_not_ahead(lamport: int, now: int) -> None:
     """Raise AheadOfTime for a peer's timestamp that is further ahead than `AHEAD_MS_MAX`.
 
-    Measured from our own clock alone: measured from what has been read, every accepted event would move the bound on,
-    and one member could run everybody's time away. Nothing is lost: what is not acknowledged is sent again, and is
-    accepted when the clocks agree.
+    Measured against our clock alone: measured against the latest event, each accepted event would move the bound.
+    Nothing is lost: an unacknowledged event is retransmitted, and accepted once the clocks agree.
     """
     if lamport > now + AHEAD_MS_MAX:
         raise AheadOfTime
 
 
-def hear(turn: Turn, at: int) -> None:
-    """A member has told what time it is for it (UTC ms), as every `sync` does. Where our clock was set: if that is
-    nearer to it than to the time as it has gone on for us, the clock is right, and we go by it from now on."""
-    if turn.agent.leap and abs(at - turn.moment.now) < abs(at - turn.now):
-        turn.change(leap=0)
+def adopt_peer_clock(tx: Transaction, at: int) -> None:
+    """A member reports its time (UTC ms), as every `sync` does. After a clock change of ours, adopt the new time if the
+    member's is nearer to it than to the continued one."""
+    if tx.agent.clock_offset_ms and abs(at - tx.context.now) < abs(at - tx.now):
+        tx.update_agent(clock_offset_ms=0)

@@ -1,1 +1,1 @@
-"""Relationships outside of any group: with mediators, with agents of other makers, and what anybody may ask."""
+"""External connections: relationships outside of any group, with mediators and with agents of other vendors."""

@@ -1,1 +1,1 @@
-"""Files: what a post names, how its content is asked for part by part, and how it is given to others."""
+"""Files: descriptors in posts, downloads part by part, and uploads to other members."""

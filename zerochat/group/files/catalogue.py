@@ -1,7 +1,7 @@
-"""Which files there are, which are kept here, and how much room they may take.
+"""The catalogue of posted files: which are known, which are stored here, and their disk quota.
 
-Whatever others offer costs a line in a list of bounded length; room on the disk is given by a person's settings alone.
-What comes by itself takes no more than a part of that.
+An offered file costs an entry in a bounded list; disk space is set by the user's settings alone. Automatic downloads
+get a fraction of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,212 +10,225 @@ from typing import Any
 from msgspec.structs import replace
 
 from zerochat.errors import LocalError
-from zerochat.group.effects import DropFile, Notify
+from zerochat.group.effects import DeleteFileData, Notify
 from zerochat.group.event_log.event import Event
 from zerochat.group.files.descriptor import File, files_in
-from zerochat.group.notifications import FileMoved
-from zerochat.group.state import Agent, Group, Holding
-from zerochat.group.transaction import Turn
+from zerochat.group.notifications import FileProgress
+from zerochat.group.state import Agent, FileEntry, Group
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 
 OFFERED_MAX = 1024
-"""Files of one group that are known and not here; then the oldest are not listed any more. Their posts stay."""
+"""Known files of one group that are not stored here; beyond this the oldest entries are dropped. Their posts stay."""
 KEPT_MAX = 4096
-"""Files of one group that are here or fetched, however small."""
+"""Files of one group that are stored or being fetched, whatever their size."""
 AUTO_SHARE = 4
-"""What comes by itself never takes more than this part of what may be here, in bytes and in number, so that nobody can
-fill it up."""
-FRESH: Mapping[str, Any] = {
-    "haul": None,
+"""Automatic downloads take at most this fraction of the quota, in bytes and in number, so that no member can fill
+it."""
+NO_DOWNLOAD: Mapping[str, Any] = {
+    "download": None,
     "tried": (),
     "absent": (),
-    "slow": (),
+    "slow_sources": (),
     "revived": (),
-    "fault": "",
-    "spoilt": 0,
+    "error": "",
+    "corrupt_count": 0,
 }
-"""What is known of the fetching of a file of which nobody was asked for anything."""
-_CHARGE_BYTES = 64 * 1024
-"""What the smallest file counts for."""
+"""The download state of a file that was not requested yet."""
+_MIN_CHARGE_BYTES = 64 * 1024
+"""The minimum that a file counts against the quota."""
 
 
 class FileTooLarge(LocalError):
-    """{name} has {size} bytes, and at most {limit} are taken here (`[files] size_max` in the settings)."""
+    """{name} has {size} bytes; the limit is {limit} (`[files] size_max` in the settings)."""
 
 
 class NoRoomForFile(LocalError):
-    """{name} does not fit: the files that are here have {used} bytes of {limit} (`[files] total_max` in the settings).
-    Remove one first: `zerochat files drop GROUP FILE`."""
+    """{name} does not fit: {used} of {limit} bytes are used (`[files] total_max` in the settings). Remove a file first:
+    `zerochat files remove GROUP FILE`."""
 
 
 class TooManyFiles(LocalError):
-    """There are {limit} files of this group here already. Remove one first: `zerochat files drop GROUP FILE`."""
+    """This group already has {limit} files here, which is the limit. Remove one first: `zerochat files remove GROUP
+    FILE`."""
 
 
 class MayNotSend(LocalError):
-    """You only read in {group}, so you cannot send files there. `zerochat role {group} writer` changes that, where it
-    is yours to decide."""
+    """You are read-only in {group}, so you cannot send files. `zerochat role {group} writer` changes that, if you may
+    set your own role."""
 
 
 class NoSuchFile(LocalError):
-    """There is no file {file} in this group. `zerochat files list GROUP` shows those that there are."""
+    """There is no file {file} in this group. `zerochat files list GROUP` lists them."""
 
 
-# --- what there is --------------------------------------------------------------------------------------------------
+# --- known files ----------------------------------------------------------------------------------------------------
 
 
-def used(agent: Agent, *, auto: bool = False) -> int:
-    """The bytes of all files that are here or fetched; `auto`: of those that come by themselves."""
-    kept = (one for group in agent.groups.values() for one in group.files.values() if _kept(one))
-    return sum(max(one.file.size, _CHARGE_BYTES) for one in kept if one.auto or not auto)
+def used_bytes(agent: Agent, *, auto: bool = False) -> int:
+    """The bytes of all files that are stored or being fetched; `automatic`: of automatic downloads."""
+    kept = (one for group in agent.groups.values() for one in group.files.values() if _takes_room(one))
+    return sum(max(one.file.size, _MIN_CHARGE_BYTES) for one in kept if one.automatic or not auto)
 
 
-def _kept(one: Holding) -> bool:
-    return one.state in ("getting", "here") or one.have > 0
+def _takes_room(one: FileEntry) -> bool:
+    return one.state in ("getting", "here") or one.stored_parts > 0
 
 
 def check_room(agent: Agent, group: Group, files: Sequence[File]) -> None:
-    """Raise FileTooLarge, NoRoomForFile or TooManyFiles unless these can be here as well."""
+    """Raise FileTooLarge, NoRoomForFile or TooManyFiles unless these fit as well."""
     rules = agent.file_rules
-    more = [file for file in files if (known := group.files.get(file.id)) is None or not _kept(known)]
+    more = [file for file in files if (known := group.files.get(file.id)) is None or not _takes_room(known)]
     for file in more:
         if file.size > rules.size_max:
             raise FileTooLarge(name=ascii(file.name), size=file.size, limit=rules.size_max)
-    here = used(agent)
-    if more and here + sum(max(file.size, _CHARGE_BYTES) for file in more) > rules.total_max:
+    here = used_bytes(agent)
+    if more and here + sum(max(file.size, _MIN_CHARGE_BYTES) for file in more) > rules.total_max:
         raise NoRoomForFile(name=ascii(more[0].name), used=here, limit=rules.total_max)
-    if more and sum(map(_kept, group.files.values())) + len(more) > KEPT_MAX:
+    if more and sum(map(_takes_room, group.files.values())) + len(more) > KEPT_MAX:
         raise TooManyFiles(limit=KEPT_MAX)
 
 
-def posted(turn: Turn, name: str, event: Event) -> None:
-    """A post has come that may name files: know them, and get those that are small."""
-    group, named = turn.group(name), files_in(event.body)
-    fresh = {file.id: Holding(file, event.author, event.id, turn.now) for file in named if file.id not in group.files}
+def add_posted(tx: Transaction, name: str, event: Event) -> None:
+    """A post names files: add them, and fetch small ones."""
+    group, named = tx.group(name), files_in(event.body)
+    fresh = {file.id: FileEntry(file, event.author, event.id, tx.now) for file in named if file.id not in group.files}
     if not fresh:
         return
-    # What is named once more does not go to make room for what is named with it.
+    # A file that is named again is not dropped to make room for the others.
     again = {file.id: group.files[file.id] for file in named if file.id not in fresh}
     rest = {key: one for key, one in group.files.items() if key not in again}
-    turn.edit(name, files=_pruned({**rest, **again, **fresh}))
+    tx.update_group(name, files=_pruned({**rest, **again, **fresh}))
     if event.author == group.me:
         return
     for key in fresh:
-        if (one := turn.group(name).files.get(key)) is not None and _comes_by_itself(turn, name, one):
-            edit(turn, name, key, state="getting", auto=True)
-            turn.timer("file", name, 1, keep=True)
+        if (one := tx.group(name).files.get(key)) is not None and _is_automatic(tx, name, one):
+            update_file(tx, name, key, state="getting", automatic=True)
+            tx.set_timer(TimerKind.DOWNLOAD, name, 1, if_unset=True)
 
 
-def _pruned(files: dict[str, Holding]) -> dict[str, Holding]:
-    """Without the oldest of those that are only offered, where there are too many."""
-    offered = [key for key, one in files.items() if not _kept(one)]
+def _pruned(files: dict[str, FileEntry]) -> dict[str, FileEntry]:
+    """The files without the oldest offered ones, if there are too many."""
+    offered = [key for key, one in files.items() if not _takes_room(one)]
     if len(offered) <= OFFERED_MAX:
         return files
     gone = set(offered[: len(offered) - OFFERED_MAX])
     return {key: one for key, one in files.items() if key not in gone}
 
 
-def _comes_by_itself(turn: Turn, name: str, one: Holding) -> bool:
-    """Whether what nobody here has asked for is fetched."""
-    group, rules = turn.group(name), turn.agent.file_rules
+def _is_automatic(tx: Transaction, name: str, one: FileEntry) -> bool:
+    """Whether to fetch a file that the user has not asked for."""
+    group, rules = tx.group(name), tx.agent.file_rules
     if one.file.size > min(rules.auto_max, rules.size_max):
         return False
-    if sum(other.auto and _kept(other) for other in group.files.values()) >= KEPT_MAX // AUTO_SHARE:
+    if sum(other.automatic and _takes_room(other) for other in group.files.values()) >= KEPT_MAX // AUTO_SHARE:
         return False
-    if not _has_room(turn, name, one):
+    if not _has_room(tx, name, one):
         return False
-    return used(turn.agent, auto=True) + max(one.file.size, _CHARGE_BYTES) <= rules.total_max // AUTO_SHARE
+    return used_bytes(tx.agent, auto=True) + max(one.file.size, _MIN_CHARGE_BYTES) <= rules.total_max // AUTO_SHARE
 
 
-def edit(turn: Turn, name: str, key: str, **fields: Any) -> Holding:
-    """Change what is known of one file, and say so."""
-    group = turn.group(name)
+def update_file(tx: Transaction, name: str, key: str, **fields: Any) -> FileEntry:
+    """Change fields of a file, and notify the client."""
+    group = tx.group(name)
     one = replace(group.files[key], **fields)
-    turn.edit(name, files={**group.files, key: one})
-    turn.say(Notify(FileMoved(name, key)))
+    tx.update_group(name, files={**group.files, key: one})
+    tx.emit(Notify(FileProgress(name, key)))
     return one
 
 
-# --- what a person wants --------------------------------------------------------------------------------------------
+# --- requested files ------------------------------------------------------------------------------------------------
 
 
-def get(turn: Turn, group: Group, file: File, author: str, event: str) -> None:
-    """Somebody here wants this file. Raises FileTooLarge, NoRoomForFile or TooManyFiles."""
+def fetch_file(tx: Transaction, group: Group, file: File, author: str, event: str) -> None:
+    """The user wants this file. Raises FileTooLarge, NoRoomForFile or TooManyFiles."""
     known = group.files.get(file.id)
     if known is None:
-        known = Holding(file, author, event, turn.now)
-        turn.edit(group.id, files=_pruned({**group.files, file.id: known}))
-    if known.state in ("here", "getting") and not known.fault:
-        edit(turn, group.id, file.id, auto=False)
+        known = FileEntry(file, author, event, tx.now)
+        tx.update_group(group.id, files=_pruned({**group.files, file.id: known}))
+    if known.state in ("here", "getting") and not known.error:
+        update_file(tx, group.id, file.id, automatic=False)
         return
-    check_room(turn.agent, turn.group(group.id), [file])
-    edit(turn, group.id, file.id, state="getting", liars=(), auto=False, **FRESH)
-    turn.timer("file", group.id, 1)
+    check_room(tx.agent, tx.group(group.id), [file])
+    update_file(tx, group.id, file.id, state="getting", corrupt_sources=(), automatic=False, **NO_DOWNLOAD)
+    tx.set_timer(TimerKind.DOWNLOAD, group.id, 1)
 
 
-def want_again(turn: Turn, name: str, key: str) -> Holding:
-    """What nobody had any more somebody has now. Whoever has wanted it here still does, where there is room."""
-    one = turn.group(name).files[key]
-    comes = _comes_by_itself(turn, name, one) if one.auto else _has_room(turn, name, one)
-    return edit(turn, name, key, state="getting" if comes else "offered")
+def resume_wanted(tx: Transaction, name: str, key: str) -> FileEntry:
+    """A file without holders has one again: fetch it if it was wanted and fits."""
+    one = tx.group(name).files[key]
+    comes = _is_automatic(tx, name, one) if one.automatic else _has_room(tx, name, one)
+    return update_file(tx, name, key, state="getting" if comes else "offered")
 
 
-def _has_room(turn: Turn, name: str, one: Holding) -> bool:
+def _has_room(tx: Transaction, name: str, one: FileEntry) -> bool:
     try:
-        check_room(turn.agent, turn.group(name), [one.file])
+        check_room(tx.agent, tx.group(name), [one.file])
     except LocalError:
         return False
     return True
 
 
-def drop(turn: Turn, group: Group, key: str) -> None:
-    """Have this file here no more; it can be asked for again. Raises NoSuchFile."""
+def remove_file(tx: Transaction, group: Group, key: str) -> None:
+    """Delete the local copy; it can be fetched again. Raises NoSuchFile."""
     if key not in group.files:
         raise NoSuchFile(file=ascii(key[:64]))
-    edit(turn, group.id, key, state="offered", have=0, haul=None, tried=(), absent=(), fault="", auto=False)
-    turn.say(DropFile(group.id, key))
+    update_file(
+        tx,
+        group.id,
+        key,
+        state="offered",
+        stored_parts=0,
+        download=None,
+        tried=(),
+        absent=(),
+        error="",
+        automatic=False,
+    )
+    tx.emit(DeleteFileData(group.id, key))
 
 
-def deleted(turn: Turn, name: str, author: str, post: str) -> None:
-    """Somebody has taken a post back: what came with it is not kept, nor given to anybody."""
-    for key, one in list(turn.group(name).files.items()):
+def remove_files_of(tx: Transaction, name: str, author: str, post: str) -> None:
+    """A post was deleted by its author: delete its files."""
+    for key, one in list(tx.group(name).files.items()):
         if (one.event, one.author) == (post, author):
-            drop(turn, turn.group(name), key)
-            files = turn.group(name).files
-            turn.edit(name, files={each: other for each, other in files.items() if each != key})
+            remove_file(tx, tx.group(name), key)
+            files = tx.group(name).files
+            tx.update_group(name, files={each: other for each, other in files.items() if each != key})
 
 
-def said_deleted(turn: Turn, name: str, author: str, post: str, seq: int) -> None:
-    """Somebody else hands over that the author has taken a post back, in place `seq` of its chain. What is dropped is
-    gone, so that waits for the author's own word (`confirmed`)."""
-    for key, one in turn.group(name).files.items():
-        if (one.event, one.author, one.taken_back) == (post, author, 0):
-            edit(turn, name, key, taken_back=seq)
+def mark_deletion_relayed(tx: Transaction, name: str, author: str, post: str, seq: int) -> None:
+    """Another member relays that the author deleted a post, at position `seq` of its chain. The files are deleted once
+    the author confirms it (`confirm_deletions`)."""
+    for key, one in tx.group(name).files.items():
+        if (one.event, one.author, one.deleted_at) == (post, author, 0):
+            update_file(tx, name, key, deleted_at=seq)
 
 
-def confirmed(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
-    """What others have handed over of this chain, after place `after` up to `upto`, is its author's own word."""
-    for post in _said_deleted(turn.group(name), author, after, upto).values():
-        deleted(turn, name, author, post)
+def confirm_deletions(tx: Transaction, name: str, author: str, after: int, upto: int) -> None:
+    """The author has confirmed relayed events of its chain after `after`, up to `upto`."""
+    for post in _relayed_deletions(tx.group(name), author, after, upto).values():
+        remove_files_of(tx, name, author, post)
 
 
-def refuted(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
-    """It is not, or that cannot be told."""
-    for key in _said_deleted(turn.group(name), author, after, upto):
-        edit(turn, name, key, taken_back=0)
+def refute_deletions(tx: Transaction, name: str, author: str, after: int, upto: int) -> None:
+    """Relayed events of this chain were refuted."""
+    for key in _relayed_deletions(tx.group(name), author, after, upto):
+        update_file(tx, name, key, deleted_at=0)
 
 
-def _said_deleted(group: Group, author: str, after: int, upto: int) -> dict[str, str]:
-    """The files whose posts are taken back in this stretch of a chain, with the ids of the posts."""
+def _relayed_deletions(group: Group, author: str, after: int, upto: int) -> dict[str, str]:
+    """The files whose posts are deleted in this range of a chain, with the ids of the posts."""
     files = group.files.items()
-    return {key: one.event for key, one in files if one.author == author and after < one.taken_back <= upto}
+    return {key: one.event for key, one in files if one.author == author and after < one.deleted_at <= upto}
 
 
-def attached(turn: Turn, group: Group, event: str, files: Sequence[File]) -> None:
+def add_own(tx: Transaction, group: Group, event: str, files: Sequence[File]) -> None:
     """A post of ours names these files, which are on disk."""
     now = {
-        file.id: Holding(file, group.me, event, turn.now, state="here", have=file.parts)
+        file.id: FileEntry(file, group.me, event, tx.now, state="here", stored_parts=file.parts)
         if (known := group.files.get(file.id)) is None or known.author == group.me
-        else replace(known, state="here", have=file.parts, haul=None, fault="")
+        else replace(known, state="here", stored_parts=file.parts, download=None, error="")
         for file in files
     }
-    turn.edit(group.id, files={**turn.group(group.id).files, **now})
+    tx.update_group(group.id, files={**tx.group(group.id).files, **now})

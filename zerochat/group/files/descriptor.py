@@ -1,8 +1,7 @@
-"""What a post says of the files that come with it. The content is asked for (`getting.py`), part by part.
+"""File descriptors in posts; the content is fetched separately, part by part (`download.py`).
 
-A file is named by what it is: its id is the hash of its size and of the root over its parts (`tree.py`), so nobody can
-offer another content, or another size, under the name of somebody else's file. Its name and its type are words of
-whoever has posted it, and nothing depends on them.
+A file's id is the hash of its size and of the Merkle root over its parts (`hash_tree.py`), so no other content or size
+can be offered under its id. Its name and type are its author's choice, and nothing depends on them.
 """
 
 import re
@@ -16,12 +15,13 @@ from msgspec import Struct
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Malformed
-from zerochat.group.files.hash_tree import FILE_BYTES_MAX, parts_in
+from zerochat.group.files.hash_tree import parts_in
+from zerochat.limits import FILE_BYTES_MAX
 
 FILES_MAX = 8
 """In one post."""
 NAME_BYTES_MAX = 255
-"""As long as a name may be on the file systems that there are."""
+"""The maximum of common file systems."""
 TYPE_CHARS_MAX = 127
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _CONTEXT = b"zerochat/file/1\n"
@@ -40,12 +40,12 @@ class File(Struct, frozen=True):
     """One file, as a post names it."""
 
     root: str
-    """base64url of the root over its parts."""
+    """base64url of the Merkle root over its parts."""
     size: int
     name: str
-    """As its author has written it: made harmless wherever it is shown or becomes the name of anything."""
+    """As written by its author: sanitised wherever it is displayed or used as a file name."""
     type: str = ""
-    """A MIME type, as its author has guessed; empty: unknown."""
+    """A MIME type, guessed by its author; empty: unknown."""
 
     @property
     def id(self) -> str:
@@ -56,9 +56,9 @@ class File(Struct, frozen=True):
         return parts_in(self.size)
 
     def body(self) -> dict[str, Any]:
-        """As it stands in a post."""
-        said = {"root": self.root, "size": self.size, "name": self.name}
-        return {**said, "type": self.type} if self.type else said
+        """The JSON value in a post."""
+        value = {"root": self.root, "size": self.size, "name": self.name}
+        return {**value, "type": self.type} if self.type else value
 
 
 @lru_cache(maxsize=4096)
@@ -67,8 +67,8 @@ def _id_of(root: str, size: int) -> str:
 
 
 def files_in(body: Mapping[str, Any]) -> tuple[File, ...]:
-    """The files that a post's body names. A post has its place in its author's chain whatever it says, so what cannot
-    be a file is passed over."""
+    """The files that a post's body names. Invalid ones are ignored, since a post has its position in its author's chain
+    whatever it contains."""
     listed = body.get("files")
     if not isinstance(listed, list) or len(listed) > FILES_MAX:
         return ()

@@ -1,10 +1,9 @@
-"""Getting files: which member is asked for which parts, and what is done with them.
+"""Downloads: which member is asked for which parts, with timeouts, adaptive windows and source selection.
 
-Parts are asked for in their order, a few at a time, of one member for each file: whoever has posted it, then those who
-have said that they have it, then everybody else who is there. Each part is checked when it comes; what is on disk
-counts, so after a restart it goes on from there. Whoever does not answer, does not have it or sends something else is
-passed over for another one. How many parts are asked for at once follows how fast they come, so that on a slow line a
-chat message never waits long behind them.
+Parts are requested in order, a few at a time, from one member per file: its author, then members that announced the
+file, then all others. Each part is verified when it comes; parts on disk survive a restart. A member that does not
+answer, lacks the file or sends a wrong part is replaced. The number of outstanding parts adapts to the throughput, so
+that chat messages on a slow line do not wait long behind them.
 """
 
 from collections.abc import Iterable
@@ -15,135 +14,152 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Refused
-from zerochat.group.effects import DropFile, FinishFile, Measure, StoreParts
+from zerochat.group.effects import DeleteFileData, Measure, StoreParts, VerifyFile
 from zerochat.group.event_log.event import Event
 from zerochat.group.files import catalogue
-from zerochat.group.files.catalogue import FRESH, edit, want_again
+from zerochat.group.files.catalogue import NO_DOWNLOAD, resume_wanted, update_file
 from zerochat.group.files.descriptor import files_in
 from zerochat.group.files.hash_tree import leads_to, part_size
 from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
-from zerochat.group.state import Haul, Holding
-from zerochat.group.transaction import Turn
+from zerochat.group.state import Download, FileEntry
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.files import (
-    ASK_PARTS_MAX,
-    FILE_ASK,
-    FILE_HAVE,
-    HAVE_FILES_MAX,
-    FileLackBody,
+    AVAILABLE_FILES_MAX,
+    FILE_REQUEST,
+    FILES_AVAILABLE,
+    REQUEST_PARTS_MAX,
     FilePartBody,
+    FileUnavailableBody,
 )
 
-HAULS_MAX = 3
-"""Files of one group that are fetched at the same time."""
-SOUGHT_MAX = 32
-"""Files for which somebody to ask is looked for at one time."""
+DOWNLOADS_MAX = 3
+"""Concurrent downloads of one group."""
+CANDIDATES_MAX = 32
+"""Files for which a source is looked for at one time."""
 WINDOW, WINDOW_MAIL_MAX = 2, 2
-"""Parts that are asked for at once, to begin with, and at the most where a mediator has to keep them."""
+"""Outstanding parts at the beginning, and the maximum over a mediator, which has to store them."""
 FAST_MS, SLOW_MS = 400, 1_500
-"""Parts that have come within the first are asked for twice as many at once, after the second half as many."""
-PATIENCE_MS, PATIENCE_MAIL_MS = 15_000, 120_000
-"""How long nothing may come from a member that was asked, before another one is. In the middle of that it is asked once
-more, unless over a mediator: a frame may have got lost, and it may be the only one who has the file."""
-GAPS, GAPS_MS_MAX = 2, 60_000
-"""Nor is anything done about it before so many times the longest that a part was waited for, up to a minute: on a slow
-line it is on its way, and asking again would put more before it."""
-SPELL_MS, SPELL_PARTS = 30_000, 16
-"""Whoever brings fewer parts in so long a time is asked for no more while there is somebody else to ask: a member that
-says a little every now and then must not keep a file from us that others have. Where all are as slow, our own line is,
-and it stays with the first of them."""
+"""The window is doubled if parts come within the first time, and halved if they take longer than the second."""
+TIMEOUT_MS, TIMEOUT_MAIL_MS = 15_000, 120_000
+"""How long a source may be silent before it is replaced. Halfway it is asked again, unless over a mediator: a frame may
+have been lost, and it may be the only source."""
+TIMEOUT_GAPS, TIMEOUT_GAPS_MS_MAX = 2, 60_000
+"""The timeout is also at least so many times the longest gap between parts, up to a minute: on a slow line the part is
+under way, and another request would delay it."""
+RATE_WINDOW_MS, RATE_PARTS_MIN = 30_000, 16
+"""A source that brings fewer parts in this time is replaced while there is another: a slow trickle must not block a
+file that others have. Where all are as slow, our own line is, and the first source stays."""
 PAUSE_MS = 30_000
-"""When all who are there were asked in vain, they are asked again after this."""
+"""When all reachable members were asked in vain, they are asked again after this."""
 REVIVED_MAX = 3
-"""So often a member is believed that it has a file of which everybody, it too, has said that it is not there."""
-TOLD_AGAIN_MS, TOLD_AGAIN_MAX = 30_000, 4
-"""Whoever was told that a file is not here, and later that it is, and has not asked since, is told so again after this,
-then after twice as long each time, and so often at the most: the word may have got lost after it had given up."""
+"""How often a member is believed that it has a file that all members, including itself, have reported missing."""
+ANNOUNCE_RETRY_MS, ANNOUNCE_RETRIES_MAX = 30_000, 4
+"""The announcement of a formerly missing file is repeated with exponential backoff to members that do not ask for it,
+at most so often."""
 BUSY_MS, BUSY_MAX = 1_000, 20
-"""Whoever is too busy is asked again after this, so often at the most; then somebody else is."""
-UNSTORED_MAX = 4 * ASK_PARTS_MAX
-"""Parts that have come and are not on disk yet; with that many no more are asked for."""
-SPOILT_MAX = 3
-SPOILT = "This disk does not give its parts back as they were written."
-"""Why a file is fetched no more that was not right so often, although each part was when it came."""
+"""A busy source is asked again after this, at most so often; then it is replaced."""
+UNSTORED_MAX = 4 * REQUEST_PARTS_MAX
+"""Received parts that are not on disk yet; with that many no more are requested."""
+CORRUPT_MAX = 3
+CORRUPT_TEXT = "The disk returned corrupt data for this file several times."
+"""Shown for a file that was corrupt this often, although each part was verified when it came."""
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def seek(turn: Turn, name: str) -> None:
-    """Ask for whatever is wanted and nobody brings now."""
-    if turn.group(name).state != "active":
+def start_downloads(tx: Transaction, name: str) -> None:
+    """Request wanted files that have no active download."""
+    if tx.group(name).state != "active":
         return
-    for key, one in list(turn.group(name).files.items()):
-        if one.haul is not None and one.haul.until <= turn.now:
-            _remind(turn, name, key, one.haul)
-    files = turn.group(name).files
-    room = HAULS_MAX - sum(one.haul is not None for one in files.values())
-    wanted = [key for key, one in files.items() if one.state == "getting" and one.haul is None and not one.fault]
-    # What a person wants comes first, and what several were asked for in vain does not keep the rest waiting.
-    for key in sorted(wanted, key=lambda key: (files[key].auto, len(files[key].tried)))[:SOUGHT_MAX]:
+    for key, one in list(tx.group(name).files.items()):
+        if one.download is not None and one.download.timeout_at <= tx.now:
+            _handle_timeout(tx, name, key, one.download)
+    files = tx.group(name).files
+    room = DOWNLOADS_MAX - sum(one.download is not None for one in files.values())
+    wanted = [key for key, one in files.items() if one.state == "getting" and one.download is None and not one.error]
+    # Files that the user asked for come first; files with several failed sources do not block the others.
+    for key in sorted(wanted, key=lambda key: (files[key].automatic, len(files[key].tried)))[:CANDIDATES_MAX]:
         if room <= 0:
             break
-        _begin(turn, name, key)
-        room -= turn.group(name).files[key].haul is not None
-    waits = [each.haul.until - turn.now for each in turn.group(name).files.values() if each.haul is not None]
-    idle = any(one.state == "getting" and one.haul is None for one in turn.group(name).files.values())
+        _begin_download(tx, name, key)
+        room -= tx.group(name).files[key].download is not None
+    waits = [each.download.timeout_at - tx.now for each in tx.group(name).files.values() if each.download is not None]
+    idle = any(one.state == "getting" and one.download is None for one in tx.group(name).files.values())
     if waits or idle:
-        turn.timer("file", name, max(1, min([*waits, PAUSE_MS])))
+        tx.set_timer(TimerKind.DOWNLOAD, name, max(1, min([*waits, PAUSE_MS])))
 
 
-def _remind(turn: Turn, name: str, key: str, haul: Haul) -> None:
-    """Nothing has come for so long: ask once more, or somebody else."""
-    if haul.reminded or not _free(turn, name, haul.member) or mediator_mail.by_mail(turn, name, haul.member):
-        _pass_over(turn, name, key)
+def _handle_timeout(tx: Transaction, name: str, key: str, active: Download) -> None:
+    """The source was silent too long: ask it once more, or replace it."""
+    if active.reminded or not _can_ask(tx, name, active.member) or mediator_mail.goes_by_mail(tx, name, active.member):
+        _switch_source(tx, name, key)
         return
-    ask_on(turn, name, key, replace(haul, upto=haul.next, window=1, until=due_at(turn, name, haul), reminded=True))
+    request_parts(
+        tx,
+        name,
+        key,
+        replace(active, requested=active.next, window=1, timeout_at=timeout_at(tx, name, active), reminded=True),
+    )
 
 
-def due_at(turn: Turn, name: str, haul: Haul) -> int:
-    """When something is done about it if nothing comes from now on, UTC ms."""
-    if mediator_mail.by_mail(turn, name, haul.member):
-        return turn.now + PATIENCE_MAIL_MS
-    return turn.now + max(PATIENCE_MS // 2, min(GAPS * haul.gap, GAPS_MS_MAX))
+def timeout_at(tx: Transaction, name: str, active: Download) -> int:
+    """When the source counts as silent if nothing comes from now on, UTC ms."""
+    if mediator_mail.goes_by_mail(tx, name, active.member):
+        return tx.now + TIMEOUT_MAIL_MS
+    return tx.now + max(TIMEOUT_MS // 2, min(TIMEOUT_GAPS * active.gap, TIMEOUT_GAPS_MS_MAX))
 
 
-def _begin(turn: Turn, name: str, key: str) -> None:
-    """Ask somebody for a file, from the first part on that is not here."""
-    group = turn.group(name)
+def _begin_download(tx: Transaction, name: str, key: str) -> None:
+    """Request a file from a source, from the first missing part on."""
+    group = tx.group(name)
     one = group.files[key]
-    if one.have >= one.file.parts:
-        turn.say(FinishFile(name, key, one.file.root, one.file.size))
-        edit(turn, name, key, haul=Haul("", one.file.parts, one.file.parts, 0, turn.now + PATIENCE_MAIL_MS, turn.now))
+    if one.stored_parts >= one.file.parts:
+        tx.emit(VerifyFile(name, key, one.file.root, one.file.size))
+        update_file(
+            tx, name, key, download=Download("", one.file.parts, one.file.parts, 0, tx.now + TIMEOUT_MAIL_MS, tx.now)
+        )
         return
-    whom = _whom(turn, name, one)
-    if whom is None:
-        everybody = {did for did in group.others if did not in one.liars}
+    source = _choose_source(tx, name, one)
+    if source is None:
+        everybody = {did for did in group.others if did not in one.corrupt_sources}
         if everybody <= {*one.absent}:
-            edit(turn, name, key, state="gone", tried=(), absent=())
+            update_file(tx, name, key, state="gone", tried=(), absent=())
         elif one.tried:
-            edit(turn, name, key, tried=one.absent)  # whoever was silent is asked again, after the pause
+            update_file(tx, name, key, tried=one.absent)  # silent members are asked again after the pause
         return
-    haul = Haul(whom, one.have, one.have, WINDOW, 0, turn.now, since=turn.now, first=one.have, came=turn.now)
-    ask_on(turn, name, key, haul)
+    active = Download(
+        source,
+        one.stored_parts,
+        one.stored_parts,
+        WINDOW,
+        0,
+        tx.now,
+        since=tx.now,
+        first=one.stored_parts,
+        received_at=tx.now,
+    )
+    request_parts(tx, name, key, active)
 
 
-def _whom(turn: Turn, name: str, one: Holding) -> str | None:
-    """Whom to ask next: its author, those who have said that they have it, then anybody; the slow ones last, and over
-    mediators."""
-    group = turn.group(name)
+def _choose_source(tx: Transaction, name: str, one: FileEntry) -> str | None:
+    """The next source: the author, members that announced the file, then all others; slow ones and those over mediators
+    last."""
+    group = tx.group(name)
     rest = sorted(set(group.others) - {one.author, *one.holders})
     able = [
         member
         for member in dict.fromkeys((one.author, *one.holders, *rest))
-        if member not in one.tried and member not in one.liars and _free(turn, name, member)
+        if member not in one.tried and member not in one.corrupt_sources and _can_ask(tx, name, member)
     ]
-    quick = [member for member in able if member not in one.slow] or able
-    near = [member for member in quick if not mediator_mail.by_mail(turn, name, member)]
+    quick = [member for member in able if member not in one.slow_sources] or able
+    near = [member for member in quick if not mediator_mail.goes_by_mail(tx, name, member)]
     return next(iter(near or quick), None)
 
 
-def _free(turn: Turn, name: str, member: str) -> bool:
-    group = turn.group(name)
+def _can_ask(tx: Transaction, name: str, member: str) -> bool:
+    group = tx.group(name)
     relationship = group.relationships.get(member)
     return (
         member in group.view.members
@@ -151,280 +167,292 @@ def _free(turn: Turn, name: str, member: str) -> bool:
         and member not in group.quarantine
         and relationship is not None
         and relationship.established
-        and mediator_mail.reachable(turn, name, member)
+        and mediator_mail.reachable(tx, name, member)
     )
 
 
-def ask_on(turn: Turn, name: str, key: str, haul: Haul) -> None:
-    """Ask for the next parts, if so few are on their way that it is time to."""
-    one = turn.group(name).files[key]
-    count = min(haul.window, one.file.parts - haul.upto)
-    unstored = haul.upto - one.have
-    if count > 0 and haul.upto - haul.next <= haul.window // 2 and unstored <= UNSTORED_MAX:
-        _say(turn, name, haul.member, FILE_ASK, {"file": key, "first": haul.upto, "count": count})
-        haul = replace(haul, upto=haul.upto + count, until=due_at(turn, name, haul), asked=turn.now)
-    edit(turn, name, key, haul=haul)
-    turn.timer("file", name, max(1, haul.until - turn.now), keep=True)
+def request_parts(tx: Transaction, name: str, key: str, active: Download) -> None:
+    """Request the next parts, if few enough are outstanding."""
+    one = tx.group(name).files[key]
+    count = min(active.window, one.file.parts - active.requested)
+    unstored = active.requested - one.stored_parts
+    if count > 0 and active.requested - active.next <= active.window // 2 and unstored <= UNSTORED_MAX:
+        _send(tx, name, active.member, FILE_REQUEST, {"file": key, "first": active.requested, "count": count})
+        active = replace(
+            active, requested=active.requested + count, timeout_at=timeout_at(tx, name, active), requested_at=tx.now
+        )
+    update_file(tx, name, key, download=active)
+    tx.set_timer(TimerKind.DOWNLOAD, name, max(1, active.timeout_at - tx.now), if_unset=True)
 
 
-def _say(turn: Turn, name: str, member: str, kind: str, body: dict[str, Any]) -> None:
-    message = Message(type=kind, id=new_id(turn.moment.random), body={"group": name, **body})
-    relationship = turn.group(name).relationships[member]
-    mediator_mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+def _send(tx: Transaction, name: str, member: str, kind: str, body: dict[str, Any]) -> None:
+    message = Message(type=kind, id=new_id(tx.context.random), body={"group": name, **body})
+    relationship = tx.group(name).relationships[member]
+    mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
 
 
-def _pass_over(turn: Turn, name: str, key: str, **fields: Any) -> None:
-    """Ask somebody else instead of the one that was asked."""
-    one = turn.group(name).files[key]
+def _switch_source(tx: Transaction, name: str, key: str, **fields: Any) -> None:
+    """Replace the current source."""
+    one = tx.group(name).files[key]
     tried = one.tried
-    if one.haul is not None and one.haul.member and one.haul.member not in tried:
-        tried = (*tried, one.haul.member)
-    edit(turn, name, key, haul=None, tried=tried, **fields)
-    turn.timer("file", name, 1)
+    if one.download is not None and one.download.member and one.download.member not in tried:
+        tried = (*tried, one.download.member)
+    update_file(tx, name, key, download=None, tried=tried, **fields)
+    tx.set_timer(TimerKind.DOWNLOAD, name, 1)
 
 
-# --- hearing ----------------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
-def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int) -> None:
-    """A part has come, in an envelope of `size` bytes. Raises RemoteError for what cannot be one of any file that was
-    offered here."""
-    group = turn.group(name)
+def receive_part(tx: Transaction, name: str, member: str, body: FilePartBody, size: int) -> None:
+    """A part, in an envelope of `size` bytes. Raises RemoteError for one that fits no offered file."""
+    group = tx.group(name)
     one = group.files.get(body.file)
     if body.group != name or one is None or member not in group.view.members:
-        raise Refused(why="a part of a file that nobody has offered")
-    haul = one.haul
-    if one.state != "getting" or haul is None or haul.member != member:
-        return  # we wait for it no more, or for another one to bring it
+        raise Refused(why="a part of an unknown file")
+    active = one.download
+    if one.state != "getting" or active is None or active.member != member:
+        return  # not wanted any more, or from another source
     data, path = b64url_bytes(body.data), [b64url_bytes(each) for each in body.path]
     root, parts = b64url_bytes(one.file.root), one.file.parts
     fits = body.part < parts and len(data) == part_size(one.file.size, body.part)
     if not fits or not leads_to(root, data, body.part, parts, path):
-        turn.say(Measure("dropped", "FalsePart"))
-        _pass_over(turn, name, body.file, liars=(*one.liars, member))
+        tx.emit(Measure("dropped", "FalsePart"))
+        _switch_source(tx, name, body.file, corrupt_sources=(*one.corrupt_sources, member))
         return
-    if body.part > haul.next and haul.missed != haul.next:  # one was lost: what follows it has to come again too
-        ask_on(turn, name, body.file, replace(haul, upto=haul.next, window=1, missed=haul.next))
-    if body.part != haul.next:
+    if (
+        body.part > active.next and active.rerequested != active.next
+    ):  # a part was lost: what follows must be sent again too
+        request_parts(tx, name, body.file, replace(active, requested=active.next, window=1, rerequested=active.next))
+    if body.part != active.next:
         return
-    rate_limits.give_back(turn, name, member, size)
-    turn.say(StoreParts(name, body.file, one.file.size, body.part, data))
-    by_mail, gap = mediator_mail.by_mail(turn, name, member), max(haul.gap, turn.now - haul.came)
-    window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
-    haul = replace(haul, next=haul.next + 1, window=window, busy=0, reminded=False, came=turn.now, gap=gap)
-    haul = replace(haul, until=due_at(turn, name, haul))
-    if haul.next < parts and turn.now - haul.since >= SPELL_MS:
-        if _too_slow(turn, name, one, haul):
-            edit(turn, name, body.file, haul=None, slow=(*one.slow, member))
-            turn.timer("file", name, 1)
+    rate_limits.refund_envelope(tx, name, member, size)
+    tx.emit(StoreParts(name, body.file, one.file.size, body.part, data))
+    by_mail, gap = mediator_mail.goes_by_mail(tx, name, member), max(active.gap, tx.now - active.received_at)
+    window = (
+        _window(active, tx.now, by_mail) if active.next + 1 >= active.requested - active.window // 2 else active.window
+    )
+    active = replace(active, next=active.next + 1, window=window, busy=0, reminded=False, received_at=tx.now, gap=gap)
+    active = replace(active, timeout_at=timeout_at(tx, name, active))
+    if active.next < parts and tx.now - active.since >= RATE_WINDOW_MS:
+        if _too_slow(tx, name, one, active):
+            update_file(tx, name, body.file, download=None, slow_sources=(*one.slow_sources, member))
+            tx.set_timer(TimerKind.DOWNLOAD, name, 1)
             return
-        haul = replace(haul, since=turn.now, first=haul.next)
-    ask_on(turn, name, body.file, haul)
+        active = replace(active, since=tx.now, first=active.next)
+    request_parts(tx, name, body.file, active)
 
 
-def _too_slow(turn: Turn, name: str, one: Holding, haul: Haul) -> bool:
-    """Whether so little has come in this spell that somebody else is to be asked, where there is somebody."""
-    if haul.next - haul.first >= SPELL_PARTS or haul.member in one.slow:
+def _too_slow(tx: Transaction, name: str, one: FileEntry, active: Download) -> bool:
+    """Whether the source brought so few parts in this window that another available one is asked."""
+    if active.next - active.first >= RATE_PARTS_MIN or active.member in one.slow_sources:
         return False
-    other = _whom(turn, name, replace(one, slow=(*one.slow, haul.member)))
-    return other is not None and other not in (haul.member, *one.slow)
+    other = _choose_source(tx, name, replace(one, slow_sources=(*one.slow_sources, active.member)))
+    return other is not None and other not in (active.member, *one.slow_sources)
 
 
-def _window(haul: Haul, now: int, by_mail: bool) -> int:
-    """How many parts to ask for next, as fast as the last ones have come."""
-    most = WINDOW_MAIL_MAX if by_mail else ASK_PARTS_MAX
-    if now - haul.asked < FAST_MS:
-        return min(most, haul.window * 2)
-    return max(1, haul.window // 2) if now - haul.asked > SLOW_MS else min(most, haul.window)
+def _window(active: Download, now: int, by_mail: bool) -> int:
+    """How many parts to request next, by how fast the last ones came."""
+    most = WINDOW_MAIL_MAX if by_mail else REQUEST_PARTS_MAX
+    if now - active.requested_at < FAST_MS:
+        return min(most, active.window * 2)
+    return max(1, active.window // 2) if now - active.requested_at > SLOW_MS else min(most, active.window)
 
 
-def hear_lack(turn: Turn, name: str, member: str, body: FileLackBody) -> None:
-    """A member that we have asked cannot give it."""
-    one = turn.group(name).files.get(body.file)
+def receive_unavailable(tx: Transaction, name: str, member: str, body: FileUnavailableBody) -> None:
+    """The source cannot send the file."""
+    one = tx.group(name).files.get(body.file)
     if body.group != name or one is None:
-        raise Refused(why="an answer about a file that nobody has offered")
-    if one.haul is None or one.haul.member != member:
+        raise Refused(why="an answer about an unknown file")
+    if one.download is None or one.download.member != member:
         return
-    if body.why == "busy" and one.haul.busy < BUSY_MAX:
-        until, busy = turn.now + PATIENCE_MS, one.haul.busy + 1
-        haul = replace(one.haul, upto=one.haul.next, window=1, until=until, busy=busy, came=turn.now)
-        edit(turn, name, body.file, haul=haul)
-        turn.timer("busy", f"{name} {body.file}", BUSY_MS)
+    if body.reason == "busy" and one.download.busy < BUSY_MAX:
+        until, busy = tx.now + TIMEOUT_MS, one.download.busy + 1
+        active = replace(
+            one.download, requested=one.download.next, window=1, timeout_at=until, busy=busy, received_at=tx.now
+        )
+        update_file(tx, name, body.file, download=active)
+        tx.set_timer(TimerKind.DOWNLOAD_BUSY, f"{name} {body.file}", BUSY_MS)
         return
-    absent = one.absent if member in one.absent or body.why == "busy" else (*one.absent, member)
-    _pass_over(turn, name, body.file, absent=absent, holders=tuple(did for did in one.holders if did != member))
+    absent = one.absent if member in one.absent or body.reason == "busy" else (*one.absent, member)
+    _switch_source(tx, name, body.file, absent=absent, holders=tuple(did for did in one.holders if did != member))
 
 
-def again(turn: Turn, name: str, key: str) -> None:
-    """Whoever was too busy is asked once more."""
-    one = turn.group(name).files.get(key)
-    if one is not None and one.state == "getting" and one.haul is not None and one.haul.upto == one.haul.next:
-        ask_on(turn, name, key, one.haul)
+def retry_busy(tx: Transaction, name: str, key: str) -> None:
+    """Ask a busy source again."""
+    one = tx.group(name).files.get(key)
+    if (
+        one is not None
+        and one.state == "getting"
+        and one.download is not None
+        and one.download.requested == one.download.next
+    ):
+        request_parts(tx, name, key, one.download)
 
 
-def came(turn: Turn, name: str, member: str) -> None:
-    """A member is there again: it may have what is wanted, and may not know what we have of its files."""
-    group = turn.group(name)
+def handle_member_up(tx: Transaction, name: str, member: str) -> None:
+    """A member is reachable again: it may have wanted files, and may not know which of its files we have."""
+    group = tx.group(name)
     changed = {
         key: replace(one, tried=tuple(did for did in one.tried if did != member))
         for key, one in group.files.items()
         if one.state == "getting" and member in one.tried
     }
     if changed:
-        turn.edit(name, files={**group.files, **changed})
-    if any(one.state == "getting" and one.haul is None for one in group.files.values()):
-        turn.timer("file", name, 1)
-    tell(turn, name, member)
+        tx.update_group(name, files={**group.files, **changed})
+    if any(one.state == "getting" and one.download is None for one in group.files.values()):
+        tx.set_timer(TimerKind.DOWNLOAD, name, 1)
+    announce_files(tx, name, member)
 
 
-def posted(turn: Turn, name: str, event: Event) -> None:
-    """A post has come that may name files; of those that were known already, its author is one more who has them."""
-    known = turn.group(name).files
-    catalogue.posted(turn, name, event)
+def handle_post(tx: Transaction, name: str, event: Event) -> None:
+    """A post names files: add them, and note its author as a holder of those already known."""
+    known = tx.group(name).files
+    catalogue.add_posted(tx, name, event)
     for file in files_in(event.body):
-        if file.id in known and event.author not in (turn.group(name).me, known[file.id].author):
-            has(turn, name, file.id, event.author)
+        if file.id in known and event.author not in (tx.group(name).me, known[file.id].author):
+            add_holder(tx, name, file.id, event.author)
 
 
-def has(turn: Turn, name: str, key: str, member: str) -> None:
-    """A member has this file. Where it has said before that it has not, or has not answered, it is asked again."""
-    one = turn.group(name).files[key]
+def add_holder(tx: Transaction, name: str, key: str, member: str) -> None:
+    """A member has this file. If it has reported it missing before, or did not answer, it is asked again."""
+    one = tx.group(name).files[key]
     gone = one.state == "gone"
-    if member in one.liars or (gone and one.revived.count(member) >= REVIVED_MAX):
+    if member in one.corrupt_sources or (gone and one.revived.count(member) >= REVIVED_MAX):
         return
     if member not in one.holders:
-        one = edit(turn, name, key, holders=(*one.holders, member))
+        one = update_file(tx, name, key, holders=(*one.holders, member))
     if member in one.tried or gone:
         tried, absent = (tuple(did for did in known if did != member) for known in (one.tried, one.absent))
         revived = (*one.revived, member) if gone else one.revived
-        one = edit(turn, name, key, tried=tried, absent=absent, revived=revived)
+        one = update_file(tx, name, key, tried=tried, absent=absent, revived=revived)
         if gone:
-            one = want_again(turn, name, key)
-        if one.state == "getting" and one.haul is None:
-            turn.timer("file", name, 1)
+            one = resume_wanted(tx, name, key)
+        if one.state == "getting" and one.download is None:
+            tx.set_timer(TimerKind.DOWNLOAD, name, 1)
 
 
-def went(turn: Turn, name: str, member: str) -> None:
-    """A member is not there any more: ask others for what it was to bring."""
-    for key, one in list(turn.group(name).files.items()):
-        if one.haul is not None and one.haul.member == member:
-            _pass_over(turn, name, key)
+def handle_member_down(tx: Transaction, name: str, member: str) -> None:
+    """A member is no longer reachable: replace it as a source."""
+    for key, one in list(tx.group(name).files.items()):
+        if one.download is not None and one.download.member == member:
+            _switch_source(tx, name, key)
 
 
-def tell(turn: Turn, name: str, member: str | None = None) -> None:
-    """Tell whoever has asked for files when they were not here which of them are (or this one member, if it has); and
-    whoever has posted some, of the last ones."""
+def announce_files(tx: Transaction, name: str, member: str | None = None) -> None:
+    """Announce available files to members that asked for them when they were missing (or only to `member`), and to the
+    authors the latest ones of theirs."""
     missed: dict[str, list[str]] = {}
     own: dict[str, list[str]] = {}
-    for key, one in turn.group(name).files.items():
-        for did in _told_of(one) if one.state == "here" else ():
+    for key, one in tx.group(name).files.items():
+        for did in _announce_to(one) if one.state == "here" else ():
             if member in (None, did):
-                (missed if did in one.asked_by else own).setdefault(did, []).append(key)
+                (missed if did in one.waiting_members else own).setdefault(did, []).append(key)
     for did in dict.fromkeys((*missed, *own)):
-        keys = [*missed.get(did, ()), *own.get(did, ())[-HAVE_FILES_MAX:]]
-        for start in range(0, len(keys), HAVE_FILES_MAX):
-            _say_have(turn, name, did, keys[start : start + HAVE_FILES_MAX])
+        keys = [*missed.get(did, ()), *own.get(did, ())[-AVAILABLE_FILES_MAX:]]
+        for start in range(0, len(keys), AVAILABLE_FILES_MAX):
+            _send_available(tx, name, did, keys[start : start + AVAILABLE_FILES_MAX])
 
 
-def _told_of(one: Holding) -> tuple[str, ...]:
-    """Who is to know that it is here."""
-    return tuple(dict.fromkeys((one.author, *one.asked_by)))
+def _announce_to(one: FileEntry) -> tuple[str, ...]:
+    """The members to inform that the file is here."""
+    return tuple(dict.fromkeys((one.author, *one.waiting_members)))
 
 
-def _say_have(turn: Turn, name: str, member: str, keys: list[str]) -> None:
-    if _free(turn, name, member):
-        _say(turn, name, member, FILE_HAVE, {"files": keys})
+def _send_available(tx: Transaction, name: str, member: str, keys: list[str]) -> None:
+    if _can_ask(tx, name, member):
+        _send(tx, name, member, FILES_AVAILABLE, {"files": keys})
 
 
-# --- from our own disk ------------------------------------------------------------------------------------------------
+# --- disk -------------------------------------------------------------------------------------------------------------
 
 
-def found_all(turn: Turn, found: Iterable[tuple[str, str, int, bool]]) -> None:
-    """We have just started, and this is on disk (`FilesFound`)."""
+def handle_files_found(tx: Transaction, found: Iterable[tuple[str, str, int, bool]]) -> None:
+    """At startup: the files found on disk (`FilesFound`)."""
     here: dict[str, dict[str, tuple[int, bool]]] = {}
     for name, key, have, is_whole in found:
         known = here.setdefault(name, {})
         if is_whole or key not in known:
             known[key] = have, is_whole
-    for name in turn.agent.groups:
-        _found(turn, name, here.pop(name, {}))
+    for name in tx.agent.groups:
+        _sync_with_disk(tx, name, here.pop(name, {}))
     for name, keys in here.items():
-        turn.say(*(DropFile(name, key) for key in keys))
+        tx.emit(*(DeleteFileData(name, key) for key in keys))
 
 
-def _found(turn: Turn, name: str, here: dict[str, tuple[int, bool]]) -> None:
-    """How many parts of each file are on disk, and whether it is whole. What is not there any more, because the profile
-    was restored from a backup, say, can be asked for again."""
-    group = turn.group(name)
+def _sync_with_disk(tx: Transaction, name: str, here: dict[str, tuple[int, bool]]) -> None:
+    """Update the entries by the parts found on disk. A file that is missing, for instance after a restore, can be
+    fetched again."""
+    group = tx.group(name)
     files = {}
     for key, one in group.files.items():
         have, is_whole = here.get(key, (0, False))
         state = "here" if is_whole else one.state if one.state != "here" else "offered"
         have = one.file.parts if is_whole else min(have, one.file.parts) if state == "getting" else 0
-        files[key] = replace(one, state=state, have=have, haul=None, tried=(), absent=(), fault="")
+        files[key] = replace(one, state=state, stored_parts=have, download=None, tried=(), absent=(), error="")
     if files != group.files:
-        turn.edit(name, files=files)
+        tx.update_group(name, files=files)
     for key, (_, is_whole) in here.items():
         if key not in files or (not is_whole and files[key].state != "getting"):
-            turn.say(DropFile(name, key))
+            tx.emit(DeleteFileData(name, key))
     if any(one.state == "getting" for one in files.values()):
-        turn.timer("file", name, 1)
-    tell(turn, name)
+        tx.set_timer(TimerKind.DOWNLOAD, name, 1)
+    announce_files(tx, name)
 
 
-def stored(turn: Turn, name: str, key: str, upto: int) -> None:
+def handle_stored(tx: Transaction, name: str, key: str, upto: int) -> None:
     """The parts before this one are on disk."""
-    group = turn.group(name)
+    group = tx.group(name)
     one = group.files.get(key)
     if one is None or one.state != "getting":
         return
-    one = edit(turn, name, key, have=max(one.have, min(upto, one.file.parts)))
-    if one.have >= one.file.parts:
-        _begin(turn, name, key)
-    elif one.haul is not None:
-        ask_on(turn, name, key, one.haul)
+    one = update_file(tx, name, key, stored_parts=max(one.stored_parts, min(upto, one.file.parts)))
+    if one.stored_parts >= one.file.parts:
+        _begin_download(tx, name, key)
+    elif one.download is not None:
+        request_parts(tx, name, key, one.download)
 
 
-def whole(turn: Turn, name: str, key: str) -> None:
-    """All of it is here, and has the hash that it must have."""
-    group = turn.group(name)
+def handle_verified(tx: Transaction, name: str, key: str) -> None:
+    """All parts are here, and the hash of the file is correct."""
+    group = tx.group(name)
     one = group.files.get(key)
-    if one is None or one.state != "getting" or one.have < one.file.parts:  # it was dropped meanwhile
+    if one is None or one.state != "getting" or one.stored_parts < one.file.parts:  # it was removed meanwhile
         return
-    edit(turn, name, key, state="here", **FRESH)
-    for member in _told_of(one):
-        _say_have(turn, name, member, [key])
-    if one.asked_by:
-        turn.timer("told", f"{name} {key} 1", TOLD_AGAIN_MS)
-    turn.timer("file", name, 1)
+    update_file(tx, name, key, state="here", **NO_DOWNLOAD)
+    for member in _announce_to(one):
+        _send_available(tx, name, member, [key])
+    if one.waiting_members:
+        tx.set_timer(TimerKind.FILES_AVAILABLE, f"{name} {key} 1", ANNOUNCE_RETRY_MS)
+    tx.set_timer(TimerKind.DOWNLOAD, name, 1)
 
 
-def tell_again(turn: Turn, name: str, key: str, attempt: int) -> None:
-    """Whoever has asked for a file when it was not here, and not since, is told again that it is. `attempt`: from 1."""
-    one = turn.group(name).files.get(key)
-    if one is None or one.state != "here" or not one.asked_by:
+def retry_announcement(tx: Transaction, name: str, key: str, attempt: int) -> None:
+    """Repeat the announcement of a formerly missing file to members that have not asked for it. `attempt`: from 1."""
+    one = tx.group(name).files.get(key)
+    if one is None or one.state != "here" or not one.waiting_members:
         return
-    for member in one.asked_by:
-        _say_have(turn, name, member, [key])
-    if attempt < TOLD_AGAIN_MAX:
-        turn.timer("told", f"{name} {key} {attempt + 1}", TOLD_AGAIN_MS << attempt)
+    for member in one.waiting_members:
+        _send_available(tx, name, member, [key])
+    if attempt < ANNOUNCE_RETRIES_MAX:
+        tx.set_timer(TimerKind.FILES_AVAILABLE, f"{name} {key} {attempt + 1}", ANNOUNCE_RETRY_MS << attempt)
 
 
-def failed(turn: Turn, name: str, key: str, why: str) -> None:
-    """Our own disk does not take it, or does not give it back as it was: nothing more is asked for until somebody here
-    wants it again. `why` is empty where what was on disk is not what it must be: then it is fetched anew."""
-    group = turn.group(name)
+def handle_failure(tx: Transaction, name: str, key: str, why: str) -> None:
+    """The disk rejects a part or returns corrupt data: pause the download until the user wants it again. `why` is empty
+    for corrupt data: then it is fetched anew."""
+    group = tx.group(name)
     one = group.files.get(key)
     if one is None or one.state == "gone":
         return
     if why:
         if one.state == "getting":
-            edit(turn, name, key, haul=None, fault=why)
+            update_file(tx, name, key, download=None, error=why)
         return
-    turn.say(DropFile(name, key))
-    wanted, spoilt = one.state == "getting", one.spoilt + 1
-    fault = SPOILT if wanted and spoilt >= SPOILT_MAX else ""
+    tx.emit(DeleteFileData(name, key))
+    wanted, spoilt = one.state == "getting", one.corrupt_count + 1
+    fault = CORRUPT_TEXT if wanted and spoilt >= CORRUPT_MAX else ""
     state = "getting" if wanted else "offered"
-    edit(turn, name, key, have=0, haul=None, tried=(), state=state, spoilt=spoilt, fault=fault)
+    update_file(tx, name, key, stored_parts=0, download=None, tried=(), state=state, corrupt_count=spoilt, error=fault)
     if wanted:
-        turn.timer("file", name, PAUSE_MS)
+        tx.set_timer(TimerKind.DOWNLOAD, name, PAUSE_MS)

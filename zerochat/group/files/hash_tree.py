@@ -1,8 +1,7 @@
-"""The tree of hashes over the parts of a file (RFC 6962, section 2.1): by it each part can be checked when it comes.
+"""A Merkle tree over the parts of a file (RFC 6962, section 2.1): each part is verified when it comes.
 
-Whoever knows the root and how many parts there are can tell of every part whether it is the right one in the right
-place, from the part itself and one hash for each level of the tree. So a member who sends something else spoils
-nothing, and the parts may come from several members.
+With the root and the number of parts, a part can be verified at its position by one hash for each level of the tree. So
+a wrong part spoils nothing, and parts may come from several members.
 """
 
 from collections.abc import Sequence
@@ -10,21 +9,19 @@ from collections.abc import Sequence
 from zerochat.crypto.primitives import sha256
 
 PART_BYTES = 22 * 1024
-"""All parts but the last have so many bytes: with its path, as base64 in JSON, one fits a message of 32 KiB, which is
-one of the sizes that messages are padded to; and on a slow line a chat message does not wait long behind it."""
-FILE_BYTES_MAX = 1 << 30
-"""No setting allows more."""
+"""The size of all parts but the last: with its path, as base64 in JSON, a part fits a padded message of 32 KiB; on a
+slow line a chat message does not wait long behind it."""
 PATH_MAX = 16
 """Levels of the tree above the parts of the largest file."""
 
 
 def parts_in(size: int) -> int:
-    """How many parts a file of so many bytes has."""
+    """The number of parts of a file of this many bytes."""
     return -(-size // PART_BYTES)
 
 
 def part_size(size: int, number: int) -> int:
-    """How many bytes the part with this number (from 0) has, in a file of so many bytes."""
+    """The bytes of the part with this number (from 0), in a file of `size` bytes."""
     return min(PART_BYTES, size - number * PART_BYTES)
 
 
@@ -38,8 +35,8 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 def levels_over(leaves: Sequence[bytes]) -> list[list[bytes]]:
-    """The hashes of the parts, of pairs of them, and so on up to the root. One that has no neighbour goes up as it is,
-    which comes to the same as RFC 6962's splitting at the largest power of two."""
+    """The hashes of the parts, of pairs of them, and so on up to the root. A node without a neighbour is promoted
+    unchanged, which is equivalent to RFC 6962's split at the largest power of two."""
     levels = [list(leaves)]
     while len(levels[-1]) > 1:
         below = levels[-1]
@@ -49,7 +46,7 @@ def levels_over(leaves: Sequence[bytes]) -> list[list[bytes]]:
 
 
 def path_in(levels: Sequence[Sequence[bytes]], number: int) -> tuple[bytes, ...]:
-    """The hashes that lead from the part with this number to the root, from below."""
+    """The audit path from the part with this number to the root, bottom up."""
     path = []
     for level in levels[:-1]:
         if number ^ 1 < len(level):
@@ -59,7 +56,7 @@ def path_in(levels: Sequence[Sequence[bytes]], number: int) -> tuple[bytes, ...]
 
 
 def leads_to(root: bytes, part: bytes, number: int, parts: int, path: Sequence[bytes]) -> bool:
-    """Whether this is the part with this number, of so many, of the file with this root."""
+    """Whether this is the part with this number, of `parts`, of the file with this root."""
     if not 0 <= number < parts:
         return False
     found, left = leaf(part), list(path)

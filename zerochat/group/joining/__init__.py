@@ -1,1 +1,1 @@
-"""How somebody comes into a group: invitation, request, welcome, seat; the inviter's side and the joiner's."""
+"""Joining a group: invitation, DID exchange, join request, admission, welcome, member connections."""

@@ -1,63 +1,64 @@
-"""Letting somebody in: why it cannot come in, the event that brings it in, and the welcome that it is given."""
+"""Admission of a joiner: reasons to reject it, the add event, and the welcome with its evidence."""
 
 from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Refused
 from zerochat.group.effects import Notify
-from zerochat.group.event_log import log
+from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import ADD
 from zerochat.group.joining import welcome
-from zerochat.group.joining.invitations import Answer, put_claim
+from zerochat.group.joining.invitations import ReplyPath, put_claim
 from zerochat.group.links import peers
 from zerochat.group.links.contact import client_key
 from zerochat.group.links.relationship import Relationship, pack
-from zerochat.group.membership import MEMBERS_MAX, WRITER, ancestors, label_free
+from zerochat.group.membership import WRITER, ancestors, label_free
 from zerochat.group.notifications import InvitationUsed
 from zerochat.group.state import Group, OpenInvitation
 from zerochat.group.sync import stale_profile
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.event_runs import squeezed, write_runs
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.event_runs import compress_runs, write_runs
 from zerochat.group.wire.messages import (
     PROBLEM,
     PROBLEMS,
     WELCOME,
     JoinRequestBody,
 )
+from zerochat.limits import MEMBERS_MAX
 
-WELCOME_MS = 1_000
-"""At most one welcome in this time: it may be a thousand times as long as what asks for it, and goes where that says.
-A joiner that has lost one repeats itself later than this."""
-OLDER = "e.p.req.older"
+WELCOME_INTERVAL_MS = 1_000
+"""At most one welcome per joiner in this time. It may be a thousand times larger than the request, and goes to an
+address that the requester chose (amplification). A joiner that lost one retries later than this."""
+SUSPENDED_CODE = "e.p.req.older"
 
 
-def problem(turn: Turn, open_: OpenInvitation, relationship: Relationship, code: str, thread: str) -> bytes:
+def problem_report(tx: Transaction, open_: OpenInvitation, relationship: Relationship, code: str, thread: str) -> bytes:
     body = {"code": code, "comment": PROBLEMS[code]}
-    message = Message(type=PROBLEM, id=new_id(turn.moment.random), pthid=thread, body=body)
-    return pack(relationship, message, turn.packer(open_.invitation.envelope), turn.moment.random)
+    message = Message(type=PROBLEM, id=new_id(tx.context.random), pthid=thread, body=body)
+    return pack(relationship, message, tx.packer(open_.invitation.envelope), tx.context.random)
 
 
-def why_not_in(turn: Turn, open_: OpenInvitation, group: Group, body: JoinRequestBody) -> str:
-    """The problem code of why somebody cannot come in as it wants to, or nothing."""
+def rejection_code(tx: Transaction, open_: OpenInvitation, group: Group, body: JoinRequestBody) -> str:
+    """The problem code of why a joiner cannot be admitted, or an empty string."""
     if group.state != "active":
         return "e.p.req.closed"
-    if stale_profile.suspended(group):
-        return OLDER
+    if stale_profile.is_suspended(group):
+        return SUSPENDED_CODE
     if len(group.view.members) >= MEMBERS_MAX or len(group.peers) >= peers.PEERS_MAX:
         return "e.p.req.full"
     if not label_free(group.view, body.label):
         return "e.p.req.name-taken"
     if body.role == WRITER != open_.role:
         return "e.p.req.role"
-    if peers.opens_an_invitation(turn, client_key(body.transport)):
+    if peers.is_invitation_key(tx, client_key(body.transport)):
         return "e.p.msg"
     return ""
 
 
-def add(turn: Turn, link: bytes, claimant: str, body: JoinRequestBody) -> None:
-    """Bring somebody in."""
-    open_ = turn.agent.invitations[link]
-    claim, group = open_.claims[claimant], turn.group(open_.group)
+def admit_joiner(tx: Transaction, link: bytes, claimant: str, body: JoinRequestBody) -> None:
+    """Append the add event of a joiner."""
+    open_ = tx.agent.invitations[link]
+    claim, group = open_.claims[claimant], tx.group(open_.group)
     added = {
         "member": body.member,
         "label": body.label,
@@ -69,32 +70,34 @@ def add(turn: Turn, link: bytes, claimant: str, body: JoinRequestBody) -> None:
     }
     if open_.history != "all":
         added["history"] = open_.history
-    turn.edit(group.id, relationships={**group.relationships, body.member: claim.relationship})
-    log.append(turn, group.id, ADD, added)
-    put_claim(turn, link, claimant, replace(claim, joined=True))
-    left = open_.uses - len(open_.claims) if open_.uses else MEMBERS_MAX - len(turn.group(group.id).view.members)
-    turn.say(Notify(InvitationUsed(group.id, body.label, left, link)))
+    tx.update_group(group.id, relationships={**group.relationships, body.member: claim.relationship})
+    own_events.append(tx, group.id, ADD, added)
+    put_claim(tx, link, claimant, replace(claim, admitted=True))
+    left = open_.uses - len(open_.claims) if open_.uses else MEMBERS_MAX - len(tx.group(group.id).view.members)
+    tx.emit(Notify(InvitationUsed(group.id, body.label, left, link)))
 
 
-def give_welcome(turn: Turn, link: bytes, claimant: str, thread: str, answer: Answer) -> None:
-    """Give a new member its evidence for the group: the event that brings it in, and all its past. Always the same, so
-    that parts which were sent at different times fit together. Raises Refused."""
-    open_ = turn.agent.invitations[link]
-    claim, group = open_.claims[claimant], turn.group(open_.group)
+def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answer: ReplyPath) -> None:
+    """Send a new member its evidence: the event that adds it, with its causal past. The content is the same each time,
+    so parts sent at different times fit together. Raises Refused."""
+    open_ = tx.agent.invitations[link]
+    claim, group = open_.claims[claimant], tx.group(open_.group)
     member = claim.relationship.member
     if member not in group.peers:
-        raise Refused(why="a request to join by a member whom there was no room for")
-    entry = welcome.entry_of(group, member)
+        raise Refused(why="a join request by a member whose link does not fit")
+    entry = welcome.admission_event_of(group, member)
     if entry is None:
-        raise Refused(why="a request to join by a member whom somebody else has let in")
-    if turn.now < claim.welcomed + WELCOME_MS:
+        raise Refused(why="a join request by a member whom another member admitted")
+    if tx.now < claim.welcomed_at + WELCOME_INTERVAL_MS:
         return
-    put_claim(turn, link, claimant, replace(claim, welcomed=turn.now))
+    put_claim(tx, link, claimant, replace(claim, welcomed_at=tx.now))
     past = {name: group.control[name] for name in ancestors(group.control, [entry])}
-    words = welcome.words(group, member, entry, past)
-    since, parts = group.peers[member].base, welcome.parts(past, words)
+    attestations = welcome.attestations_for(group, member, entry, past)
+    since, parts = group.peers[member].start_seq, welcome.welcome_parts(past, attestations)
     for number, events in enumerate(parts):
-        part = {"group": group.id, "since": since, "part": number, "parts": len(parts), "runs": write_runs(events)}
-        part["words"] = words if number == 0 else []
-        reply = squeezed(Message(type=WELCOME, id=new_id(turn.moment.random), thid=thread, body=part), "words")
-        answer(claim.relationship.theirs, pack(claim.relationship, reply, turn.packer_of(group.id), turn.moment.random))
+        part = {"group": group.id, "start_seq": since, "part": number, "parts": len(parts), "runs": write_runs(events)}
+        part["attestations"] = attestations if number == 0 else []
+        reply = compress_runs(
+            Message(type=WELCOME, id=new_id(tx.context.random), thid=thread, body=part), "attestations"
+        )
+        answer(claim.relationship.theirs, pack(claim.relationship, reply, tx.packer_of(group.id), tx.context.random))

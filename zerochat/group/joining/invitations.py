@@ -1,7 +1,7 @@
-"""Inviting: making an invitation, being there for whoever has it, and closing it. Who comes in is for `admission.py`.
+"""Invitations: creating them, accepting connections from their holders, and closing them.
 
-The invitation's id is its secret: whoever has it can derive the CURVE key that we admit for as long as the invitation
-is open, and nobody else gets as far as a first byte.
+The invitation's id is its secret. Its holders derive the CURVE client key from it that we allow while the invitation is
+open; no other client completes a handshake.
 """
 
 from collections.abc import Callable
@@ -17,149 +17,156 @@ from zerochat.crypto.primitives import (
 )
 from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.errors import LocalError, NotAMember, Refused
-from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Reply, Revoke
+from zerochat.group.effects import AllowClient, Dial, Disconnect, Reply, RevokeClient, SendEnvelope
 from zerochat.group.links import mediator_mail
-from zerochat.group.links.contact import call_link, knock_link, reach_of_did
-from zerochat.group.membership import MEMBERS_MAX, is_history_rule
+from zerochat.group.links.contact import join_link, joiner_link, reach_of_did
+from zerochat.group.membership import is_history_rule
 from zerochat.group.state import Claim, Group, OpenInvitation
+from zerochat.group.state.joins import InvitationState
 from zerochat.group.sync import stale_profile
-from zerochat.group.transaction import Turn
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+from zerochat.limits import MEMBERS_MAX
 
 INVITATIONS_MAX = 64
 CALLS_MAX = 16
-CALL_MS = 90_000
-"""How long a joiner stays dialled: longer than it tries."""
+CALL_MS_MAX = 90_000
+"""How long a joiner stays dialled: longer than it retries."""
 USES_MAX = MEMBERS_MAX - 1
 
 
 class TooManyInvitations(LocalError):
-    """{limit} invitations are open, and no more fit. They close when they have been used or expire; make one for
-    several people (`zerochat invite --uses N`), or with a shorter life (`--expires 1h`)."""
+    """You have {limit} open invitations, the maximum. Wait until one is used up or expires, or revoke one; one
+    invitation can also admit several people (`zerochat invite --uses N`)."""
 
 
 class NoSuchHistory(LocalError):
-    """No invitation gives {history} of what was said before. It gives `none`, `all`, `last:NUMBER` or `since:TIME`."""
+    """Unknown history rule {history}. Use `none`, `all`, `last:NUMBER` or `since:TIME`."""
 
 
-class NoWayHere(LocalError):
-    """Nobody could answer an invitation from here: this agent only dials out (`network.hidden`) and has no mediator.
-    Ask a mediator to take in what is for you (`zerochat route add LINK`), or let somebody else in the group invite."""
+class Unreachable(LocalError):
+    """An invitation from here could not be answered: this agent only dials out (`network.hidden`) and has no mediator.
+    Add a mediator (`zerochat route add LINK`), or ask another member to invite."""
 
 
 def invite(
-    turn: Turn, group: Group, lifetime_s: int, uses: int, role: str = "writer", history: str = "all"
+    tx: Transaction, group: Group, lifetime_s: int, uses: int, role: str = "writer", history: str = "all"
 ) -> Invitation:
-    """Make an invitation to a group and let whoever holds it knock. Where the group is open to all who are invited,
-    `uses` does not matter. `history`: what it gives of what was said before (`Policy.history`); NoSuchHistory where
-    that is no rule. Raises Refused where we could let nobody in (`regain.check`)."""
+    """Create an invitation to a group and allow connections from its holders. In a group that is open to every invitee,
+    `uses` has no effect. `history`: the history that its users may read (`Policy.history`). Raises NoSuchHistory for an
+    invalid rule, and Refused while we may not admit members (`stale_profile.check`)."""
     if not is_history_rule(history):
         raise NoSuchHistory(history=ascii(history[:32]))
     if group.state != "active":
         raise NotAMember(group=group.name)
-    stale_profile.check(group)
-    if len(turn.agent.invitations) >= INVITATIONS_MAX:
-        used = next((link for link, open_ in turn.agent.invitations.items() if open_.used_up), None)
+    stale_profile.check_not_suspended(group)
+    if len(tx.agent.invitations) >= INVITATIONS_MAX:
+        states = {link: open_.state_at(tx.now) for link, open_ in tx.agent.invitations.items()}
+        used = next(
+            (link for link, state in states.items() if state in (InvitationState.USED_UP, InvitationState.EXPIRED)),
+            None,
+        )
         if used is None:
             raise TooManyInvitations(limit=INVITATIONS_MAX)
-        close(turn, used)
-    assert turn.agent.reach is not None
-    seed = turn.moment.random(32)
-    reach = mediator_mail.own_reach(turn, seed)
-    if reach.pair is None and not reach.mail:
-        raise NoWayHere()
-    nonce = turn.moment.random(NONCE_BYTES)
+        close_invitation(tx, used)
+    assert tx.agent.reach is not None
+    seed = tx.context.random(32)
+    reach = mediator_mail.own_reach_as(tx, seed)
+    if reach.pair is None and not reach.routes:
+        raise Unreachable()
+    nonce = tx.context.random(NONCE_BYTES)
     invitation = Invitation(
         id=bound_id(nonce, group.id),
         key=ed25519_public(seed),
-        # The real one would tell who holds two invitations, of two groups, that they are from one agent.
+        # The real key would show the holder of two invitations to two groups that they come from one agent.
         server_key=reach.server_key or ed25519_to_x25519_public(ed25519_public(seed)),
         endpoint=reach.pair,
-        mail=reach.mail,
-        expires=turn.now // 1000 + lifetime_s,
+        mail=reach.routes,
+        expires=tx.now // 1000 + lifetime_s,
         envelope=group.profile.envelope,
     )
-    link = knock_link(invitation.id)
+    link = join_link(invitation.id)
     uses = 0 if group.view.policy.join == "open" else max(1, min(uses, USES_MAX))
-    knock_key = x25519_public(invitation.knock_secret())
-    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses, role, nonce, history=history)
-    turn.change(invitations={**turn.agent.invitations, link: open_})
-    admit_knock(turn, link)
+    client_key = x25519_public(invitation.join_secret_key())
+    open_ = OpenInvitation(invitation, seed, client_key, group.id, uses, role, nonce, history=history)
+    tx.update_agent(invitations={**tx.agent.invitations, link: open_})
+    allow_joiners(tx, link)
     return invitation
 
 
-def admit_knock(turn: Turn, link: bytes) -> None:
-    """Let the holders of this invitation knock until it expires."""
-    open_ = turn.agent.invitations[link]
-    left_ms = open_.invitation.expires * 1000 - turn.now
+def allow_joiners(tx: Transaction, link: bytes) -> None:
+    """Allow connections from the holders of this invitation until it expires."""
+    open_ = tx.agent.invitations[link]
+    left_ms = open_.invitation.expires * 1000 - tx.now
     if left_ms > 0:
-        turn.say(Admit(link, open_.knock_key, guest=True))
-    turn.timer("invitation", link.hex(), left_ms)
+        tx.emit(AllowClient(link, open_.client_key, guest=True))
+    tx.set_timer(TimerKind.INVITATION, link.hex(), left_ms)
 
 
-def expire(turn: Turn, link: bytes) -> None:
-    """An invitation's time is over: nobody knocks with it any more."""
-    open_ = turn.agent.invitations.get(link)
+def expire_invitation(tx: Transaction, link: bytes) -> None:
+    """Close an invitation whose time is over."""
+    open_ = tx.agent.invitations.get(link)
     if open_ is None:
         return
-    if open_.invitation.expires * 1000 > turn.now:
-        admit_knock(turn, link)
+    if open_.state_at(tx.now) is not InvitationState.EXPIRED:
+        allow_joiners(tx, link)
         return
-    close(turn, link)
+    close_invitation(tx, link)
 
 
-def close(turn: Turn, link: bytes) -> None:
-    """Nobody knocks with this invitation any more, and whoever was called because of it is hung up on."""
-    for call_, invited in turn.agent.calls.items():
+def close_invitation(tx: Transaction, link: bytes) -> None:
+    """Refuse further connections with this invitation, and disconnect the joiners that we dialled because of it."""
+    for call_, invited in tx.agent.joiner_links.items():
         if invited == link:
-            hang_up(turn, call_)
-    turn.say(Revoke(turn.agent.invitations[link].knock_key))
-    turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
+            disconnect_joiner(tx, call_)
+    tx.emit(RevokeClient(tx.agent.invitations[link].client_key))
+    tx.update_agent(invitations={k: v for k, v in tx.agent.invitations.items() if k != link})
 
 
-Answer: TypeAlias = Callable[[str, bytes], None]
-"""How an envelope for the DID of a joiner goes back to it."""
+ReplyPath: TypeAlias = Callable[[str, bytes], None]
+"""Sends an envelope back to the DID of a joiner."""
 
 
-def call(turn: Turn, link: bytes, theirs: str) -> bytes:
-    """Dial a joiner who has answered by mail and can get none. Returns the link, which is not up yet: the joiner says
-    everything again when it is. Raises Refused."""
-    open_, reach = turn.agent.invitations[link], reach_of_did(theirs)
-    name = call_link(open_.invitation.id, theirs)
-    if reach.pair is None or (name not in turn.agent.calls and len(turn.agent.calls) >= CALLS_MAX):
+def dial_joiner(tx: Transaction, link: bytes, theirs: str) -> bytes:
+    """Dial a joiner that wrote by mail but cannot receive mail. Returns the link, which is not up yet: the joiner
+    resends everything when it is. Raises Refused."""
+    open_, reach = tx.agent.invitations[link], reach_of_did(theirs)
+    name = joiner_link(open_.invitation.id, theirs)
+    if reach.pair is None or (name not in tx.agent.joiner_links and len(tx.agent.joiner_links) >= CALLS_MAX):
         raise Refused(why="a joiner that cannot be reached")
-    if name not in turn.agent.calls:
-        turn.change(calls={**turn.agent.calls, name: link})
-        turn.say(Dial(name, reach.pair, reach.server_key, ed25519_to_x25519_secret(open_.seed)))
-        turn.timer("call", name.hex(), CALL_MS)
+    if name not in tx.agent.joiner_links:
+        tx.update_agent(joiner_links={**tx.agent.joiner_links, name: link})
+        tx.emit(Dial(name, reach.pair, reach.server_key, ed25519_to_x25519_secret(open_.seed)))
+        tx.set_timer(TimerKind.JOINER_LINK, name.hex(), CALL_MS_MAX)
     return name
 
 
-def hang_up(turn: Turn, name: bytes) -> None:
-    """A joiner whom we have dialled is in, or has had time enough."""
-    if name in turn.agent.calls:
-        turn.change(calls={key: link for key, link in turn.agent.calls.items() if key != name})
-        turn.say(Hangup(name))
+def disconnect_joiner(tx: Transaction, name: bytes) -> None:
+    """Disconnect a joiner that we dialled: it was admitted, or its time is over."""
+    if name in tx.agent.joiner_links:
+        tx.update_agent(joiner_links={key: link for key, link in tx.agent.joiner_links.items() if key != name})
+        tx.emit(Disconnect(name))
 
 
-def way_back(turn: Turn, link: bytes, handle: bytes | None, mailed: bool, called: bytes = b"") -> Answer:
-    """How whoever has just said something under an invitation of ours is answered."""
+def reply_path(tx: Transaction, link: bytes, handle: bytes | None, mailed: bool, called: bytes = b"") -> ReplyPath:
+    """How to answer an envelope that just came in under an invitation of ours."""
 
     def answer(theirs: str, envelope: bytes) -> None:
         if handle is not None:
-            turn.say(Reply(handle, envelope))
+            tx.emit(Reply(handle, envelope))
         elif not mailed:
-            turn.say(Dispatch(called or link, envelope))
-        elif not reach_of_did(theirs).mail:
-            turn.say(Dispatch(call(turn, link, theirs), envelope))
-        elif (way := mediator_mail.way_of_did(turn, theirs)) is not None:
-            mediator_mail.post(turn, way, theirs, envelope)
+            tx.emit(SendEnvelope(called or link, envelope))
+        elif not reach_of_did(theirs).routes:
+            tx.emit(SendEnvelope(dial_joiner(tx, link, theirs), envelope))
+        elif (route := mediator_mail.route_of_did(tx, theirs)) is not None:
+            mediator_mail.post(tx, route, theirs, envelope)
 
     return answer
 
 
-def put_claim(turn: Turn, link: bytes, claimant: str, claim: Claim) -> Claim:
-    """Keep how far somebody has come who uses an invitation of ours."""
-    open_ = turn.agent.invitations[link]
+def put_claim(tx: Transaction, link: bytes, claimant: str, claim: Claim) -> Claim:
+    """Store the progress of a joiner that uses an invitation of ours."""
+    open_ = tx.agent.invitations[link]
     open_ = replace(open_, claims={**open_.claims, claimant: claim})
-    turn.change(invitations={**turn.agent.invitations, link: open_})
+    tx.update_agent(invitations={**tx.agent.invitations, link: open_})
     return claim

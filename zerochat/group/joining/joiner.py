@@ -1,10 +1,11 @@
-"""Joining: from an invitation that somebody was handed to a seat in the group. The inviter's side is `invite.py`.
+"""The joiner's side of a join: DID exchange, join request, welcome (the inviter's side is `inviter.py`).
 
-    exchanging --response--> asking --welcome--> done: the rest happens in seating.py, peers.py and sync.py
-        |  no answer in time, or a problem report: failed; the same invitation can be tried again, with the same keys
+    EXCHANGING --response--> REQUESTING --welcome--> CONNECTING: continued in member_connections.py
+        |                        |  join-pending: PENDING, then as REQUESTING
+        |  no answer in time, or a problem report: FAILED; a retry uses the same invitation and keys
 
-A lost message is repeated by the joiner, so the inviter needs no timer. Where a member has to decide, the joiner waits
-for as long as the invitation lives, over restarts too, and asks again ever more rarely.
+The joiner retransmits, so the inviter needs no timer. While a member has to decide, the joiner waits as long as the
+invitation lives, across restarts too, with exponential backoff. The states and transitions are in `state/joins.py`.
 """
 
 from typing import Annotated
@@ -19,20 +20,21 @@ from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError, Unauthentic
-from zerochat.group.effects import Admit, Dial, Hangup
-from zerochat.group.event_log import lamport, log
-from zerochat.group.event_log.event import Did, Id, load_event
+from zerochat.group.backoff import Backoff
+from zerochat.group.effects import AllowClient, Dial, Disconnect
+from zerochat.group.event_log import delivery, lamport, own_events
+from zerochat.group.event_log.event import Did, Event, Id, load_event
 from zerochat.group.joining import cancellation, member_connections, welcome
-from zerochat.group.joining.member_connections import fail, hand_over
+from zerochat.group.joining.member_connections import fail_join, send_to_inviter
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.contact import (
     check_proof,
-    knock_link,
+    join_link,
     new_identity,
     sign_consent,
     sign_possession,
     sign_proof,
-    transport_name,
+    transport_public,
     transport_secret,
 )
 from zerochat.group.links.relationship import Relationship, pack, unpack
@@ -41,12 +43,14 @@ from zerochat.group.membership import (
     READER,
     WRITER,
     attestation,
-    names,
+    member_names,
 )
-from zerochat.group.state import Join, JoinState, Word
+from zerochat.group.state import AttestationConflict, Group, Join, JoinState, ViewAttestation
+from zerochat.group.state.joins import ADMITTED, AWAITING_INVITER, ENDS, REQUESTED
+from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.envelope import Opened, open_first, pack_to
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.envelope import OpenedMessage, open_first, pack_first
 from zerochat.group.wire.messages import (
     HAVE_MAX,
     JOIN_PENDING,
@@ -63,144 +67,140 @@ from zerochat.group.wire.messages import (
 from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000
-"""After this long without a seat the join has failed: a person is waiting."""
-RETRY_MS, MAIL_RETRY_MS = 1_500, 5_000
-RETRY_DOUBLINGS_MAX = 2
-"""It asks ever more rarely: whoever invites many at once has most to do when all of them wait."""
+"""After this long without a connected member the join has failed: a user is waiting."""
+RETRY, MAIL_RETRY = Backoff(1_500, 6_000), Backoff(5_000, 5_000)
+"""Exponential backoff: an inviter of many is busiest when all of them wait."""
 PENDING_MS_MAX = 24 * 3_600_000
-"""How long it waits for a member who has to decide, if the invitation lives as long."""
-PENDING_RETRY_MS, PENDING_RETRY_MS_MAX = 5_000, 30_000
-PENDING_MAIL_RETRY_MS, PENDING_MAIL_RETRY_MS_MAX = 60_000, 3_600_000
-"""It asks again after this long, then ever more rarely; a mediator would keep every copy."""
+"""How long to wait for a member's decision, if the invitation lives as long."""
+PENDING_RETRY, PENDING_MAIL_RETRY = Backoff(5_000, 30_000), Backoff(60_000, 3_600_000)
+"""Exponential backoff while a decision is pending; a mediator keeps every copy."""
 UNANSWERED_MAX = 2
-"""After so many questions without an answer it says who it is once more: the inviter may have forgotten it."""
+"""After so many unanswered requests the joiner repeats its exchange request: the inviter may have dropped its claim."""
 JOINS_MAX = 16
 EVIDENCE_BYTES_MAX = 2 * CONTROL_MAX * 1024
-"""Every membership event that a group can have, at the size that they usually have."""
-OTHER_GROUP = "whoever invited you has answered for another group than the invitation is for"
-PENDING = "A member was asked whether you may join {name}. Waiting for the answer…"
+"""Every membership event that a group can have, at their usual size."""
+WRONG_GROUP = "the inviter answered for another group than the one the invitation is for"
+PENDING_TEXT = "Waiting for a member of {name} to approve your request…"
 
 
 class AlreadyMember(LocalError):
-    """You are in {group} already, so there is nothing to join."""
+    """You are already a member of {group}."""
 
 
 class NoSuchRole(LocalError):
-    """Nobody joins as {role}. Join as reader or writer."""
+    """You cannot join as {role}. Join as reader or writer."""
 
 
 def checked_role(role: str) -> str:
-    """A role that somebody can join with. Raises NoSuchRole."""
+    """A role that joiners can ask for. Raises NoSuchRole."""
     if role not in (READER, WRITER):
         raise NoSuchRole(role=role)
     return role
 
 
-def accept(turn: Turn, invitation: Invitation, label: str, role: str = WRITER) -> str:
-    """Begin to join (or, after a failure, try again with the same keys). Returns the join's id."""
-    link, role = knock_link(invitation.id), checked_role(role)
-    known = turn.agent.joins.get(link)
-    if known is not None and known.phase == "done":
-        if turn.agent.groups[known.group].state != "left":
+def accept_invitation(tx: Transaction, invitation: Invitation, label: str, role: str = WRITER) -> str:
+    """Begin to join, or retry a failed join with the same keys. Returns the join's id."""
+    link, role = join_link(invitation.id), checked_role(role)
+    known = tx.agent.joins.get(link)
+    if known is not None and known.state in ADMITTED:
+        if tx.agent.groups[known.group].state != "left":
             raise AlreadyMember(group=known.name)
         known = None
-    if known is not None and (known.contradiction is not None or known.farewell):
-        known = None  # this key has left already, if it ever was in
-    if link in turn.agent.invitations:
-        raise AlreadyMember(group=turn.group(turn.agent.invitations[link].group).name)
-    assert turn.agent.reach is not None
-    deadline = turn.now + JOIN_MS_MAX
-    if known is not None and known.phase == "failed":
-        phase: JoinState = "asking" if known.relationship.established else "exchanging"
-        join = replace(known, label=label, role=role, deadline=deadline, phase=phase, begun=turn.now)
-        # The inviter may have forgotten us meanwhile.
-        join = replace(join, pending=0, unanswered=UNANSWERED_MAX, parting=0)
+    if known is not None and (known.conflict is not None or known.leave_event):
+        known = None  # this key has already left, if it ever was a member
+    if link in tx.agent.invitations:
+        raise AlreadyMember(group=tx.group(tx.agent.invitations[link].group).name)
+    assert tx.agent.reach is not None
+    deadline = tx.now + JOIN_MS_MAX
+    if known is not None and known.state in ENDS:
+        state = JoinState.REQUESTING if known.relationship.established else JoinState.EXCHANGING
+        # `unanswered`: the inviter may have dropped our claim meanwhile.
+        fresh = {"begun_at": tx.now, "pending_tries": 0, "unanswered": UNANSWERED_MAX, "cancel_until": 0}
+        join = known.moved_to(state, label=label, role=role, deadline=deadline, **fresh)
     elif known is not None:
-        join = replace(known, label=label, role=role, deadline=deadline, pending=0)
+        state = JoinState.REQUESTING if known.state is JoinState.PENDING else known.state
+        join = known.moved_to(state, label=label, role=role, deadline=deadline, pending_tries=0)
     else:
-        seed = turn.moment.random(32)
-        identity = new_identity(turn.moment.random, mediator_mail.own_reach(turn, seed), invitation.envelope)
+        seed = tx.context.random(32)
+        identity = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, seed), invitation.envelope)
         join = Join(
-            id=b64url(turn.moment.random(9)),
+            id=b64url(tx.context.random(9)),
             invitation=invitation,
             label=label,
-            relationship=Relationship("", identity, "", new_id(turn.moment.random), invitation.did, requester=True),
+            relationship=Relationship("", identity, "", new_id(tx.context.random), invitation.did, requester=True),
             seed=seed,
             me=did_key(ed25519_public(seed)),
             deadline=deadline,
-            phase="exchanging",
+            state=JoinState.EXCHANGING,
             role=role,
-            begun=turn.now,
+            begun_at=tx.now,
         )
-    others = {k: j for k, j in turn.agent.joins.items() if k != link}
+    others = {k: j for k, j in tx.agent.joins.items() if k != link}
     if len(others) >= JOINS_MAX:
-        failed = (k for k, j in others.items() if j.phase == "failed" and not j.parting)
-        over = next(failed, next((k for k, j in others.items() if j.phase == "done" and j.seated), None))
+        failed = (k for k, j in others.items() if j.state is JoinState.FAILED)
+        over = next(failed, next((k for k, j in others.items() if j.state is JoinState.JOINED), None))
         if over is None:
             raise Overloaded(what="The number of joins under way", limit=JOINS_MAX)
         del others[over]
-    turn.change(joins={**others, link: join})
-    resume(turn, link)
+    tx.update_agent(joins={**others, link: join})
+    resume_join(tx, link)
     return join.id
 
 
-def resume(turn: Turn, link: bytes) -> None:
-    """Dial the inviter and knock; also after a restart in the middle of a join."""
-    join = turn.agent.joins[link]
-    if join.phase in ("exchanging", "asking") or join.parting:
+def resume_join(tx: Transaction, link: bytes) -> None:
+    """Connect to the inviter and send the pending request; also after a restart during a join."""
+    join = tx.agent.joins[link]
+    if join.state in AWAITING_INVITER or join.state is JoinState.CANCELLING:
         invitation = join.invitation
         if invitation.endpoint is not None:
-            turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
-        elif turn.agent.reach is not None and turn.agent.reach.pair:
-            key = member_connections.inviter_key(turn, join)
+            tx.emit(Dial(link, invitation.endpoint, invitation.server_key, invitation.join_secret_key()))
+        elif tx.agent.reach is not None and tx.agent.reach.pair:
+            key = member_connections.inviter_key(tx, join)
             if key is not None:
-                turn.say(Admit(link, key))
-        if join.parting:
-            cancellation.again(turn, link)
+                tx.emit(AllowClient(link, key))
+        if join.state is JoinState.CANCELLING:
+            cancellation.resume_cancellation(tx, link)
             return
-        member_connections.tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
-        knock(turn, link)
-    elif join.phase == "done" and not join.seated:
-        turn.timer("seated", link.hex(), member_connections.SEATED_MS)
+        member_connections.notify_progress(tx, join, "dialling", f"Connecting to the inviter at {invitation.address}…")
+        retry_join(tx, link)
+    elif join.state is JoinState.CONNECTING:
+        tx.set_timer(TimerKind.JOIN_PROGRESS, link.hex(), member_connections.CONNECT_MS)
 
 
-def knock(turn: Turn, link: bytes) -> None:
-    """Say (again) what the join waits for, or give up when its time is over."""
-    join = turn.agent.joins.get(link)
-    if join is None or join.phase not in ("exchanging", "asking"):
-        cancellation.again(turn, link)
+def retry_join(tx: Transaction, link: bytes) -> None:
+    """Send the pending request again, or fail after the deadline."""
+    join = tx.agent.joins.get(link)
+    if join is None or join.state not in AWAITING_INVITER:
+        cancellation.resume_cancellation(tx, link)
         return
-    if turn.now >= join.deadline:
-        cancellation.begin(turn, link)
-    if turn.now >= join.deadline and join.pending:
-        fail(turn, link, "nobody has said whether you may come in", "Ask whoever invited you, then try again.")
+    if tx.now >= join.deadline:
+        cancellation.begin_cancellation(tx, link)
+    if tx.now >= join.deadline and join.state is JoinState.PENDING:
+        fail_join(tx, link, "your request was not answered in time", "Ask the inviter, then try again.")
         return
-    if turn.now >= join.deadline:
-        fail(
-            turn,
+    if tx.now >= join.deadline:
+        fail_join(
+            tx,
             link,
-            "nobody answered at " + join.invitation.where,
-            "Whoever invited you must have zerochat open (or `zerochat agent` running) and be reachable from here."
-            " The invitation is still good: try again with the same one.",
+            "no answer from " + join.invitation.address,
+            "The inviter must have zerochat open (or `zerochat agent` running) and be reachable from here."
+            " The invitation is still valid: try again with it.",
         )
         return
-    mailed = link not in turn.agent.up and join.invitation.mail
-    if link in turn.agent.up or mailed:
-        _send(turn, link, join)
-        join = member_connections.change(turn, link, unanswered=join.unanswered + 1)
-    retry = MAIL_RETRY_MS if mailed else RETRY_MS << min(join.unanswered, RETRY_DOUBLINGS_MAX)
-    if join.pending:
-        first, most = PENDING_RETRY_MS, PENDING_RETRY_MS_MAX
-        if mailed:
-            first, most = PENDING_MAIL_RETRY_MS, PENDING_MAIL_RETRY_MS_MAX
-        retry = min(first << min(join.pending - 1, 10), most)
-        turn.change(joins={**turn.agent.joins, link: replace(join, pending=join.pending + 1)})
-    turn.timer("join", link.hex(), min(retry, join.deadline - turn.now))
+    mailed = link not in tx.agent.links_up and join.invitation.mail
+    if link in tx.agent.links_up or mailed:
+        _send_requests(tx, link, join)
+        join = member_connections.update_join(tx, link, unanswered=join.unanswered + 1)
+    retry = (MAIL_RETRY if mailed else RETRY).delay_ms(join.unanswered)
+    if join.state is JoinState.PENDING:
+        retry = (PENDING_MAIL_RETRY if mailed else PENDING_RETRY).delay_ms(join.pending_tries - 1)
+        member_connections.update_join(tx, link, pending_tries=join.pending_tries + 1)
+    tx.set_timer(TimerKind.JOIN, link.hex(), min(retry, join.deadline - tx.now))
 
 
-def _send(turn: Turn, link: bytes, join: Join) -> None:
-    relationship, packer = join.relationship, turn.packer(join.invitation.envelope)
-    if join.phase == "exchanging" or join.unanswered >= UNANSWERED_MAX:
+def _send_requests(tx: Transaction, link: bytes, join: Join) -> None:
+    relationship, packer = join.relationship, tx.packer(join.invitation.envelope)
+    if join.state is JoinState.EXCHANGING or join.unanswered >= UNANSWERED_MAX:
         request = Message(
             type=exchange.REQUEST,
             id=relationship.thid,
@@ -208,12 +208,12 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
             pthid=join.invitation.pthid,
             body={"goal_code": "org.zerochat.join", "member": join.me, "label": join.label},
         )
-        hand_over(turn, link, pack_to(relationship.mine, relationship.asked, request, packer, turn.moment))
-    if join.phase == "exchanging":
+        send_to_inviter(tx, link, pack_first(relationship.mine, relationship.invited_by, request, packer, tx.context))
+    if join.state is JoinState.EXCHANGING:
         return
     assert join.contact is not None
     contact, inviter = join.contact.did, relationship.member
-    role, transport = join.role, transport_name(join.seed)
+    role, transport = join.role, transport_public(join.seed)
     body = {
         "group": join.group,
         "member": join.me,
@@ -223,25 +223,25 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
         "transport": transport,
         "possession": sign_possession(join.seed, join.group, join.me),
         "consent": sign_consent(join.seed, join.group, inviter, join.me, join.label, contact, role, transport),
-        "proof": sign_proof(join.seed, join.group, relationship.mine.did, relationship.asked, inviter),
+        "proof": sign_proof(join.seed, join.group, relationship.mine.did, relationship.invited_by, inviter),
     }
-    complete = exchange.complete(relationship.thid, join.invitation.pthid, turn.moment.random)
-    request = Message(type=JOIN_REQUEST, id=new_id(turn.moment.random), body=body)
+    complete = exchange.complete(relationship.thid, join.invitation.pthid, tx.context.random)
+    request = Message(type=JOIN_REQUEST, id=new_id(tx.context.random), body=body)
     for message in (complete, request):
-        hand_over(turn, link, pack(relationship, message, packer, turn.moment.random))
+        send_to_inviter(tx, link, pack(relationship, message, packer, tx.context.random))
 
 
-def link_up(turn: Turn, link: bytes) -> None:
-    """The inviter can be reached."""
-    join = turn.agent.joins[link]
-    if join.phase in ("exchanging", "asking"):
-        if join.pending:
-            member_connections.tell(turn, join, "asking", PENDING.format(name=join.name))
+def link_up(tx: Transaction, link: bytes) -> None:
+    """The link to the inviter is up."""
+    join = tx.agent.joins[link]
+    if join.state in AWAITING_INVITER:
+        if join.state is JoinState.PENDING:
+            member_connections.notify_progress(tx, join, "asking", PENDING_TEXT.format(name=join.name))
         else:
-            member_connections.tell(turn, join, "exchanging", "Found. Exchanging keys…")
-        _send(turn, link, join)
+            member_connections.notify_progress(tx, join, "exchanging", "Connected to the inviter. Exchanging keys…")
+        _send_requests(tx, link, join)
     else:
-        cancellation.again(turn, link)
+        cancellation.resume_cancellation(tx, link)
 
 
 class _ResponseBody(msgspec.Struct, frozen=True):
@@ -253,178 +253,194 @@ class _ResponseBody(msgspec.Struct, frozen=True):
     proof: Annotated[str, msgspec.Meta(max_length=86)]
 
 
-def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
-    """The inviter says something to us as a joiner. Raises RemoteError."""
-    join = turn.agent.joins[link]
-    if join.parting:
-        cancellation.hear(turn, link, envelope)
+def receive_from_inviter(tx: Transaction, link: bytes, envelope: bytes) -> None:
+    """An envelope from the inviter. Raises RemoteError."""
+    join = tx.agent.joins[link]
+    if join.state is JoinState.CANCELLING:
+        cancellation.receive_reply(tx, link, envelope)
         return
-    if join.phase not in ("exchanging", "asking"):
+    if join.state not in AWAITING_INVITER:
         return
-    packer = turn.packer(join.invitation.envelope)
+    packer = tx.packer(join.invitation.envelope)
     if join.relationship.established:
         try:
             relationship, message = unpack(join.relationship, envelope, packer)
         except Unauthentic:
             pass
         else:
-            join = member_connections.change(turn, link, relationship=relationship, unanswered=0)
+            join = member_connections.update_join(tx, link, relationship=relationship, unanswered=0)
             if not relationship.established:
-                fail(turn, link, "the inviter has ended the conversation", "Ask for a fresh invitation.")
+                fail_join(tx, link, "the inviter ended the exchange", "Ask for a fresh invitation.")
                 return
             match message.type:
                 case kind if kind == JOIN_PENDING:
-                    _hear_pending(turn, link, read_body(message, PendingBody))
+                    _receive_pending(tx, link, read_body(message, PendingBody))
                 case kind if kind == WELCOME:
-                    _hear_welcome(turn, link, read_body(message, WelcomeBody))
+                    _receive_welcome(tx, link, read_body(message, WelcomeBody))
                 case kind if kind == PROBLEM:
-                    _hear_problem(turn, link, read_body(message, ProblemBody))
+                    _receive_problem(tx, link, read_body(message, ProblemBody))
             return
     opened = open_first([join.relationship.mine], envelope, packer)
-    asked = join.phase == "exchanging" or join.unanswered >= UNANSWERED_MAX
+    asked = join.state is JoinState.EXCHANGING or join.unanswered >= UNANSWERED_MAX
     if opened.message.type == PROBLEM and asked:
-        # The refusal comes from a DID that we do not know, but over a connection that proved the inviter's server key,
-        # and the worst that it can do is to end this try.
+        # The refusal comes from an unknown DID, but over a connection that proved the inviter's server key, and at
+        # worst it ends this try.
         if opened.message.pthid == join.relationship.thid:
-            _hear_problem(turn, link, read_body(opened.message, ProblemBody))
+            _receive_problem(tx, link, read_body(opened.message, ProblemBody))
         return
     if opened.message.type != exchange.RESPONSE or opened.message.thid != join.relationship.thid:
         raise Refused(why="an answer to another request")
     if not join.relationship.established or not same_did(join.relationship.theirs, opened.sender):
-        _hear_response(turn, link, opened)
+        _receive_response(tx, link, opened)
 
 
-def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
-    join = turn.agent.joins[link]
-    exchange.check_response(opened.message, asked=join.invitation.did, sender=opened.sender)
+def _receive_response(tx: Transaction, link: bytes, opened: OpenedMessage) -> None:
+    join = tx.agent.joins[link]
+    exchange.check_response(opened.message, recipient=join.invitation.did, sender=opened.sender)
     body = read_body(opened.message, _ResponseBody)
     nonce = b64url_bytes(body.nonce)
     if len(nonce) != NONCE_BYTES or bound_id(nonce, body.group) != join.invitation.id:
-        fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
+        fail_join(tx, link, WRONG_GROUP, "Ask for a fresh invitation.")
         return
     check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did, join.me)
     if fault_of(body.name):
-        raise Malformed(why="response: a group name that cannot be shown")
+        raise Malformed(why="response: a group name with characters that cannot be displayed")
     if join.relationship.established and body.member != join.relationship.member:
-        raise Refused(why="a response by somebody else than before")
+        raise Refused(why="a response by another member than before")
     name = body.name
-    known = turn.agent.groups.get(body.group)
-    others = [k for k, j in turn.agent.joins.items() if j.group == body.group and j.phase == "asking" and k != link]
-    twice = any(not turn.agent.joins[k].pending for k in others)
-    if twice or (known is not None and known.state != "left"):  # whoever has left comes back as somebody new
-        cancellation.begin(turn, link)
-        _already(turn, link, body.name)
+    known = tx.agent.groups.get(body.group)
+    others = [k for k, j in tx.agent.joins.items() if j.group == body.group and j.state in REQUESTED and k != link]
+    twice = any(tx.agent.joins[k].state is JoinState.REQUESTING for k in others)
+    if twice or (known is not None and known.state != "left"):  # a former member returns with a new key
+        cancellation.begin_cancellation(tx, link)
+        _fail_already_member(tx, link, body.name)
         return
-    for k in others:  # nobody knows when a person answers
-        cancellation.begin(turn, k)
-        fail(turn, k, "you have accepted another invitation to the same group", "Wait for the answer to that one.")
-    assert turn.agent.reach is not None
-    relationship = replace(join.relationship, member=body.member, theirs=opened.sender, greeted=True)
-    contact = new_identity(turn.moment.random, mediator_mail.own_reach(turn, join.seed), join.invitation.envelope)
-    join = replace(join, relationship=relationship, phase="asking", group=body.group, name=name, contact=contact)
-    join = replace(join, unanswered=0)
-    turn.change(joins={**turn.agent.joins, link: join})
-    member_connections.tell(turn, join, "asking", f"Asking to join {name}…")
-    _send(turn, link, join)
+    for k in others:  # a decision may take arbitrarily long
+        cancellation.begin_cancellation(tx, k)
+        fail_join(tx, k, "you have accepted another invitation to the same group", "Wait for its answer.")
+    assert tx.agent.reach is not None
+    relationship = replace(join.relationship, member=body.member, theirs=opened.sender, acknowledged=True)
+    contact = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, join.seed), join.invitation.envelope)
+    state = JoinState.PENDING if join.state is JoinState.PENDING else JoinState.REQUESTING
+    found = {"group": body.group, "name": name, "contact": contact}
+    join = member_connections.update_join(tx, link, state, relationship=relationship, unanswered=0, **found)
+    member_connections.notify_progress(tx, join, "asking", f"Asking to join {name}…")
+    _send_requests(tx, link, join)
     invitation = join.invitation
-    if invitation.endpoint is not None and not join.pending:
-        # As a member we have another key, and so another connection. By the time that it must be let in the inviter
-        # has heard what we ask; if not, it is dialled again.
+    if invitation.endpoint is not None and join.state is not JoinState.PENDING:
+        # A member uses another client key, and so another connection. By the time it must be allowed the inviter has
+        # our join request; if not, we dial again.
         ours = transport_secret(join.seed)
-        turn.say(Dial(member_connections.link_to_inviter(join), invitation.endpoint, invitation.server_key, ours))
+        tx.emit(Dial(member_connections.link_to_inviter(join), invitation.endpoint, invitation.server_key, ours))
 
 
-def _hear_pending(turn: Turn, link: bytes, body: PendingBody) -> None:
+def _receive_pending(tx: Transaction, link: bytes, body: PendingBody) -> None:
     """A member has to decide. Raises Refused."""
-    join = turn.agent.joins[link]
-    if join.phase != "asking" or body.group != join.group:
-        raise Refused(why="somebody was asked about another group")
-    if not join.pending:
-        deadline = min(join.invitation.expires * 1000, turn.now + PENDING_MS_MAX)
-        join = replace(join, pending=1, deadline=max(deadline, join.deadline))
-        turn.change(joins={**turn.agent.joins, link: join})
-        turn.say(Hangup(member_connections.link_to_inviter(join)))
-        member_connections.tell(turn, join, "asking", PENDING.format(name=join.name))
+    join = tx.agent.joins[link]
+    if join.state not in REQUESTED or body.group != join.group:
+        raise Refused(why="join-pending for another group")
+    if join.state is JoinState.REQUESTING:
+        deadline = max(join.deadline, min(join.invitation.expires * 1000, tx.now + PENDING_MS_MAX))
+        join = member_connections.update_join(tx, link, JoinState.PENDING, pending_tries=1, deadline=deadline)
+        tx.emit(Disconnect(member_connections.link_to_inviter(join)))
+        member_connections.notify_progress(tx, join, "asking", PENDING_TEXT.format(name=join.name))
 
 
-def _hear_problem(turn: Turn, link: bytes, body: ProblemBody) -> None:
-    join = turn.agent.joins[link]
+def _receive_problem(tx: Transaction, link: bytes, body: ProblemBody) -> None:
+    join = tx.agent.joins[link]
     if body.code == "e.p.req.role" and join.role == WRITER:
         join = replace(join, role=READER)
-        turn.change(joins={**turn.agent.joins, link: join})
-        text = f"This invitation is for reading only. Asking to join {join.name} as a reader…"
-        member_connections.tell(turn, join, "asking", text)
-        _send(turn, link, join)
+        tx.update_agent(joins={**tx.agent.joins, link: join})
+        text = f"This invitation is read-only. Asking to join {join.name} as a reader…"
+        member_connections.notify_progress(tx, join, "asking", text)
+        _send_requests(tx, link, join)
         return
     why = PROBLEMS.get(body.code, "the inviter refused")
     remedy = "Ask for a fresh invitation."
     if body.code == "e.p.req.name-taken":
-        remedy = "Join with the same invitation under another name (`zerochat join … --name OTHER`)."
+        remedy = "Join with the same invitation and another name (`zerochat join … --name OTHER`)."
     elif body.code in ("e.p.req.busy", "e.p.req.older"):
         remedy = "Try again later with the same invitation."
-    fail(turn, link, why, remedy)
+    fail_join(tx, link, why, remedy)
 
 
-def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
-    """The evidence for the group, event by event; then we are in. Raises RemoteError for what is no part of one."""
-    join = turn.agent.joins[link]
+class _Rejection(msgspec.Struct, frozen=True):
+    """Why a welcome is not accepted, and what the user can do."""
+
+    why: str
+    remedy: str
+    conflict: AttestationConflict | None = None
+
+
+def _receive_welcome(tx: Transaction, link: bytes, body: WelcomeBody) -> None:
+    """A part of the evidence for the group; once complete, we are a member. Raises RemoteError for an invalid part."""
+    join = tx.agent.joins[link]
     if body.group != join.group:
-        fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
+        fail_join(tx, link, WRONG_GROUP, "Ask for a fresh invitation.")
         return
-    events, said = welcome.told(body)
-    evidence = {**join.evidence, body.part: [event.record for event in events]}
-    words = {**join.words, **{one.member: Word(tuple(one.heads), one.word) for one in said}}
-    size = sum(len(one) for part in evidence.values() for one in part)
-    if size > EVIDENCE_BYTES_MAX or len(words) > HAVE_MAX or len(evidence) > WELCOME_PARTS_MAX:
-        raise Refused(why="a welcome without end")
-    join = replace(join, evidence=evidence, words=words)
-    turn.change(joins={**turn.agent.joins, link: join})
-    if len(evidence) < body.parts or not all(evidence.values()):
+    events = _add_welcome_part(tx, link, body)
+    if not events:
         return
-    events = [load_event(record) for _, part in sorted(evidence.items()) for record in part]
-    if max(event.lamport for event in events) > turn.now + lamport.AHEAD_MS_MAX:
-        why = "this machine's clock is more than five minutes behind the group's"
-        cancellation.begin(turn, link, events)
-        fail(turn, link, why, "Set the clock, then try again with the same invitation.")
-        return
-    known = turn.agent.groups.get(join.group)
+    join, known = tx.agent.joins[link], tx.agent.groups.get(join.group)
     if known is not None and known.state != "left":
-        cancellation.begin(turn, link, events)
-        _already(turn, link, known.name)
+        cancellation.begin_cancellation(tx, link, events)
+        _fail_already_member(tx, link, known.name)
         return
-    try:
-        group = welcome.founded(join, events, body.since)
-    except RemoteError:
-        cancellation.begin(turn, link, events)
-        fail(turn, link, "what the inviter says of the group does not hold", "Ask somebody else in it to invite you.")
+    found = _group_or_rejection(tx, join, events, body.start_seq)
+    if isinstance(found, _Rejection):
+        cancellation.begin_cancellation(tx, link, events)
+        fail_join(tx, link, found.why, found.remedy, found.conflict)
         return
-    if not log.supported(group.profile):
-        cancellation.begin(turn, link, events)
-        kind = f"({group.profile.keys}), an accountability ({group.profile.accountability})"
-        why = f"this group has keys {kind} or a path that this version does not have"
-        fail(turn, link, why, "Update zerochat.")
-        return
-    if group.view.forked and group.view.policy.agreement == "strict":
-        liars = names(group.view, list(group.view.forked))
-        proof = attestation.fork_in(group.control, group.id, group.view.forked)
-        why = f"{liars} has signed two histories of {group.name}"
-        cancellation.begin(turn, link, events)
-        fail(turn, link, why, "Ask the members, by other means, about that.", proof)
-        return
-    accepted = {did: word for did, word in group.words.items() if did == join.relationship.member}
-    turn.put(replace(group, lamport=max(group.lamport, known.lamport if known else 0)))
+    accepted = {did: one for did, one in found.attestations.items() if did == join.relationship.member}
+    tx.add_group(replace(found, lamport=max(found.lamport, known.lamport if known else 0)))
     for event in events:
-        log.remember(turn, group.id, event, late=False)
-    attestation.accuse(turn, group.id, {})
-    if group.view.ledger:
-        adoption.adopt(turn, group.id, None)
-        turn.timer("log", group.id, adoption.SOON_MS)
-    turn.change(joins={**turn.agent.joins, link: replace(join, words=accepted)})
-    member_connections.end(turn, link, "done")
-    member_connections.begin(turn, link)
+        delivery.store_event(tx, found.id, event, late=False)
+    attestation.announce_forks(tx, found.id, {})
+    if found.view.has_tlog:
+        adoption.adopt_terms(tx, found.id, None)
+        tx.set_timer(TimerKind.TLOG, found.id, adoption.FIRST_ROUND_MS)
+    member_connections.update_join(tx, link, attestations=accepted)
+    member_connections.end_exchange(tx, link, JoinState.CONNECTING)
+    member_connections.connect_members(tx, link)
 
 
-def _already(turn: Turn, link: bytes, name: str) -> None:
+def _add_welcome_part(tx: Transaction, link: bytes, body: WelcomeBody) -> list[Event]:
+    """Store a part; returns all events once the welcome is complete, else none. Raises RemoteError."""
+    join = tx.agent.joins[link]
+    events, attested = welcome.read_welcome(body)
+    parts = {**join.welcome_parts, body.part: [event.record for event in events]}
+    attestations = {one.member: ViewAttestation(tuple(one.heads), one.signature) for one in attested}
+    attestations = {**join.attestations, **attestations}
+    size = sum(len(one) for part in parts.values() for one in part)
+    if size > EVIDENCE_BYTES_MAX or len(attestations) > HAVE_MAX or len(parts) > WELCOME_PARTS_MAX:
+        raise Refused(why="a welcome that exceeds the limits")
+    member_connections.update_join(tx, link, welcome_parts=parts, attestations=attestations)
+    if len(parts) < body.parts or not all(parts.values()):
+        return []
+    return [load_event(record) for _, part in sorted(parts.items()) for record in part]
+
+
+def _group_or_rejection(tx: Transaction, join: Join, events: list[Event], start_seq: int) -> Group | _Rejection:
+    """The group of a complete welcome, or why we do not join it."""
+    if max(event.lamport for event in events) > tx.now + lamport.AHEAD_MS_MAX:
+        why = "this machine's clock is more than five minutes behind the group's"
+        return _Rejection(why, "Set the clock, then try again with the same invitation.")
+    try:
+        group = welcome.group_from_welcome(join, events, start_seq)
+    except RemoteError:
+        return _Rejection("the inviter sent invalid evidence for the group", "Ask another member for an invitation.")
+    if not own_events.is_supported(group.profile):
+        kind = f"({group.profile.keys}), an accountability ({group.profile.accountability})"
+        return _Rejection(f"this version does not support the group's keys {kind} or path", "Update zerochat.")
+    forked = group.view.forked
+    if forked and group.view.policy.agreement == "strict":
+        conflict = attestation.fork_evidence(group.control, group.id, forked)
+        why = f"{member_names(group.view, list(forked))} signed two histories of {group.name}"
+        return _Rejection(why, "Ask the members about it by other means.", conflict)
+    return group
+
+
+def _fail_already_member(tx: Transaction, link: bytes, name: str) -> None:
     error = AlreadyMember(group=name)
-    join = member_connections.end(turn, link, "failed")
-    member_connections.tell(turn, join, "failed", error.sentence(), error=error.code)
+    join = member_connections.end_exchange(tx, link, JoinState.FAILED)
+    member_connections.notify_progress(tx, join, "failed", error.sentence(), error=error.code)

@@ -1,4 +1,4 @@
-"""Who has to wait until a person says whether it comes in: being asked, answering, and what is remembered of it."""
+"""Join requests that wait for the user's decision: adding, answering, expiring; and revoking an invitation."""
 
 from contextlib import suppress
 
@@ -6,175 +6,205 @@ from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, NotAMember, RemoteError
-from zerochat.group.effects import Changed, Notify
-from zerochat.group.inputs import AnswerRequest
-from zerochat.group.joining.admission import add, give_welcome, problem, why_not_in
-from zerochat.group.joining.invitations import Answer, way_back
+from zerochat.group.effects import GroupChanged, Notify
+from zerochat.group.inputs import AnswerJoinRequest
+from zerochat.group.joining.admission import admit_joiner, problem_report, rejection_code, send_welcome
+from zerochat.group.joining.invitations import ReplyPath, close_invitation, reply_path
 from zerochat.group.links.relationship import Relationship, pack
 from zerochat.group.lookup import find_group
 from zerochat.group.membership import WRITER
-from zerochat.group.notifications import JoinAnswered, JoinAsked
-from zerochat.group.state import Claim, Request
+from zerochat.group.notifications import JoinRequestAnswered, JoinRequested
+from zerochat.group.state import Claim, JoinRequest
 from zerochat.group.sync import stale_profile
-from zerochat.group.transaction import Turn
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import (
     JOIN_PENDING,
     JoinRequestBody,
 )
 
 REQUESTS_MAX, REFUSED_MAX = 16, 48
-"""Requests that wait for an answer, and those whose answer is remembered because it was no."""
+"""Pending requests, and remembered refusals."""
 REQUEST_MS_MAX = 24 * 3_600_000
-ANOTHER_MS = 10_000
-"""Whoever waits may ask for another name than before, or for less; the person is told so no more often than this, and
-until then it is let in as it was shown."""
+CHANGE_INTERVAL_MS = 10_000
+"""A waiting joiner may change the name or the role it asks for. The user is notified at most this often; until then it
+is admitted as it was shown."""
+PREFIX_MIN = 4
+"""The minimum length of an abbreviated invitation name."""
 
 
 class NoSuchRequest(LocalError):
-    """Nobody called {who} waits to be let into {group}. `zerochat requests {group}` lists who does."""
+    """{who} is not waiting to join {group}. `zerochat requests {group}` lists the pending requests."""
 
 
-class SeveralRequests(LocalError):
-    """More than one waits to be let into {group} as {who}. Say which one by its key: `zerochat requests {group}`."""
+class AmbiguousRequest(LocalError):
+    """Several requests to join {group} match {who}. Give the key; `zerochat requests {group}` lists them."""
 
 
 class RequestChanged(LocalError):
-    """{who} has changed its mind meanwhile, and asks to come in as {role}, under the name {label}. Nobody was let in:
-    answer once more."""
+    """{who} changed the request and now asks to join as {role} with the name {label}. Nothing was done: answer
+    again."""
 
 
-def ask(turn: Turn, link: bytes, claimant: str, message: Message, body: JoinRequestBody, handle: bytes | None) -> str:
-    """Have a person decide. Returns a problem code where nobody is asked, or nothing."""
-    open_ = turn.agent.invitations[link]
-    group = turn.group(open_.group)
-    known = group.requests.get(body.member)
+class NoSuchInvitation(LocalError):
+    """No open invitation of yours to {group} is named {which}. `zerochat invite {group} --list` lists them."""
+
+
+def add_request(
+    tx: Transaction, link: bytes, claimant: str, message: Message, body: JoinRequestBody, handle: bytes | None
+) -> str:
+    """Queue a request for the user's decision. Returns a problem code if it cannot be queued, or an empty string."""
+    open_ = tx.agent.invitations[link]
+    group = tx.group(open_.group)
+    known = group.join_requests.get(body.member)
     if known is not None and known.refused:
         return "e.p.req.refused"
-    if known is None and sum(not one.refused for one in group.requests.values()) >= REQUESTS_MAX:
+    if known is None and sum(not one.refused for one in group.join_requests.values()) >= REQUESTS_MAX:
         return "e.p.req.busy"
-    until = min(open_.invitation.expires * 1000, turn.now + REQUEST_MS_MAX)
+    until = min(open_.invitation.expires * 1000, tx.now + REQUEST_MS_MAX)
     back = handle or b""
-    request = Request(body.member, body.label, body.role, turn.now, link, claimant, until, body, message.id, back)
+    request = JoinRequest(body.member, body.label, body.role, tx.now, link, claimant, until, body, message.id, back)
     news = known is None
     if known is not None:
-        more = known.role != WRITER and body.role == WRITER  # for that it has to take back what it has asked
+        more = known.role != WRITER and body.role == WRITER  # to ask for more it must cancel its request first
         changed = (body.label, body.role) != (known.label, known.role) and not more
-        news = changed and turn.now >= known.at + ANOTHER_MS
+        news = changed and tx.now >= known.at + CHANGE_INTERVAL_MS
         if not news:
             request = replace(known, link=link, claimant=claimant, handle=back, thread=message.id)
-    _put(turn, group.id, request)
+    _put_request(tx, group.id, request)
     if news:
-        turn.say(Notify(JoinAsked(group.id, body.member, body.label, body.role)))
-        turn.timer("requests", group.id, 1)
+        tx.emit(Notify(JoinRequested(group.id, body.member, body.label, body.role)))
+        tx.set_timer(TimerKind.JOIN_REQUESTS, group.id, 1)
     return ""
 
 
-def pending(turn: Turn, relationship: Relationship, name: str, member: str) -> bytes:
-    body = {"group": name, "until": turn.group(name).requests[member].until}
-    message = Message(type=JOIN_PENDING, id=new_id(turn.moment.random), body=body)
-    return pack(relationship, message, turn.packer_of(name), turn.moment.random)
+def pending_reply(tx: Transaction, relationship: Relationship, name: str, member: str) -> bytes:
+    body = {"group": name, "until": tx.group(name).join_requests[member].until}
+    message = Message(type=JOIN_PENDING, id=new_id(tx.context.random), body=body)
+    return pack(relationship, message, tx.packer_of(name), tx.context.random)
 
 
-def _put(turn: Turn, name: str, request: Request) -> None:
-    turn.edit(name, requests={**turn.group(name).requests, request.member: request})
+def _put_request(tx: Transaction, name: str, request: JoinRequest) -> None:
+    tx.update_group(name, join_requests={**tx.group(name).join_requests, request.member: request})
 
 
-def drop(turn: Turn, name: str, member: str) -> None:
-    turn.edit(name, requests={did: one for did, one in turn.group(name).requests.items() if did != member})
+def drop_request(tx: Transaction, name: str, member: str) -> None:
+    tx.update_group(
+        name, join_requests={did: one for did, one in tx.group(name).join_requests.items() if did != member}
+    )
 
 
-def answer(turn: Turn, command: AnswerRequest) -> Changed:
-    """Somebody at this machine says whether whoever asks, by its name or key, comes in. Raises RequestChanged where it
-    asks for something else than the person was shown, and Refused where we must let nobody in (`regain.check`)."""
-    group, who, admit = find_group(turn.agent, command.group), command.who, command.admit
+def answer_request(tx: Transaction, command: AnswerJoinRequest) -> GroupChanged:
+    """The user admits or refuses a joiner, named by label or key. Raises RequestChanged if the request differs from the
+    one shown, and Refused while we may not admit members (`stale_profile.check`)."""
+    group, who, admit = find_group(tx.agent, command.group), command.joiner, command.admit
     if group.state != "active":
         raise NotAMember(group=group.name)
     if admit:
-        stale_profile.check(group)
-    waiting = [one for one in group.requests.values() if not one.refused and _claim_of(turn, one) is not None]
+        stale_profile.check_not_suspended(group)
+    waiting = [one for one in group.join_requests.values() if not one.refused and _claim_of(tx, one) is not None]
     found = [one for one in waiting if one.member == who] or [
         one for one in waiting if one.label.casefold() == who.casefold()
     ]
     if not found:
         raise NoSuchRequest(who=who, group=group.name)
     if len(found) > 1:
-        raise SeveralRequests(who=who, group=group.name)
+        raise AmbiguousRequest(who=who, group=group.name)
     (request,) = found
     if admit and (command.label or request.label, command.role or request.role) != (request.label, request.role):
         raise RequestChanged(who=command.label or who, label=request.label, role=request.role)
-    open_ = turn.agent.invitations[request.link]
-    code = why_not_in(turn, open_, group, request.asked) if admit else "e.p.req.refused"
+    open_ = tx.agent.invitations[request.link]
+    code = rejection_code(tx, open_, group, request.asked) if admit else "e.p.req.refused"
     if code:
-        _turn_down(turn, group.id, request, code)
+        _reject(tx, group.id, request, code)
         if not admit:
-            _remember_refused(turn, group.id, replace(request, refused=True))
+            _remember_refused(tx, group.id, replace(request, refused=True))
     else:
-        drop(turn, group.id, request.member)
-        kept = turn.agent, len(turn.effects)
+        drop_request(tx, group.id, request.member)
         try:
-            add(turn, request.link, request.claimant, request.asked)
-        except RemoteError:  # it has asked twice with one key, say, or somebody else has let it in
-            turn.agent = kept[0]
-            del turn.effects[kept[1] :]
-            turn.say(Notify(JoinAnswered(group.id, request.member, request.label, admitted=False)))
-            return Changed(group.id)
-        with suppress(RemoteError):  # it asks again, and has its welcome then
-            give_welcome(turn, request.link, request.claimant, request.thread, _way_to(turn, request))
-    turn.say(Notify(JoinAnswered(group.id, request.member, request.label, not code)))
-    return Changed(group.id)
+            with tx.savepoint():
+                admit_joiner(tx, request.link, request.claimant, request.asked)
+        except RemoteError:  # for instance two requests with one key, or another member admitted it
+            tx.emit(Notify(JoinRequestAnswered(group.id, request.member, request.label, admitted=False)))
+            return GroupChanged(group.id)
+        with suppress(RemoteError):  # it retries, and gets its welcome then
+            send_welcome(tx, request.link, request.claimant, request.thread, _reply_path_to(tx, request))
+    tx.emit(Notify(JoinRequestAnswered(group.id, request.member, request.label, not code)))
+    return GroupChanged(group.id)
 
 
-def close(turn: Turn, name: str) -> None:
-    """We are no longer in the group: whoever waits for our answer would wait in vain, and is told so."""
-    for request in list(turn.group(name).requests.values()):
+def close_requests(tx: Transaction, name: str) -> None:
+    """We are no longer in the group: reject all pending requests."""
+    for request in list(tx.group(name).join_requests.values()):
         if request.refused:
-            drop(turn, name, request.member)
+            drop_request(tx, name, request.member)
         else:
-            _turn_down(turn, name, request, "e.p.req.closed")
-            turn.say(Notify(JoinAnswered(name, request.member, request.label, admitted=False)))
+            _reject(tx, name, request, "e.p.req.closed")
+            tx.emit(Notify(JoinRequestAnswered(name, request.member, request.label, admitted=False)))
 
 
-def revoke(turn: Turn, name: str, link: bytes) -> None:
-    """An invitation is taken back: whoever waits because of it is told no, also who has lost its claim meanwhile."""
-    for request in list(turn.group(name).requests.values()):
+def reject_requests_of(tx: Transaction, name: str, link: bytes) -> None:
+    """An invitation was revoked: reject its pending requests, also those whose claim was dropped meanwhile."""
+    for request in list(tx.group(name).join_requests.values()):
         if request.link == link and not request.refused:
-            _turn_down(turn, name, request, "e.p.req.refused")
-            _remember_refused(turn, name, replace(request, refused=True))
-            turn.say(Notify(JoinAnswered(name, request.member, request.label, admitted=False)))
+            _reject(tx, name, request, "e.p.req.refused")
+            _remember_refused(tx, name, replace(request, refused=True))
+            tx.emit(Notify(JoinRequestAnswered(name, request.member, request.label, admitted=False)))
 
 
-def _turn_down(turn: Turn, name: str, request: Request, code: str) -> None:
-    drop(turn, name, request.member)
-    if (claim := _claim_of(turn, request)) is not None:
-        no = problem(turn, turn.agent.invitations[request.link], claim.relationship, code, request.thread)
+def _reject(tx: Transaction, name: str, request: JoinRequest, code: str) -> None:
+    drop_request(tx, name, request.member)
+    if (claim := _claim_of(tx, request)) is not None:
+        no = problem_report(tx, tx.agent.invitations[request.link], claim.relationship, code, request.thread)
         with suppress(RemoteError):
-            _way_to(turn, request)(claim.relationship.theirs, no)
+            _reply_path_to(tx, request)(claim.relationship.theirs, no)
 
 
-def _way_to(turn: Turn, request: Request) -> Answer:
-    return way_back(turn, request.link, request.handle or None, mailed=not request.handle)
+def _reply_path_to(tx: Transaction, request: JoinRequest) -> ReplyPath:
+    return reply_path(tx, request.link, request.handle or None, mailed=not request.handle)
 
 
-def _claim_of(turn: Turn, request: Request) -> Claim | None:
-    open_ = turn.agent.invitations.get(request.link)
+def _claim_of(tx: Transaction, request: JoinRequest) -> Claim | None:
+    open_ = tx.agent.invitations.get(request.link)
     return open_.claims.get(request.claimant) if open_ is not None else None
 
 
-def _remember_refused(turn: Turn, name: str, request: Request) -> None:
-    refused = sorted((one.at, did) for did, one in turn.group(name).requests.items() if one.refused)
+def _remember_refused(tx: Transaction, name: str, request: JoinRequest) -> None:
+    refused = sorted((one.at, did) for did, one in tx.group(name).join_requests.items() if one.refused)
     if len(refused) >= REFUSED_MAX:
-        drop(turn, name, refused[0][1])
-    _put(turn, name, request)
+        drop_request(tx, name, refused[0][1])
+    _put_request(tx, name, request)
 
 
-def expire(turn: Turn, name: str) -> None:
-    """Nobody has answered in time, or what was answered need not be known any more."""
-    group = turn.group(name)
-    for did, request in group.requests.items():
-        if request.until <= turn.now or request.link not in turn.agent.invitations:
-            drop(turn, name, did)
+def expire_requests(tx: Transaction, name: str) -> None:
+    """Drop requests that were not answered in time, and refusals that need not be remembered any more."""
+    group = tx.group(name)
+    for did, request in group.join_requests.items():
+        if request.until <= tx.now or request.link not in tx.agent.invitations:
+            drop_request(tx, name, did)
             if not request.refused:
-                turn.say(Notify(JoinAnswered(name, did, request.label, False)))
-    left = [one.until - turn.now for one in turn.group(name).requests.values()]
+                tx.emit(Notify(JoinRequestAnswered(name, did, request.label, False)))
+    left = [one.until - tx.now for one in tx.group(name).join_requests.values()]
     if left:
-        turn.timer("requests", name, min(left))
+        tx.set_timer(TimerKind.JOIN_REQUESTS, name, min(left))
+
+
+# --- revocation -----------------------------------------------------------------------------------------------------
+
+
+def invitation_name(link: bytes) -> str:
+    """The local name of an open invitation, which does not reveal its secret."""
+    return link.hex()[:16]
+
+
+def revoke_invitation(tx: Transaction, group_ref: str, which: str) -> GroupChanged:
+    """Close the invitation to a group with this name. Raises NoSuchInvitation."""
+    group = find_group(tx.agent, group_ref)
+    ours = [link for link, open_ in tx.agent.invitations.items() if open_.group == group.id]
+    found = [link for link in ours if len(which) >= PREFIX_MIN and invitation_name(link).startswith(which.lower())]
+    if len(found) != 1:
+        raise NoSuchInvitation(group=group.name, which=ascii(which[:32]))
+    (link,) = found
+    reject_requests_of(tx, group.id, link)
+    close_invitation(tx, link)
+    return GroupChanged(group.id)

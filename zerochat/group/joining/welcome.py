@@ -1,7 +1,7 @@
-"""The evidence that a newcomer is given for a group: what it is on one side, and what follows from it on the other.
+"""The welcome: the evidence that a joiner gets for a group, and the group that follows from it.
 
-It is the event that brings the newcomer in, with all its past: signed by everybody who has done something to who is a
-member, and the same however often it is asked for. With it come the members' signed words (`agreement.py`).
+It is the event that adds the joiner, with its causal past: signed by the authors of all membership changes, and the
+same for every request. The members' attestations come with it (`attestation.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,48 +11,48 @@ from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, Event
 from zerochat.group.membership import add_of, ancestors, attestation, check_all, genesis_of, heads_of, resolve_view
 from zerochat.group.state import Chain, Group, Join, Profile
-from zerochat.group.wire.event_runs import RUNS_MAX, Run, read_runs, unpacked
-from zerochat.group.wire.messages import WELCOME_BYTES_MAX, WelcomeBody, WordBody
+from zerochat.group.wire.event_runs import RUNS_MAX, Run, decompress_runs, read_runs
+from zerochat.group.wire.messages import WELCOME_BYTES_MAX, AttestationBody, WelcomeBody
 
-WORDS_EACH = 2
-"""A newcomer is given so many of the other members' words for each, if there are as many."""
-WORD_HEADS_MAX = 8
-
-
-# --- giving ---------------------------------------------------------------------------------------------------------
+ATTESTATIONS_PER_MEMBER = 2
+"""How many of the other members' attestations a joiner gets for each member, if there are as many."""
+ATTESTATION_HEADS_MAX = 8
 
 
-def entry_of(group: Group, member: str) -> str | None:
-    """The event with which we have brought somebody in."""
+# --- sending --------------------------------------------------------------------------------------------------------
+
+
+def admission_event_of(group: Group, member: str) -> str | None:
+    """The id of our add event for a member."""
     events = group.control.items()
     mine = (name for name, one in events if one.type == ADD and one.author == group.me and add_of(one).member == member)
     return next(mine, None)
 
 
-def words(group: Group, member: str, entry: str, past: Mapping[str, Event]) -> list[dict[str, object]]:
-    """Our own word that this is all, and as much of what the others have signed as it takes to confirm each of them,
-    those who came first before the others."""
-    said: list[dict[str, object]] = [
-        {"member": group.me, "heads": [entry], "word": attestation.sign_heads(group.seed, group.id, (entry,))}
+def attestations_for(group: Group, member: str, entry: str, past: Mapping[str, Event]) -> list[dict[str, object]]:
+    """Our own attestation that this is everything, and as many of the other members' attestations as it takes to
+    confirm each member; members who joined first come first."""
+    attestations: list[dict[str, object]] = [
+        {"member": group.me, "heads": [entry], "signature": attestation.sign_heads(group.seed, group.id, (entry,))}
     ]
     adds = {add_of(event).member: event for event in past.values() if event.type == ADD}
     confirmed = dict.fromkeys(adds, 0)
     for did in sorted(group.view.members, key=lambda did: (group.view.members[did].joined, did)):
-        word = group.words.get(did)
-        if word is None or did == member or len(word.heads) > WORD_HEADS_MAX:
+        attested = group.attestations.get(did)
+        if attested is None or did == member or len(attested.heads) > ATTESTATION_HEADS_MAX:
             continue
-        covered = ancestors(past, (head for head in word.heads if head in past))
+        covered = ancestors(past, (head for head in attested.heads if head in past))
         for other, event in adds.items():
-            if confirmed[other] < WORDS_EACH and event.id in covered and did not in (other, event.author):
-                if said[-1]["member"] != did:
-                    said.append({"member": did, "heads": list(word.heads), "word": word.sig})
+            if confirmed[other] < ATTESTATIONS_PER_MEMBER and event.id in covered and did not in (other, event.author):
+                if attestations[-1]["member"] != did:
+                    attestations.append({"member": did, "heads": list(attested.heads), "signature": attested.sig})
                 confirmed[other] += 1
-    return said
+    return attestations
 
 
-def parts(past: Mapping[str, Event], said: Sequence[Mapping[str, object]]) -> list[list[Event]]:
-    """These events, causes first, in pieces that fit a message; the first one leaves room for these words."""
-    size = sum(len(compact_json(one)) for one in said)
+def welcome_parts(past: Mapping[str, Event], attestations: Sequence[Mapping[str, object]]) -> list[list[Event]]:
+    """These events, causes first, in parts that fit a message; the first part leaves room for these attestations."""
+    size = sum(len(compact_json(one)) for one in attestations)
     found: list[list[Event]] = [[]]
     for event in sorted(past.values(), key=lambda e: (e.lamport, e.author, e.id)):
         size += len(event.record)
@@ -63,26 +63,27 @@ def parts(past: Mapping[str, Event], said: Sequence[Mapping[str, object]]) -> li
     return found
 
 
-# --- taking ---------------------------------------------------------------------------------------------------------
+# --- receiving ------------------------------------------------------------------------------------------------------
 
 
-def told(body: WelcomeBody) -> tuple[list[Event], Sequence[WordBody]]:
-    """The events and the words in a part of a welcome. Raises Malformed."""
-    runs, said = body.runs, body.words
+def read_welcome(body: WelcomeBody) -> tuple[list[Event], Sequence[AttestationBody]]:
+    """The events and the attestations in a part of a welcome. Raises Malformed."""
+    runs, attestations = body.runs, body.attestations
     if body.packed:
-        runs, said = unpacked(body.packed, tuple[list[Run], list[WordBody]])
-    return list(read_runs(body.group, runs)), said
+        runs, attestations = decompress_runs(body.packed, tuple[list[Run], list[AttestationBody]])
+    return list(read_runs(body.group, runs)), attestations
 
 
-def founded(join: Join, events: list[Event], since: int) -> Group:
-    """The group that we are in by this evidence. Raises RemoteError where it does not hold.
+def group_from_welcome(join: Join, events: list[Event], since: int) -> Group:
+    """The group that we are a member of by this evidence. Raises RemoteError where it is invalid.
 
-    It is the event that brings us in with all its past and nothing else, so whoever accepts that event has all of it.
+    The evidence is the event that adds us, with its causal past and nothing else; so every member that accepts the
+    event has all of it.
     """
     assert join.contact is not None
     inviter = join.relationship.member
     if any(event.group_id != join.group for event in events):
-        raise Refused(why="a welcome whose evidence is of several groups")
+        raise Refused(why="a welcome with events of several groups")
     control = check_all(events)
     entries = [
         name
@@ -90,21 +91,21 @@ def founded(join: Join, events: list[Event], since: int) -> Group:
         if one.type == ADD and one.author == inviter and add_of(one).member == join.me
     ]
     if join.group not in control or len(entries) != 1 or ancestors(control, entries) != control.keys():
-        raise Refused(why="a welcome to another group, or without us, or with more than that")
+        raise Refused(why="a welcome to another group, without us, or with additional events")
     view = resolve_view(control)
     if join.me not in view.members or inviter not in view.members:
-        raise Refused(why="a welcome of or by somebody who is not a member")
-    words = {}
-    for member, word in join.words.items():
+        raise Refused(why="a welcome for or by a non-member")
+    attestations = {}
+    for member, attested in join.attestations.items():
         if member in view.members and member != join.me:
-            attestation.check_heads(member, join.group, word.heads, word.sig)
-            words[member] = word
-    if inviter not in words or words[inviter].heads != tuple(entries):
-        raise Refused(why="a welcome whose author does not sign for it")
+            attestation.check_heads(member, join.group, attested.heads, attested.sig)
+            attestations[member] = attested
+    if inviter not in attestations or attestations[inviter].heads != tuple(entries):
+        raise Refused(why="a welcome without its author's attestation")
     genesis = control[join.group]
     founding = genesis_of(genesis)
     if founding.envelope != join.invitation.envelope:
-        raise Refused(why="an invitation that promised other envelopes")
+        raise Refused(why="a group with other envelopes than its invitation")
     return Group(
         id=join.group,
         name=founding.name,
@@ -120,6 +121,6 @@ def founded(join: Join, events: list[Event], since: int) -> Group:
         lamport=max(event.lamport for event in events),
         relationships={inviter: join.relationship},
         heads=heads_of(control),
-        entry=entries[0],
-        words=words,
+        join_event=entries[0],
+        attestations=attestations,
     )

@@ -1,16 +1,16 @@
-"""Modes: how one message becomes the envelopes that a group needs, and back again.
+"""Key modes: how one message becomes the envelopes for a group's members, and back.
 
-A mode is what a group picked as its *keys*, and a value without state. Pairwise keys have none beside the
-relationships; sender keys stand in the group's (`streams/`).
+A mode implements a group's choice of *keys*, and has no state. Pairwise keys are in the relationships; sender keys are
+in the group's state (`signed_streams/`).
 """
 
 from collections.abc import Mapping
 
-from zerochat.group.key_modes.mode import Mode, Place, Reader, Sealed
+from zerochat.group.key_modes.mode import Mode, OwnPlace, Recipient, SealedEnvelope
 from zerochat.group.key_modes.pairwise import PairwiseMulti, PairwiseSingle
 from zerochat.group.key_modes.sender_key import SenderKey
 
-__all__ = ["MODES", "Mode", "Place", "Reader", "Sealed"]
+__all__ = ["MODES", "Mode", "OwnPlace", "Recipient", "SealedEnvelope"]
 
 MODES: Mapping[str, Mode] = {mode.name: mode for mode in (PairwiseMulti(), PairwiseSingle(), SenderKey())}
-"""Every kind of keys by the name that a group's genesis event gives."""
+"""Every key mode by its name in the genesis event."""

@@ -1,21 +1,21 @@
-"""The Mode protocol, and what goes in and comes out."""
+"""The Mode protocol, its inputs and its outputs."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
-from zerochat.group.inputs import Moment
+from zerochat.group.inputs import StepContext
 from zerochat.group.links.relationship import Relationship
 
 
-class Place(Veiled, frozen=True):
-    """Our own place in a group."""
+class OwnPlace(Redacted, frozen=True):
+    """Our own identity in a group."""
 
-    VEILED = ("secret",)
+    REDACTED = ("secret",)
 
     group: str
     me: str
@@ -23,16 +23,16 @@ class Place(Veiled, frozen=True):
     """The X25519 secret of our transport key in this group."""
 
 
-class Reader(Struct, frozen=True):
-    """A member whom a message is for."""
+class Recipient(Struct, frozen=True):
+    """A recipient of a message."""
 
     relationship: Relationship
     transport: bytes
     """Its transport key, an X25519 public key."""
 
 
-class Sealed(Struct, frozen=True):
-    """One envelope, the queue of ours that it goes to, and the members that it is for."""
+class SealedEnvelope(Struct, frozen=True):
+    """One envelope, our queue that it goes to, and its recipients."""
 
     queue: bytes
     envelope: bytes
@@ -43,23 +43,26 @@ class Mode(Protocol):
     """One kind of keys."""
 
     name: ClassVar[str]
-    """What a genesis event calls it."""
+    """The name in the genesis event."""
     signs: ClassVar[bool]
-    """Whether everything that is said stands in its author's stream of signed messages (`streams/`). What does not say
-    anything to the group travels as below in any case."""
+    """Whether posts are signed messages in their author's stream (`signed_streams/`). Protocol messages travel as below
+    in any case."""
 
-    def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
-        """Where `publisher` posts for `subscriber`: one of them is us, and the transport key is that of the other."""
+    def queue(self, place: OwnPlace, publisher: str, subscriber: str, transport: bytes) -> bytes:
+        """The queue on which `publisher` posts for `subscriber`: one of them is us, and the transport key is the
+        other's."""
         ...
 
     def seal(
-        self, place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment
-    ) -> list[Sealed]:
+        self, place: OwnPlace, message: Message, to: Sequence[Recipient], packer: Packer, context: StepContext
+    ) -> list[SealedEnvelope]:
         """The envelopes that carry one message to all of these members. Raises Malformed for one that is too long."""
         ...
 
-    def open(self, place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
-        """The message in an envelope that came from this member, and the relationship after it.
+    def open(
+        self, place: OwnPlace, envelope: bytes, sender: Relationship, packer: Packer
+    ) -> tuple[Relationship, Message]:
+        """The message in an envelope from this member, and the relationship after it.
 
         Raises Malformed, Unauthentic or Refused.
         """

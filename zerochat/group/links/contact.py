@@ -1,7 +1,7 @@
-"""A member's contact: the DID under which the others of its group first reach it, and what that DID says.
+"""Member contacts: the DID at which members first reach a member, its routes, and its signed statements.
 
-A contact is to the group what an invitation is to the world: a DID document with endpoints, made for this one group.
-Every member who uses it gets a DID of its own in return, so the contact itself never carries a conversation.
+A contact serves the group as an invitation serves outsiders: a DID document with endpoints, made for one group. Every
+member that uses it gets a pairwise DID in return, so the contact itself never carries a conversation.
 """
 
 import re
@@ -27,34 +27,35 @@ from zerochat.didcomm.service import Route, routes
 from zerochat.errors import Malformed
 
 CONTACT_CHARS_MAX = 3584
-"""A did:peer:4 with two services has about 1100 characters, and a third more than what its ways over mediators have."""
+"""A did:peer:4 with two services has about 1100 characters, and a third more than the length of its mediator routes."""
 URI_CHARS_MAX = 256
 DIDCOMM = "DIDCommMessaging"
 
 
 ROUTES_MAX = 4
-"""Mediators of one member: a second and a third in case the first is away."""
+"""Mediators of one member: further ones in case the first is unavailable."""
 ROUTING_KEYS_MAX = 8
-WAYS_CHARS_MAX = 1536
-"""URIs and keys of all ways that we tell of: they have to fit a contact, and an invitation that somebody pastes. A
-chain of two mediators, of which the second one's DID holds the first one's, has about 1200."""
+ROUTES_CHARS_MAX = 1536
+"""URIs and keys of all announced routes: they have to fit a contact, and an invitation that is pasted. A chain of two
+mediators, where the second one's DID contains the first one's, has about 1200."""
 _URI = re.compile(r"[A-Za-z]+://[!-~]+")
 
 
 class Reach(Struct, frozen=True):
-    """Where an agent is reached: its two bound sockets with the CURVE public key of both (32 bytes), and by mail."""
+    """Where an agent is reached: its two bound sockets with the CURVE public key of both (32 bytes), and its mediator
+    routes."""
 
     server_key: bytes
-    """Empty where nothing is bound that others could dial."""
+    """Empty if no socket is bound that others could dial."""
     pair: Endpoint | None
-    """None: nobody can dial it, it only dials out."""
+    """None: it cannot be dialled, it only dials out."""
     queue: Endpoint | None
-    mail: tuple[Route, ...] = ()
-    """The ways over mediators, the preferred one first."""
+    routes: tuple[Route, ...] = ()
+    """The routes over mediators, the preferred one first."""
 
 
 def new_identity(random: Callable[[int], bytes], reach: Reach, envelope: str) -> Identity:
-    """A fresh did:peer:4 whose document says where we are reached, and with which kind of envelopes."""
+    """A fresh did:peer:4 whose document names our endpoints and our kind of envelopes."""
     services: list[dict[str, object]] = []
     accept, server_key = [ACCEPT.get(envelope, envelope)], b64url(reach.server_key)
     if reach.pair and reach.queue:
@@ -63,15 +64,17 @@ def new_identity(random: Callable[[int], bytes], reach: Reach, envelope: str) ->
             {"id": "#pair", "type": DIDCOMM, "serviceEndpoint": pair, "serverKey": server_key},
             {"id": "#queue", "type": "ZeroMQQueue", "serviceEndpoint": str(reach.queue)},
         ]
-    if reach.mail:
-        ways = [{"uri": way.uri, "accept": accept, "routingKeys": list(way.routing_keys)} for way in reach.mail]
+    if reach.routes:
+        endpoints = [
+            {"uri": route.uri, "accept": accept, "routingKeys": list(route.routing_keys)} for route in reach.routes
+        ]
         known = {"serverKey": server_key} if reach.server_key else {}
-        services.append({"id": "#mail", "type": DIDCOMM, "serviceEndpoint": ways, **known})
+        services.append({"id": "#mail", "type": DIDCOMM, "serviceEndpoint": endpoints, **known})
     return new_peer4(random, services)
 
 
 def reach_of(document: Document) -> Reach:
-    """What a peer's DID document says about where it is reached. Raises Malformed."""
+    """The endpoints in a peer's DID document. Raises Malformed."""
     pair = queue = None
     server_key = b""
     for service in document.services:
@@ -85,40 +88,40 @@ def reach_of(document: Document) -> Reach:
                 queue = Endpoint.parse(uri)
     for kind, found in (("X25519", document.agreement), ("Ed25519", document.authentication)):
         if not any(method.key.kind == kind for method in found):
-            raise Malformed(why="a DID document without the keys that are needed to talk to its owner")
-    mail = tuple(checked_route(way) for way in routes(document) if way.uri.startswith(WEB_SCHEMES))
+            raise Malformed(why="a DID document without the required keys")
+    mail = tuple(check_route(route) for route in routes(document) if route.uri.startswith(WEB_SCHEMES))
     if (pair is None) != (queue is None) or (pair is not None and len(server_key) != 32) or len(mail) > ROUTES_MAX:
-        raise Malformed(why="a DID document that does not say where its owner is reached")
+        raise Malformed(why="a DID document without usable endpoints")
     return Reach(server_key, pair, queue, mail)
 
 
 @lru_cache(maxsize=4096)
 def reach_of_did(did: str) -> Reach:
-    """The same of a DID that holds its own document. Raises Malformed."""
+    """The endpoints of a DID that contains its own document. Raises Malformed."""
     return reach_of(resolve(did))
 
 
-def checked_route(way: Route) -> Route:
-    """A way over the web with its routing keys. Raises Malformed for one that nobody here could take: whoever names it
-    hears that, and not whoever wants to write there one day."""
-    if len(way.uri) > URI_CHARS_MAX or not way.uri.startswith(WEB_SCHEMES) or not _URI.fullmatch(way.uri):
+def check_route(route: Route) -> Route:
+    """A web route with its routing keys. Raises Malformed for an unusable one, so that the peer that announces it gets
+    the error, and not every later sender."""
+    if len(route.uri) > URI_CHARS_MAX or not route.uri.startswith(WEB_SCHEMES) or not _URI.fullmatch(route.uri):
         raise Malformed(why="a route that does not begin with a web address")
-    if len(way.routing_keys) > ROUTING_KEYS_MAX:
+    if len(route.routing_keys) > ROUTING_KEYS_MAX:
         raise Malformed(why="a route that is too long")
-    for name in way.routing_keys:
+    for name in route.routing_keys:
         document = resolve(name.partition("#")[0])
         if "#" in name:
             document.agreement_key(name)
         elif not document.agreement:
-            raise Malformed(why="a route over somebody without a key to encrypt to")
-    return Route(way.uri, way.routing_keys, (), "final")
+            raise Malformed(why="a route over a DID without an encryption key")
+    return Route(route.uri, route.routing_keys, (), "final")
 
 
 def mailbox_seed(seed: bytes) -> bytes:
-    """The seed of the Ed25519 key under which a mediator keeps what is for this member of this group.
+    """The seed of the Ed25519 mailbox key under which a mediator stores envelopes for this member of this group.
 
-    Derived from the member's own seed. The mediator sees this key and no other of ours: what it holds is for a
-    mailbox, and who writes to whom in there is inside a further envelope.
+    Derived from the member's own seed. The mediator sees no other key of ours: it stores envelopes for a mailbox, and
+    sender and recipient are inside a further envelope.
     """
     return hkdf_sha256(seed, b"zerochat/mailbox/1")
 
@@ -130,18 +133,18 @@ def transport_seed(seed: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def transport_secret(seed: bytes) -> bytes:
-    """The same as a CURVE secret key."""
+    """The transport key as a CURVE secret key."""
     return ed25519_to_x25519_secret(transport_seed(seed))
 
 
-def transport_name(seed: bytes) -> str:
-    """The Ed25519 public key of that seed as membership events state it (base64url, 43 characters)."""
+def transport_public(seed: bytes) -> str:
+    """The Ed25519 public key of the transport seed, as membership events state it (base64url, 43 characters)."""
     return b64url(ed25519_public(transport_seed(seed)))
 
 
 def client_key(transport: str) -> bytes:
-    """The CURVE public key (32 bytes) of a stated transport key: the same point as an X25519 key (RFC 7748's map; to
-    sign and agree with one pair is what RFC 0019 does too). Raises Malformed."""
+    """The CURVE public key (32 bytes) of a stated transport key: the same point as an X25519 key (RFC 7748's map; RFC
+    0019 also uses one key pair for signatures and key agreement). Raises Malformed."""
     return ed25519_to_x25519_public(b64url_bytes(transport))
 
 
@@ -150,13 +153,14 @@ def _possession_bytes(group: str, member: str) -> bytes:
 
 
 def sign_possession(seed: bytes, group: str, member: str) -> str:
-    """The transport key's own word that it is this member's in this group (base64url, Ed25519), so that nobody can
-    claim somebody else's. `seed` is that of the member's group key; `group` is empty in the group's genesis."""
+    """Proof of possession: the transport key's signature that it belongs to this member in this group (base64url,
+    Ed25519), so that a member cannot claim another's key. `seed` is that of the member's group key; `group` is empty in
+    the group's genesis."""
     return b64url(ed25519_sign(transport_seed(seed), _possession_bytes(group, member)))
 
 
 def check_possession(signature: str, transport: str, group: str, member: str) -> None:
-    """Raise Unauthentic unless the transport key has signed that it is this member's; Malformed for what is no key."""
+    """Raise Unauthentic unless the transport key has signed that it is this member's; Malformed for an invalid key."""
     client_key(transport)
     ed25519_verify(b64url_bytes(transport), _possession_bytes(group, member), b64url_bytes(signature))
 
@@ -171,13 +175,12 @@ def _consent_bytes(group: str, adder: str, member: str, label: str, contact: str
 def sign_consent(
     seed: bytes, group: str, adder: str, member: str, label: str, contact: str, role: str, transport: str
 ) -> str:
-    """The newcomer's own word that it lets `adder` bring it in, under this name and contact, with this role and
-    transport key (base64url, Ed25519).
+    """The joiner's consent that `adder` adds it with this name, contact, role and transport key (base64url, Ed25519).
 
-    So nobody can be added against their will, by somebody else, or with other keys. It has no end, and needs none: it
-    brings this key in once, since whoever was ever a member never becomes one again (`membership.may_add`), and only
-    that one adder. Whoever gives a join up before it is let in can be let in all the same; it signs that it leaves
-    (`joining/cancellation.py`), or never arrives.
+    So a key cannot be added against its owner's will, by another member, or with other keys. Consent does not expire:
+    it adds this key once, since a former member's key is never added again (`membership.may_add`), and only by that
+    adder. A joiner that cancels before its admission may still be admitted; it then signs a leave event
+    (`joining/cancellation.py`) or never connects.
     """
     return b64url(ed25519_sign(seed, _consent_bytes(group, adder, member, label, contact, role, transport)))
 
@@ -195,9 +198,10 @@ def _proof_bytes(group: str, mine: str, asked: str, reader: str) -> bytes:
 
 
 def sign_proof(seed: bytes, group: str, mine: str, asked: str, reader: str) -> str:
-    """A member's word that the DID `mine` is its own, in an exchange begun at the DID `asked` (base64url, Ed25519).
+    """A member's signature that the DID `mine` is its own, in an exchange begun at the DID `asked` (base64url,
+    Ed25519).
 
-    It is meant for the member `reader` alone: contacts can be copied, and a copy must lead nowhere.
+    It is bound to the member `reader`: contacts can be copied, and a copied proof must be useless.
     """
     return b64url(ed25519_sign(seed, _proof_bytes(group, mine, asked, reader)))
 
@@ -216,11 +220,11 @@ def member_link(group: str, one: str, other: str) -> bytes:
     return sha256(canonical_json(["zerochat/link/1", group, first, second]))[:16]
 
 
-def knock_link(invitation_id: bytes) -> bytes:
+def join_link(invitation_id: bytes) -> bytes:
     """The 16-byte name of the connection on which an invitation is answered."""
-    return sha256(b"zerochat/knock/1\n" + invitation_id)[:16]
+    return sha256(b"zerochat/join-link/1\n" + invitation_id)[:16]
 
 
-def call_link(invitation_id: bytes, joiner: str) -> bytes:
-    """The 16-byte name of the connection on which whoever invites has dialled a joiner."""
-    return sha256(b"zerochat/call/1\n" + invitation_id + joiner.encode())[:16]
+def joiner_link(invitation_id: bytes, joiner: str) -> bytes:
+    """The 16-byte name of the connection on which an inviter has dialled a joiner."""
+    return sha256(b"zerochat/joiner-link/1\n" + invitation_id + joiner.encode())[:16]

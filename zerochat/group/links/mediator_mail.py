@@ -1,9 +1,9 @@
-"""Mail: envelopes that go over mediators, to members who cannot be dialled and from everybody to us if we cannot.
+"""Mediator mail: envelopes for members that cannot be dialled travel over their mediators as nested forwards.
 
-A member says (in its contact, and in every `sync`) over which mediators it is reached. Whoever has no link to it wraps
-its envelopes in forwards and posts them there; nothing else in the group changes. The innermost forward is for the
-member's own *mailbox* key of that group, so its mediator learns neither the DIDs inside nor how many there are. A URI
-that did not take something is left alone for a while; what was lost is repeated by the log, as always.
+A member announces its mediator routes in its contact and in every `sync`. A sender without a link to it wraps its
+envelopes in forwards and posts them there; nothing else in the group changes. The innermost forward is for the member's
+*mailbox* key of that group, so its mediator learns neither the DIDs inside nor their number. A URI that failed is not
+used for a while (exponential backoff); the log retransmits lost events.
 """
 
 from collections.abc import Iterator
@@ -21,87 +21,91 @@ from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import routing
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
-from zerochat.group.effects import Dispatch, Measure, Post
+from zerochat.group.backoff import Backoff
+from zerochat.group.effects import Measure, SendEnvelope, WebPost
 from zerochat.group.links import mediator_receipts
 from zerochat.group.links.contact import (
+    ROUTES_CHARS_MAX,
     ROUTES_MAX,
     ROUTING_KEYS_MAX,
-    WAYS_CHARS_MAX,
     Reach,
-    checked_route,
+    check_route,
     mailbox_seed,
     reach_of_did,
 )
 from zerochat.group.links.relationship import own_keys
-from zerochat.group.state import Agent, Awaited, Fault, Group
-from zerochat.group.transaction import Turn
+from zerochat.group.state import Agent, AwaitedReceipt, EndpointFailure, Group, JoinState
+from zerochat.group.state.joins import AWAITING_INVITER
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 
 ENVELOPE = "didcomm/v2"
-"""What forwards travel in, whatever is inside: mediators speak it, and it hides the sender."""
-RETRY_MS, RETRY_MS_MAX = 2_000, 60_000
-"""A URI that did not take something is tried again after this long, then ever more rarely."""
-AGAIN_MS = 10_000
-"""A URI that has worked for this long after a pause (or as long as the pause was) is as good as new."""
+"""The envelope of forwards, whatever they contain: mediators support it, and it hides the sender."""
+RETRY = Backoff(2_000, 60_000)
+"""Exponential backoff of a URI that failed."""
+RECOVERED_MS = 10_000
+"""A URI that has worked for this long after a pause (or as long as the pause was) counts as recovered: its backoff
+starts anew."""
 FAULTS_MAX = 256
 
 Span: TypeAlias = tuple[int, int]
-"""The first and the last of some events that follow each other in our chain, by their positions."""
+"""The first and the last position of consecutive events of our chain."""
 
 
-# --- where we are reached -------------------------------------------------------------------------------------------
+# --- our own reach --------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def mailbox(seed: bytes) -> str:
-    """The did:key under which mediators keep what is for the member with this seed."""
+    """The did:key under which mediators store envelopes for the member with this seed."""
     return did_key(ed25519_public(mailbox_seed(seed)))
 
 
-def own_reach(turn: Turn, seed: bytes) -> Reach:
-    """Where we are reached as the member with this seed. There must have been a start (`Started`)."""
-    reach = turn.agent.reach
+def own_reach_as(tx: Transaction, seed: bytes) -> Reach:
+    """Our endpoints and routes as the member with this seed. Requires `Started`."""
+    reach = tx.agent.reach
     assert reach is not None
-    ways: list[Route] = []
-    box, room = mailbox(seed), WAYS_CHARS_MAX
-    for one in turn.agent.connections.values():
+    own_routes: list[Route] = []
+    box, room = mailbox(seed), ROUTES_CHARS_MAX
+    for one in tx.agent.connections.values():
         state = one.mediation
         if state is None or state.phase != "granted" or state.routing_did is None or box in state.refused:
             continue
-        way = way_over(state.mediator, state.routing_did)
-        if way is not None:
-            room -= len(way.uri) + len(box) + sum(map(len, way.routing_keys))
+        route = route_over(state.mediator, state.routing_did)
+        if route is not None:
+            room -= len(route.uri) + len(box) + sum(map(len, route.routing_keys))
             if room >= 0:
-                ways.append(replace(way, routing_keys=(*way.routing_keys, box)))
-    return Reach(reach.server_key, reach.pair, reach.queue, tuple(ways[:ROUTES_MAX]))
+                own_routes.append(replace(route, routing_keys=(*route.routing_keys, box)))
+    return Reach(reach.server_key, reach.pair, reach.queue, tuple(own_routes[:ROUTES_MAX]))
 
 
 @lru_cache(maxsize=64)
-def way_over(mediator: str, routing_did: str) -> Route | None:
-    """How others post to a mediator (the routing keys end with its own), as it says itself; None: they cannot.
+def route_over(mediator: str, routing_did: str) -> Route | None:
+    """How others post to a mediator (the routing keys end with its own), by its own DID document; None: they cannot.
 
-    Plain HTTP by preference, because nobody needs an answer. Where the mediator is behind another one, so are we.
+    Plain HTTP is preferred, because no answer is needed. Where the mediator is behind another one, so are we.
     """
-    ways = [way for did in dict.fromkeys((routing_did, mediator)) for way in _ways_to(did, routing_did)]
-    return next((way for way in ways if way.uri.startswith("http")), ways[0] if ways else None)
+    candidates = [route for did in dict.fromkeys((routing_did, mediator)) for route in _routes_to(did, routing_did)]
+    return next((route for route in candidates if route.uri.startswith("http")), candidates[0] if candidates else None)
 
 
-def _ways_to(did: str, routing_did: str) -> Iterator[Route]:
+def _routes_to(did: str, routing_did: str) -> Iterator[Route]:
     try:
         found = routes(resolve(did))
     except Malformed:
         return
-    for way in found:
+    for route in found:
         try:
-            for near in deliverables(way, resolve):
+            for near in deliverables(route, resolve):
                 keys = (*routing.outermost_first(near), routing_did)
                 if len(keys) < ROUTING_KEYS_MAX:
-                    yield checked_route(Route(near.uri, keys, (), "final"))
+                    yield check_route(Route(near.uri, keys, (), "final"))
         except Malformed:
             continue
 
 
 def mailboxes(agent: Agent) -> frozenset[str]:
-    """Every mailbox that our mediators should keep."""
+    """Every mailbox that our mediators should serve."""
     return frozenset(mailbox(seed) for seed in _seeds(agent))
 
 
@@ -112,7 +116,7 @@ def mailbox_keys(agent: Agent) -> dict[str, SecretKey]:
 
 def _seeds(agent: Agent) -> list[bytes]:
     seeds = [group.seed for group in agent.groups.values() if group.state != "left"]
-    seeds += [join.seed for join in agent.joins.values() if join.phase in ("exchanging", "asking") or join.parting]
+    seeds += [join.seed for join in agent.joins.values() if join.state in AWAITING_INVITER | {JoinState.CANCELLING}]
     return seeds + [open_.seed for open_ in agent.invitations.values()]
 
 
@@ -120,119 +124,113 @@ def _seeds(agent: Agent) -> list[bytes]:
 
 
 def reach_of_member(group: Group, member: str) -> Reach:
-    """Where a member is reached: as it said last, or as its contact says."""
+    """Where a member is reached: by its last announcement, or by its contact."""
     peer = group.peers.get(member)
     return peer.reach if peer and peer.reach else reach_of_did(group.view.members[member].contact)
 
 
-def way_to(turn: Turn, name: str, member: str) -> Route | None:
-    """The way over mediators to a member, if it has one that works as far as we know."""
-    group = turn.group(name)
+def route_to(tx: Transaction, name: str, member: str) -> Route | None:
+    """The first route to a member that is working; None: there is none."""
+    group = tx.group(name)
     if member not in group.view.members and member not in group.view.former:
         return None
     if member in group.view.former and not (group.peers.get(member) and group.peers[member].reach):
         return None
-    return next((way for way in reach_of_member(group, member).mail if works(turn, way.uri)), None)
+    return next((route for route in reach_of_member(group, member).routes if is_working(tx, route.uri)), None)
 
 
-def reachable(turn: Turn, name: str, member: str) -> bool:
-    """Whether something can be sent to this member now, over its link or by mail."""
-    peer = turn.group(name).peers.get(member)  # none of whoever we have nothing to do with (yet)
-    return peer is not None and (peer.link in turn.agent.up or way_to(turn, name, member) is not None)
+def reachable(tx: Transaction, name: str, member: str) -> bool:
+    """Whether an envelope can be sent to this member now, over its link or by mail."""
+    peer = tx.group(name).peers.get(member)  # None: no peer (yet)
+    return peer is not None and (peer.link in tx.agent.links_up or route_to(tx, name, member) is not None)
 
 
-def linked(turn: Turn, name: str, member: str) -> bool:
+def is_connected(tx: Transaction, name: str, member: str) -> bool:
     """Whether the link to this member is up."""
-    return turn.group(name).peers[member].link in turn.agent.up
+    return tx.group(name).peers[member].link in tx.agent.links_up
 
 
-def by_mail(turn: Turn, name: str, member: str) -> bool:
-    """Whether what is sent to this member now goes over a mediator."""
-    return not linked(turn, name, member) and way_to(turn, name, member) is not None
+def goes_by_mail(tx: Transaction, name: str, member: str) -> bool:
+    """Whether an envelope to this member would go over a mediator now."""
+    return not is_connected(tx, name, member) and route_to(tx, name, member) is not None
 
 
-def send(turn: Turn, name: str, member: str, envelope: bytes, span: Span | None = None) -> None:
-    """Send an envelope to one member, over its link if that is up, by mail otherwise. `span`: the events of ours in
-    it."""
-    peer = turn.group(name).peers[member]
-    way = None if peer.link in turn.agent.up else way_to(turn, name, member)
-    if way is None:
-        turn.say(Dispatch(peer.link, envelope))
+def send(tx: Transaction, name: str, member: str, envelope: bytes, span: Span | None = None) -> None:
+    """Send an envelope to one member, over its link if that is up, by mail otherwise. `span`: our events in it."""
+    peer = tx.group(name).peers[member]
+    route = None if peer.link in tx.agent.links_up else route_to(tx, name, member)
+    if route is None:
+        tx.emit(SendEnvelope(peer.link, envelope))
         return
-    group = turn.group(name)
+    group = tx.group(name)
     relationship = group.relationships.get(member)
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
-    kept = post(turn, way, recipient, envelope)
+    kept = post(tx, route, recipient, envelope)
     if kept is not None and span is not None:
-        mediator = way.routing_keys[0].partition("#")[0]
-        mediator_receipts.expect(turn, kept, Awaited(name, group.me, member, *span, mediator, turn.now))
+        mediator = route.routing_keys[0].partition("#")[0]
+        mediator_receipts.await_receipt(tx, kept, AwaitedReceipt(name, group.me, member, *span, mediator, tx.now))
 
 
-def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> bytes | None:
-    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first. What the mediator keeps of
-    it where it is asked for its receipt; None: it is not asked.
+def post(tx: Transaction, route: Route, recipient: str, envelope: bytes) -> bytes | None:
+    """Wrap an envelope for every hop on the route to this DID, and post it to the first. Returns the envelope that the
+    mediator stores, if its receipt was requested, else None.
 
-    It is asked wherever it could answer, which is over the connection that brings it: on a way over one mediator to a
-    mailbox there. What does not go into the wrappings that the recipient has asked for (they grow by a third each) is
-    lost to it.
+    A receipt is requested wherever it can come back on the same connection: on a route over one mediator to a mailbox
+    there. An envelope that does not fit the requested wrappings (each adds a third) is dropped.
     """
-    asks, to = len(way.routing_keys) == 2, short_form(recipient)
-    wrap = partial(routing.wrap, resolve=resolve, random=turn.moment.random)
+    asks, to = len(route.routing_keys) == 2, short_form(recipient)
+    wrap = partial(routing.wrap, resolve=resolve, random=tx.context.random)
     try:
         if asks:
-            near, box = way.routing_keys
-            kept = wrap(envelope, replace(way, routing_keys=(box,)), to)
-            wrapped = wrap(kept, replace(way, routing_keys=(near,)), box, wants_receipt=True)
+            mediator_key, box = route.routing_keys
+            kept = wrap(envelope, replace(route, routing_keys=(box,)), to)
+            wrapped = wrap(kept, replace(route, routing_keys=(mediator_key,)), box, wants_receipt=True)
         else:
-            kept = wrapped = wrap(envelope, way, to)
+            kept = wrapped = wrap(envelope, route, to)
     except RemoteError:
-        turn.say(Measure("dropped", "CannotWrap"))
+        tx.emit(Measure("dropped", "CannotWrap"))
         return None
-    turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type, return_route=asks))
+    tx.emit(WebPost(route.uri, wrapped, tx.packer(ENVELOPE).media_type, return_route=asks))
     return kept if asks else None
 
 
-def way_of_did(turn: Turn, did: str) -> Route | None:
-    """The way over mediators that a DID document names, if it names one that works as far as we know."""
-    return next((way for way in reach_of_did(did).mail if works(turn, way.uri)), None)
+def route_of_did(tx: Transaction, did: str) -> Route | None:
+    """The first working mediator route in a DID document; None: there is none."""
+    return next((route for route in reach_of_did(did).routes if is_working(tx, route.uri)), None)
 
 
-def works(turn: Turn, uri: str) -> bool:
-    """Whether a URI takes what we post, as far as we know."""
-    fault = turn.agent.faults.get(uri)
-    return fault is None or fault.until <= turn.now
+def is_working(tx: Transaction, uri: str) -> bool:
+    """Whether a URI accepts posts, as far as we know."""
+    fault = tx.agent.endpoint_failures.get(uri)
+    return fault is None or fault.until <= tx.now
 
 
-def failed(turn: Turn, uri: str) -> bool:
-    """A URI did not take what we posted: leave it alone for a while. Returns whether that is news."""
-    fault = turn.agent.faults.get(uri)
-    if fault is not None and fault.until > turn.now:
+def record_failure(tx: Transaction, uri: str) -> bool:
+    """A URI failed: pause it. Returns whether that is news."""
+    fault = tx.agent.endpoint_failures.get(uri)
+    if fault is not None and fault.until > tx.now:
         return False
-    again = fault is not None and turn.now - fault.until < max(AGAIN_MS, _pause(fault.tries))
+    again = fault is not None and tx.now - fault.until < max(RECOVERED_MS, RETRY.delay_ms(fault.tries - 1))
     tries = fault.tries + 1 if fault is not None and again else 1
-    delay = _pause(tries)
-    kept = {k: one for k, one in turn.agent.faults.items() if turn.now - one.until < RETRY_MS_MAX}
+    delay = RETRY.delay_ms(tries - 1)
+    kept = {k: one for k, one in tx.agent.endpoint_failures.items() if tx.now - one.until < RETRY.ceiling_ms}
     if len(kept) >= FAULTS_MAX and uri not in kept:
-        kept = {k: one for k, one in kept.items() if turn.now < one.until}
+        kept = {k: one for k, one in kept.items() if tx.now < one.until}
     if len(kept) >= FAULTS_MAX and uri not in kept:
-        return False  # it counts as one that works, so nothing may be sent there again because it does not
-    turn.change(faults={**kept, uri: Fault(tries, turn.now + delay)})
-    turn.timer("web", uri, delay)
+        return False  # it counts as working, so no retry may be triggered by its recovery
+    tx.update_agent(endpoint_failures={**kept, uri: EndpointFailure(tries, tx.now + delay)})
+    tx.set_timer(TimerKind.WEB_RETRY, uri, delay)
     return True
-
-
-def _pause(tries: int) -> int:
-    return min(RETRY_MS << min(tries - 1, 10), RETRY_MS_MAX)
 
 
 # --- receiving ------------------------------------------------------------------------------------------------------
 
 
-class Owner(Struct, frozen=True):
-    """Whose key an envelope is addressed to."""
+class KeyOwner(Struct, frozen=True):
+    """What a recipient key of an envelope is for."""
 
-    kind: Literal["mailbox", "contact", "member", "knock", "join", "connection"]
+    kind: Literal["mailbox", "contact", "member", "invitation", "join", "connection"]
     key: SecretKey
     group: str = ""
     member: str = ""
@@ -240,74 +238,74 @@ class Owner(Struct, frozen=True):
     connection: str = ""
 
 
-def owner_of(turn: Turn, packer: Packer, kids: tuple[str, ...]) -> tuple[str, Owner]:
-    """The first of these key ids that is ours, and what it is for. Raises Refused."""
+def owner_of(tx: Transaction, packer: Packer, kids: tuple[str, ...]) -> tuple[str, KeyOwner]:
+    """The first of these key ids that is ours, and its owner. Raises Refused."""
     wanted = set(kids)
-    for kid, owner in _owners(turn, packer):
+    for kid, owner in _key_owners(tx, packer):
         if kid in wanted:
             return kid, owner
-    raise Refused(why="mail for somebody else")
+    raise Refused(why="mail for another recipient")
 
 
-def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
-    agent = turn.agent
+def _key_owners(tx: Transaction, packer: Packer) -> Iterator[tuple[str, KeyOwner]]:
+    agent = tx.agent
     for name, group in agent.groups.items():
         if group.state == "left":
             continue
         yield from _mailbox_owner(group.seed, name)
         for kid, key in own_keys(packer, group.contact).items():
-            yield kid, Owner("contact", key, group=name)
+            yield kid, KeyOwner("contact", key, group=name)
         for member, one in group.relationships.items():
             if member not in group.peers:
                 continue
             offered = [offer.relationship.mine for offer in group.offers.get(member, ())]
-            for identity in (one.mine, one.handover.old, *offered) if one.handover else (one.mine, *offered):
+            for identity in (one.mine, one.rotation.old, *offered) if one.rotation else (one.mine, *offered):
                 for kid, key in own_keys(packer, identity).items():
-                    yield kid, Owner("member", key, group=name, member=member)
+                    yield kid, KeyOwner("member", key, group=name, member=member)
     for link, open_ in agent.invitations.items():
         yield from _mailbox_owner(open_.seed, open_.group, link)
         own = Identity(open_.invitation.did, open_.seed, ed25519_to_x25519_secret(open_.seed))
         for identity in (own, *(claim.relationship.mine for claim in open_.claims.values())):
             for kid, key in own_keys(packer, identity).items():
-                yield kid, Owner("knock", key, link=link)
+                yield kid, KeyOwner("invitation", key, link=link)
     for link, join in agent.joins.items():
         yield from _mailbox_owner(join.seed, "", link)
         for kid, key in own_keys(packer, join.relationship.mine).items():
-            yield kid, Owner("join", key, link=link)
+            yield kid, KeyOwner("join", key, link=link)
     for name, connection in agent.connections.items():
         one = connection.relationship
-        for identity in (one.mine, one.handover.old) if one.handover else (one.mine,):
+        for identity in (one.mine, one.rotation.old) if one.rotation else (one.mine,):
             for kid, key in own_keys(packer, identity).items():
-                yield kid, Owner("connection", key, connection=name)
+                yield kid, KeyOwner("connection", key, connection=name)
 
 
 @lru_cache(maxsize=256)
-def _mailbox_owner(seed: bytes, group: str, link: bytes = b"") -> tuple[tuple[str, Owner], ...]:
+def _mailbox_owner(seed: bytes, group: str, link: bytes = b"") -> tuple[tuple[str, KeyOwner], ...]:
     secret = ed25519_to_x25519_secret(mailbox_seed(seed))
     kid = resolve(mailbox(seed)).agreement[0].kid
-    return ((kid, Owner("mailbox", SecretKey("X25519", secret), group=group, link=link)),)
+    return ((kid, KeyOwner("mailbox", SecretKey("X25519", secret), group=group, link=link)),)
 
 
-def belongs(agent: Agent, owner: Owner, box: Owner) -> bool:
-    """Whether what is for this owner may lie in a mailbox: in those of its own group, or of its own join."""
+def may_be_in(agent: Agent, owner: KeyOwner, box: KeyOwner) -> bool:
+    """Whether an envelope for this owner may come out of this mailbox: the mailbox of its own group or join."""
     if owner.link and owner.link == box.link:
         return True
     group = owner.group
-    if owner.kind == "knock":
+    if owner.kind == "invitation":
         group = agent.invitations[owner.link].group
     elif owner.kind == "join":
         group = agent.joins[owner.link].group
     return group == box.group != ""
 
 
-def open_forward(packer: Packer, envelope: bytes, kid: str, owner: Owner) -> tuple[bytes, ...]:
-    """What a forward to one of our mailboxes holds. Raises RemoteError."""
+def open_forward(packer: Packer, envelope: bytes, kid: str, owner: KeyOwner) -> tuple[bytes, ...]:
+    """The envelopes in a forward to one of our mailboxes. Raises RemoteError."""
 
-    def nobody(kid: str) -> PublicKey:
+    def unknown(kid: str) -> PublicKey:
         raise Unauthentic()
 
-    unpacked = packer.unpack(envelope, secret_of=lambda name: owner.key if name == kid else None, public_of=nobody)
+    unpacked = packer.unpack(envelope, secret_of=lambda name: owner.key if name == kid else None, public_of=unknown)
     message = packer.parse(unpacked.plain)
     if not routing.is_forward(message):
-        raise Refused(why="mail that is not a forward")
+        raise Refused(why="mail that is not a forward to us")
     return routing.read_forward(message).envelopes

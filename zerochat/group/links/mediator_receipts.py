@@ -1,84 +1,86 @@
-"""What members' mediators say that they keep: more than that it was sent, less than that the member has it.
+"""Mediator receipts: what members' mediators have signed that they store, until the member fetches it.
 
-Whatever we post to a member's mailbox may bring back the mediator's held receipt (`didcomm/protocols/mediator_receipt.py`). It
-counts for people alone: what we repeat, and what is called delivered, goes by what members themselves acknowledge, as a
-mediator may lie and may lose what it has. A receipt that does not come is missed by nobody: each repetition is another
-envelope, for which another one is given.
+An envelope posted to a member's mailbox may bring back the mediator's receipt
+(`didcomm/protocols/mediator_receipt.py`). Receipts are shown to the user only: retransmission and delivery go by the
+members' own acknowledgements, as a mediator may lie or lose data. A missing receipt has no consequence: each
+retransmission is another envelope with another receipt.
 """
 
 from msgspec.structs import replace
 
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.protocols import mediator_receipt
-from zerochat.group.state import Awaited, Custody, Group
-from zerochat.group.transaction import Turn
+from zerochat.group.state import AwaitedReceipt, Group, StoredAtMediator
+from zerochat.group.transaction import Transaction
 
 AWAITED_MAX, AWAITED_EACH_MAX = 256, 32
-"""Envelopes for which receipts are awaited, of all members and of one; the oldest go first."""
+"""Envelopes whose receipts are awaited, of all members and of one; the oldest are dropped."""
 AWAITED_MS = 120_000
-"""So long a receipt is awaited; the connection on which it would come is closed by then."""
+"""How long a receipt is awaited; its connection is closed by then."""
 
 
-def expect(turn: Turn, envelope: bytes, awaited: Awaited) -> None:
+def await_receipt(tx: Transaction, envelope: bytes, awaited: AwaitedReceipt) -> None:
     """This envelope goes to a member's mediator now."""
-    one, of = mediator_receipt.digest_of(envelope), (awaited.group, awaited.member)
-    since = turn.now - AWAITED_MS
-    rest = {digest: other for digest, other in turn.agent.awaited.items() if since < other.at <= turn.now}
+    one, of = mediator_receipt.envelope_digest(envelope), (awaited.group, awaited.member)
+    since = tx.now - AWAITED_MS
+    rest = {digest: other for digest, other in tx.agent.awaited_receipts.items() if since < other.at <= tx.now}
     theirs = [digest for digest, other in rest.items() if (other.group, other.member) == of]
     for digest in [*theirs[: len(theirs) - AWAITED_EACH_MAX + 1], *[*rest][: len(rest) - AWAITED_MAX + 1]]:
         rest.pop(digest, None)
-    turn.change(awaited={**rest, one: awaited})
+    tx.update_agent(awaited_receipts={**rest, one: awaited})
 
 
-def hear(turn: Turn, receipt: bytes) -> None:
-    """A mediator says that it keeps something; what was not asked for is passed over. Raises RemoteError for what is no
-    receipt, or one of somebody else's."""
+def receive_receipt(tx: Transaction, receipt: bytes) -> None:
+    """A mediator's receipt; unexpected ones are ignored. Raises RemoteError for an invalid or foreign one."""
     claim = mediator_receipt.read(receipt)
-    awaited = turn.agent.awaited
-    about = awaited.get(claim.held.digest)
+    awaited = tx.agent.awaited_receipts
+    about = awaited.get(claim.receipt.digest)
     if about is None:
-        return  # of something in which nothing of ours was said, or of long ago
-    said = mediator_receipt.check(claim, resolve(about.mediator))
-    turn.change(awaited={digest: one for digest, one in awaited.items() if digest != said.digest})
-    group = turn.agent.groups.get(about.group)
+        return  # an envelope without our events, or one of long ago
+    held = mediator_receipt.check(claim, resolve(about.mediator))
+    tx.update_agent(awaited_receipts={digest: one for digest, one in awaited.items() if digest != held.digest})
+    group = tx.agent.groups.get(about.group)
     if group is None or about.member not in group.peers or group.me != about.me:
         return
-    has, ends = _acknowledged(group, about.member), said.until * 1000
-    known = group.peers[about.member].custody
-    if known.upto <= has or known.until <= turn.now:
-        known = Custody(has, ends)
+    has, ends = _acknowledged(group, about.member), held.until * 1000
+    known = group.peers[about.member].mediator_receipt
+    if known.upto <= has or known.until <= tx.now:
+        known = StoredAtMediator(has, ends)
     if about.first <= has + 1 and about.upto >= known.upto:
-        known = Custody(about.upto, ends)
+        known = StoredAtMediator(about.upto, ends)
     elif about.first <= known.upto + 1 and about.upto > known.upto:
         known = replace(known, upto=about.upto, until=min(known.until, ends))
     if known.upto > has:
-        turn.edit_peer(about.group, about.member, custody=known)
+        tx.update_peer(about.group, about.member, mediator_receipt=known)
 
 
-def lose(turn: Turn, name: str, member: str) -> None:
-    """What this member's mediator was said to keep is nothing to go by any more: the member has lost something that it
-    had, begins anew with us, or has another mediator."""
-    turn.edit_peer(name, member, custody=Custody())
-    forget(turn, name, member)
+def invalidate(tx: Transaction, name: str, member: str) -> None:
+    """Receipts of this member's mediator no longer count: the member lost data, restarts its relationship with us, or
+    has another mediator."""
+    tx.update_peer(name, member, mediator_receipt=StoredAtMediator())
+    stop_awaiting(tx, name, member)
 
 
-def forget(turn: Turn, name: str, member: str = "") -> None:
-    """No receipts are awaited any more for what went to this member of a group, or to any."""
-    of = {digest for digest, one in turn.agent.awaited.items() if one.group == name and member in ("", one.member)}
+def stop_awaiting(tx: Transaction, name: str, member: str = "") -> None:
+    """Await no receipts for envelopes to this member of a group, or to any."""
+    of = {
+        digest for digest, one in tx.agent.awaited_receipts.items() if one.group == name and member in ("", one.member)
+    }
     if of:
-        turn.change(awaited={digest: one for digest, one in turn.agent.awaited.items() if digest not in of})
+        tx.update_agent(
+            awaited_receipts={digest: one for digest, one in tx.agent.awaited_receipts.items() if digest not in of}
+        )
 
 
-def until(group: Group, member: str, position: int, now: int) -> int:
-    """Until when (UTC ms) this member's mediator keeps the event of ours in this position, by its own word; 0: nothing
-    is known of that."""
+def kept_until(group: Group, member: str, position: int, now: int) -> int:
+    """Until when (UTC ms) this member's mediator stores our event at this position, by its receipt; 0: unknown."""
     peer = group.peers.get(member)
-    if peer is None or not _acknowledged(group, member) < position <= peer.custody.upto:
+    if peer is None or not _acknowledged(group, member) < position <= peer.mediator_receipt.upto:
         return 0
-    return peer.custody.until if peer.custody.until > now else 0
+    return peer.mediator_receipt.until if peer.mediator_receipt.until > now else 0
 
 
 def _acknowledged(group: Group, member: str) -> int:
-    """Up to where this member has what was said to it, by its own word."""
+    """Up to which position this member has acknowledged our events."""
     peer = group.peers[member]
-    return max(peer.base, peer.acked.get(group.me, 0))
+    return max(peer.start_seq, peer.acked.get(group.me, 0))

@@ -1,91 +1,90 @@
-"""The other members as neighbours: meeting, being connected, parting. Either side dials; one connection is enough."""
+"""Peer links: connecting to the other members, their reach, and closing. Both sides dial; one connection suffices."""
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.crypto.primitives import check_x25519_public
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.didcomm.protocols import empty
+from zerochat.didcomm.protocols.ack import empty
 from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed
-from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
+from zerochat.group.effects import AllowClient, Dial, Disconnect, Notify, RevokeClient
 from zerochat.group.event_log.event import REMOVE
 from zerochat.group.files import download
 from zerochat.group.links import mediator_receipts, outbox, pairing
-from zerochat.group.links.contact import WAYS_CHARS_MAX, Reach, checked_route, member_link, reach_of_did
+from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link, reach_of_did
 from zerochat.group.links.mediator_mail import reach_of_member, reachable, send
-from zerochat.group.links.relationship import farewell as goodbye
+from zerochat.group.links.relationship import pack_end as goodbye
 from zerochat.group.membership import remove_of
 from zerochat.group.notifications import PeerDown, PeerUp
-from zerochat.group.signed_streams import publisher as own
+from zerochat.group.signed_streams import publisher
 from zerochat.group.state import Group, Peer
-from zerochat.group.sync import acknowledgements
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.envelope import Opened
+from zerochat.group.sync import acknowledgements, anti_entropy
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.envelope import OpenedMessage
 from zerochat.group.wire.messages import HAVE_MAX, ReachBody
 from zerochat.group.wire.queue_names import state_queue
 
 PEERS_MAX = HAVE_MAX
-"""Connections that one group may cost; only people who join at once through different members get it that far."""
-FAREWELL_MS = 5_000
-"""How long a member who has left can still hear our last acknowledgement."""
-FAREWELLS_MAX, FAREWELLS_IN_VAIN = 120, 6
-"""So many times as long for whoever has still something to say that it had said before, and where nothing of that has
-come in the meantime."""
-REMOVED_MS = 800
-"""How long one who was put out can still hear that, and say what makes it void if there is something; nothing else that
-it says is heard."""
+"""Connections of one group; only simultaneous joins through different members exceed MEMBERS_MAX."""
+CLOSE_DELAY_MS = 5_000
+"""How long a member that left can still receive our last acknowledgement."""
+CLOSE_CHECKS_MAX, IDLE_CLOSE_CHECKS_MAX = 120, 6
+"""How many times that long to wait for a member that still retransmits events; fewer while nothing arrives."""
+REMOVED_CLOSE_MS = 800
+"""How long a removed member can still receive its removal, and send events that make it void; its other messages are
+ignored."""
 
 
-# --- meeting and connecting -----------------------------------------------------------------------------------------
+# --- connecting -----------------------------------------------------------------------------------------------------
 
 
-def meet(turn: Turn, name: str, member: str) -> None:
-    """Somebody is in the group from now on: let it in, dial it, and see to it that there is a relationship."""
-    group = turn.group(name)
+def add_peer(tx: Transaction, name: str, member: str) -> None:
+    """A new member: allow its connections, dial it, and begin the exchange."""
+    group = tx.group(name)
     if member in group.peers or len(group.peers) >= PEERS_MAX:
         return
-    peer = Peer(member_link(name, group.me, member), base=group.seq, base_id=group.chain(group.me).tip)
-    turn.edit(name, peers={**group.peers, member: peer})
-    # Of two who have just met, the later one dials first, as it asks first: both could, and neither need to.
-    dial(turn, name, member, second=not pairing.is_later(group, member))
-    pairing.request(turn, name, member)
-    if peer.link in turn.agent.up:  # a newcomer has dialled whoever has invited it before it was let in
-        link_up(turn, name, member)
+    peer = Peer(member_link(name, group.me, member), start_seq=group.seq, start_id=group.chain(group.me).head_id)
+    tx.update_group(name, peers={**group.peers, member: peer})
+    # The later joiner dials first, as it also requests first: both could, and one suffices.
+    dial_peer(tx, name, member, second=not pairing.is_requester(group, member))
+    pairing.request_exchange(tx, name, member)
+    if peer.link in tx.agent.links_up:  # a joiner dials its inviter before it is admitted
+        handle_link_up(tx, name, member)
 
 
-def dial(turn: Turn, name: str, member: str, *, second: bool = False) -> None:
-    """Open the link to a member, with its queues, and let it open its own to us. `second`: it dials us now, if we can
-    be dialled."""
-    group = turn.group(name)
+def dial_peer(tx: Transaction, name: str, member: str, *, second: bool = False) -> None:
+    """Open the link to a member with its queues, and allow its link to us. `second`: it dials us now, if it can."""
+    group = tx.group(name)
     if group.state == "left" or member not in group.view.members:
         return
     link, reach = group.peers[member].link, reach_of_member(group, member)
     client_key = group.view.members[member].transport
-    if not opens_an_invitation(turn, client_key):
-        turn.say(Admit(link, client_key, _queues(group, group.me, member)))
-    if reach.pair is None or not reach.server_key or _is_double(group, member, reach.server_key):
+    if not is_invitation_key(tx, client_key):
+        tx.emit(AllowClient(link, client_key, _queues(group, group.me, member)))
+    if reach.pair is None or not reach.server_key or _is_duplicate(group, member, reach.server_key):
         return
     queues = _queues(group, member, group.me)
-    second = second and turn.agent.reach is not None and turn.agent.reach.pair is not None
-    turn.say(Dial(link, reach.pair, reach.server_key, group.place.secret, reach.queue, queues, second))
+    second = second and tx.agent.reach is not None and tx.agent.reach.pair is not None
+    tx.emit(Dial(link, reach.pair, reach.server_key, group.own_place.secret, reach.queue, queues, second))
 
 
 def _queues(group: Group, publisher: str, subscriber: str) -> tuple[bytes, ...]:
-    """The queues of one of us for the other: what is said of the group, and posts."""
+    """The queues of one of us for the other: status, and posts."""
     other = subscriber if publisher == group.me else publisher
     transport = group.view.members[other].transport
-    return state_queue(group.id, publisher), group.mode.queue(group.place, publisher, subscriber, transport)
+    return state_queue(group.id, publisher), group.mode.queue(group.own_place, publisher, subscriber, transport)
 
 
-def opens_an_invitation(turn: Turn, client_key: bytes) -> bool:
-    """Whether this transport key belongs to an open invitation: its holder could make it a member's key as well."""
-    return any(client_key == open_.knock_key for open_ in turn.agent.invitations.values())
+def is_invitation_key(tx: Transaction, client_key: bytes) -> bool:
+    """Whether this transport key belongs to an open invitation, whose holder could claim it as a member key."""
+    return any(client_key == open_.client_key for open_ in tx.agent.invitations.values())
 
 
-def _is_double(group: Group, member: str, server_key: bytes) -> bool:
-    """Whether a member says that it is reached where another one is: dialling it would connect us to that one twice.
+def _is_duplicate(group: Group, member: str, server_key: bytes) -> bool:
+    """Whether a member announces the endpoint of another one, so that dialling it would connect us to the other twice.
 
-    Anybody may say that; it counts of whoever has said so from the beginning, first of those who have proved who they
-    are, then of those who came first.
+    Announcements are unproven. The member that announced the endpoint first keeps it; members with an established
+    relationship take precedence.
     """
     proved = _established(group, member)
     mine = (group.view.members[member].joined, member)
@@ -102,156 +101,154 @@ def _established(group: Group, member: str) -> bool:
     return relationship is not None and relationship.established
 
 
-def moved(turn: Turn, name: str, member: str, body: ReachBody) -> None:
-    """A member says where it is reached now. Raises Malformed."""
-    if sum(len(way.uri) + sum(map(len, way.keys)) for way in body.mail) > WAYS_CHARS_MAX:
-        raise Malformed(why="sync: more ways than anybody could tell of in its contact")
-    ways = tuple(checked_route(Route(way.uri, tuple(way.keys), (), "final")) for way in body.mail)
+def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> None:
+    """A member announces new endpoints or routes. Raises Malformed."""
+    if sum(len(route.uri) + sum(map(len, route.keys)) for route in body.mail) > ROUTES_CHARS_MAX:
+        raise Malformed(why="sync: more routes than fit a contact")
+    routes = tuple(check_route(Route(route.uri, tuple(route.keys), (), "final")) for route in body.mail)
     pair, queue = (Endpoint.parse(uri) if uri else None for uri in (body.pair, body.queue))
     if (pair is None) != (queue is None):
-        raise Malformed(why="sync: half an address")
+        raise Malformed(why="sync: only one of two endpoints")
     if body.key:
         check_x25519_public(b64url_bytes(body.key))
-    group = turn.group(name)
+    group = tx.group(name)
     if member not in group.view.members or body.at < group.peers[member].reach_at:
         return
     before = reach_of_member(group, member)
-    reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, ways)
+    reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes)
     if reach != before:
-        turn.edit_peer(name, member, reach=reach, reach_at=body.at)
-        if ways != before.mail:
-            mediator_receipts.lose(turn, name, member)
+        tx.update_peer(name, member, reach=reach, reach_at=body.at)
+        if routes != before.routes:
+            mediator_receipts.invalidate(tx, name, member)
         if pair is None and before.pair is not None:
-            turn.say(Hangup(group.peers[member].link))
-        dial(turn, name, member)
+            tx.emit(Disconnect(group.peers[member].link))
+        dial_peer(tx, name, member)
 
 
-def link_up(turn: Turn, name: str, member: str) -> None:
-    """The link works: say where we stand, and repair at once what has waited for it."""
-    turn.say(Notify(PeerUp(name, member)))
-    turn.edit_peer(name, member, retry_at=turn.now, tries=0)
-    relationship = turn.group(name).relationships.get(member)
+def handle_link_up(tx: Transaction, name: str, member: str) -> None:
+    """The link is up: send our state, and retransmit unacknowledged events at once."""
+    tx.emit(Notify(PeerUp(name, member)))
+    tx.update_peer(name, member, retry_at=tx.now, tries=0)
+    relationship = tx.group(name).relationships.get(member)
     if relationship is not None and relationship.established:
-        acknowledgements.send_sync(turn, name, member)
-        acknowledgements.repair(turn, name)
-        download.came(turn, name, member)
+        acknowledgements.send_sync(tx, name, member)
+        acknowledgements.retransmit(tx, name)
+        download.handle_member_up(tx, name, member)
     else:
-        pairing.ask_again(turn, name, member)
-    pairing.listen_from_now(turn, name, member)
+        pairing.retry_request(tx, name, member)
+    pairing.watch_for_silence(tx, name, member)
 
 
-def mail_up(turn: Turn, name: str, member: str) -> None:
-    """A mediator on the way to this member may take mail again: like `link_up`, but that nobody is connected."""
-    turn.edit_peer(name, member, retry_at=turn.now)
-    relationship = turn.group(name).relationships.get(member)
+def handle_mail_up(tx: Transaction, name: str, member: str) -> None:
+    """A route to this member may work again: as `handle_link_up`, but without a connection."""
+    tx.update_peer(name, member, retry_at=tx.now)
+    relationship = tx.group(name).relationships.get(member)
     if relationship is not None and relationship.established:
-        acknowledgements.send_sync(turn, name, member)
-        acknowledgements.repair(turn, name)
-        download.came(turn, name, member)
+        acknowledgements.send_sync(tx, name, member)
+        acknowledgements.retransmit(tx, name)
+        download.handle_member_up(tx, name, member)
     else:
-        pairing.ask_again(turn, name, member)
+        pairing.retry_request(tx, name, member)
 
 
-def link_down(turn: Turn, name: str, member: str) -> None:
-    turn.say(Notify(PeerDown(name, member)))
-    download.went(turn, name, member)
-    acknowledgements.gossip_soon(turn, name)  # what it has said last may not have reached everybody
+def handle_link_down(tx: Transaction, name: str, member: str) -> None:
+    tx.emit(Notify(PeerDown(name, member)))
+    download.handle_member_down(tx, name, member)
+    anti_entropy.run_soon(tx, name)  # its last events may not have reached every member
 
 
-def hear_another(turn: Turn, name: str, member: str, there: str, opened: Opened) -> None:
-    """Over the link to one member another one asks for an exchange: both say that they are reached there. Whoever joins
-    twice, because the first time came to nothing, is such a case. What counts is the proof. Raises RemoteError."""
-    pairing.hear_exchange(turn, name, there, opened)
-    group = turn.group(name)
-    if not _established(group, member) and group.peers[member].link in turn.agent.up:
-        turn.say(Hangup(group.peers[member].link))
-        dial(turn, name, there)
+def receive_exchange_of_other(tx: Transaction, name: str, member: str, there: str, opened: OpenedMessage) -> None:
+    """An exchange request of another member over this member's link: both announce the same endpoint, as when a member
+    joins twice after a failure. The proof decides. Raises RemoteError."""
+    pairing.receive_exchange(tx, name, there, opened)
+    group = tx.group(name)
+    if not _established(group, member) and group.peers[member].link in tx.agent.links_up:
+        tx.emit(Disconnect(group.peers[member].link))
+        dial_peer(tx, name, there)
 
 
-# --- parting --------------------------------------------------------------------------------------------------------
+# --- closing --------------------------------------------------------------------------------------------------------
 
 
-def part(turn: Turn, name: str, member: str) -> None:
-    """A member is out: acknowledge its last word, or tell it why, then close the link."""
-    group = turn.group(name)
+def begin_close(tx: Transaction, name: str, member: str) -> None:
+    """A member left or was removed: send the last acknowledgement or the removal, then close the link."""
+    group = tx.group(name)
     if member not in group.peers:
         return
     why = [event for event in group.control.values() if event.type == REMOVE and remove_of(event).member == member]
     if why:
-        # It need not have heard the votes, so they go along. It is cut whether it hears any of this or not.
+        # It may not have the votes, so they are included. It is disconnected in any case.
         causes = [group.control[cause] for event in why for cause in event.deps]
-        outbox.send(turn, name, member, [*causes, *why])
+        outbox.send_events(tx, name, member, [*causes, *why])
     else:
-        acknowledgements.send_sync(turn, name, member)
-    delay_ms = REMOVED_MS if member in group.view.removed else FAREWELL_MS
-    turn.timer("farewell", f"{name} {member}", delay_ms)
+        acknowledgements.send_sync(tx, name, member)
+    delay_ms = REMOVED_CLOSE_MS if member in group.view.removed else CLOSE_DELAY_MS
+    tx.set_timer(TimerKind.CLOSE_PEER, f"{name} {member}", delay_ms)
 
 
-def farewell(turn: Turn, name: str, member: str, had: int = -1, looked: int = 0) -> None:
-    """Close everything towards a member who has left, unless what put it out was void. Its farewell comes before what
-    it said last, where that is much; so the link stays as long as there is ever more of that, and for a while where it
-    is down or nothing comes. `had`: up to which place it was here when we looked before; `looked`: what that counted.
-    """
-    group = turn.group(name)
+def close_when_complete(tx: Transaction, name: str, member: str, had: int = -1, looked: int = 0) -> None:
+    """Close the link of a former member, unless its removal was void. A leave event can arrive before the member's last
+    posts; so the link stays while more of them arrive, and for a while without any. `had`: the position at the last
+    check; `looked`: the number of checks."""
+    group = tx.group(name)
     if member in group.view.members or member not in group.peers:
         return
     seq, until = group.chain(member).seq, group.view.former[member].until if member in group.view.former else None
     coming = until is not None and seq < until and member not in group.view.removed
-    if coming and looked < FAREWELLS_MAX:
-        looked += 1 if seq != had else FAREWELLS_MAX // FAREWELLS_IN_VAIN
-        turn.timer("farewell", f"{name} {member} {seq} {looked}", FAREWELL_MS)
+    if coming and looked < CLOSE_CHECKS_MAX:
+        looked += 1 if seq != had else CLOSE_CHECKS_MAX // IDLE_CLOSE_CHECKS_MAX
+        tx.set_timer(TimerKind.CLOSE_PEER, f"{name} {member} {seq} {looked}", CLOSE_DELAY_MS)
     else:
-        close(turn, name, member)
+        close_peer(tx, name, member)
 
 
-def close(turn: Turn, name: str, member: str) -> None:
-    """Close everything towards a member, whether it is one still or not."""
-    peer = turn.group(name).peers.get(member)
+def close_peer(tx: Transaction, name: str, member: str) -> None:
+    """Close everything towards a member, current or former."""
+    peer = tx.group(name).peers.get(member)
     if peer is None:
         return
-    end(turn, name, member)
-    own.forget(turn, name, member)
-    turn.say(Hangup(peer.link))
-    shut(turn, name, member)
-    group = turn.group(name)
-    turn.edit(
+    end_relationship(tx, name, member)
+    publisher.forget_member(tx, name, member)
+    tx.emit(Disconnect(peer.link))
+    revoke_access(tx, name, member)
+    group = tx.group(name)
+    tx.update_group(
         name,
-        limbo={did: held for did, held in group.limbo.items() if did != member},
-        waiting={key: one for key, one in group.waiting.items() if one.sender != member},
+        reorder_buffers={did: held for did, held in group.reorder_buffers.items() if did != member},
+        blocked={key: one for key, one in group.blocked.items() if one.sender != member},
         peers={did: other for did, other in group.peers.items() if did != member},
-        errands={did: one for did, one in group.errands.items() if did != member},
+        pull_requests={did: one for did, one in group.pull_requests.items() if did != member},
     )
     known = group.view.known(member)
     if known is not None:
-        _dial_doubles(turn, name, reach_of_did(known.contact).server_key)
+        _dial_duplicates(tx, name, reach_of_did(known.contact).server_key)
 
 
-def _dial_doubles(turn: Turn, name: str, server_key: bytes) -> None:
-    """Whoever is reached where somebody has gone was not dialled because of that one (`_is_double`): dial it now.
-    Whoever joins twice, because it did not hear that it was let in the first time, is such a case."""
-    group = turn.group(name)
+def _dial_duplicates(tx: Transaction, name: str, server_key: bytes) -> None:
+    """Dial the members that were not dialled because of this endpoint (`_is_duplicate`), whose other owner is gone."""
+    group = tx.group(name)
     for member, peer in group.peers.items():
-        if peer.link in turn.agent.up or member not in group.view.members:
+        if peer.link in tx.agent.links_up or member not in group.view.members:
             continue
         if reach_of_did(group.view.members[member].contact).server_key == server_key:
-            dial(turn, name, member)
+            dial_peer(tx, name, member)
 
 
-def shut(turn: Turn, name: str, member: str) -> None:
-    """Let this member in no more, whether or not it is one still."""
-    known = turn.group(name).view.known(member)
-    if known is not None and not opens_an_invitation(turn, known.transport):
-        turn.say(Revoke(known.transport))
+def revoke_access(tx: Transaction, name: str, member: str) -> None:
+    """Refuse this member's connections from now on."""
+    known = tx.group(name).view.known(member)
+    if known is not None and not is_invitation_key(tx, known.transport):
+        tx.emit(RevokeClient(known.transport))
 
 
-def end(turn: Turn, name: str, member: str) -> None:
-    """End the relationship with a member: our DID is given up for nothing, which the other side hears if it can be
-    reached. Whether it is in the group is another matter, for which there are membership events."""
-    relationship = turn.group(name).relationships.get(member)
+def end_relationship(tx: Transaction, name: str, member: str) -> None:
+    """End the relationship with a member: our DID is rotated to nothing, and the peer is informed if it can be reached.
+    Membership is not affected."""
+    relationship = tx.group(name).relationships.get(member)
     if relationship is None:
         return
-    if relationship.established and reachable(turn, name, member):
-        message = empty.empty(turn.moment.random)
-        packer, now_s = turn.packer_of(name), turn.now // 1000
-        send(turn, name, member, goodbye(relationship, message, packer, turn.moment.random, now_s))
-    pairing.forget(turn, name, member)
+    if relationship.established and reachable(tx, name, member):
+        message = empty(tx.context.random)
+        packer, now_s = tx.packer_of(name), tx.now // 1000
+        send(tx, name, member, goodbye(relationship, message, packer, tx.context.random, now_s))
+    pairing.forget_relationship(tx, name, member)

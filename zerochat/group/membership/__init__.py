@@ -1,20 +1,20 @@
-"""Who is in, and as what: a pure function from the group's membership events to its view, the same at every member.
+"""Group membership: a pure function from the membership events to a view, the same for every member.
 
-The events form a graph of their own, of which everybody gets all of it: a membership event's `deps` name every head
-that its author knew. So the view at any event is exactly the event's causal past, whatever else was lost (`protocols`
-of decentralised membership: p2panda, the DCGKA paper). Nobody is ever added twice: whoever comes back does so with a
-new key.
+The membership events form a causal graph of their own, and every member stores all of it: the `deps` of a membership
+event name every head that its author knew. The view at an event therefore depends only on the event's causal past,
+whatever else was lost (decentralised membership as in p2panda and the DCGKA paper). A key is added at most once; a
+member who returns does so with a new key.
 
-    bodies     what the events say, and the policy of a group
-    view       the members, and what each of them may do
-    resolve    from a set of events to a view, where they are at odds too
-    votes      how many votes put somebody out, and whose they are
-    rights     whether an event was in order when it was made
+    bodies       the event bodies and the policy of a group
+    view         the members and their permissions
+    resolve      from a set of events to a view, including conflicting events
+    void_events  which events concurrent removals make void, and which votes count
+    rights       whether an event was permitted in its causal past
 """
 
 from zerochat.group.membership.bodies import (
-    LEDGER,
-    ORIGIN,
+    ORIGIN_PREFIX,
+    TLOG,
     AddBody,
     GenesisBody,
     LabelBody,
@@ -47,7 +47,6 @@ from zerochat.group.membership.rights import (
 )
 from zerochat.group.membership.view import (
     ADMIN,
-    MEMBERS_MAX,
     OWNER,
     READER,
     WRITER,
@@ -62,9 +61,9 @@ from zerochat.group.membership.view import (
     may_remove,
     may_set_terms,
     may_vote,
-    names,
+    member_names,
     quorum_met,
-    recounted,
+    validity_changes,
     votes_needed,
 )
 
@@ -72,11 +71,10 @@ __all__ = [
     "ADMIN",
     "AUTHOR_CONTROL_MAX",
     "CONTROL_MAX",
-    "LEDGER",
-    "MEMBERS_MAX",
-    "ORIGIN",
+    "ORIGIN_PREFIX",
     "OWNER",
     "READER",
+    "TLOG",
     "WRITER",
     "AddBody",
     "GenesisBody",
@@ -108,16 +106,16 @@ __all__ = [
     "may_remove",
     "may_set_terms",
     "may_vote",
+    "member_names",
     "missing",
-    "names",
     "policy_of",
     "quorum_met",
-    "recounted",
     "remove_of",
     "resolve_view",
     "role_of",
     "rules_of",
     "terms_of",
+    "validity_changes",
     "vote_of",
     "voters_for",
     "votes_for",

@@ -1,17 +1,17 @@
-"""Whether what a newcomer was told of a group is what its members say: signed words, and what follows from them.
+"""View attestations: detecting that the inviter and the members present different histories to a joiner.
 
-Everything that a newcomer gets from whoever lets it in is signed by those who did it, so nothing can be made up; but
-something may be kept from the others, or be said differently to each. So members sign which membership events they have
-(the *heads* of that graph, which stand for all before them), and tell so with every `sync`. Whoever lets somebody in
-hands on what the others have signed.
+Everything in a welcome is signed by the members who caused it, so the inviter cannot forge an event. It can withhold
+events from the joiner, or present different histories to different members (equivocation). Members therefore sign the
+heads of the membership events that they have, which stand for the whole causal past, and send this attestation with
+every `sync`. The inviter passes on the attestations of the others.
 
-The event that brings the newcomer in names all that its author knew, and is the end of what the newcomer is told
-(`Group.entry`). A member who talks to the newcomer at all has accepted an event that brings it in; so it has the whole
-of this past too, unless whoever made that event has made two. That is why honest members are never accused, however
-late anything comes: only a signed word that does not cover the entry contradicts it.
+The event that adds the joiner names every head that its author knew. It bounds what the joiner was given
+(`Group.entry`). A member who talks to the joiner has accepted an event that adds it, and so has that whole past too,
+unless the inviter created two such events. Honest members are therefore never accused, however late an event arrives:
+only a signed attestation that does not cover the entry event is a contradiction.
 
-So where two members contradict each other, whoever has let the newcomer in has made two events of which neither had
-seen the other. Those who have only one of the two are shown both (`proof.py`).
+Two members contradict each other only if the inviter created two concurrent add events. Members who have only one of
+the two receive both as a fork proof (`fork_proof.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,10 +26,10 @@ from zerochat.errors import Malformed
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import ADD, CONTROL, Event, load_event, parse_event
 from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
-from zerochat.group.notifications import Disagreement
-from zerochat.group.recent_cache import Latest
-from zerochat.group.state import Contradiction, Difference, Group, Join, Word
-from zerochat.group.transaction import Turn
+from zerochat.group.membership.resolve import RecentCache
+from zerochat.group.notifications import ViewDisagreement
+from zerochat.group.state import AttestationConflict, Difference, Group, Join, ViewAttestation
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import HEADS_MAX
 
 RECORDS_MAX = 16
@@ -38,11 +38,12 @@ EVIDENCE_TYPE = "https://zerochat.org/disagreement/1.0"
 
 A = TypeVar("A")
 
-_answers: Latest[tuple[int, ...], tuple[tuple[object, ...], Any]] = Latest()
-"""By what they are about, which stands beside them: what is kept is the only thing with its identity."""
+_answers: RecentCache[tuple[int, ...], tuple[tuple[object, ...], Any]] = RecentCache()
+"""Cached results by the identities of their arguments. The arguments are stored with the result, so no other object can
+have the same identity."""
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
+# --- attestations ---------------------------------------------------------------------------------------------------
 
 
 def _heads_bytes(group: str, heads: Iterable[str]) -> bytes:
@@ -51,126 +52,125 @@ def _heads_bytes(group: str, heads: Iterable[str]) -> bytes:
 
 @lru_cache(maxsize=256)
 def sign_heads(seed: bytes, group: str, heads: tuple[str, ...]) -> str:
-    """The word of the member with this seed that these are the heads of the membership events that it has (base64url,
-    Ed25519). Anybody can check it who knows the member's group key."""
+    """The signature of the member with this seed that these are the heads of its membership events (base64url,
+    Ed25519). Everyone who knows the member's group key can verify it."""
     return b64url(ed25519_sign(seed, _heads_bytes(group, heads)))
 
 
 def check_heads(member: str, group: str, heads: Iterable[str], signature: str) -> None:
-    """Raise Unauthentic unless the member has signed these heads; Malformed for what is no signature."""
+    """Raise Unauthentic unless the member has signed these heads; Malformed for an invalid signature."""
     ed25519_verify(did_key_bytes(member), _heads_bytes(group, heads), b64url_bytes(signature))
 
 
-# --- what follows from them -----------------------------------------------------------------------------------------
+# --- conclusions ----------------------------------------------------------------------------------------------------
 
 
-def acceptor_of(group: Group) -> str:
-    """Who has let us in; empty where we have founded the group."""
-    return group.control[group.entry].author if group.entry else ""
+def inviter_of(group: Group) -> str:
+    """The member who admitted us; empty if we founded the group."""
+    return group.control[group.join_event].author if group.join_event else ""
 
 
 def covers(control: Mapping[str, Event], heads: Iterable[str], event: str) -> bool:
-    """Whether these heads, as far as they are known here, stand for this event too."""
+    """Whether this event is in the causal past of these heads, as far as the heads are known here."""
     return event in ancestors(control, (head for head in heads if head in control))
 
 
-def _as_before(about: tuple[object, ...], ask: Callable[[], A]) -> A:
-    """What `ask` gives, or has given about the very same things, none of which is ever changed in place: while somebody
-    joins, the same is asked with every envelope, and takes a step for each membership event, for each member."""
-    answer: A = _answers.answer(tuple(map(id, about)), lambda: (about, ask()))[1]
+def _cached(about: tuple[object, ...], compute: Callable[[], A]) -> A:
+    """The result of `compute`, cached for these immutable arguments. During a join every envelope needs the same
+    results, and computing them takes a step for each pair of a membership event and a member."""
+    answer: A = _answers.get(tuple(map(id, about)), lambda: (about, compute()))[1]
     return answer
 
 
-def contradicting(group: Group, *, certain: bool = True) -> tuple[str, ...]:
-    """The members who have told us that they have something else than what we began with.
+def contradicting_members(group: Group, *, certain: bool = True) -> tuple[str, ...]:
+    """The members whose own attestation does not cover the events that we began with. `certain`: count only
+    attestations whose heads are all known here; otherwise also those that may still turn out to descend from our
+    events."""
+    about = group.attestations, group.control, group.join_event, certain
+    return _cached(about, lambda: tuple(_contradicting_members(group, certain)))
 
-    `certain`: what they have is all known here; otherwise it may still turn out to come after what we have.
-    """
-    about = group.words, group.control, group.entry, certain
-    return _as_before(about, lambda: tuple(_contradicting(group, certain)))
 
-
-def _contradicting(group: Group, certain: bool) -> Iterator[str]:
-    for member, word in sorted(group.words.items()):
-        if word.at == 0 or word.agrees or len(word.heads) >= HEADS_MAX:
+def _contradicting_members(group: Group, certain: bool) -> Iterator[str]:
+    for member, attested in sorted(group.attestations.items()):
+        if attested.at == 0 or attested.confirms or len(attested.heads) >= HEADS_MAX:
             continue
-        known = all(head in group.control for head in word.heads)
-        if (known or not certain) and not covers(group.control, word.heads, group.entry):
+        known = all(head in group.control for head in attested.heads)
+        if (known or not certain) and not covers(group.control, attested.heads, group.join_event):
             yield member
 
 
-def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
-    """The members of whom nobody but their adder, and whoever let us in, has told us, although somebody could have.
+def unconfirmed_members(group: Group, *, late: bool) -> tuple[str, ...]:
+    """The members who are known only from their adder and our inviter, although another member could confirm them.
 
-    The founder needs nobody's word, because the group is named by how it began. Whoever has made a membership event has
-    signed for all before it. Where nobody is left who could tell, the members are believed one by one, first the one of
-    whom most members have said something, then the one who came first; each can then speak for the others. `late`:
-    whoever has not talked to us by now is not waited for.
+    The founder needs no confirmation, because the group id is the hash of its genesis event. The author of a membership
+    event has signed for its causal past. Where no confirming member is left, members are trusted one by one: first the
+    one with the most confirmers, then the one who joined first; each then confirms others. `late`: do not wait for
+    members who have sent no attestation yet.
     """
-    about = group.control, group.words, group.view, group.entry, group.me, late
-    return _as_before(about, lambda: _unconfirmed(group, late))
+    about = group.control, group.attestations, group.view, group.join_event, group.me, late
+    return _cached(about, lambda: _unconfirmed_members(group, late))
 
 
-def _unconfirmed(group: Group, late: bool) -> tuple[str, ...]:
+def _unconfirmed_members(group: Group, late: bool) -> tuple[str, ...]:
     adds: dict[str, list[Event]] = {}
-    for name in ancestors(group.control, [group.entry]):
+    for name in ancestors(group.control, [group.join_event]):
         if (event := group.control[name]).type == ADD:
             adds.setdefault(add_of(event).member, [])
-    for event in group.control.values():  # whoever signs two histories may bring somebody in once in each
+    for event in group.control.values():  # An author who equivocates may add a member once in each history.
         if event.type == ADD and add_of(event).member in adds:
             adds[add_of(event).member].append(event)
-    acceptor, view = acceptor_of(group), group.view.members
-    vouches = _pasts(group)
-    rest = [did for did in sorted(adds) if did in view and did not in (group.me, acceptor)]
-    # Whoever alone has brought a member in is no confirmation of that, nor is the member, nor whoever let us in.
-    barred = {one: {one, acceptor, *_only({event.author for event in adds[one]})} for one in rest}
+    inviter, view = inviter_of(group), group.view.members
+    attested_by = _attested_events(group)
+    rest = [did for did in sorted(adds) if did in view and did not in (group.me, inviter)]
+    # A member's sole adder does not confirm it, nor does the member itself, nor our inviter.
+    barred = {one: {one, inviter, *_sole({event.author for event in adds[one]})} for one in rest}
     confirmers = {
         one: {
             other
-            for other, past in vouches.items()
+            for other, past in attested_by.items()
             if other not in barred[one] and any(event.id in past and other != event.author for event in adds[one])
         }
         for one in rest
     }
-    silent = {did for did in view if late and (did not in group.words or group.words[did].at == 0)}
-    trusted = {did for did in view if did == acceptor or (did not in adds and view[did].added_by is None)}
+    silent = {did for did in view if late and (did not in group.attestations or group.attestations[did].at == 0)}
+    trusted = {did for did in view if did == inviter or (did not in adds and view[did].added_by is None)}
     while rest:
         found = [one for one in rest if not confirmers[one].isdisjoint(trusted)]
         if not found:
             alone = [one for one in rest if trusted - silent <= barred[one]]
             if not alone:
                 break
-            known = {one: len(confirmers[one]) + bool(vouches[one]) for one in alone}
+            known = {one: len(confirmers[one]) + bool(attested_by[one]) for one in alone}
             found = [min(alone, key=lambda one: (-known[one], view[one].joined, one))]
         trusted.update(found)
         rest = [one for one in rest if one not in found]
     return tuple(sorted(rest))
 
 
-def _only(authors: set[str]) -> set[str]:
-    """These, if it is one."""
+def _sole(authors: set[str]) -> set[str]:
+    """The set itself if it has one element, else the empty set."""
     return authors if len(authors) == 1 else set()
 
 
-def _pasts(group: Group) -> dict[str, set[str]]:
-    """The membership events that each other member has signed for: by its word, and by its own events."""
-    said: dict[str, set[str]] = {member: set() for member in group.view.members if member != group.me}
+def _attested_events(group: Group) -> dict[str, set[str]]:
+    """The membership events that each other member has signed for, by its attestation and its own events."""
+    signed: dict[str, set[str]] = {member: set() for member in group.view.members if member != group.me}
     for name, event in group.control.items():
-        if event.author in said:
-            said[event.author].add(name)
-    for member, word in group.words.items():
-        if member in said:
-            said[member].update(head for head in word.heads if head in group.control)
-    known: dict[frozenset[str], set[str]] = {}  # nearly all say the same
-    for names in map(frozenset, said.values()):
+        if event.author in signed:
+            signed[event.author].add(name)
+    for member, attested in group.attestations.items():
+        if member in signed:
+            signed[member].update(head for head in attested.heads if head in group.control)
+    known: dict[frozenset[str], set[str]] = {}  # nearly all members attest the same heads
+    for names in map(frozenset, signed.values()):
         if names not in known:
             known[names] = ancestors(group.control, names)
-    return {member: known[frozenset(names)] for member, names in said.items()}
+    return {member: known[frozenset(names)] for member, names in signed.items()}
 
 
-def withheld(group: Group) -> frozenset[str]:
-    """The membership events that we do not hand on: those that bring in whoever is in quarantine, and what follows. But
-    what we have named ourselves we cannot take back: to leave it out would give us two histories."""
+def withheld_events(group: Group) -> frozenset[str]:
+    """The membership events that we do not pass on: those that add quarantined members, and their descendants. Events
+    that our own chain already names are excluded, since omitting them would create a second history of ours."""
     if not group.quarantine:
         return frozenset()
     named = ancestors(group.control, [name for name, event in group.control.items() if event.author == group.me])
@@ -182,103 +182,101 @@ def withheld(group: Group) -> frozenset[str]:
     return frozenset(held)
 
 
-def vouched(group: Group) -> Mapping[str, Event]:
-    """The membership events that we vouch for."""
-    held = withheld(group)
+def endorsed_events(group: Group) -> Mapping[str, Event]:
+    """The membership events that we pass on and sign for."""
+    held = withheld_events(group)
     return {name: event for name, event in group.control.items() if name not in held} if held else group.control
 
 
-def ground(group: Group, kind: str, about: object = None) -> Mapping[str, Event]:
-    """The membership events that a new event of ours may name: those that we vouch for, so that everybody can have
-    them; or all, where it says something of the membership that does not hold by those alone: we are not even a member,
-    or it is `about` somebody in quarantine."""
-    found = vouched(group)
+def citable_events(group: Group, kind: str, subject: object = None) -> Mapping[str, Event]:
+    """The membership events that a new event of ours may name: the endorsed ones, so that every member can obtain them.
+    All of them, where the event would not be permitted by the endorsed ones alone: we are not a member by those, or its
+    `subject` is in quarantine."""
+    found = endorsed_events(group)
     if found is group.control or kind not in CONTROL:
         return found
-    alone = about not in group.quarantine and group.me in resolve_view(found).members
-    return found if alone else group.control
+    suffices = subject not in group.quarantine and group.me in resolve_view(found).members
+    return found if suffices else group.control
 
 
-def own_word(group: Group) -> tuple[tuple[str, ...], str]:
-    """The heads that we vouch for, and our signature; nothing as long as we know more than we vouch for, or it would
-    look as if we contradicted somebody."""
-    heads = heads_of(vouched(group))[:HEADS_MAX]
+def own_attestation(group: Group) -> tuple[tuple[str, ...], str]:
+    """The heads that we endorse, and our signature. The signature is empty while we know more than we endorse, because
+    it would look like a contradiction."""
+    heads = heads_of(endorsed_events(group))[:HEADS_MAX]
     return heads, "" if group.quarantine else sign_heads(group.seed, group.id, heads)
 
 
-def accuse(turn: Turn, name: str, before: Mapping[str, tuple[str, str]]) -> None:
-    """Say whom the membership events show to have signed two histories, but for those of whom that was known before."""
-    group = turn.group(name)
+def announce_forks(tx: Transaction, name: str, before: Mapping[str, tuple[str, str]]) -> None:
+    """Notify the client of authors whose equivocation the membership events now prove, except those known before."""
+    group = tx.group(name)
     for author in group.view.forked:
-        if author not in before and author not in group.accused:
-            turn.say(Notify(Disagreement(name, author, forked_sentence(group, author))))
+        if author not in before and author not in group.fork_proofs:
+            tx.emit(Notify(ViewDisagreement(name, author, forked_sentence(group, author))))
 
 
-# --- saying so ------------------------------------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------------------------
 
 
-class Doubt(Struct, frozen=True):
-    """What a person should know before believing the members."""
+class MembershipWarning(Struct, frozen=True):
+    """A reason not to trust the member list, shown to the user."""
 
     name: str
-    about: str
-    """Whom it has come up with."""
+    subject: str
+    """The member that the warning is about."""
     member: str
-    """Who says something else than the others; empty: that cannot be told."""
+    """The member who contradicts the others; empty: unknown."""
     text: str
 
 
-def doubts(group: Group) -> list[Doubt]:
-    """What casts doubt on what we were told of a group, as long as we are in it and nobody here has dismissed it."""
+def warnings_of(group: Group) -> list[MembershipWarning]:
+    """The open warnings of a group that we are in, without those that the user has dismissed."""
     if group.state != "active":
         return []
-    found = [Doubt(f"forked {did}", did, did, forked_sentence(group, did)) for did in forked(group)]
-    found += [Doubt(f"disputed {did}", did, "", disputed_sentence(group, did)) for did in group.disputed]
+    found = [MembershipWarning(f"forked {did}", did, did, forked_sentence(group, did)) for did in forked_members(group)]
+    found += [MembershipWarning(f"disputed {did}", did, "", disputed_sentence(group, did)) for did in group.dissenting]
     found += [
-        Doubt(f"differs {one.author} {one.member}", one.author, "", differs_sentence(group, one))
+        MembershipWarning(f"differs {one.author} {one.member}", one.author, "", differs_sentence(group, one))
         for one in group.differences
     ]
-    return [one for one in found if one.name not in group.dismissed]
+    return [one for one in found if one.name not in group.dismissed_warnings]
 
 
-def forked(group: Group) -> list[str]:
-    """Those of whom there is proof here that they have signed two histories, sorted."""
-    return sorted({*group.view.forked, *group.accused})
+def forked_members(group: Group) -> list[str]:
+    """The members with a proof of equivocation, sorted."""
+    return sorted({*group.view.forked, *group.fork_proofs})
 
 
 def forked_sentence(group: Group, author: str) -> str:
-    return f"{_label(group, author)} has signed two different histories: what it says of others is in doubt."
+    return f"{_label(group, author)} signed two different histories. Do not trust what it reports about others."
 
 
 def differs_sentence(group: Group, found: Difference) -> str:
     author, member = _label(group, found.author), _label(group, found.member)
     if found.author == group.me:
         return (
-            f"{member} has something else than you from number {found.seq} of your own chain on: either another copy "
-            f"of your profile has spoken, or {member}, or whoever it has it from, shows what is not so."
+            f"{member} has a different version of your own messages from number {found.seq} on. Either another copy of "
+            f"your profile was in use, or {member} or its source presents false events."
         )
-    if found.by:
+    if found.relayed_by:
         return (
-            f"{member} has something else in place {found.seq} of {author}'s chain than {_label(group, found.by)} has "
-            "handed over: one of these three, or whoever they have it from, shows what is not so, and nobody can prove "
-            "which."
+            f"{member} has a different message number {found.seq} of {author} than {_label(group, found.relayed_by)} "
+            "passed on. One of these three members or their sources presents false events; there is no proof which."
         )
     return (
-        f"{member} has something else than you from number {found.seq} of {author}'s chain on: either {author} has "
-        f"said two different things, or {member}, or whoever it has it from, shows what is not so, and nobody can "
-        "prove which."
+        f"{member} has different messages of {author} than you from number {found.seq} on. Either {author} sent two "
+        f"versions, or {member} or its source presents false events; there is no proof which."
     )
 
 
-def disputed(group: Group, member: str) -> str:
-    """That a member has signed something else than whoever let us in, without a full stop."""
-    both = f"{_label(group, member)} and {_label(group, acceptor_of(group))}"
-    return f"{both} do not say the same about who is in {group.name}"
+def dispute_clause(group: Group, member: str) -> str:
+    """The clause that a member's attestation contradicts that of our inviter, without a full stop."""
+    both = f"{_label(group, member)} and {_label(group, inviter_of(group))}"
+    return f"{both} disagree about who is a member of {group.name}"
 
 
 def disputed_sentence(group: Group, member: str) -> str:
-    doubted = "Whoever only one of them knows of gets nothing from you until somebody else confirms it."
-    return f"{disputed(group, member)}. {doubted}"
+    consequence = "Members known to only one of them receive nothing from you until another member confirms them."
+    return f"{dispute_clause(group, member)}. {consequence}"
 
 
 def _label(group: Group, did: str) -> str:
@@ -289,42 +287,47 @@ def _label(group: Group, did: str) -> str:
 # --- evidence -------------------------------------------------------------------------------------------------------
 
 
-def contradiction_of(group: Group, accepted: Word, member: str) -> Contradiction:
-    """That a member has signed something else than whoever let us in; `accepted` is what that one has signed."""
-    word, control = group.words[member], group.control
-    begun = ancestors(control, [group.entry])
-    theirs = ancestors(control, (head for head in word.heads if head in control))
-    apart = sorted((begun ^ theirs) - {group.entry}, key=lambda name: (control[name].lamport, name))
-    names = [group.entry, *apart][:RECORDS_MAX]
-    words = ((acceptor_of(group), accepted), (member, word))
-    return Contradiction(group.id, words, tuple(control[name].record for name in names))
+def conflict_evidence(group: Group, accepted: ViewAttestation, member: str) -> AttestationConflict:
+    """Evidence that a member's attestation contradicts that of our inviter, which is `accepted`."""
+    attested, control = group.attestations[member], group.control
+    begun = ancestors(control, [group.join_event])
+    theirs = ancestors(control, (head for head in attested.heads if head in control))
+    apart = sorted((begun ^ theirs) - {group.join_event}, key=lambda name: (control[name].lamport, name))
+    names = [group.join_event, *apart][:RECORDS_MAX]
+    attestations = ((inviter_of(group), accepted), (member, attested))
+    return AttestationConflict(group.id, attestations, tuple(control[name].record for name in names))
 
 
-def fork_in(control: Mapping[str, Event], group: str, forked: Mapping[str, tuple[str, str]]) -> Contradiction:
-    """That somebody has signed two histories: two membership events in one place of its chain, or of which neither had
-    seen the other."""
+def fork_evidence(
+    control: Mapping[str, Event], group: str, forked: Mapping[str, tuple[str, str]]
+) -> AttestationConflict:
+    """Evidence of equivocation: two membership events of one author at one position of its chain, or two that are
+    concurrent."""
     names = [name for _, both in sorted(forked.items()) for name in both][:RECORDS_MAX]
-    return Contradiction(group, (), tuple(control[name].record for name in names))
+    return AttestationConflict(group, (), tuple(control[name].record for name in names))
 
 
-def evidence_of(join: Join) -> dict[str, Any]:
-    """What a join has shown of members who do not say the same, as JSON that anybody can check with nothing else
-    (`check_evidence`); empty where it has shown nothing."""
-    found = join.contradiction
+def evidence_json(join: Join) -> dict[str, Any]:
+    """The conflicting attestations that a join has found, as self-contained JSON (`check_evidence`); empty if there are
+    none."""
+    found = join.conflict
     if found is None:
         return {}
-    words = [{"member": member, "heads": list(word.heads), "word": word.sig} for member, word in found.words]
+    attestations = [
+        {"member": member, "heads": list(attested.heads), "signature": attested.sig}
+        for member, attested in found.attestations
+    ]
     events = [load_event(record).wire for record in found.records]
-    return {"type": EVIDENCE_TYPE, "group": found.group, "words": words, "events": events}
+    return {"type": EVIDENCE_TYPE, "group": found.group, "attestations": attestations, "events": events}
 
 
 def check_evidence(evidence: Mapping[str, Any]) -> None:
-    """Raise Unauthentic unless everything in it is signed by whom it names; Malformed where it is no evidence."""
+    """Raise Unauthentic unless every signature in the evidence is valid; Malformed for any other shape."""
     try:
         if evidence["type"] != EVIDENCE_TYPE:
             raise Malformed(why="evidence of another kind")
-        for one in evidence["words"]:
-            check_heads(one["member"], evidence["group"], one["heads"], one["word"])
+        for one in evidence["attestations"]:
+            check_heads(one["member"], evidence["group"], one["heads"], one["signature"])
         events = [parse_event(one) for one in evidence["events"]]
     except (KeyError, TypeError, AttributeError):
         raise Malformed(why="evidence of another shape") from None

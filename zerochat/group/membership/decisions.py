@@ -1,12 +1,12 @@
-"""What members decide about members: roles, names, and who has to go.
+"""Commands about members: removal, roles, display names, verification; and the enforcement of removals.
 
-The events themselves, and who may make them, are `membership`; here is what a person asks for, and what follows at this
-agent when such an event has come.
+`membership` defines the events and permissions. This module handles the user's commands and the consequences of
+received events.
 """
 
-from zerochat.errors import LocalError, NotAMember, RemoteError
-from zerochat.group.effects import Changed, Measure, Notify, Voted
-from zerochat.group.event_log import log
+from zerochat.errors import LocalError, NotAMember
+from zerochat.group.effects import GroupChanged, Notify, Voted
+from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import LABEL, REMOVE, ROLE, VOTE
 from zerochat.group.links import outbox
 from zerochat.group.lookup import find_group, find_member
@@ -25,9 +25,9 @@ from zerochat.group.membership import (
     votes_for,
     votes_needed,
 )
-from zerochat.group.notifications import Removed, TrustChanged, ViewChanged
+from zerochat.group.notifications import RemovedFromGroup, VerificationChanged, ViewChanged
 from zerochat.group.state import Chain, Group
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 
 
 class NoRight(LocalError):
@@ -35,151 +35,152 @@ class NoRight(LocalError):
 
 
 class NameTaken(LocalError):
-    """Somebody in {group} is called {label} already. Choose another name."""
+    """The name {label} is already taken in {group}. Choose another name."""
 
 
 class NotYourself(LocalError):
-    """That is you. To go yourself: `zerochat leave {group}`."""
+    """This is you. To leave the group, run `zerochat leave {group}`."""
 
 
-_REMOVERS = {
-    "admins": "only admins remove members there, and nobody removes the owner",
-    "quorum": "members are removed there by several who want it, one after the other",
+_WHY_NO_REMOVAL = {
+    "admins": "only admins can remove members, and the owner cannot be removed",
+    "quorum": "removing a member takes several votes",
 }
 
 
-def remove(turn: Turn, wanted: str, whom: str) -> Voted:
-    """Put a member out, or say that we want that, where it takes several of us."""
-    group = _active(turn, wanted)
-    member = find_member(group, whom)
+def remove(tx: Transaction, group_ref: str, member_ref: str) -> Voted:
+    """Remove a member, or vote to remove it where that takes a quorum."""
+    group = _active_group(tx, group_ref)
+    member = find_member(group, member_ref)
     if member == group.me:
         raise NotYourself(group=group.name)
     needed = votes_needed(group.view) if group.view.policy.remove == "quorum" else 1
     if group.view.policy.remove == "quorum" and group.me not in voters_for(group.control, group.view, member):
-        log.append(turn, group.id, VOTE, {"member": member})
-        group = turn.group(group.id)
+        own_events.append(tx, group.id, VOTE, {"member": member})
+        group = tx.group(group.id)
     votes = votes_for(group.control, group.view, member)
     if may_remove(group.view, group.me, member, votes):
-        _put_out(turn, group, member)
+        _append_removal(tx, group, member)
     elif group.view.policy.remove != "quorum":
-        raise NoRight(group=group.name, why=_REMOVERS.get(group.view.policy.remove, "you are not a member"))
+        raise NoRight(group=group.name, why=_WHY_NO_REMOVAL.get(group.view.policy.remove, "you are not a member"))
     return Voted(group.id, member, max(1, len(votes)), needed)
 
 
-def _put_out(turn: Turn, group: Group, member: str) -> None:
-    log.append(turn, group.id, REMOVE, {"member": member, "after": _heard_of(group, member)})
+def _append_removal(tx: Transaction, group: Group, member: str) -> None:
+    own_events.append(tx, group.id, REMOVE, {"member": member, "after": _confirmed_position(group, member)})
 
 
-def _heard_of(group: Group, member: str) -> int:
-    """Up to where we have a member's chain, as far as anybody else has it too.
+def _confirmed_position(group: Group, member: str) -> int:
+    """Up to where we have a member's chain, as far as at least one other member has it too.
 
-    Where a chain begins for us its author says, and may say anything; so nothing counts that we have not been shown,
-    nor what it has shown to us alone.
+    The start of a chain is its author's claim, so only events that we have received count, and no events that the
+    author sent to us alone.
     """
     chain = group.chains.get(member, Chain())
     others = [peer.acked.get(member, 0) for did, peer in group.peers.items() if did != member]
-    return min(chain.seq, max(others, default=chain.seq)) if chain.tip else 0
+    return min(chain.seq, max(others, default=chain.seq)) if chain.head_id else 0
 
 
-def change_role(turn: Turn, wanted: str, whom: str, role: str) -> Changed:
+def change_role(tx: Transaction, group_ref: str, member_ref: str, role: str) -> GroupChanged:
     """Make a member, or ourselves, a reader, writer or admin."""
-    group = _active(turn, wanted)
-    member = find_member(group, whom) if whom else group.me
+    group = _active_group(tx, group_ref)
+    member = find_member(group, member_ref) if member_ref else group.me
     if group.view.members[member].role == role:
-        return Changed(group.id)
+        return GroupChanged(group.id)
     if not may_change_role(group.view, group.me, member, role):
         raise NoRight(group=group.name, why=_why_no_role(group, member, role))
     if member == group.me:
         after = group.seq + 1
     elif role == READER:
-        after = _heard_of(group, member)
-    else:  # what it had said as a reader does not begin to count: whoever has left it out has it no more
+        after = _confirmed_position(group, member)
+    else:  # Posts from its time as a reader must not begin to count: members who dropped them no longer have them.
         chain = group.chain(member)
-        after = chain.seq if chain.tip else 0
-    log.append(turn, group.id, ROLE, {"member": member, "role": role, "after": after})
-    return Changed(group.id)
+        after = chain.seq if chain.head_id else 0
+    own_events.append(tx, group.id, ROLE, {"member": member, "role": role, "after": after})
+    return GroupChanged(group.id)
 
 
 def _why_no_role(group: Group, member: str, role: str) -> str:
     if group.view.policy.roles == "flat":
-        return "there are no admins in this group" if role == ADMIN else "there everybody decides that for themselves"
+        return "this group has no admins" if role == ADMIN else "in this group each member sets only its own role"
     if group.view.members[member].role == OWNER:
-        return "the owner's role is fixed"
-    return "only the owner makes admins" if role == ADMIN else "only an admin can do that"
+        return "the owner's role cannot change"
+    return "only the owner can appoint admins" if role == ADMIN else "only admins can do that"
 
 
-def change_label(turn: Turn, wanted: str, label: str) -> Changed:
-    """Go by another name."""
-    group = _active(turn, wanted)
+def change_label(tx: Transaction, group_ref: str, label: str) -> GroupChanged:
+    """Change our display name."""
+    group = _active_group(tx, group_ref)
     if group.view.members[group.me].label == label:
-        return Changed(group.id)
+        return GroupChanged(group.id)
     if not label_free(group.view, label, but=group.me):
         raise NameTaken(group=group.name, label=label)
-    log.append(turn, group.id, LABEL, {"label": label})
-    return Changed(group.id)
+    own_events.append(tx, group.id, LABEL, {"label": label})
+    return GroupChanged(group.id)
 
 
-def verify(turn: Turn, wanted: str, whom: str, verified: bool) -> Changed:
-    """Keep that a member's words were compared and are the same, or take that back."""
-    group = find_group(turn.agent, wanted)
-    member = find_member(group, whom)
+def verify(tx: Transaction, group_ref: str, member_ref: str, verified: bool) -> GroupChanged:
+    """Record that the user compared a member's safety words and they match, or undo that."""
+    group = find_group(tx.agent, group_ref)
+    member = find_member(group, member_ref)
     if member == group.me:
         raise NotYourself(group=group.name)
     rest = {did: label for did, label in group.verified.items() if did != member}
     label = group.view.members[member].label
-    turn.edit(group.id, verified={**rest, member: label} if verified else rest)
-    turn.say(Notify(TrustChanged(group.id, member)))
-    return Changed(group.id)
+    tx.update_group(group.id, verified={**rest, member: label} if verified else rest)
+    tx.emit(Notify(VerificationChanged(group.id, member)))
+    return GroupChanged(group.id)
 
 
-def dismiss(turn: Turn, wanted: str, whom: str) -> Changed:
-    """Keep that a person has seen what casts doubt on what the members say: of one (a label or a DID), or all."""
-    group = find_group(turn.agent, wanted)
-    doubts = attestation.doubts(group)
-    known = {one.about: group.view.known(one.about) for one in doubts}
+def dismiss_warnings(tx: Transaction, group_ref: str, member_ref: str) -> GroupChanged:
+    """Record that the user has seen the warnings about one member (a label or a DID), or all warnings."""
+    group = find_group(tx.agent, group_ref)
+    warnings = attestation.warnings_of(group)
+    known = {one.subject: group.view.known(one.subject) for one in warnings}
     labels = {did: one.label.casefold() for did, one in known.items() if one is not None}
-    seen = [one.name for one in doubts if whom in ("", one.about) or labels.get(one.about) == whom.casefold()]
-    turn.edit(group.id, dismissed=(*group.dismissed, *seen))
-    turn.say(Notify(ViewChanged(group.id)))
-    return Changed(group.id)
+    seen = [
+        one.name
+        for one in warnings
+        if member_ref in ("", one.subject) or labels.get(one.subject) == member_ref.casefold()
+    ]
+    tx.update_group(group.id, dismissed_warnings=(*group.dismissed_warnings, *seen))
+    tx.emit(Notify(ViewChanged(group.id)))
+    return GroupChanged(group.id)
 
 
-def _active(turn: Turn, wanted: str) -> Group:
-    group = find_group(turn.agent, wanted)
+def _active_group(tx: Transaction, group_ref: str) -> Group:
+    group = find_group(tx.agent, group_ref)
     if group.state != "active":
         raise NotAMember(group=group.name)
     return group
 
 
-def settle(turn: Turn, name: str) -> None:
-    """After something was heard: go if we have been put out, and put out whom enough of us want out."""
-    group = turn.group(name)
+def enforce_removals(tx: Transaction, name: str) -> None:
+    """After an event was received: close the group if we were removed, and remove members whose removal has enough
+    votes."""
+    group = tx.group(name)
     if group.state == "left":
         return
     if group.me not in group.view.members and group.state == "active":
         why = [e for e in group.control.values() if e.type == REMOVE and remove_of(e).member == group.me]
         by = [event.author for event in why]
-        # Whoever has put us out may have told nobody else, and the others would wait for us for ever.
+        # The remover may have informed no other member, and the others would wait for us indefinitely.
         causes = [group.control[cause] for event in why for cause in event.deps]
         others = [did for did in group.others if did in group.peers]
         if why:
-            outbox.publish(turn, name, [*causes, *why], others, status=True)
-        turn.edit(name, removed_by=min(by, default=group.me))
-        leave.close(turn, name, goodbye=False)
-        turn.say(Notify(Removed(name, min(by, default=""))))
+            outbox.publish_events(tx, name, [*causes, *why], others, status=True)
+        tx.update_group(name, removed_by=min(by, default=group.me))
+        leave.close_group(tx, name, goodbye=False)
+        tx.emit(Notify(RemovedFromGroup(name, min(by, default=""))))
         return
     if group.view.policy.remove != "quorum" or group.state != "active":
         return
     ours = [vote_of(e).member for e in group.control.values() if e.type == VOTE and e.author == group.me]
     for target in ours:
-        group = turn.group(name)
+        group = tx.group(name)
         if target in group.view.members and may_remove(
             group.view, group.me, target, votes_for(group.control, group.view, target)
         ):
-            before, said = turn.agent, len(turn.effects)
-            try:
-                _put_out(turn, group, target)
-            except RemoteError as error:  # what somebody else has done must not cost us what we have just heard
-                turn.agent = before
-                del turn.effects[said:]
-                turn.say(Measure("dropped", error.code))
+            # Another member's invalid action must not discard the input that we just received.
+            with tx.attempt():
+                _append_removal(tx, group, target)

@@ -1,9 +1,10 @@
-"""Proof that a member has signed two histories, for those who cannot see it in the membership events that they have.
+"""Fork proofs: showing equivocation to members who do not have both conflicting events.
 
-Mostly everybody sees it: both events get to everybody, as all of them do. But a newcomer does not hand on what brings
-in whoever is in quarantine, nor what follows, and so it may alone hold one of the two. It shows both, with what they
-rest on, to the members whom it trusts. They look at them and keep that it is so, and take nothing of it for true:
-nobody becomes a member by being shown. It is said once to each; whoever misses it sees it when the quarantine ends.
+Membership events normally reach every member, which then sees a fork itself. A joiner, however, does not pass on the
+events that add quarantined members, nor their descendants, so it may be the only one with both sides. It sends both
+events and the past that they need to the members it trusts. The recipients verify the proof and record the fork; they
+do not apply the events, so a proof adds no member. Each recipient gets a proof once; one that misses it sees the fork
+when the quarantine ends.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,38 +16,42 @@ from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import ancestors, attestation, check_control, resolve_view
-from zerochat.group.notifications import Disagreement
+from zerochat.group.notifications import ViewDisagreement
 from zerochat.group.state import Group
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import read_runs, write_runs
-from zerochat.group.wire.messages import PROOF, ProofBody
+from zerochat.group.wire.messages import FORK_PROOF, ForkProofBody
 
-WEIGHT = 1 << 20
-"""What it counts for among the bytes that its sender may send (`conduct.py`): to look at it is work, and what is looked
-at is not kept, so nothing else limits how often."""
+PROOF_COST_BYTES = 1 << 20
+"""What a proof costs in the sender's rate limit. Verifying it is work, and its result is not stored, so nothing else
+limits how often one is sent."""
 
 
-def show(turn: Turn, name: str) -> None:
-    """Show whomever we trust, and have not shown it yet, what it cannot see."""
-    group = turn.group(name)
+def send_proofs(tx: Transaction, name: str) -> None:
+    """Send the fork proof to every trusted member that has not received it yet."""
+    group = tx.group(name)
     if not group.quarantine or not group.view.forked:
         return
     runs = write_runs(_proof(group))
     for member in sorted(group.peers):
         relationship = group.relationships.get(member)
-        trusted = member in group.view.members and member not in (*group.view.forked, *group.quarantine, *group.shown)
+        trusted = member in group.view.members and member not in (
+            *group.view.forked,
+            *group.quarantine,
+            *group.proof_recipients,
+        )
         if not trusted or relationship is None or not relationship.established:
             continue
-        if not mediator_mail.reachable(turn, name, member):
+        if not mediator_mail.reachable(tx, name, member):
             continue
-        message = Message(type=PROOF, id=new_id(turn.moment.random), body={"group": name, "runs": runs})
-        mediator_mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
-        turn.edit(name, shown=(*turn.group(name).shown, member))
+        message = Message(type=FORK_PROOF, id=new_id(tx.context.random), body={"group": name, "runs": runs})
+        mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
+        tx.update_group(name, proof_recipients=(*tx.group(name).proof_recipients, member))
 
 
 def _proof(group: Group) -> list[Event]:
-    """The two events of each who has signed two histories, and what we withhold of their past; causes first."""
-    held, names = attestation.withheld(group), set[str]()
+    """The two events of each equivocating author, and the withheld part of their past; causes first."""
+    held, names = attestation.withheld_events(group), set[str]()
     for both in group.view.forked.values():
         needed = {*both, *(held & ancestors(group.control, both))}
         if len(names | needed) <= attestation.RECORDS_MAX:
@@ -54,30 +59,30 @@ def _proof(group: Group) -> list[Event]:
     return sorted((group.control[name] for name in names), key=lambda event: (event.lamport, event.id))
 
 
-def hear(turn: Turn, name: str, sender: str, body: ProofBody) -> None:
-    """Look at what a member shows us. Raises RemoteError where it proves nothing, because it does not hold."""
-    group = turn.group(name)
+def receive_proof(tx: Transaction, name: str, sender: str, body: ForkProofBody) -> None:
+    """Verify a fork proof. Raises RemoteError where it is invalid."""
+    group = tx.group(name)
     if body.group != name:
-        raise Malformed(why="proof about another group")
+        raise Malformed(why="fork proof for another group")
     events = list(read_runs(name, body.runs))
     if len(events) > attestation.RECORDS_MAX:
-        raise Refused(why="a proof without end")
-    rate_limits.charge(turn, name, sender, WEIGHT)
+        raise Refused(why="fork proof with too many events")
+    rate_limits.charge_bytes(tx, name, sender, PROOF_COST_BYTES)
     control = dict(group.control)
     for event in events:
         if not event.is_control or event.group_id != name:
-            raise Refused(why="a proof of something else")
+            raise Refused(why="fork proof with other than membership events")
         if event.id not in control:
             check_control(event, control)
             control[event.id] = event
-    _accuse(turn, name, resolve_view(control).forked, events)
+    _record_forks(tx, name, resolve_view(control).forked, events)
 
 
-def _accuse(turn: Turn, name: str, forked: Mapping[str, tuple[str, str]], shown: Iterable[Event]) -> None:
-    group = turn.group(name)
+def _record_forks(tx: Transaction, name: str, forked: Mapping[str, tuple[str, str]], shown: Iterable[Event]) -> None:
+    group = tx.group(name)
     records = {**{event.id: event.record for event in shown}, **{one: e.record for one, e in group.control.items()}}
     for author, both in forked.items():
-        if author in group.view.forked or author in group.accused or group.view.known(author) is None:
+        if author in group.view.forked or author in group.fork_proofs or group.view.known(author) is None:
             continue
-        group = turn.edit(name, accused={**group.accused, author: tuple(records[one] for one in both)})
-        turn.say(Notify(Disagreement(name, author, attestation.forked_sentence(group, author))))
+        group = tx.update_group(name, fork_proofs={**group.fork_proofs, author: tuple(records[one] for one in both)})
+        tx.emit(Notify(ViewDisagreement(name, author, attestation.forked_sentence(group, author))))

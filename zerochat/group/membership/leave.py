@@ -1,123 +1,126 @@
-"""Leaving: saying goodbye to everybody, and staying until somebody has heard it; and forgetting a group afterwards.
+"""Leaving a group, staying connected until other members have acknowledged it; forgetting a group.
 
-An owner may leave like everybody else. The admins that there are stay, and what it has decided holds; but nobody makes
-admins any more, and a group without any keeps its roles as they are for good (`membership.may_change_role`).
+An owner may leave like every member. The admins remain, and its decisions stand; but no new admins can be appointed,
+and a group without admins keeps its roles for good (`membership.may_change_role`).
 """
 
-from msgspec.structs import replace
-
 from zerochat.errors import LocalError, NotAMember
-from zerochat.group.effects import Forget, Hangup, Notify
-from zerochat.group.event_log import log
+from zerochat.group.effects import DeleteLog, Disconnect, Notify
+from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import ADD, LEAVE
 from zerochat.group.joining import invitations, requests
 from zerochat.group.links import mediator_receipts, peers
 from zerochat.group.membership.bodies import add_of
 from zerochat.group.notifications import ViewChanged
-from zerochat.group.state import Group
+from zerochat.group.state import Group, JoinState
+from zerochat.group.state.joins import ADMITTED
 from zerochat.group.sync import acknowledgements
-from zerochat.group.transaction import Turn
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 
 LEAVE_MS_MAX = 20_000
-"""How long a leaver stays to repeat its farewell to whoever has not acknowledged it."""
+"""How long a leaver retransmits its leave event to members that have not acknowledged it."""
 
 
-class StillIn(LocalError):
-    """You are in {group}, and only a group that you have left can be forgotten: `zerochat leave {group}`. An older one
-    of that name is meant by its id, which `zerochat status` has."""
+class StillMember(LocalError):
+    """You are still a member of {group}. Leave it first (`zerochat leave {group}`), or, if you mean an older group of
+    the same name, use its id from `zerochat status`."""
 
 
 class StillLeaving(LocalError):
-    """You are leaving {group}, and nobody there has heard of it yet. Leave once more to go all the same, then forget
-    it."""
+    """You are leaving {group}, but no member has been informed yet. Run the leave command again to leave anyway, then
+    forget the group."""
 
 
-def leave(turn: Turn, group: Group) -> str:
-    """Say goodbye and go; asked a second time, go although nobody has heard it."""
+def leave(tx: Transaction, group: Group) -> str:
+    """Announce that we leave, then go. A second call goes at once, even if no member has acknowledged it."""
     if group.state == "leaving":
-        settle(turn, group.id, forced=True)
+        finish_leaving(tx, group.id, forced=True)
         return group.id
     if group.state != "active":
         raise NotAMember(group=group.name)
-    log.append(turn, group.id, LEAVE, {})
-    turn.edit(group.id, state="leaving")
-    joins = {k: replace(j, seated=True) if j.group == group.id else j for k, j in turn.agent.joins.items()}
-    turn.change(joins=joins)
-    requests.close(turn, group.id)
-    turn.timer("leave", group.id, LEAVE_MS_MAX)
-    settle(turn, group.id)
+    own_events.append(tx, group.id, LEAVE, {})
+    tx.update_group(group.id, state="leaving")
+    joins = {
+        link: join.moved_to(JoinState.JOINED) if join.group == group.id and join.state is JoinState.CONNECTING else join
+        for link, join in tx.agent.joins.items()
+    }
+    tx.update_agent(joins=joins)
+    requests.close_requests(tx, group.id)
+    tx.set_timer(TimerKind.LEAVE, group.id, LEAVE_MS_MAX)
+    finish_leaving(tx, group.id)
     return group.id
 
 
-def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> None:
-    """A leaver goes for good when everybody has heard of it, or after a while when those have who tell the others.
+def finish_leaving(tx: Transaction, name: str, final: bool = False, forced: bool = False) -> None:
+    """Leave for good once all members have the leave event; with `final`, once those have it who can inform the others.
 
-    As long as nobody has, it stays, over restarts too: else the others would wait for it for ever. It also stays as
-    long as only somebody has of whom the others have not heard yet that it is in: they would never listen to that one.
+    Until then the leaver stays, across restarts too, because members would otherwise wait for it indefinitely. It also
+    stays while the informed members do not yet know of another member that they would have to inform.
     """
-    group = turn.group(name)
+    group = tx.group(name)
     if group.state != "leaving":
         return
-    # Whoever has ended its relationship with us has heard it, or has left as well.
-    untold = [
+    # A member that has ended its relationship with us knows, or has left as well.
+    uninformed = [
         member
         for member in group.others
-        if member in group.peers and not _has_ended(group, member) and acknowledgements.lacks(group, member)
+        if member in group.peers and not _has_ended(group, member) and acknowledgements.is_behind(group, member)
     ]
-    if final and not _reached(group, set(group.others) - set(untold)) >= set(group.others):
-        turn.timer("leave", name, LEAVE_MS_MAX)
-    elif final or forced or not untold:
-        close(turn, name)
+    if final and not _reachable_through(group, set(group.others) - set(uninformed)) >= set(group.others):
+        tx.set_timer(TimerKind.LEAVE, name, LEAVE_MS_MAX)
+    elif final or forced or not uninformed:
+        close_group(tx, name)
 
 
-def close(turn: Turn, name: str, *, goodbye: bool = True) -> None:
-    """Close everything towards a group. Without `goodbye` we were put out, and whoever does not know that yet must
-    still be able to read it."""
-    log.publish(turn, name)  # what this turn has still to say
-    requests.close(turn, name)
-    group = turn.group(name)
-    for link, open_ in turn.agent.invitations.items():
+def close_group(tx: Transaction, name: str, *, goodbye: bool = True) -> None:
+    """Close all links of a group. Without `goodbye` we were removed: relationships stay readable for members that do
+    not know of the removal yet."""
+    own_events.publish_batch(tx, name)  # Events of this step that are not published yet.
+    requests.close_requests(tx, name)
+    group = tx.group(name)
+    for link, open_ in tx.agent.invitations.items():
         if open_.group == name:
-            invitations.close(turn, link)
+            invitations.close_invitation(tx, link)
     for member, peer in group.peers.items():
         if goodbye:
-            peers.end(turn, name, member)
-        turn.say(Hangup(peer.link))
-        peers.shut(turn, name, member)
-    # What the peers had acknowledged stays: it says who has what was said.
-    turn.edit(name, state="left", relationships={}, offers={}, limbo={}, waiting={})
-    turn.say(Notify(ViewChanged(name)))
+            peers.end_relationship(tx, name, member)
+        tx.emit(Disconnect(peer.link))
+        peers.revoke_access(tx, name, member)
+    # The peers' acknowledgements stay: they show who has our events.
+    tx.update_group(name, state="left", relationships={}, offers={}, reorder_buffers={}, blocked={})
+    tx.emit(Notify(ViewChanged(name)))
 
 
-def forget(turn: Turn, group: Group) -> str:
-    """Delete what is kept here of a group that we are not in any more. Raises StillIn or StillLeaving."""
+def forget_group(tx: Transaction, group: Group) -> str:
+    """Delete the local data of a group that we have left. Raises StillMember or StillLeaving."""
     if group.state != "left":
-        raise (StillLeaving if group.state == "leaving" else StillIn)(group=group.name)
-    joins = turn.agent.joins.items()
-    over = {k for k, one in joins if one.group == group.id and one.phase in ("done", "failed") and not one.parting}
-    turn.change(
-        groups={name: one for name, one in turn.agent.groups.items() if name != group.id},
+        raise (StillLeaving if group.state == "leaving" else StillMember)(group=group.name)
+    joins = tx.agent.joins.items()
+    over = {k for k, one in joins if one.group == group.id and one.state in ADMITTED | {JoinState.FAILED}}
+    tx.update_agent(
+        groups={name: one for name, one in tx.agent.groups.items() if name != group.id},
         joins={k: one for k, one in joins if k not in over},
     )
-    mediator_receipts.forget(turn, group.id)
-    turn.say(Forget(group.id), Notify(ViewChanged(group.id)))
+    mediator_receipts.stop_awaiting(tx, group.id)
+    tx.emit(DeleteLog(group.id), Notify(ViewChanged(group.id)))
     return group.id
 
 
-def _reached(group: Group, told: set[str]) -> set[str]:
-    """Whom these members can tell something, through others too: two of them listen to each other if both have heard
-    that we have let the other one in."""
+def _reachable_through(group: Group, informed: set[str]) -> set[str]:
+    """The members that these informed members can reach, directly or through others. Two members talk to each other
+    once both know that we added the other."""
     mine = [event for event in group.control.values() if event.author == group.me and event.type == ADD]
-    let_in = {add_of(event).member: event.seq for event in mine}
+    admitted_at = {add_of(event).member: event.seq for event in mine}
 
     def knows(one: str, other: str) -> bool:
         peer = group.peers.get(one)
-        if one in told or peer is None:
+        if one in informed or peer is None:
             return True
-        # Whoever was let in later has been told of those who were in by then.
-        return max(peer.acked.get(group.me, 0), let_in.get(one, 0)) >= let_in.get(other, 0)
+        # A member added later was informed of those who were members then.
+        return max(peer.acked.get(group.me, 0), admitted_at.get(one, 0)) >= admitted_at.get(other, 0)
 
-    reached, todo = set(told), list(told)
+    reached, todo = set(informed), list(informed)
     while todo:
         one = todo.pop()
         near = [did for did in group.others if did not in reached and knows(one, did) and knows(did, one)]
@@ -127,4 +130,4 @@ def _reached(group: Group, told: set[str]) -> set[str]:
 
 
 def _has_ended(group: Group, member: str) -> bool:
-    return member not in group.relationships and group.peers[member].ended > 0
+    return member not in group.relationships and group.peers[member].ended_at > 0

@@ -1,7 +1,7 @@
-"""Whether somebody had the right to make a membership event, seen from what that event had seen.
+"""Permission checks: whether the author of a membership event had the right to create it, in the event's causal past.
 
-The graph may fork, so two events that were both in order can be at odds; which of them counts is for `resolve.py`. Here
-is only what every event must satisfy by itself, and so everybody accepts the same ones.
+The graph may fork, so two permitted events can conflict; `resolve.py` decides which of them takes effect. The checks
+here depend on an event and its past alone, so all members accept the same events.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ from zerochat.group.membership.bodies import (
     terms_of,
     vote_of,
 )
-from zerochat.group.membership.resolve import Roll, ancestors, is_cut, resolve_view, voters_for
+from zerochat.group.membership.resolve import ViewBuilder, ancestors, resolve_view, voters_for
 from zerochat.group.membership.view import (
     View,
     may_add,
@@ -29,89 +29,90 @@ from zerochat.group.membership.view import (
     may_set_terms,
     may_vote,
 )
+from zerochat.group.membership.void_events import is_revocation
 
 CONTROL_MAX = 4096
-"""Membership events of one group. Every one is kept for ever and given to every newcomer, so they are counted."""
+"""Membership events of one group. All are kept for good and given to every joiner, so they are limited."""
 AUTHOR_CONTROL_MAX = 256
-"""And those of one author, so that nobody alone fills the log."""
+"""Membership events of one author, so that no author alone fills the log."""
 
 
 def check_control(event: Event, control: Mapping[str, Event]) -> None:
-    """Refuse a membership event that its author had no right to make, seen from its own causal past.
+    """Reject a membership event that its author had no right to create, in its own causal past.
 
     All of its `deps` must be in `control` already. Raises Unauthentic, Malformed or Refused.
     """
     event.check_signature()
     if event.type == GENESIS:
-        _check_beginning(event, control)
+        _check_genesis(event, control)
         return
-    _check_place(event, control)
-    load = _Load(control.values())
+    _check_causes(event, control)
+    quota = EventQuota(control.values())
     past = {name: control[name] for name in ancestors(control, event.deps)}
     _check_right(event, resolve_view(past), past)
-    load.take(event)
+    quota.add(event)
 
 
 def check_all(events: Iterable[Event]) -> dict[str, Event]:
-    """The same for a whole past at once, causes first; returns it by id.
+    """Check a whole past at once, causes first; returns it by id.
 
-    Where an event names every head so far, as nearly all do, its past is all that was before, and need not be worked
-    out. Nor need the members be worked out anew after one that does not, as long as that takes nothing from anybody
-    and nothing was taken that it has not seen.
+    An event that names all heads so far, as nearly all do, has everything before it in its past, which need not be
+    computed. Nor must the view be rebuilt after one that does not, unless revocations are involved that it had not
+    seen.
     """
     control: dict[str, Event] = {}
     heads: set[str] = set()
-    cuts: set[str] = set()
-    load, roll, latest = _Load(()), None, (0, "")
+    revocations: set[str] = set()
+    quota, builder, latest = EventQuota(()), None, (0, "")
     for event in events:
         event.check_signature()
         if event.type == GENESIS:
-            _check_beginning(event, control)
-            roll = Roll(event)
+            _check_genesis(event, control)
+            builder = ViewBuilder(event)
         else:
-            _check_place(event, control)
+            _check_causes(event, control)
             harmless = True
             if heads == set(event.deps):
-                roll = roll or Roll.of(control)
-                _check_right(event, roll.live, control)
+                builder = builder or ViewBuilder.of(control)
+                _check_right(event, builder.current, control)
             else:
                 names = ancestors(control, event.deps)
                 past = {name: control[name] for name in names}
                 _check_right(event, resolve_view(past), past)
-                harmless = cuts <= names and not is_cut(event) and (event.lamport, event.id) > latest
-            if roll is not None and harmless:
-                roll.apply(event)
+                harmless = revocations <= names and not is_revocation(event) and (event.lamport, event.id) > latest
+            if builder is not None and harmless:
+                builder.apply(event)
             else:
-                roll = None
-        load.take(event)
+                builder = None
+        quota.add(event)
         control[event.id] = event
         heads = (heads - set(event.deps)) | {event.id}
         latest = max(latest, (event.lamport, event.id))
-        if is_cut(event):
-            cuts.add(event.id)
+        if is_revocation(event):
+            revocations.add(event.id)
     return control
 
 
-def _check_beginning(event: Event, control: Mapping[str, Event]) -> None:
+def _check_genesis(event: Event, control: Mapping[str, Event]) -> None:
     if control or event.deps:
-        raise Refused(why="a second beginning of the group")
+        raise Refused(why="a second genesis event")
     body = genesis_of(event)
     check_possession(body.possession, body.transport, "", event.author)
     reach_of_did(body.contact)
 
 
-def _check_place(event: Event, control: Mapping[str, Event]) -> None:
+def _check_causes(event: Event, control: Mapping[str, Event]) -> None:
     if not event.deps or any(dep not in control for dep in event.deps):
-        raise Refused(why="evidence that does not hang together")
+        raise Refused(why="a membership event without its causes")
     if event.lamport <= max(control[name].lamport for name in event.deps):
         raise Refused(why="a membership event older than its causes")
 
 
 def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
-    """Refuse what its author could not have done among the members of this view, which is that of the event's past."""
+    """Reject what its author may not do by this view, which is that of the event's past."""
     me, allowed = event.author, True
     if me not in view.members:
-        raise Refused(why="a membership event by somebody who was not a member")
+        raise Refused(why="a membership event by a non-member")
     match event.type:
         case "leave":
             leave_of(event)
@@ -124,7 +125,7 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
             allowed = may_add(view, me, add.member, add.label, client_key(add.transport))
         case "remove":
             target = remove_of(event).member
-            # Its author has chosen this past; whether the votes are enough among all members is for `resolve.py`.
+            # Its author chose this past; whether the votes suffice among all members is decided in `void_events.py`.
             votes = voters_for(past, view, target) if view.policy.remove == "quorum" else ()
             allowed = may_remove(view, me, target, votes)
         case "vote":
@@ -133,7 +134,7 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
             role = role_of(event)
             allowed = may_change_role(view, me, role.member, role.role)
             if role.member == me and role.after != event.seq:
-                raise Malformed(why="role: one's own counts from the event that says so")
+                raise Malformed(why="role: one's own role must count from this event")
         case "label":
             allowed = may_label(view, me, label_of(event).label)
         case "terms":
@@ -141,15 +142,15 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
         case _:
             raise Malformed(why="a membership event of an unknown type")
     if not allowed:
-        raise Refused(why=f"no right to this: {event.type}")
+        raise Refused(why=f"no permission: {event.type}")
 
 
-class _Load:
-    """How many membership events there are, in all and by author.
+class EventQuota:
+    """Counts the membership events, in total and by author.
 
-    The first leave of a member, the first removal of one, and everybody's first vote about one do not count: they must
-    be possible however full the log is. Whether a set of events is within the limits does not depend on their order, so
-    a newcomer accepts in one piece what the others have accepted bit by bit.
+    The first leave and the first removal of a member, and each member's first vote about another, do not count: they
+    must be possible however full the log is. Whether a set of events is within the limits does not depend on their
+    order, so a joiner accepts in one piece events that the others have accepted one by one.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -159,32 +160,32 @@ class _Load:
         for event in events:
             self._count(event)
 
-    def take(self, event: Event) -> None:
-        """Count one more. Raises Refused where that is too many."""
+    def add(self, event: Event) -> None:
+        """Count an event. Raises Refused beyond the limits."""
         in_all, by_author = self._count(event)
         if (in_all and self.all > CONTROL_MAX) or (by_author and self.by[event.author] > AUTHOR_CONTROL_MAX):
             raise Refused(why="too many membership events")
 
     def _count(self, event: Event) -> tuple[bool, bool]:
-        """Whether the event counts among all of them, and among its author's."""
+        """Whether the event counts in total, and for its author."""
         in_all = by_author = True
         if event.type == VOTE:
-            in_all = by_author = self._again(VOTE, vote_of(event).member, event.author)
+            in_all = by_author = self._seen_before(VOTE, vote_of(event).member, event.author)
         elif event.type in (LEAVE, REMOVE):
             goes = event.author if event.type == LEAVE else remove_of(event).member
-            in_all = self._again(event.type, goes)
-            by_author = self._again(event.type, goes, event.author)
+            in_all = self._seen_before(event.type, goes)
+            by_author = self._seen_before(event.type, goes, event.author)
         self.all += in_all
         self.by[event.author] = self.by.get(event.author, 0) + by_author
         return in_all, by_author
 
-    def _again(self, *key: str) -> bool:
+    def _seen_before(self, *key: str) -> bool:
         known = key in self._free
         self._free.add(key)
         return known
 
 
 def missing(control: Mapping[str, Event], their_heads: Collection[str]) -> list[Event]:
-    """The membership events that a peer with these heads lacks, causes first. Heads unknown to us are passed over."""
+    """The membership events that a peer with these heads lacks, causes first. Unknown heads are ignored."""
     theirs = ancestors(control, (name for name in their_heads if name in control))
     return sorted((e for name, e in control.items() if name not in theirs), key=lambda e: (e.lamport, e.author, e.id))

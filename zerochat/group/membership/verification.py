@@ -1,7 +1,7 @@
-"""Whom a person has verified, by comparing words, and what became of the name since.
+"""Verified members: which keys the user has verified by safety words, and later changes of their names.
 
-The mark sticks to a key and never to a name. A name that was verified raises an expectation, though: when somebody else
-bears it, be it the same person with a new key or an impostor, the person must hear of it.
+A verification belongs to a key, not to a name. But a verified name raises an expectation: if another key uses it, a new
+key of the same person or an impostor, the user must be warned.
 """
 
 import unicodedata
@@ -11,19 +11,19 @@ from typing import Literal
 from zerochat.group.membership import View
 
 Trust = Literal["unverified", "verified", "changed"]
-"""`changed`: this is not who was verified under the name that it now bears."""
+"""`changed`: this is not the member that was verified under the name that it uses now."""
 
 
 def trust_of(view: View, verified: Mapping[str, str], did: str) -> Trust:
-    """How far to trust that the member with this group key is whom its name says.
+    """The trust in the member with this group key.
 
-    `verified` has the group keys that were verified, each with the name under which that was. Whoever still bears that
-    name is `verified`. Whoever bears a name of somebody else who was verified (the one from then, or the one that this
-    other member has given itself since) is `changed`, even if it was verified itself, under a name of its own: to
-    verify it anew under the name that it bears now settles it. A new name that is nobody's changes nothing.
+    `verified` maps the verified group keys to their names at the time. A verified member that still uses that name is
+    `verified`. A member that uses a name of another verified member (the one at the time, or that member's later one)
+    is `changed`, even if it was verified itself under another name: verifying it under its present name settles that. A
+    new name that belongs to no other changes nothing.
 
-    Names are compared without case and without the several ways of writing one text in Unicode; names that only look
-    alike are for whoever shows them. This is one person's own opinion, so two versions of Unicode may disagree on it.
+    Names are compared without case and Unicode compatibility variants; look-alikes are up to the client. The result is
+    local to one user, so different Unicode versions may disagree.
     """
     label = _label(view, did)
     if did in verified and label in (None, _folded(verified[did])):
@@ -41,7 +41,7 @@ def _names_of_others(view: View, verified: Mapping[str, str], did: str) -> Itera
 
 
 def _label(view: View, did: str) -> str | None:
-    """The name that somebody bears now, or bore last, as it is compared; None: never a member."""
+    """The present or last name of a member in comparable form; None: never a member."""
     member = view.members.get(did) or view.former.get(did)
     return None if member is None else _folded(member.label)
 

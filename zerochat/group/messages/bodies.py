@@ -1,9 +1,8 @@
-"""What is said in a group: a post, what becomes of it (an edit, a reaction, or that it is taken back), the topic, what
-a bot announces of itself, and a verdict.
+"""Content of events: posts, annotations (edit, reaction, deletion), topics, announcements and verdicts.
 
-Each is one value here, with its limits, and its body in the event record is written and read nowhere else. What we say
-ourselves is checked before it is said (`checked`). What others say is in the log whatever it is; a body that makes no
-sense is `Malformed`, and counts for nothing. Fields that this version does not know are passed over.
+Each kind is one record with its limits; its JSON body is written and read only here. Our own content is validated
+before it is sent (`validated`). Other members' events are stored whatever they contain; an invalid body is `Malformed`
+and has no effect. Unknown fields are ignored.
 """
 
 import re
@@ -21,7 +20,6 @@ from zerochat.group.event_log.event import (
     EDIT,
     HEADER_BYTES_MAX,
     POST,
-    POST_BYTES_MAX,
     REACT,
     RECORD_BYTES_MAX,
     TOPIC,
@@ -32,13 +30,14 @@ from zerochat.group.files.descriptor import File
 from zerochat.group.membership.bot_announcement import (
     Announcement,
     BadAnnouncement,
-    fault_of_announcement,
+    announcement_error,
     read_announcement,
 )
-from zerochat.group.tlog.verdicts import BadVerdict, Verdict, fault_of_verdict, read_verdict
+from zerochat.group.tlog.verdicts import BadVerdict, Verdict, read_verdict, verdict_error
+from zerochat.limits import POST_BYTES_MAX
 
 EMOJI_BYTES_MAX = 40
-"""The longest that Unicode recommends has 35: two people of two colours, and what joins them."""
+"""The longest emoji that Unicode recommends has 35: two people of two skin tones, and joiners."""
 TOPIC_CHARS_MAX = 256
 MENTIONS_MAX = 32
 
@@ -48,11 +47,11 @@ _LINE_ENDS = re.compile("[\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]")
 
 
 class NotAnEmoji(LocalError):
-    """{emoji} is no reaction: one emoji is, or one sign that is no letter."""
+    """{emoji} cannot be a reaction. Use one emoji, or one sign that is not a letter."""
 
 
 class BadTopic(LocalError):
-    """This cannot be a topic: {why}."""
+    """Invalid topic: {why}."""
 
 
 class Post(Struct, frozen=True):
@@ -62,11 +61,11 @@ class Post(Struct, frozen=True):
     reply: str = ""
     """The id of the post that it answers; empty: none."""
     action: bool = False
-    """It says what its author does."""
+    """An action of its author, as `/me` sends it."""
     mentions: tuple[str, ...] = ()
-    """The DIDs of those whom it calls by name."""
+    """The DIDs of the members that it mentions."""
     files: tuple[File, ...] = ()
-    """What comes with it; what others' posts name is read by `files/descriptor.py`."""
+    """Its attachments; those of received posts are read by `files/descriptor.py`."""
 
     kind = POST
 
@@ -80,13 +79,13 @@ class Post(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True):
-    """The author of a post gives it another text."""
+    """The author of a post replaces its text."""
 
     of: str
     """The id of the post."""
     text: str
     mentions: tuple[str, ...] = ()
-    """The DIDs of those whom the new text calls by name."""
+    """The DIDs of the members that the new text mentions."""
 
     kind = EDIT
 
@@ -97,7 +96,7 @@ class Edit(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The author of a post takes it back."""
+    """The author of a post deletes it."""
 
     of: str
 
@@ -109,7 +108,7 @@ class Delete(Struct, frozen=True):
 
 
 class React(Struct, frozen=True):
-    """Somebody answers a post with an emoji, or takes that back."""
+    """A member adds a reaction to a post, or removes it."""
 
     of: str
     emoji: str
@@ -123,7 +122,7 @@ class React(Struct, frozen=True):
 
 
 class Topic(Struct, frozen=True):
-    """What the group is about; empty: nothing in particular."""
+    """The group's topic; empty: none."""
 
     text: str
 
@@ -134,14 +133,14 @@ class Topic(Struct, frozen=True):
         return {"text": self.text}
 
 
-Saying: TypeAlias = Post | Edit | Delete | React | Topic | Announcement | Verdict
+Content: TypeAlias = Post | Edit | Delete | React | Topic | Announcement | Verdict
 
 
 # --- our own --------------------------------------------------------------------------------------------------------
 
 
-def checked(saying: Saying) -> Saying:
-    """The same, fit to be said. Raises PostTooLong, NotAnEmoji, BadTopic, BadAnnouncement or BadVerdict."""
+def validated(saying: Content) -> Content:
+    """The content, if valid. Raises PostTooLong, NotAnEmoji, BadTopic, BadAnnouncement or BadVerdict."""
     match saying:
         case Post(text) | Edit(text=text):
             _check_size(text, saying)
@@ -149,14 +148,14 @@ def checked(saying: Saying) -> Saying:
             raise NotAnEmoji(emoji=ascii(emoji[:16]) if fault == "hidden" else emoji[:16])
         case Topic(text) if why := fault_of_topic(text):
             raise BadTopic(why=why)
-        case Announcement() if why := fault_of_announcement(saying):
+        case Announcement() if why := announcement_error(saying):
             raise BadAnnouncement(why=why)
-        case Verdict() if why := fault_of_verdict(saying):
+        case Verdict() if why := verdict_error(saying):
             raise BadVerdict(why=why)
     return saying
 
 
-def _check_size(text: str, saying: Saying) -> None:
+def _check_size(text: str, saying: Content) -> None:
     size = len(text.encode("utf-8", "surrogatepass"))
     # Line ends and control characters take two to six bytes each as JSON.
     if size > POST_BYTES_MAX or len(compact_json(saying.body)) > RECORD_BYTES_MAX - HEADER_BYTES_MAX:
@@ -164,7 +163,7 @@ def _check_size(text: str, saying: Saying) -> None:
 
 
 def fault_of_topic(text: str) -> str:
-    """What is wrong with a topic, or nothing."""
+    """Why a topic is invalid; empty: it is valid."""
     if len(text) > TOPIC_CHARS_MAX:
         return f"it has at most {TOPIC_CHARS_MAX} characters"
     if _LINE_ENDS.search(text):
@@ -176,15 +175,15 @@ def fault_of_topic(text: str) -> str:
 
 _JOINER, _KEYCAP = "\u200d", "\u20e3"
 _PICTOGRAPHS = range(0x1F000, 0x1FB00)
-"""Only pictographs come here, so that next year's need no newer Unicode tables than a member happens to have."""
+"""Whole blocks, so that next year's pictographs need no newer Unicode tables."""
 _FLAGS, _COLOURS, _TAGS = range(0x1F1E6, 0x1F200), range(0x1F3FB, 0x1F400), range(0xE0020, 0xE0080)
 _SELECTORS = range(0xFE00, 0xFE10)
 _LETTER_SIGNS = "\u2139"
-"""The sign for information, which is an emoji and, to Unicode, a letter."""
+"""The information sign: an emoji that Unicode classifies as a letter."""
 
 
 def fault_of_emoji(text: str) -> str:
-    """What is wrong with a reaction, in one word, or nothing: it is one sign, with what belongs to it."""
+    """Why a reaction is invalid, as one word; empty: it is one sign with its modifiers."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -215,7 +214,7 @@ def fault_of_emoji(text: str) -> str:
 
 
 def _follows(char: str, code: int) -> bool:
-    """Whether this changes the sign before it and is none by itself."""
+    """Whether this character modifies the one before it."""
     return char == _KEYCAP or any(code in one for one in (_COLOURS, _TAGS, _SELECTORS))
 
 
@@ -229,19 +228,19 @@ def _is_one(bases: list[str], keycaps: int) -> bool:
 
 def _is_sign(char: str, code: int) -> bool:
     if code in _FLAGS:
-        return False  # half of one
+        return False  # a regional indicator, half a flag
     return code in _PICTOGRAPHS or char in _LETTER_SIGNS or unicodedata.category(char)[0] in "SP"
 
 
-# --- others' --------------------------------------------------------------------------------------------------------
+# --- content of other members -----------------------------------------------------------------------------------------
 
 
-def saying_of(event: Event) -> Saying:
-    """What an event says. Raises Malformed, also for one that says nothing of the kind."""
-    return event.once(_read)
+def content_of(event: Event) -> Content:
+    """The content of an event. Raises Malformed, also for an event without content."""
+    return event.memoised(_read)
 
 
-def _read(event: Event) -> Saying:
+def _read(event: Event) -> Content:
     body = event.body
     match event.type:
         case "post":
@@ -253,22 +252,22 @@ def _read(event: Event) -> Saying:
         case "react":
             emoji, on = body.get("emoji"), body.get("on")
             if not isinstance(emoji, str) or not isinstance(on, bool) or fault_of_emoji(emoji):
-                raise Malformed(why="react: no emoji")
+                raise Malformed(why="react: not an emoji")
             return React(_of(body), emoji, on)
         case "topic":
             text = _text(body)
             if fault_of_topic(text):
-                raise Malformed(why="topic: no line of text")
+                raise Malformed(why="topic: not one line of text")
             return Topic(text)
         case "announce":
             return read_announcement(body)
         case "verdict":
             return read_verdict(body)
-    raise Malformed(why="nothing that is said")
+    raise Malformed(why="an event without content")
 
 
 def _post(body: Mapping[str, Any]) -> Post:
-    """What stands beside the text and makes no sense is passed over: the text is there to be read all the same."""
+    """Invalid optional fields are ignored: the text is worth showing anyway."""
     reply = body.get("reply")
     return Post(_text(body), reply if _is_id(reply) else "", body.get("me") is True, _mentions(body))
 
@@ -289,7 +288,7 @@ def _text(body: Mapping[str, Any]) -> str:
 def _of(body: Mapping[str, Any]) -> str:
     of = body.get("of")
     if not _is_id(of):
-        raise Malformed(why="about no event")
+        raise Malformed(why="no target event")
     return of
 
 
@@ -298,11 +297,11 @@ def _is_id(value: object) -> TypeGuard[str]:
 
 
 def target_of(event: Event) -> str:
-    """What an event is about, by which the log finds it: the id of a post, the digest of an accusation, `topic`
-    or `announce`; empty for others."""
+    """The key by which the log finds annotations: the id of a post, the digest of an accusation, `topic` or `announce`;
+    empty for other events."""
     if event.type in (TOPIC, ANNOUNCE):
         try:
-            saying_of(event)
+            content_of(event)
         except Malformed:
             return ""
         return event.type

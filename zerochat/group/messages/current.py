@@ -1,8 +1,8 @@
-"""How a post stands now: with its author's last edit, or taken back, and with everybody's reactions.
+"""Current messages: a post after its author's last edit or deletion, with the reactions of all members.
 
-The log keeps everything that was said; what it comes to is worked out here, and so it is the same at everybody who has
-the same. Only the author of a post edits it or takes it back, and a post that was taken back stays so. Of each member
-the last word in its own chain counts. What somebody says who may not write counts as little as such a post.
+The log stores every event; the current message is a pure function of it, so members with the same log show the same.
+Only its author edits or deletes a post, and a deletion is final. Of each member the last annotation in its own chain
+counts. Annotations of readers are ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,88 +14,103 @@ from zerochat.group.event_log import lamport
 from zerochat.group.event_log.event import Event
 from zerochat.group.membership import View, may_post
 from zerochat.group.membership.view import ADMIN, OWNER, READER, Member
-from zerochat.group.messages.bodies import Delete, Edit, React, Saying, saying_of
+from zerochat.group.messages.bodies import Content, Delete, Edit, React, content_of
 
 Span = tuple[str, int, int]
-"""Of an author's chain the places after the first number, up to the second."""
+"""A half-open range of an author's chain: author, after, up to."""
 CHAIN_MAX = 2**53 - 1
 EMOJI_MAX, REACTIONS_MAX = 32, 1_024
-"""Different ones that are shown of a post, and all together: those that came first. All of it fits a line of the
+"""The most different emoji, and the most reactions, that are shown for a post, earliest first. They fit one line of the
 control protocol."""
 
 
-class Remark(Struct, frozen=True):
-    """An event that is about a post, as the log has it."""
+class Annotation(Struct, frozen=True):
+    """An event about a post, as the log has it."""
 
     event: Event
-    vouched: str = ""
-    """Who has handed it over, as long as its author has not confirmed it."""
+    relayed_by: str = ""
+    """The member that relayed it, until its author confirms it."""
 
 
-class Standing(Struct, frozen=True):
-    """What has become of a post."""
+class CurrentMessage(Struct, frozen=True):
+    """A post after all its annotations."""
 
     text: str = ""
-    """Its last text, where it was `edited`."""
-    edited: int = 0
-    """When, by its author's clock (UTC milliseconds); 0: never."""
+    """The text of its last edit."""
+    edited_at: int = 0
+    """When it was edited, by its author's clock (UTC milliseconds); 0: never."""
     deleted: bool = False
     reactions: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Each emoji with the DIDs of those who say it, both in the order in which that came; among them those whose word
-    only others have brought so far. It goes when they turn out not to have said it."""
+    """Each emoji with the DIDs of the members that reacted, both by time. Includes unconfirmed relayed reactions."""
     mentions: tuple[str, ...] = ()
-    """The DIDs of those whom its last text calls by name, where it was `edited`."""
-    vouched: str = ""
-    """Who has handed over the edit, or its author's taking it back, as long as the author has not confirmed that."""
+    """The DIDs that its last edit mentions."""
+    relayed_by: str = ""
+    """The member that relayed the edit or deletion, until the author confirms it."""
 
 
-def standing(view: View, post: Event, remarks: Iterable[Remark]) -> Standing:
-    """What has become of a post, by what is said about it, in whatever order that is given."""
-    said = [(one, what) for one in remarks if (what := _counts(view, post, one.event)) is not None]
-    by_place = sorted(said, key=lambda item: item[0].event.seq)
-    own = [(one, what) for one, what in by_place if one.event.author == post.author]
-    for one, what in own:
-        if isinstance(what, Delete):
-            return Standing(deleted=True, vouched=one.vouched)
-    found = Standing(reactions=_reactions([(one.event, what) for one, what in by_place if isinstance(what, React)]))
-    for one, what in reversed(own):
-        if isinstance(what, Edit):
-            return Standing(what.text, one.event.time, False, found.reactions, what.mentions, one.vouched)
-    return found
+def current_message(view: View, post: Event, annotations: Iterable[Annotation]) -> CurrentMessage:
+    """The current state of a post after these annotations, in any order."""
+    contents = [
+        (annotation, content)
+        for annotation in annotations
+        if (content := _valid_content(view, post, annotation.event)) is not None
+    ]
+    ordered = sorted(contents, key=lambda item: item[0].event.seq)
+    author_contents = [
+        (annotation, content) for annotation, content in ordered if annotation.event.author == post.author
+    ]
+    for annotation, content in author_contents:
+        if isinstance(content, Delete):
+            return CurrentMessage(deleted=True, relayed_by=annotation.relayed_by)
+    reactions = CurrentMessage(
+        reactions=_reactions(
+            [(annotation.event, content) for annotation, content in ordered if isinstance(content, React)]
+        )
+    )
+    for annotation, content in reversed(author_contents):
+        if isinstance(content, Edit):
+            return CurrentMessage(
+                content.text, annotation.event.time, False, reactions.reactions, content.mentions, annotation.relayed_by
+            )
+    return reactions
 
 
-def named_before(view: View, post: Event, remarks: Iterable[Remark], seq: int) -> frozenset[str]:
-    """The DIDs of those whom the author of a post had called by name in it before place `seq` of its chain."""
-    said = [what for one in remarks if one.event.seq < seq and (what := _counts(view, post, one.event)) is not None]
-    return frozenset(did for what in said if isinstance(what, Edit) for did in what.mentions)
+def mentioned_before(view: View, post: Event, annotations: Iterable[Annotation], seq: int) -> frozenset[str]:
+    """The DIDs that the edits of a post before place `seq` of its author's chain mention."""
+    contents = [
+        content
+        for annotation in annotations
+        if annotation.event.seq < seq and (content := _valid_content(view, post, annotation.event)) is not None
+    ]
+    return frozenset(did for content in contents if isinstance(content, Edit) for did in content.mentions)
 
 
-def _counts(view: View, post: Event, event: Event) -> Saying | None:
-    """What an event says, where it is about this post and its author may say so."""
+def _valid_content(view: View, post: Event, event: Event) -> Content | None:
+    """The content of an annotation if it is about this post and its author may send it."""
     try:
-        what = saying_of(event)
+        content = content_of(event)
     except Malformed:
         return None
-    about = isinstance(what, Edit | Delete | React) and what.of == post.id
-    return what if about and may_post(view, event.author, event.seq) else None
+    about = isinstance(content, Edit | Delete | React) and content.of == post.id
+    return content if about and may_post(view, event.author, event.seq) else None
 
 
-def _reactions(said: list[tuple[Event, React]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """`said`: in the order of each member's chain."""
-    last = {(event.author, what.emoji): (event, what.on) for event, what in said}
-    found: dict[str, list[str]] = {}
+def _reactions(contents: list[tuple[Event, React]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """`contents`: ordered by each member's chain."""
+    last = {(event.author, content.emoji): (event, content.on) for event, content in contents}
+    reactions: dict[str, list[str]] = {}
     live = [(event, emoji) for (_, emoji), (event, on) in last.items() if on]
-    for event, emoji in sorted(live, key=lambda item: lamport.place(item[0]))[:REACTIONS_MAX]:
-        if emoji in found or len(found) < EMOJI_MAX:
-            found.setdefault(emoji, []).append(event.author)
-    return tuple((emoji, tuple(members)) for emoji, members in found.items())
+    for event, emoji in sorted(live, key=lambda item: lamport.sort_key(item[0]))[:REACTIONS_MAX]:
+        if emoji in reactions or len(reactions) < EMOJI_MAX:
+            reactions.setdefault(emoji, []).append(event.author)
+    return tuple((emoji, tuple(members)) for emoji, members in reactions.items())
 
 
-# --- what the group is about ----------------------------------------------------------------------------------------
+# --- the topic --------------------------------------------------------------------------------------------------------
 
 
 def may_set_topic(view: View, author: str, seq: int) -> bool:
-    """Whether a topic by this author in this place of its chain counts."""
+    """Whether a topic by this author at this place of its chain is valid."""
     member = view.known(author)
     return member is not None and may_post(view, author, seq) and _sets_topic(view, member.role_at(seq))
 
@@ -105,7 +120,7 @@ def _sets_topic(view: View, role: str) -> bool:
 
 
 def topic_spans(view: View) -> Iterator[Span]:
-    """The stretches of all chains in which a topic counts: the last one in each is worth a look."""
+    """The ranges of all chains in which a topic is valid: the last topic of each is a candidate."""
     for member in (*view.former.values(), *view.members.values()):
         for after, upto, role in _roles(member):
             if after < upto and _sets_topic(view, role):
@@ -113,8 +128,7 @@ def topic_spans(view: View) -> Iterator[Span]:
 
 
 def announcement_spans(view: View) -> Iterator[Span]:
-    """The stretches of the members' chains in which they may write, and so what they announce of themselves counts: of
-    each member the last one."""
+    """The ranges of the members' chains in which an announcement is valid: of each member the last one counts."""
     for member in view.members.values():
         for after, upto, role in _roles(member):
             if after < upto and role != READER:
@@ -122,7 +136,7 @@ def announcement_spans(view: View) -> Iterator[Span]:
 
 
 def _roles(member: Member) -> Iterator[tuple[int, int, str]]:
-    """What a member was, from after one place of its chain up to another."""
+    """A member's roles, each with its range of the chain."""
     end = CHAIN_MAX if member.until is None else member.until
     ends = [*(after for after, _ in member.roles[1:]), end]
     for (after, role), upto in zip(member.roles, ends, strict=True):

@@ -1,18 +1,17 @@
-"""Streams: what is said in a group whose keys sign (`key_modes/sender_key.py`), as SUPRA has it.
+"""Signed streams: posts in a group with sender keys (`key_modes/sender_key.py`), after SUPRA.
 
-    own.py          our stream: every message that we say in it, its keys, and who hears it
-    terms.py        what we say to a member about subscriptions, in every `sync`
-    subscribing.py  what a member says about them
-    taking.py       the messages of another member's stream, one behind the other
-    strays.py       what has come and is not taken in, for whoever has to show what was withheld
-    reading.py      what stands in a message, for whoever has its key
+    publisher      our own stream: its messages, its keys, its subscribers
+    statements     signed statements about subscriptions that we send in every `sync`
+    subscriptions  signed statements about subscriptions that a member sends
+    receiver       messages of other members' streams, in order
+    messages       decrypting a message; rejected messages, kept as evidence of withholding
 
-Below it is the event log of every group: a message of a stream brings some events of its author's, and the log puts
-these in order, acknowledges and repairs them. So there is one chain of hashes for what is known, which everybody has,
-and one of signatures for what can be proven, between an author and whoever hears it.
+Below it is the event log of every group: a stream message carries some events of its author, and the log orders,
+acknowledges and retransmits these. So there is one chain of hashes for the history, which every member has, and one
+chain of signatures for proofs, between an author and its subscribers.
 
-A member asks to hear each other one's stream, is answered with the key and the place where it begins, and confirms
-that: three signed statements (`evidence/handshake.py`). They ride on `sync`, which is said again and again, so nothing
-here has timers of its own. Whoever cannot read a message any more, because it has lost a key, asks anew, and gets by
-itself what was said before the answer.
+A member requests each other member's stream, gets an answer with the key and the position where it begins, and confirms
+that: three signed statements (`evidence/handshake.py`). They travel in `sync`, which is repeated anyway, so there are
+no timers here. A member that cannot decrypt a message because it has lost a key requests the stream again, and gets the
+earlier events separately.
 """

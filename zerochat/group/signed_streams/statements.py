@@ -1,5 +1,4 @@
-"""What we say to a member about streams, with every `sync`: by what it hears ours, what of its own we have, and the
-statements that it has not answered."""
+"""Signed statements about subscriptions that we send with every `sync`: requests, answers, confirmations."""
 
 from typing import Any
 
@@ -9,76 +8,77 @@ from zerochat.crypto.content_encryption import xc20p_seal
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519, x25519_public
 from zerochat.evidence.handshake import Accept, Confirm, Request, SignedStatement
-from zerochat.evidence.messages import acknowledgement, overwrite
-from zerochat.group.effects import KeepStatement
+from zerochat.evidence.messages import overwrite, sign_ack
+from zerochat.group.effects import StoreStatement
 from zerochat.group.key_modes.sender_key import KEY_BYTES
 from zerochat.group.signed_streams import publisher
-from zerochat.group.state import Asking, Stream, Subscriber
+from zerochat.group.state import Stream, Subscriber, SubscriptionRequest
 from zerochat.group.tlog import adoption
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 
 NO_RULES = b64url(sha256(b"zerochat/rules/none"))
-"""Of a group without a ledger: nobody has agreed to be judged."""
+"""The rules digest of a group without a transparency log."""
 NONCE_BYTES = 16
 
 
-def told(turn: Turn, name: str, member: str) -> dict[str, Any]:
-    """The fields of a `sync` to this member (`messages.SyncBody`)."""
-    group = turn.group(name)
-    say: list[str] = []
+def sync_fields(tx: Transaction, name: str, member: str) -> dict[str, Any]:
+    """The stream fields of a `sync` to this member (`messages.SyncBody`)."""
+    group = tx.group(name)
+    entries: list[str] = []
     fields: dict[str, Any] = {}
-    if (hears := group.subscribers.get(member)) is not None:
-        fields["by"], fields["signed"] = hears.digest, hears.acked
-        say += [hears.accept] if hears.accept else []
-    if (asking := group.asking.get(member)) is not None:
-        say.append(asking.statement)
+    if (subscriber := group.subscribers.get(member)) is not None:
+        fields["subscription"], fields["signed_upto"] = subscriber.digest, subscriber.acked
+        entries += [subscriber.accept] if subscriber.accept else []
+    if (pending := group.subscription_requests.get(member)) is not None:
+        entries.append(pending.statement)
     if (stream := group.streams.get(member)) is not None:
-        stream = replace(stream, ack=ack_of(turn, name, stream), confirm=False)
+        stream = replace(stream, ack=ack_of(tx, name, stream), confirmation_due=False)
         ack = stream.ack
-        if group.streams[member].confirm:
-            say.append(_confirm(turn, name, member, stream))
-            ack = stream.former or ack  # ours of what has come since then is said with the next word
+        if group.streams[member].confirmation_due:
+            entries.append(_confirm(tx, name, member, stream))
+            ack = stream.former or ack  # our acknowledgement of later messages follows with the next sync
         if ack:
-            fields["ack"] = ack
-        turn.edit(name, streams={**turn.group(name).streams, member: stream})
-    if say:
-        fields["say"] = say
+            fields["signed_ack"] = ack
+        tx.update_group(name, streams={**tx.group(name).streams, member: stream})
+    if entries:
+        fields["statements"] = entries
     return fields
 
 
-def ack_of(turn: Turn, name: str, stream: Stream) -> str:
-    """Our signed acknowledgement of the last message that came; empty: there was none."""
+def ack_of(tx: Transaction, name: str, stream: Stream) -> str:
+    """Our signed acknowledgement of the last received message; empty: none was received."""
     if stream.ack or not stream.time:
         return stream.ack
-    seed = turn.group(name).seed
-    return b64url(acknowledgement(seed, stream.alias, stream.time, stream.head, max(1, turn.now)).written())
+    seed = tx.group(name).seed
+    return b64url(sign_ack(seed, stream.alias, stream.time, stream.head, max(1, tx.now)).serialize())
 
 
-def ask(turn: Turn, name: str, member: str) -> None:
-    """Ask to hear a member's stream, from now on."""
-    group = turn.group(name)
-    nonce = b64url(turn.moment.random(NONCE_BYTES))
-    wanted = Request(time=max(1, turn.now), topic=name, subscriber=group.me, publisher=member, nonce=nonce)
-    wanted = wanted.signed(group.seed)
-    asking = Asking(wanted.digest, wanted.written().decode(), turn.now)
-    turn.edit(name, asking={**group.asking, member: asking})
-    keep(turn, name, member, wanted)
+def request_stream(tx: Transaction, name: str, member: str) -> None:
+    """Request a member's stream, from now on."""
+    group = tx.group(name)
+    nonce = b64url(tx.context.random(NONCE_BYTES))
+    request = Request(time=max(1, tx.now), topic=name, subscriber=group.me, publisher=member, nonce=nonce)
+    request = request.signed(group.seed)
+    pending = SubscriptionRequest(request.digest, request.serialize().decode(), tx.now)
+    tx.update_group(name, subscription_requests={**group.subscription_requests, member: pending})
+    store_statement(tx, name, member, request)
 
 
-def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
-    """Let a member hear our stream from where it stands."""
-    stream, group = publisher.current(turn, name), turn.group(name)
+def accept_subscriber(tx: Transaction, name: str, member: str, asked: Request) -> None:
+    """Accept a member's subscription to our stream, from its current position."""
+    stream, group = publisher.own_stream(tx, name), tx.group(name)
     if (known := group.subscribers.get(member)) is not None:
-        adoption.replaced(turn, name, member, known)
-        group = turn.group(name)
-    rules = adoption.rules_now(group)
+        adoption.record_ended(tx, name, member, known)
+        group = tx.group(name)
+    rules = adoption.current_rules(group)
     leads_there = ""
     if stream.head != stream.start:
-        there = overwrite(group.seed, max(1, turn.now), did_key_bytes(member), stream.alias, stream.head, stream.start)
-        leads_there = b64url(there.written())
-    after = group.fresh[0].seq - 1 if group.fresh else group.seq  # what is fresh goes out at the end of this turn
+        there = overwrite(group.seed, max(1, tx.now), did_key_bytes(member), stream.alias, stream.head, stream.start)
+        leads_there = b64url(there.serialize())
+    # unpublished events go out at the end of this step
+    after = group.unpublished[0].seq - 1 if group.unpublished else group.seq
     given = Accept(
-        time=max(1, turn.now, stream.time),  # all that was said before has a `T` that is no greater
+        time=max(1, tx.now, stream.time),  # all earlier messages have a `T` that is not greater
         request=asked.digest,
         publisher=group.me,
         subscriber=member,
@@ -87,37 +87,37 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
         overwrite=leads_there,
         rules=rules or NO_RULES,
         after=after,
-        key=b64url(seal_key(stream.chain, group.view.members[member].transport, turn.moment.random(KEY_BYTES))),
+        key=b64url(seal_key(stream.chain, group.view.members[member].transport, tx.context.random(KEY_BYTES))),
     ).signed(group.seed)
     begun = former = stream.time
     if known is not None:
         former = known.acked if known.acked > known.begun else known.former
-    answer = given.written().decode()
-    hears = Subscriber(asked.digest, given.digest, after, answer, begun, turn.now, rules, begun, former)
-    turn.edit(name, subscribers={**group.subscribers, member: hears})
-    keep(turn, name, member, asked)
-    keep(turn, name, member, given)
+    answer = given.serialize().decode()
+    subscriber = Subscriber(asked.digest, given.digest, after, answer, begun, tx.now, rules, begun, former)
+    tx.update_group(name, subscribers={**group.subscribers, member: subscriber})
+    store_statement(tx, name, member, asked)
+    store_statement(tx, name, member, given)
 
 
-def _confirm(turn: Turn, name: str, member: str, stream: Stream) -> str:
-    """That we hear a member's stream, in the same words each time: else each would be one more to keep."""
-    group = turn.group(name)
-    at = max(1, stream.heard_at or stream.accepted_at)
-    said = Confirm(time=at, accept=stream.accept, subscriber=group.me).signed(group.seed)
-    keep(turn, name, member, said)
-    return said.written().decode()
+def _confirm(tx: Transaction, name: str, member: str, stream: Stream) -> str:
+    """Our confirmation of a subscription; the same bytes each time, since each distinct statement is stored."""
+    group = tx.group(name)
+    at = max(1, stream.received_at or stream.accepted_at)
+    entries = Confirm(time=at, accept=stream.accept, subscriber=group.me).signed(group.seed)
+    store_statement(tx, name, member, entries)
+    return entries.serialize().decode()
 
 
-def keep(turn: Turn, name: str, member: str, said: SignedStatement) -> None:
-    tag = type(said).__struct_config__.tag
-    turn.say(KeepStatement(name, member, str(tag), said.digest, said.written(), turn.now))
+def store_statement(tx: Transaction, name: str, member: str, statement: SignedStatement) -> None:
+    tag = type(statement).__struct_config__.tag
+    tx.emit(StoreStatement(name, member, str(tag), statement.digest, statement.serialize(), tx.now))
 
 
 # --- the key --------------------------------------------------------------------------------------------------------
 
 
 def seal_key(chain: bytes, transport: bytes, once: bytes) -> bytes:
-    """A key for the owner of an X25519 key alone, under one that was drawn for it: 80 bytes."""
+    """A key encrypted to the owner of an X25519 key, with an ephemeral key: 80 bytes."""
     public = x25519_public(once)
     sealing = sealing_key(x25519(once, transport), public, transport)
     return public + b"".join(xc20p_seal(sealing, bytes(24), chain, b""))

@@ -1,78 +1,92 @@
-"""What the core knows: frozen, serialisable values, changed only by replacing them.
+"""The state of the core: frozen, serialisable records, changed only by replacing them.
 
-The journal writes each field that changed as a row of its own (and each entry of a dict of these values), so a field
-is the unit of what one turn costs on disk. Connections are not here for long: "I want to reach her" is state, "I
-reach her" is news, and `up` is empty after every start.
+The journal writes each changed field as a row of its own (and each entry of a dict of records), so a field is the unit
+of a batch's cost on disk. Connections are not state: "I want a link to her" is kept, "the link is up" is an event, and
+`links_up` is empty after every start.
 """
 
 from zerochat.group.state.agent import Agent
-from zerochat.group.state.chains import Chain, Limbo, Past, Spot
-from zerochat.group.state.external import Awaited, Connection, Fault, Letter, Question, Whom
-from zerochat.group.state.files import FileState, Haul, Holding
+from zerochat.group.state.chains import Backfill, Chain, ChainPosition, ChainStart, ReorderBuffer, StartEvent
+from zerochat.group.state.external import AwaitedReceipt, BasicMessage, Connection, EndpointFailure, PeerQuery, PeerRef
+from zerochat.group.state.files import Download, FileEntry, FileState
 from zerochat.group.state.groups import (
-    Conduct,
-    Contradiction,
-    Custody,
+    AttestationConflict,
+    BlockedEvent,
     Group,
     GroupState,
-    Offer,
+    JoinRequest,
     Peer,
     Profile,
-    Request,
-    Waiting,
-    Word,
+    RateLimit,
+    RelationshipOffer,
+    StoredAtMediator,
+    ViewAttestation,
 )
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
-from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
-from zerochat.group.state.sync import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard, Unmet
-from zerochat.group.state.tlog import Ended, Log, Mine, Wanted
+from zerochat.group.state.streams import EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
+from zerochat.group.state.sync import (
+    BackfillProgress,
+    Comparison,
+    Corroboration,
+    Difference,
+    MissingRange,
+    PullPurpose,
+    PullRequest,
+    Recovery,
+    ReinstatedPosts,
+    UnreachableAuthor,
+)
+from zerochat.group.state.tlog import EndedSubscription, PendingEntry, TransparencyLog, WantedEntry
 
 __all__ = [
     "Agent",
-    "Asking",
-    "Awaited",
+    "AttestationConflict",
+    "AwaitedReceipt",
+    "Backfill",
+    "BackfillProgress",
+    "BasicMessage",
+    "BlockedEvent",
     "Chain",
+    "ChainPosition",
+    "ChainStart",
     "Claim",
     "Comparison",
-    "Conduct",
     "Connection",
-    "Contradiction",
-    "Custody",
+    "Corroboration",
     "Difference",
-    "Early",
-    "Ended",
-    "Errand",
-    "Fault",
-    "Fetching",
+    "Download",
+    "EarlyMessages",
+    "EndedSubscription",
+    "EndpointFailure",
+    "FileEntry",
     "FileState",
     "Group",
     "GroupState",
-    "Haul",
-    "Holding",
     "Join",
+    "JoinRequest",
     "JoinState",
-    "Letter",
-    "Limbo",
-    "Log",
-    "Mine",
-    "Need",
-    "Offer",
+    "MissingRange",
     "OpenInvitation",
     "OwnStream",
-    "Past",
     "Peer",
+    "PeerQuery",
+    "PeerRef",
+    "PendingEntry",
     "Profile",
-    "Question",
-    "Regain",
-    "Request",
-    "Second",
-    "Spot",
+    "PullPurpose",
+    "PullRequest",
+    "RateLimit",
+    "Recovery",
+    "ReinstatedPosts",
+    "RelationshipOffer",
+    "ReorderBuffer",
+    "StartEvent",
+    "StoredAtMediator",
     "Stream",
     "Subscriber",
-    "Unheard",
-    "Unmet",
-    "Waiting",
-    "Wanted",
-    "Whom",
-    "Word",
+    "SubscriptionRequest",
+    "TransparencyLog",
+    "UnreachableAuthor",
+    "ViewAttestation",
+    "WantedEntry",
 ]

@@ -1,76 +1,125 @@
-"""Each author's chain, as far as it has come here."""
+"""Author chains: how far each is delivered here, which part is confirmed, and where it begins for us."""
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 
 
-class Spot(Struct, frozen=True):
+class ChainPosition(Struct, frozen=True):
     """A place in an author's chain."""
 
     seq: int = 0
-    tip: str = ""
+    event_id: str = ""
     """The id of the event there; empty: unknown."""
     lamport: int = 0
 
 
-class Past(Struct, frozen=True):
-    """How far back an author's chain has been fetched, from where it began to come to us by itself."""
+class Backfill(Struct, frozen=True):
+    """How far back an author's chain was fetched, from where its live part begins."""
 
     first: int = 1
     """The first place of the unbroken stretch that we have."""
-    before: str = ""
-    """The id that the event before it must have; empty: nobody has said."""
+    previous_id: str = ""
+    """The id that the event before it must have; empty: unknown."""
     anchored: bool = False
-    """Whether the author itself says so, by something that it has signed or said to us."""
-    top: Spot | None = None
-    """The newest of what was fetched, until the author's own word confirms it; None: there is nothing to confirm."""
-    by: str = ""
-    """Who has handed that over."""
-    ours: bool = False
-    """Whether some of it was said since we came in, and is for us in any group."""
+    """`previous_id` comes from an event or a signature of the author itself."""
+    unconfirmed_top: ChainPosition | None = None
+    """The newest fetched event whose stretch the author has not confirmed; None: nothing is unconfirmed."""
+    relayed_by: str = ""
+    """The member that relayed the unconfirmed stretch."""
+    since_joining: bool = False
+    """Part of the stretch dates from after we joined, so it is ours under any history rule."""
+
+
+class ChainStart(Enum):
+    """How certain the place is where an author's chain begins for us."""
+
+    OPEN = "open"
+    """Announced by its author, or the very beginning; a new announcement moves it."""
+    FIXED = "fixed"
+    """A post of its author was delivered: moving the start would hide the events before that post."""
+    UNANNOUNCED = "unannounced"
+    """The chain is known from relaying members alone."""
+    UNANNOUNCED_FIXED = "unannounced-fixed"
+    """The same, and a signed post, or a former member's own, was delivered."""
+
+
+class StartEvent(Enum):
+    """What moves a chain from one `ChainStart` to another."""
+
+    ANNOUNCED = "announced"
+    AUTHOR_POST = "author-post"
+
+
+START_TRANSITIONS: Mapping[tuple[ChainStart, StartEvent], ChainStart] = {
+    (ChainStart.OPEN, StartEvent.ANNOUNCED): ChainStart.OPEN,
+    (ChainStart.OPEN, StartEvent.AUTHOR_POST): ChainStart.FIXED,
+    (ChainStart.UNANNOUNCED, StartEvent.ANNOUNCED): ChainStart.OPEN,
+    (ChainStart.UNANNOUNCED, StartEvent.AUTHOR_POST): ChainStart.UNANNOUNCED_FIXED,
+}
+"""All other pairs leave the state as it is. A chain begins as OPEN (`Chain.after`) or UNANNOUNCED (`Chain.relayed`)."""
 
 
 class Chain(Struct, frozen=True):
-    """How far one author's chain has been delivered here."""
+    """How far one author's chain is delivered here."""
 
     seq: int = 0
-    tip: str = ""
-    """The id of event `seq`; empty where the chain began before we were meant to hear it."""
+    head_id: str = ""
+    """The id of event `seq`; empty if the chain began before it was meant for us."""
     lamport: int = 0
-    begun: bool = False
-    """True once a post has been delivered, and not only membership events, which everybody gets."""
-    forked: int = 0
-    """The last place for which the author has been accused of two different events; 0: none."""
-    own: Spot | None = None
-    """Up to where this is the author's own word, where others have handed over what follows; None: all of it is."""
-    by: str = ""
-    """Who has handed over the last of that."""
-    past: Past | None = None
-    """None: it has come to us from its beginning."""
-    untold: bool = False
-    """Whether others have told us of it, and not yet its author from where on it is for us."""
-    stale: bool = False
-    """Whether others had handed over something before that, which may not lead up to this."""
+    start: ChainStart = ChainStart.OPEN
+    fork_seq: int = 0
+    """The last place at which the author was found to equivocate; 0: none."""
+    confirmed: ChainPosition | None = None
+    """The end of the part that its author has confirmed, if relayed events follow; None: all of it is confirmed."""
+    relayed_by: str = ""
+    """The member that relayed the last event."""
+    backfill: Backfill | None = None
+    """The part before the live one; None: received from its beginning."""
+    detached: bool = False
+    """Other events were relayed before that need not lead up to this part."""
 
     @classmethod
     def after(cls, since: int) -> Self:
-        """One of which what comes after this place is for us."""
-        return cls(since, past=Past(since + 1) if since else None)
+        """A chain whose events after this place are meant for us."""
+        return cls(since, backfill=Backfill(since + 1) if since else None)
+
+    @classmethod
+    def relayed(cls, since: int, *, detached: bool = False) -> Self:
+        """A chain known from relaying members alone, from after this place on."""
+        chain = replace(cls.after(since), confirmed=ChainPosition(), detached=detached)
+        return replace(chain, start=ChainStart.UNANNOUNCED)
+
+    def start_after(self, event: StartEvent) -> ChainStart:
+        """The state of its start after this event."""
+        return START_TRANSITIONS.get((self.start, event), self.start)
 
     @property
-    def sure(self) -> int:
-        """Up to where this is the author's own word, or confirmed by it; 0 as long as it may want to begin earlier."""
-        if self.untold:
+    def is_unannounced(self) -> bool:
+        """Whether its author has not announced where it begins for us."""
+        return self.start in (ChainStart.UNANNOUNCED, ChainStart.UNANNOUNCED_FIXED)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether an announcement of its author can no longer move its start."""
+        return self.start in (ChainStart.FIXED, ChainStart.UNANNOUNCED_FIXED)
+
+    @property
+    def confirmed_seq(self) -> int:
+        """The last place confirmed by the author; 0 until the author has announced where the chain begins for us."""
+        if self.is_unannounced:
             return 0
-        return self.seq if self.own is None else self.own.seq
+        return self.seq if self.confirmed is None else self.confirmed.seq
 
 
-class Limbo(Veiled, frozen=True):
-    """One author's events that came too early: their records by seq."""
+class ReorderBuffer(Redacted, frozen=True):
+    """One author's events that arrived out of order: their records by seq."""
 
-    VEILED = ("records",)
+    REDACTED = ("records",)
 
     records: dict[int, bytes] = field(default_factory=dict)

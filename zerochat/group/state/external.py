@@ -1,81 +1,108 @@
-"""What we know of anybody outside of a group, and of ways over the web (`group/outside/`)."""
+"""External connections, queries to peers, and the state of web endpoints (`group/external/`)."""
 
-from typing import Literal
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, Literal, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.protocols.didexchange import Requester
-from zerochat.didcomm.protocols.mediation_client import Mediated
+from zerochat.didcomm.protocols.mediation_client import MediationState
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.service import Route
 from zerochat.group.links.relationship import Relationship
 
 
-class Letter(Veiled, frozen=True):
-    """A basic message: a line of text to or from a connection."""
+class BasicMessage(Redacted, frozen=True):
+    """A basic message to or from a connection."""
 
-    VEILED = ("text",)
+    REDACTED = ("text",)
 
     id: str
     at: int
-    """When it was sent, or came, UTC ms."""
+    """When it was sent or received, UTC ms."""
     mine: bool
     text: str
 
 
+class ConnectionState(StrEnum):
+    """The states of an external connection."""
+
+    OFFERED = "offered"
+    """Our invitation is unanswered."""
+    REQUESTED = "requested"
+    """Our answer to an invitation is unanswered."""
+    ESTABLISHED = "established"
+    ENDED = "ended"
+
+
+CONNECTION_TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState]]] = {
+    ConnectionState.OFFERED: frozenset({ConnectionState.ESTABLISHED}),
+    ConnectionState.REQUESTED: frozenset({ConnectionState.ESTABLISHED, ConnectionState.ENDED}),
+    ConnectionState.ESTABLISHED: frozenset({ConnectionState.ENDED}),
+    ConnectionState.ENDED: frozenset(),
+}
+
+
 class Connection(Struct, frozen=True):
-    """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
+    """A relationship outside of any group: with a mediator, or with an agent of any vendor."""
 
     id: str
     label: str
     envelope: str
     relationship: Relationship
-    state: Literal["offered", "requested", "established", "ended"]
+    state: ConnectionState
     pthid: str
     """The id of the invitation that it began with."""
     begun: int
     """UTC ms."""
     route: Route | None = None
-    """Where the peer is reached; None: only where it has just written from."""
+    """The route to the peer; None: only in response to its messages."""
     exchange: Requester | None = None
-    """v1: the DID exchange that we have asked for, until it is answered."""
-    mediation: Mediated | None = None
-    """What it does for us as our mediator; None: it is none."""
+    """v1: the DID exchange under way."""
+    mediation: MediationState | None = None
+    """Its state as our mediator; None: it is none."""
     expires: int = 0
-    """When an invitation of ours that nobody has answered is over, UTC ms."""
+    """When an unanswered invitation of ours expires, UTC ms."""
     breaker: Breaker = Breaker()
-    """Problem reports between us: a conversation about errors must end."""
-    letters: tuple[Letter, ...] = ()
-    """The last basic messages, both ways, oldest first."""
+    """The limit of problem reports, which prevents loops of errors."""
+    messages: tuple[BasicMessage, ...] = ()
+    """The last basic messages in both directions, oldest first."""
+
+    def moved_to(self, state: ConnectionState, **fields: Any) -> Self:
+        """The connection in this state, with these fields changed."""
+        assert state is self.state or state in CONNECTION_TRANSITIONS[self.state], f"{self.state} -> {state}"
+        return replace(self, state=state, **fields)
 
 
-class Fault(Struct, frozen=True):
-    """A URI that did not take what we posted."""
+class EndpointFailure(Struct, frozen=True):
+    """A URI that failed to accept a post."""
 
     tries: int
-    """How often in a row."""
+    """Consecutive failures."""
     until: int
-    """Leave it alone before this time, UTC ms."""
+    """Do not use it before this time, UTC ms."""
 
 
-class Awaited(Struct, frozen=True):
-    """Events of ours in an envelope that went to a member's mediator, whose held receipt may come (`custody.py`)."""
+class AwaitedReceipt(Struct, frozen=True):
+    """Our events in an envelope to a member's mediator, whose receipt may come (`mediator_receipts.py`)."""
 
     group: str
     me: str
-    """Whose chain it is: who left and came back has another one."""
+    """The author of the chain: a member that left and returned has another one."""
     member: str
     first: int
     upto: int
     """Their positions in that chain."""
     mediator: str
-    """The DID of whoever is to say that it keeps it."""
+    """The DID of the mediator."""
     at: int
     """When it was posted, UTC ms."""
 
 
-class Whom(Struct, frozen=True):
+class PeerRef(Struct, frozen=True):
     """One peer: a member of a group, or a connection."""
 
     group: str = ""
@@ -83,9 +110,9 @@ class Whom(Struct, frozen=True):
     connection: str = ""
 
 
-class Question(Struct, frozen=True):
-    """Something that we asked a peer, and when (UTC ms)."""
+class PeerQuery(Struct, frozen=True):
+    """A query to a peer, and its time (UTC ms)."""
 
-    about: Literal["ping", "features"]
-    whom: Whom
+    kind: Literal["ping", "features"]
+    peer: PeerRef
     at: int

@@ -1,4 +1,4 @@
-"""The files that were posted in a group, as far as this machine knows and has them."""
+"""Posted files of a group: their descriptors, downloads and local copies."""
 
 from typing import Literal, TypeAlias
 
@@ -7,74 +7,73 @@ from msgspec import Struct
 from zerochat.group.files.descriptor import File
 
 FileState: TypeAlias = Literal["offered", "getting", "here", "gone"]
-"""Known, and not here; asked for; whole on this machine's disk; and none of the members has it."""
+"""Known but not stored here; being fetched; complete on disk; without any holder."""
 
 
-class Haul(Struct, frozen=True):
-    """What one member was asked for, of one file."""
+class Download(Struct, frozen=True):
+    """The download of one file from one member."""
 
     member: str
     next: int
-    """The number of the part that has to come next; those before it have come."""
-    upto: int
-    """Those before this one were asked for."""
+    """The number of the next part; all before it have come."""
+    requested: int
+    """All parts before this one were requested."""
     window: int
-    """How many parts are asked for at once."""
-    until: int
-    """Then somebody else is asked, UTC ms."""
-    asked: int
-    """When the last question went out, UTC ms."""
-    missed: int = -1
-    """The part that was asked for once more, because a later one has come before it; -1: none."""
+    """The maximum number of outstanding parts."""
+    timeout_at: int
+    """When the source counts as silent, UTC ms."""
+    requested_at: int
+    """The time of the last request, UTC ms."""
+    rerequested: int = -1
+    """The part that was requested again, because a later one came before it; -1: none."""
     since: int = 0
-    """When the count of what it brings began, UTC ms (`getting.SPELL_MS`)."""
+    """When the current rate window began, UTC ms (`download.RATE_WINDOW_MS`)."""
     first: int = 0
-    """The number of the part that had to come next then."""
+    """The number of the next part then."""
     busy: int = 0
-    """How often in a row it has said that it is too busy."""
+    """Consecutive busy answers."""
     reminded: bool = False
-    """It was asked once more, as nothing has come."""
-    came: int = 0
-    """When the last part came, or the first question went out, UTC ms."""
+    """Whether it was asked again after a silence."""
+    received_at: int = 0
+    """When the last part came, or the first request went out, UTC ms."""
     gap: int = 0
     """The longest time between two of these, ms."""
 
 
-class Holding(Struct, frozen=True):
-    """One file that somebody has posted in a group."""
+class FileEntry(Struct, frozen=True):
+    """One posted file of a group."""
 
     file: File
     author: str
-    """Who has posted it, and is asked first."""
+    """The author of the post, and the first source."""
     event: str
     """The id of the post."""
     at: int
-    """When that came here, UTC ms."""
+    """When the post was received, UTC ms."""
     state: FileState = "offered"
-    have: int = 0
+    stored_parts: int = 0
     """How many parts are on disk, from the first on."""
-    haul: Haul | None = None
-    """None: nobody was asked, or it is not wanted."""
+    download: Download | None = None
+    """None: not requested from a member, or not wanted."""
     tried: tuple[str, ...] = ()
-    """Members who were asked since the last pause, and did not have it or did not answer."""
+    """Members asked since the last pause that lacked it or did not answer."""
     absent: tuple[str, ...] = ()
-    """Those among them who have said that they do not have it."""
-    liars: tuple[str, ...] = ()
-    """Those who have sent something else: they are not asked for it again."""
-    slow: tuple[str, ...] = ()
-    """Those who have brought too little in the time that they had: they are asked when nobody else is left."""
+    """Those among them that reported it missing."""
+    corrupt_sources: tuple[str, ...] = ()
+    """Members that sent a wrong part: not asked again."""
+    slow_sources: tuple[str, ...] = ()
+    """Members that were too slow: asked when no other is left."""
     holders: tuple[str, ...] = ()
-    """Other members who have said that they have it."""
-    asked_by: tuple[str, ...] = ()
-    """Members who were told that it is not here: as soon as it is they are told that too, until they ask again."""
+    """Other members that announced it."""
+    waiting_members: tuple[str, ...] = ()
+    """Members that asked for it while it was missing here; they are informed when it is available."""
     revived: tuple[str, ...] = ()
-    """Members who have said that they have it when nobody had it any more, once for each time."""
-    auto: bool = False
-    """It is fetched although nobody here has asked for it."""
-    spoilt: int = 0
-    """How often in a row all parts were here, and together were not the file."""
-    taken_back: int = 0
-    """The place in its author's chain where the post is taken back, as somebody else has handed over and the author has
-    not confirmed yet; 0: nobody has said so."""
-    fault: str = ""
-    """Why it is fetched no further, as a sentence; empty: nothing is wrong."""
+    """Members that announced it when no member had it any more, once for each time."""
+    automatic: bool = False
+    """It is fetched automatically, not for the user."""
+    corrupt_count: int = 0
+    """How often in a row all parts together were not the file."""
+    deleted_at: int = 0
+    """The position in its author's chain where the post is deleted, as relayed and not confirmed yet; 0: none."""
+    error: str = ""
+    """Why it is not fetched further, as a sentence; empty: no error."""

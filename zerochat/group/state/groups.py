@@ -1,31 +1,41 @@
-"""One group, as this member has it."""
+"""A group and its peers, as this member sees them."""
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.group.event_log.event import Event
-from zerochat.group.key_modes import MODES, Mode, Place
+from zerochat.group.key_modes import MODES, Mode, OwnPlace
 from zerochat.group.links.contact import Reach, transport_secret
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.membership import View
-from zerochat.group.state.chains import Chain, Limbo
-from zerochat.group.state.files import Holding
-from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
-from zerochat.group.state.sync import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard, Unmet
-from zerochat.group.state.tlog import Ended, Log
+from zerochat.group.state.chains import Chain, ReorderBuffer
+from zerochat.group.state.files import FileEntry
+from zerochat.group.state.streams import EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
+from zerochat.group.state.sync import (
+    BackfillProgress,
+    Comparison,
+    Corroboration,
+    Difference,
+    MissingRange,
+    PullRequest,
+    Recovery,
+    ReinstatedPosts,
+    UnreachableAuthor,
+)
+from zerochat.group.state.tlog import EndedSubscription, TransparencyLog
 from zerochat.group.wire.messages import JoinRequestBody
 
 GroupState: TypeAlias = Literal["active", "leaving", "left"]
-_NOTHING = Chain()
-"""Of whom nothing has come: asked for so often that making another one each time would take longer than all else."""
+_EMPTY_CHAIN = Chain()
+"""The chain of an author without events: requested so often that a shared object matters."""
 
 
 class Profile(Struct, frozen=True):
-    """What a group picked when it began."""
+    """The choices fixed at a group's creation."""
 
     keys: str = "pairwise-multi"
     path: str = "mesh"
@@ -33,111 +43,114 @@ class Profile(Struct, frozen=True):
     envelope: str = "didcomm/v2"
 
 
-class Conduct(Struct, frozen=True, eq=False):
-    """What a member may still send at once (`conduct.py`).
+class RateLimit(Struct, frozen=True, eq=False):
+    """The contents of a peer's token buckets (`links/rate_limits.py`).
 
-    It is not a part of what we know, so any two are equal: it also counts what was refused, which changes nothing else.
+    No part of the group's state proper: it also counts rejected messages, which must change nothing else. So any two
+    are equal.
     """
 
     envelopes: int = 0
     bytes: int = 0
     at: int = 0
-    """When the two were worked out, UTC ms; a first message finds them full."""
+    """When the two were computed, UTC ms; 0: both buckets are full."""
     given: int = 0
     given_at: int = 0
-    """The bytes of files that it may still get at once, and when that was worked out (`files/upload.py`)."""
+    """The bytes of files that it may still receive, and when that was computed (`files/upload.py`)."""
     statements: int = 0
     statements_at: int = 0
-    """Requests and answers about streams that it may still cause at once, and when that was worked out."""
+    """The signed statements that it may still cause, and when that was computed."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Conduct)
+        return isinstance(other, RateLimit)
 
     def __hash__(self) -> int:
         return 0
 
 
-class Custody(Struct, frozen=True):
-    """What a member's mediator has signed that it keeps until the member fetches it (`custody.py`)."""
+class StoredAtMediator(Struct, frozen=True):
+    """What a member's mediator has signed that it holds until the member fetches it (`links/mediator_receipts.py`)."""
 
     upto: int = 0
-    """All of our events that the member has not acknowledged, up to this position; 0: nothing is known of that."""
+    """The mediator holds all of our events that the member has not acknowledged, up to this place; 0: unknown."""
     until: int = 0
-    """UTC ms: the first of them is thrown away then."""
+    """When it deletes the first of them, UTC ms."""
 
 
 class Peer(Struct, frozen=True):
-    """What we know and owe of one other member."""
+    """Our knowledge of one other member, and our obligations to it."""
 
     link: bytes
-    base: int
-    """Our own events after this one are meant for this member; those before are not."""
-    base_id: str = ""
-    """The id of that event; empty: there is none, or we do not know any more."""
+    start_seq: int
+    """Our own events after this place are meant for this member."""
+    start_id: str = ""
+    """The id of that event; empty: none, or unknown."""
     acked: dict[str, int] = field(default_factory=dict)
-    """Up to where this member has said that it has each author's chain."""
-    less_at: int = 0
-    """Since when it says that it has less of our chain than it had said before, UTC ms; 0: it does not."""
-    said_at: int = 0
-    """When it wrote the newest state that it has told us, in UTC ms by its own clock."""
-    renewed_at: int = 0
-    """When we last asked it for a relationship, UTC ms."""
-    offered_at: int = 0
-    """When we last answered such a request of its, UTC ms."""
+    """The place up to which this member has acknowledged each author's chain."""
+    regressed_since: int = 0
+    """Since when it reports less of our chain than it had acknowledged, UTC ms; 0: it does not."""
+    state_written_at: int = 0
+    """When it wrote the newest state that we have received, UTC ms by its own clock."""
+    exchange_requested_at: int = 0
+    """When we last requested a DID exchange from it, UTC ms."""
+    exchange_answered_at: int = 0
+    """When we last answered its request for a DID exchange, UTC ms."""
     view: str = ""
-    """The checksum of the view that it last told, if it has told of one since ours changed."""
-    heard: int = 0
-    """When its last authentic message came, UTC ms; 0: never."""
+    """The checksum of the view that it reported last, if it did since ours changed."""
+    last_received_at: int = 0
+    """When its last authentic message was received, UTC ms; 0: never."""
     reach: Reach | None = None
-    """Where it last said that it is reached; None: as its contact says."""
+    """The endpoints that it announced last; None: those in its contact."""
     reach_at: int = 0
-    """When it said so, in UTC ms by its own clock: an older word, which somebody may send again, does not count."""
-    repaired: int = 0
-    """The last of our own events that the last repair brought."""
+    """When it announced them, UTC ms by its own clock: older announcements, possibly replayed, are ignored."""
+    retransmitted_upto: int = 0
+    """The last of our own events in the last retransmission."""
     retry_at: int = 0
-    """Do not repair before this time, UTC ms."""
+    """Do not retransmit before this time, UTC ms."""
     tries: int = 0
-    asked_at: int = 0
-    """When we last told it our heads because we lacked some of its own, UTC ms."""
-    answered_at: int = 0
-    """When we last sent it what it lacked of the membership events, UTC ms."""
-    greet: bool = False
-    """It has answered our request for a relationship, and we have said nothing in that yet."""
-    ended: int = 0
-    """When it last gave up its DID for nothing, UTC ms; 0: never."""
-    conduct: Conduct = Conduct()
-    """Not a part of what we know: it also counts what was refused, which changes nothing else."""
+    sync_sent_at: int = 0
+    """When we last sent it our state because we lacked events of its own, UTC ms."""
+    view_answered_at: int = 0
+    """When we last sent it membership events that it lacked, UTC ms."""
+    greeting_due: bool = False
+    """It has answered our DID exchange request, and we have sent nothing in the new relationship yet."""
+    ended_at: int = 0
+    """When it last ended its DID without a successor, UTC ms; 0: never."""
+    rate_limit: RateLimit = RateLimit()
+    """No part of the state proper: it also counts rejected messages."""
     breaker: Breaker = Breaker()
-    """Problem reports between us: a conversation about errors must end."""
-    ahead_ms: int | None = None
-    """By how much its clock was ahead of ours when it last told us its state over a link, give or take the way; None:
-    it has not yet. For people alone: it changes nothing else."""
-    read: int = 0
-    """It says that it has read whatever has this Lamport time or a lower one (`ephemeral.py`). For people alone."""
-    custody: Custody = Custody()
-    """What its mediator keeps for it. For people alone: we repeat what it has not acknowledged itself."""
+    """The circuit breaker for problem reports: a conversation about errors must end."""
+    clock_ahead_ms: int | None = None
+    """By how much its clock was ahead of ours when it last sent its state over a link, give or take the latency, ms;
+    None: it has not yet. Only shown to the user."""
+    read_upto: int = 0
+    """The Lamport time up to which it has read, by its read receipts. Only shown to the user."""
+    mediator_receipt: StoredAtMediator = StoredAtMediator()
+    """What its mediator holds for it. Only shown to the user: retransmission goes by the member's own acknowledgements.
+    """
 
 
-class Offer(Struct, frozen=True):
-    """A relationship that a member has asked for anew, and that counts as soon as it says something in it."""
+class RelationshipOffer(Struct, frozen=True):
+    """A relationship offered in answer to a new exchange request; it replaces the present one when the member uses
+    it."""
 
     relationship: Relationship
-    crossed: bool = False
-    """We had asked for one ourselves when it came, and had heard nothing in that yet."""
+    simultaneous: bool = False
+    """Our own request was open when the member's came (simultaneous exchange)."""
 
 
-class Waiting(Struct, frozen=True):
-    """A membership event whose causes have not come yet, and who brought it."""
+class BlockedEvent(Struct, frozen=True):
+    """A membership event whose dependencies are missing, and its sender."""
 
     sender: str
     record: bytes
 
 
-class Request(Struct, frozen=True):
-    """Somebody who wants to join, and waits for a member to say whether it may."""
+class JoinRequest(Struct, frozen=True):
+    """A joiner that waits for a member's decision."""
 
     member: str
-    """Its group key, a did:key."""
+    """Its member key, a did:key."""
     label: str
     role: str
     at: int
@@ -145,48 +158,48 @@ class Request(Struct, frozen=True):
     link: bytes
     """The link of the invitation that it uses."""
     claimant: str
-    """Its claim of that invitation."""
+    """The key of its claim in that invitation."""
     until: int
-    """After this it is over, UTC ms."""
+    """When the request expires, UTC ms."""
     asked: JoinRequestBody
-    """What it said."""
+    """The request itself."""
     thread: str
-    """The id of the message that said so."""
+    """The id of the message that carried it."""
     handle: bytes = b""
-    """Where it last asked from; empty: by mail, or over a link that we have opened."""
+    """Where it last asked from; empty: by mail, or over a link that we opened."""
     refused: bool = False
-    """The answer was no, and is no again if it asks again."""
+    """Refused; repeated requests are refused again."""
 
 
-class Word(Veiled, frozen=True):
-    """A member's signed word on which membership events it has (`agreement.py`)."""
+class ViewAttestation(Redacted, frozen=True):
+    """A member's signed attestation of the membership events that it has (`membership/attestation.py`)."""
 
-    VEILED = ("sig",)
+    REDACTED = ("sig",)
 
     heads: tuple[str, ...]
-    """Those that no other one names."""
+    """The heads of those events."""
     sig: str
     """base64url of its Ed25519 signature."""
     at: int = 0
-    """When it told us itself, UTC ms; 0: whoever let us in has handed it on."""
-    agrees: bool = False
-    """True: it stands for all that we began with; else that has to be looked up."""
+    """When the member sent it to us itself, UTC ms; 0: relayed by our inviter."""
+    confirms: bool = False
+    """True: it covers all that we began with; else that has to be looked up."""
 
 
-class Contradiction(Struct, frozen=True):
-    """What proves that members do not say the same of a group: their signatures on it."""
+class AttestationConflict(Struct, frozen=True):
+    """Proof that members attest different membership histories: their signatures."""
 
     group: str
-    words: tuple[tuple[str, Word], ...]
-    """Members, and what each has signed."""
+    attestations: tuple[tuple[str, ViewAttestation], ...]
+    """Members with the attestation of each."""
     records: tuple[bytes, ...]
-    """Membership events that the one has and the other has not, or that cannot both be."""
+    """Membership events that only one of them has, or that exclude each other."""
 
 
-class Group(Veiled, frozen=True):
-    """One group, as this member has it."""
+class Group(Redacted, frozen=True):
+    """One group, as this member sees it."""
 
-    VEILED = ("seed",)
+    REDACTED = ("seed",)
 
     id: str
     name: str
@@ -200,105 +213,104 @@ class Group(Veiled, frozen=True):
     """Every membership event, by id."""
     view: View
     created: int
-    """UTC ms, the genesis event's own time."""
+    """The genesis event's own time, UTC ms."""
     peers: dict[str, Peer] = field(default_factory=dict)
     relationships: dict[str, Relationship] = field(default_factory=dict)
-    offers: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
-    """By member: relationships that we have offered it in the place of the one that there is (`pairing.py`)."""
+    offers: dict[str, tuple[RelationshipOffer, ...]] = field(default_factory=dict)
+    """By member: relationships that we offer in place of the present one (`links/pairing.py`)."""
     chains: dict[str, Chain] = field(default_factory=dict)
     lamport: int = 0
     heads: tuple[str, ...] = ()
     """The delivered events that no delivered event names yet, sorted."""
-    named: tuple[str, ...] = ()
-    """The heads of the membership events that my own chain has named already: they need not be named again."""
-    limbo: dict[str, Limbo] = field(default_factory=dict)
-    """Authentic events that wait for the one before them, by author."""
-    waiting: dict[str, Waiting] = field(default_factory=dict)
-    """Membership events that wait for their causes, by id."""
-    needs: dict[str, Need] = field(default_factory=dict)
-    """What others have of an author's chain and we have not, by author."""
-    errands: dict[str, Errand] = field(default_factory=dict)
-    """What we have asked members for, by member: one thing at a time."""
-    unheard: dict[str, Unheard] = field(default_factory=dict)
-    """By author, what was left out because it could only read then."""
-    unmet: dict[str, Unmet] = field(default_factory=dict)
-    """By author, what others were asked for because it has never told us anything itself."""
-    seconds: dict[str, Second] = field(default_factory=dict)
-    """By author, where the newest that we have of its chain was handed over by somebody else."""
+    covered_heads: tuple[str, ...] = ()
+    """The heads of the membership events that our own chain has named: they need not be named again."""
+    reorder_buffers: dict[str, ReorderBuffer] = field(default_factory=dict)
+    """By author: events that wait for their predecessor."""
+    blocked: dict[str, BlockedEvent] = field(default_factory=dict)
+    """By id: membership events that wait for their dependencies."""
+    gaps: dict[str, MissingRange] = field(default_factory=dict)
+    """By author: the missing part of its chain that other members have."""
+    pull_requests: dict[str, PullRequest] = field(default_factory=dict)
+    """By member: the open pull request, at most one each."""
+    reinstated_posts: dict[str, ReinstatedPosts] = field(default_factory=dict)
+    """By author: posts that were left out because the author was a reader, and that may be valid after all."""
+    unreachable_authors: dict[str, UnreachableAuthor] = field(default_factory=dict)
+    """By author: the answers of other members about an author that has never reached us itself."""
+    corroborations: dict[str, Corroboration] = field(default_factory=dict)
+    """By author: the corroboration of the newest relayed part of its chain."""
     comparisons: dict[str, Comparison] = field(default_factory=dict)
-    """What we compare with members, by member."""
+    """By member: the state of our set reconciliation with it."""
     differences: tuple[Difference, ...] = ()
-    """What has come of that."""
-    regain: Regain | None = None
-    """None: as far as we have heard, nobody has more of what we have said than we have."""
-    fetching: Fetching | None = None
-    """None: nothing from before our time is to be fetched, or we may not have it."""
-    owed: frozenset[str] = frozenset()
-    """The authors who have not yet been told what we have of theirs."""
+    """The differences that reconciliation has found."""
+    recovery: Recovery | None = None
+    """Stale-profile recovery; None: no member claims to have more of our chain than we have."""
+    backfill: BackfillProgress | None = None
+    """The backfill; None: there is nothing from before we joined that we may have."""
+    acks_due: frozenset[str] = frozenset()
+    """The authors to which an acknowledgement is due."""
     verified: dict[str, str] = field(default_factory=dict)
-    """The members whose safety words were compared and found the same: their DIDs, and what each was called then."""
-    requests: dict[str, Request] = field(default_factory=dict)
-    """Who waits to be let in, by group key."""
-    entry: str = ""
-    """The event that brought us in, with whose past we began; empty: we have founded the group."""
-    agree_by: int = 0
-    """Until then (UTC ms) a newcomer waits for somebody to confirm what it was told; 0: that is settled."""
-    words: dict[str, Word] = field(default_factory=dict)
-    """What each member has last signed about the membership events that it has."""
+    """The members whose safety words were verified: their DIDs, and their display names then."""
+    join_requests: dict[str, JoinRequest] = field(default_factory=dict)
+    """By member key: the joiners that wait for a decision."""
+    join_event: str = ""
+    """The event that admitted us; empty: we founded the group."""
+    attestation_deadline: int = 0
+    """Until then (UTC ms) a new member waits for attestations of its inviter's account; 0: settled."""
+    attestations: dict[str, ViewAttestation] = field(default_factory=dict)
+    """By member: its latest view attestation."""
     quarantine: tuple[str, ...] = ()
-    """Members of whom a newcomer knows only from whoever has brought them in or has let it in itself: it has nothing to
-    do with them until somebody else confirms them."""
-    disputed: tuple[str, ...] = ()
-    """Members who have signed something else than what we began with."""
-    accused: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
-    """By author: two of its membership events that prove that it has signed two histories, as we were shown by somebody
-    who has both (`proof.py`)."""
-    shown: tuple[str, ...] = ()
-    """Whom we have shown such proof."""
-    dismissed: tuple[str, ...] = ()
-    """The doubts (`agreement.doubts`) that a person here has seen and wants to see no more."""
+    """Members known only from our inviter, or from the member that admitted them: no contact until another member
+    attests them."""
+    dissenting: tuple[str, ...] = ()
+    """Members whose attestation contradicts what we began with."""
+    fork_proofs: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    """By author: two of its membership events that prove an equivocation, as relayed to us
+    (`membership/fork_proof.py`)."""
+    proof_recipients: tuple[str, ...] = ()
+    """The members to which we have sent such a proof."""
+    dismissed_warnings: tuple[str, ...] = ()
+    """The warnings that the user has dismissed (`membership/attestation.py`)."""
     removed_by: str = ""
-    """Who has put us out; empty: nobody."""
-    files: dict[str, Holding] = field(default_factory=dict)
+    """The member that removed us; empty: none."""
+    files: dict[str, FileEntry] = field(default_factory=dict)
     """The files that were posted, by id."""
-    stream: OwnStream | None = None
-    """None: nothing was said yet, or the keys of this group do not sign."""
+    own_stream: OwnStream | None = None
+    """Our own signed stream; None: nothing was posted, or the group's keys do not sign."""
     subscribers: dict[str, Subscriber] = field(default_factory=dict)
-    """The members who hear our stream."""
+    """By member: its subscription to our stream."""
     streams: dict[str, Stream] = field(default_factory=dict)
     """By member: its stream."""
-    asking: dict[str, Asking] = field(default_factory=dict)
-    """By member: what we have asked it for."""
-    early: dict[str, Early] = field(default_factory=dict)
-    """By member: what has come of its stream before its time."""
-    logs: dict[str, Log] = field(default_factory=dict)
-    """Where the group keeps a log: the one by the terms in force, and the last ones before it, by their names
-    (`tlog/adoption.py` has how many)."""
-    left_logs: tuple[str, ...] = ()
-    """The logs that we have nothing to do with any more: we sign nothing there again."""
-    ended: tuple[Ended, ...] = ()
-    """Subscriptions to our stream that were replaced, as long as what was owed by them may not be in the log yet."""
+    subscription_requests: dict[str, SubscriptionRequest] = field(default_factory=dict)
+    """By member: our open subscription request."""
+    early_messages: dict[str, EarlyMessages] = field(default_factory=dict)
+    """By member: signed messages that arrived before their predecessor."""
+    tlogs: dict[str, TransparencyLog] = field(default_factory=dict)
+    """By name: the tlog of the terms in force, and its latest predecessors (`tlog/adoption.py`)."""
+    abandoned_tlogs: tuple[str, ...] = ()
+    """The tlogs that we have given up: we sign nothing there again."""
+    ended_subscriptions: tuple[EndedSubscription, ...] = ()
+    """Replaced subscriptions to our stream whose obligations may not be in the tlog yet."""
     terms_due: tuple[str, int] = ("", 0)
-    """Why new terms have to be said, and since when (UTC ms); empty: they need not be."""
-    stalls: int = 0
-    """How many logs in a row have never come to a checkpoint, of those whose terms we have seen."""
+    """Why new terms are due, and since when (UTC ms); empty: they are not."""
+    stalled_terms: int = 0
+    """How many tlogs in a row never reached a checkpoint."""
     retired_at: int = 0
-    """We may have signed more than we remember for logs whose terms have this Lamport time or a lower one; 0: never."""
-    fresh: tuple[Event, ...] = ()
-    """Our own events of this turn, which go out together at its end; empty between turns."""
+    """We may have signed more than we remember in tlogs whose terms have at most this Lamport time; 0: none."""
+    unpublished: tuple[Event, ...] = ()
+    """Our own events of this batch, published together at its end; empty between batches."""
 
     @property
     def mode(self) -> Mode:
-        """What the group does with its keys."""
+        """The operations of the group's key mode."""
         return MODES[self.profile.keys]
 
     @property
-    def place(self) -> Place:
-        return Place(self.id, self.me, transport_secret(self.seed))
+    def own_place(self) -> OwnPlace:
+        return OwnPlace(self.id, self.me, transport_secret(self.seed))
 
     @property
     def seq(self) -> int:
-        """How many events this member has made itself."""
+        """The number of our own events."""
         chain = self.chains.get(self.me)
         return chain.seq if chain else 0
 
@@ -307,5 +319,5 @@ class Group(Veiled, frozen=True):
         return [did for did in self.view.members if did != self.me]
 
     def chain(self, author: str) -> Chain:
-        """How far this author's chain has been delivered here."""
-        return self.chains.get(author, _NOTHING)
+        """How far this author's chain is delivered here."""
+        return self.chains.get(author, _EMPTY_CHAIN)

@@ -1,65 +1,115 @@
-"""Invitations and joins that are under way, at either end (`group/joining/`)."""
+"""Invitations and joins in progress, on either side (`group/joining/`)."""
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
 from zerochat.group.links.relationship import Relationship
-from zerochat.group.state.groups import Conduct, Contradiction, Word
+from zerochat.group.state.groups import AttestationConflict, RateLimit, ViewAttestation
 
-JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]
+
+class JoinState(StrEnum):
+    """The states of a join on the joiner's side."""
+
+    EXCHANGING = "exchanging"
+    """DID exchange with the inviter."""
+    REQUESTING = "requesting"
+    """The join request is sent; the welcome is awaited."""
+    PENDING = "pending"
+    """A member has to decide on the request."""
+    CONNECTING = "connecting"
+    """Admitted; links to the other members come up."""
+    JOINED = "joined"
+    CANCELLING = "cancelling"
+    """Failed; the withdrawal is retransmitted."""
+    FAILED = "failed"
+
+
+_S = JoinState
+ENDS: Final = frozenset({_S.CANCELLING, _S.FAILED})
+JOIN_TRANSITIONS: Final[Mapping[JoinState, frozenset[JoinState]]] = {
+    _S.EXCHANGING: ENDS | {_S.REQUESTING},
+    _S.REQUESTING: ENDS | {_S.PENDING, _S.CONNECTING},
+    _S.PENDING: ENDS | {_S.REQUESTING, _S.CONNECTING},
+    _S.CONNECTING: frozenset({_S.JOINED, _S.FAILED}),
+    _S.JOINED: frozenset({_S.FAILED}),
+    _S.CANCELLING: frozenset({_S.FAILED, _S.EXCHANGING, _S.REQUESTING}),
+    _S.FAILED: frozenset({_S.EXCHANGING, _S.REQUESTING}),
+}
+"""A failed join can be retried with the same keys; CONNECTING and JOINED fail when the joiner leaves at once."""
+AWAITING_INVITER: Final = frozenset({_S.EXCHANGING, _S.REQUESTING, _S.PENDING})
+REQUESTED: Final = frozenset({_S.REQUESTING, _S.PENDING})
+ADMITTED: Final = frozenset({_S.CONNECTING, _S.JOINED})
+
+
+class InvitationState(StrEnum):
+    """The states of an open invitation of ours; an expired or used one is closed when its timer fires."""
+
+    OPEN = "open"
+    CLAIMED = "claimed"
+    """All uses are claimed; OPEN again if a joiner cancels."""
+    USED_UP = "used up"
+    """All uses led to a join."""
+    EXPIRED = "expired"
 
 
 class Claim(Struct, frozen=True):
-    """One joiner's use of an invitation: its key is only claimed until it has proved it by joining."""
+    """One joiner's use of an invitation; its member key is unproven until its join request is verified."""
 
     relationship: Relationship
-    joined: bool = False
-    welcomed: int = 0
-    """When the evidence for the group was last sent there, UTC ms."""
-    at: int = 0
+    admitted: bool = False
+    welcomed_at: int = 0
+    """When the last welcome was sent, UTC ms."""
+    claimed_at: int = 0
     """When it began, UTC ms."""
 
 
-class OpenInvitation(Veiled, frozen=True):
-    """An invitation of ours that can still be answered."""
+class OpenInvitation(Redacted, frozen=True):
+    """An invitation of ours that can still be used."""
 
-    VEILED = ("seed",)
+    REDACTED = ("seed",)
 
     invitation: Invitation
     seed: bytes
     """The seed of the invitation's Ed25519 key."""
-    knock_key: bytes
-    """The CURVE public key that its holders knock with."""
+    client_key: bytes
+    """The CURVE public key of its holders' connections."""
     group: str
     uses: int
-    """0: as many as come, until it expires."""
+    """0: unlimited, until it expires."""
     role: str = "writer"
-    """What whoever uses it may be at the most."""
+    """The highest role of its users."""
     nonce: bytes = b""
-    """What binds its id to the group (`bound_id`)."""
+    """Binds its id to the group (`bound_id`)."""
     claims: dict[str, Claim] = field(default_factory=dict)
-    """Who has used it, by the short form of the joiner's DID."""
-    given_back: int = 0
-    """How many uses were given back by joiners who changed their minds."""
+    """Its users, by the short form of the joiner's DID."""
+    returned_uses: int = 0
+    """Uses returned by joiners that cancelled."""
     history: str = "all"
-    """What whoever uses it may have of what was said before, as far as the group's own rule allows it."""
-    conduct: Conduct = Conduct()
-    """What its holders may still say at once (`conduct.spend_knock`)."""
+    """The history that its users may read, as far as the group's own rule allows."""
+    rate_limit: RateLimit = RateLimit()
+    """The shared rate limit of its holders (`rate_limits.spend_join_envelope`)."""
 
-    @property
-    def used_up(self) -> bool:
-        """Whether everybody whom it was for has joined."""
-        return 0 < self.uses <= sum(claim.joined for claim in self.claims.values())
+    def state_at(self, now: int) -> InvitationState:
+        """Its state at this time (UTC ms)."""
+        if self.invitation.expires * 1000 <= now:
+            return InvitationState.EXPIRED
+        if not self.uses or len(self.claims) < self.uses:
+            return InvitationState.OPEN
+        admitted = sum(claim.admitted for claim in self.claims.values())
+        return InvitationState.USED_UP if admitted >= self.uses else InvitationState.CLAIMED
 
 
-class Join(Veiled, frozen=True):
-    """A join that is under way, on the joiner's side."""
+class Join(Redacted, frozen=True):
+    """A join in progress, on the joiner's side."""
 
-    VEILED = ("seed",)
+    REDACTED = ("seed",)
 
     id: str
     invitation: Invitation
@@ -70,32 +120,35 @@ class Join(Veiled, frozen=True):
     me: str
     deadline: int
     """UTC ms; after this the join has failed."""
-    phase: JoinState
+    state: JoinState
     group: str = ""
     name: str = ""
     contact: Identity | None = None
-    """Our contact in that group, once it is known which one it is."""
+    """Our contact in that group, once the group is known."""
     role: str = "writer"
-    """What we want to be."""
-    pending: int = 0
-    """How often we have asked since we were told that a member has to decide; 0: nobody has told us so."""
-    evidence: dict[int, list[bytes]] = field(default_factory=dict)
-    """The parts of the welcome that have come."""
-    words: dict[str, Word] = field(default_factory=dict)
-    """What came with them: the members' signed words."""
-    contradiction: Contradiction | None = None
-    """Why we did not stay, or whom we do not trust."""
+    """The role that we ask for."""
+    pending_tries: int = 0
+    """Requests since we learned that a member has to decide; 0: no decision is pending."""
+    welcome_parts: dict[int, list[bytes]] = field(default_factory=dict)
+    """The received parts of the welcome."""
+    attestations: dict[str, ViewAttestation] = field(default_factory=dict)
+    """The members' attestations in it."""
+    conflict: AttestationConflict | None = None
+    """The evidence of contradicting attestations."""
     connected: int = 0
-    """How many members were connected when it was last told."""
-    most: int = 0
+    """How many members were connected at the last report."""
+    most_connected: int = 0
     """The most that ever were."""
-    seated: bool = False
-    """True when the joiner has been told that it is in."""
-    begun: int = 0
-    """Since when it tries, UTC ms."""
+    begun_at: int = 0
+    """When it began, UTC ms."""
     unanswered: int = 0
-    """How often it has asked since it was last answered."""
-    parting: int = 0
-    """Until then (UTC ms) it tells whoever invited us that it is given up; 0: there is nothing to tell."""
-    farewell: bytes = b""
-    """The event with which it has left again: this key has gone, and is used no more."""
+    """Requests since the last answer."""
+    cancel_until: int = 0
+    """Until when the withdrawal is retransmitted (UTC ms); 0: none."""
+    leave_event: bytes = b""
+    """The signed leave event after a cancellation; this key is not used again."""
+
+    def moved_to(self, state: JoinState, **fields: Any) -> Self:
+        """The join in this state, with these fields changed."""
+        assert state is self.state or state in JOIN_TRANSITIONS[self.state], f"{self.state} -> {state}"
+        return replace(self, state=state, **fields)

@@ -1,101 +1,101 @@
-"""Streams of signed messages, in a group whose keys sign: our own, and those of the others."""
+"""Signed streams of a group with sender keys: our own, and the other members'."""
 
 from msgspec import Struct, field
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 
 
-class OwnStream(Veiled, frozen=True):
-    """What we say in a group: where its signed messages stand."""
+class OwnStream(Redacted, frozen=True):
+    """The state of our own signed stream."""
 
-    VEILED = ("start", "head", "chain")
+    REDACTED = ("start", "head", "chain")
 
     alias: bytes
-    """What we call it, 16 bytes; another one after each break."""
+    """Its name, 16 bytes; another one after each restart."""
     start: bytes
-    """What the first message names as the one before it, 64 bytes."""
+    """The predecessor of the first message, 64 bytes."""
     head: bytes
     """The signature of the last message, or `start`."""
     chain: bytes
-    """From which the keys of all that follows are made."""
+    """The chain key, from which all later message keys derive."""
     since: int
-    """When that was drawn, UTC ms."""
+    """When the chain key was drawn, UTC ms."""
     time: int = 0
     """`T` of the last message."""
-    number: int = 0
-    """Messages since it was drawn."""
-    gone: bool = False
-    """So many have left since then that another one is due."""
-    left: int = 0
-    """How many have left since then, or were put out."""
+    messages: int = 0
+    """Messages since the key was drawn."""
+    rotation_due: bool = False
+    """Enough members have left since then that the key must be rotated."""
+    departures: int = 0
+    """Members that left or were removed since then."""
 
 
 class Subscriber(Struct, frozen=True):
-    """A member who hears our stream, by what we have accepted."""
+    """A member that is subscribed to our stream."""
 
     request: str
     """The digest of its request."""
     digest: str
     """The digest of our answer."""
     after: int
-    """The events of ours up to this place are not in the stream for it: it gets them by themselves."""
+    """Our events up to this position are not in the stream for it; it gets them separately."""
     accept: str = ""
-    """Our answer, as long as it has not confirmed that: it is said again."""
+    """Our answer, until it has confirmed it: retransmitted."""
     acked: int = 0
-    """`T` of the last message that it says it has acknowledged, or that was said before it could hear us. Whether it
-    has really signed for that message the journal knows (`KeepAck`)."""
-    at: int = 0
-    """When we have answered it, UTC ms."""
+    """`T` of the last message that it has acknowledged, or that precedes its subscription. The journal knows whether it
+    has signed for that message (`StoreAck`)."""
+    answered_at: int = 0
+    """When we answered, UTC ms."""
     rules: str = ""
-    """The digest of the rules by which we may be judged for it; empty: by none."""
+    """The digest of the rules by which we may be judged; empty: none."""
     begun: int = 0
-    """`T` of the last message of our stream when it began."""
+    """`T` of the last message of our stream when the subscription began."""
     former: int = 0
-    """`T` of the last message that it has acknowledged of what was said until then; `begun`: there was none, or all."""
+    """`T` of the last earlier message that it has acknowledged; equal to `begun`: none, or all."""
 
 
-class Stream(Veiled, frozen=True):
-    """Another member's stream, as far as it has come here."""
+class Stream(Redacted, frozen=True):
+    """Another member's stream, as far as received."""
 
-    VEILED = ("head", "chain", "ack", "former")
+    REDACTED = ("head", "chain", "ack", "former")
 
     alias: bytes
     head: bytes
-    """The signature of the last message that was taken in: what the next one has to name."""
+    """The signature of the last accepted message, which the next one must name."""
     chain: bytes
     accept: str
-    """The digest of the answer by which we hear it."""
+    """The digest of the answer to our request."""
     accepted_at: int
     """When that was given, by the author's clock."""
     after: int
-    """What comes after this place of the author's chain is said in the stream, and nowhere else."""
+    """Events after this position of the author's chain come in the stream only."""
     time: int = 0
-    """`T` of the last message that was taken in; 0: there was none."""
+    """`T` of the last accepted message; 0: none."""
     ack: str = ""
-    """Our signed acknowledgement of that, base64url; empty: none was given."""
-    confirm: bool = False
+    """Our signed acknowledgement of it, base64url; empty: none."""
+    confirmation_due: bool = False
     """The author does not know yet that we have its answer."""
     rules: str = ""
-    """The digest of the rules by which its author may be judged; empty: by none."""
-    heard_at: int = 0
-    """When that has come, UTC ms: our confirmation says so, the same each time."""
+    """The digest of the rules by which its author may be judged; empty: none."""
+    received_at: int = 0
+    """When the answer came, UTC ms: the time in our confirmation, the same each time."""
     former: str = ""
-    """Our signed acknowledgement of the last message that came by the answer before this one; our confirmation brings
-    it, since none of what comes by this one can show that we have that."""
+    """Our signed acknowledgement of the last message under the previous answer; our confirmation contains it, since no
+    message under this one can show that we have that."""
 
 
-class Asking(Struct, frozen=True):
-    """Our request to hear a member's stream, which it has not answered."""
+class SubscriptionRequest(Struct, frozen=True):
+    """Our unanswered request for a member's stream."""
 
     digest: str
     statement: str
-    at: int = 0
-    """When we have last said it in answer to a word by which it was not heard, or first, UTC ms."""
+    requested_at: int = 0
+    """When we last sent it in answer to an unsubscribed `sync`, or first, UTC ms."""
 
 
-class Early(Veiled, frozen=True):
-    """Signed messages of one author that came before the one that they name: by what they name."""
+class EarlyMessages(Redacted, frozen=True):
+    """Signed messages of one author whose predecessors are missing, by the predecessor's signature."""
 
-    VEILED = ("messages",)
+    REDACTED = ("messages",)
 
     messages: dict[bytes, bytes] = field(default_factory=dict)

@@ -1,153 +1,169 @@
-"""What is asked for, compared and got back of the history (`group/history/`)."""
+"""Records of synchronisation: gaps, pull requests, backfill, recovery, reconciliation, corroboration."""
 
-from typing import Literal, Self
+from enum import Enum
+from typing import Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 
-class Need(Struct, frozen=True):
-    """A stretch of an author's chain that others have and we have not."""
+class MissingRange(Struct, frozen=True):
+    """A missing stretch of an author's chain that other members have."""
 
     upto: int
     tries: int = 0
-    """How often somebody was asked for it."""
-    at: int = 0
-    """Do not ask again before this, UTC ms."""
+    """The number of requests so far."""
+    retry_at: int = 0
+    """Do not request it again before this, UTC ms."""
     since: int = 0
     """When it was first found missing, UTC ms."""
 
 
-class Errand(Struct, frozen=True):
-    """What we have asked one member for (`history/`): only its answer to that is listened to."""
+class PullPurpose(Enum):
+    """How the response to a pull request is processed."""
+
+    GAPS = "gaps"
+    """Stored as relayed events (`sync/history_requests.py`)."""
+    BACKFILL = "backfill"
+    """Stored below the chains that are here (`sync/backfill.py`)."""
+    COMPARE = "compare"
+    """Compared with our events, not stored (`sync/fork_detection.py`)."""
+    CORROBORATE = "corroborate"
+    """Compared with relayed events, not stored (`sync/corroboration.py`)."""
+    REINSTATE = "reinstate"
+    """Stored if rejected before and valid now (`sync/reinstated_posts.py`)."""
+    UNREACHABLE_AUTHOR = "unreachable-author"
+    """Stored as the start of a chain (`sync/unreachable_authors.py`)."""
+
+
+class PullRequest(Struct, frozen=True):
+    """The open history request to one member: a response counts only if it answers this."""
 
     thread: str
-    want: tuple[tuple[str, int, int], ...]
+    ranges: tuple[tuple[str, int, int], ...]
     until: int
-    """UTC ms; then somebody else is asked."""
-    back: bool = False
+    """The timeout, UTC ms; then another member is asked."""
+    backwards: bool = False
     page: int = 0
-    """The number of the answer that comes next."""
+    """The number of the next response."""
     pages: int = 1
-    """How many there may be."""
-    purpose: Literal["", "compare", "second", "unheard", "unmet"] = ""
-    """Not empty where we only want to see what the member has there, and take nothing in (`sync/fork_detection.py`,
-    `sync/corroboration.py`), or nothing but what was left out (`sync/reinstated_posts.py`), or what somebody has said whom we
-    have never met (`sync/unreachable_authors.py`)."""
+    """The most responses to it."""
+    purpose: PullPurpose = PullPurpose.GAPS
+    """How its response is processed."""
 
 
-class Unheard(Struct, frozen=True):
-    """What was left out of one author's chain because it could only read then (`sync/reinstated_posts.py`)."""
+class ReinstatedPosts(Struct, frozen=True):
+    """Posts of one author that were rejected while it counted as a reader (`sync/reinstated_posts.py`)."""
 
     ids: dict[int, str] = field(default_factory=dict)
-    """The events, by their places."""
+    """The ids of the events, by place."""
     tries: int = 0
-    """How often in a row somebody was asked for it in vain."""
-    at: int = 0
+    """Requests in a row without an answer."""
+    retry_at: int = 0
+    """Do not request them again before this, UTC ms."""
+
+
+class UnreachableAuthor(Struct, frozen=True):
+    """Requests about an author that has never reached us itself (`sync/unreachable_authors.py`)."""
+
+    answered_upto: dict[str, int] = field(default_factory=dict)
+    """By member that answered: the end of the chain that it had then."""
+    tries: int = 0
+    """Requests in a row without an answer."""
+    retry_at: int = 0
     """Do not ask again before this, UTC ms."""
 
 
-class Unmet(Struct, frozen=True):
-    """What we have asked others for that a member has said whom we have never met (`sync/unreachable_authors.py`)."""
+class Recovery(Struct, frozen=True):
+    """The recovery of our own events after this profile was found, or may be, stale (`sync/stale_profile.py`)."""
 
-    answered: dict[str, int] = field(default_factory=dict)
-    """By whoever has answered, up to where it had that chain then."""
-    tries: int = 0
-    """How often in a row somebody was asked in vain."""
-    at: int = 0
-    """Do not ask again before this, UTC ms."""
-
-
-class Regain(Struct, frozen=True):
-    """What we know of our own words that we may have lost (`sync/stale_profile.py`)."""
-
-    unsure: bool = False
-    """This profile was restored from a backup, and not everybody has told us yet where we stand."""
+    from_backup: bool = False
+    """The profile was restored from a backup, and some members have not reported our chain's end yet."""
     claims: dict[str, int] = field(default_factory=dict)
-    """How far members say that they have our chain."""
-    asked: dict[str, int] = field(default_factory=dict)
-    """How often each of them who is there was asked for it since somebody has brought some of it."""
+    """By member: the end of our chain that it reports."""
+    requests: dict[str, int] = field(default_factory=dict)
+    """By member in reach: requests for our events since the last progress."""
     rounds: int = 0
-    """How often we have asked since then while one of them was connected, and somebody was always there."""
-    mailed: frozenset[str] = frozenset()
-    """Those whom we have asked by mail, and not over a link since."""
+    """Rounds of requests since then with at least one member connected."""
+    requested_by_mail: frozenset[str] = frozenset()
+    """Members that were asked by mail, and not over a link since."""
     ignored: frozenset[str] = frozenset()
-    """Members who have claimed that, and had nothing to show."""
+    """Members that claimed more and had nothing to show."""
 
 
 class Comparison(Struct, frozen=True):
-    """How far we are in comparing our log with a member's (`sync/fork_detection.py`)."""
+    """The state of our set reconciliation with one member (`sync/fork_detection.py`)."""
 
-    noticed: int = 0
-    """Since when it seems that the member has something else, UTC ms; 0: it does not."""
-    begun: int = 0
-    """When we last began to compare, UTC ms."""
+    noticed_at: int = 0
+    """Since when its chain heads differ from ours, UTC ms; 0: they do not."""
+    started_at: int = 0
+    """When we last began a reconciliation, UTC ms."""
     authors: tuple[str, ...] = ()
-    """Of whom it is about; none: nothing is compared now."""
+    """The authors whose heads differ; empty: none is under way."""
     thread: str = ""
     """The question that it has not answered yet."""
     rounds: int = 0
-    """How many we have asked."""
-    places: tuple[tuple[str, int, str], ...] = ()
-    """Of each author, the first place where we have something that the member lacks, and the id of that."""
-    asked: int = 0
+    """Questions so far."""
+    differing: tuple[tuple[str, int, str], ...] = ()
+    """Of each author, the first event of ours that the member lacks: author, place, id."""
+    answers_since: int = 0
     """Since when the member's own questions are counted, UTC ms."""
     answers: int = 0
     """How many of those we have answered since."""
 
 
 class Difference(Struct, frozen=True):
-    """A member has something else than we in this place of an author's chain."""
+    """A member has another event than we at this place of an author's chain."""
 
     author: str
     seq: int
     member: str
-    at: int
-    """Since when we know, UTC ms."""
-    by: str = ""
-    """Who has handed ours over; empty: the author itself."""
+    found_at: int
+    """When that was found, UTC ms."""
+    relayed_by: str = ""
+    """The member that relayed our event; empty: its author confirmed it."""
 
 
-class Second(Struct, frozen=True):
-    """Whether anybody else has the same as what a member has handed over (`sync/corroboration.py`)."""
+class Corroboration(Struct, frozen=True):
+    """Whether another member has the same relayed events (`sync/corroboration.py`)."""
 
     seq: int
     id: str
-    """The newest event of that."""
-    by: str
-    """Who has handed it over."""
+    """The newest relayed event."""
+    relayed_by: str
+    """The member that relayed it."""
     asked: tuple[str, ...] = ()
-    """Who was asked."""
-    member: str = ""
-    """Who has the same; empty: nobody has said so."""
+    """The members that were asked."""
+    corroborator: str = ""
+    """The member that has the same event; empty: none has said so."""
 
 
-class Fetching(Struct, frozen=True):
-    """The history from before our time, as far as it has been fetched."""
+class BackfillProgress(Struct, frozen=True):
+    """How far the history from before we joined is fetched."""
 
     done: bool = False
-    """There is no more that we may have, as far as those say who could be asked."""
-    waited: int = 0
-    """How often in a row there was nobody to ask."""
-    asked: frozenset[str] = frozenset()
-    """The authors of whose chains we have asked for more."""
-    got: int = 0
-    """Events."""
+    """The members that could be asked have no more that we may have."""
+    idle_rounds: int = 0
+    """Rounds in a row in which no member could be asked."""
+    requested_authors: frozenset[str] = frozenset()
+    """The authors whose chains were requested."""
+    received: int = 0
+    """The number of events received."""
     tries: int = 0
-    """How often in a row nobody has answered, or with nothing new."""
-    question: str = ""
-    """The thread of what we have asked over a link, and nobody has answered yet."""
-    unanswered: int = 0
-    """How many of those have not counted as tries in this round, because they may have been lost."""
-    asks: dict[str, int] = field(default_factory=dict)
-    """How often we have asked each member, but for where that has brought us its author's own word."""
+    """Requests in a row without an answer or without news."""
+    thread: str = ""
+    """The id of the request that was sent over a link and is unanswered."""
+    lost: int = 0
+    """Requests of this round that do not count as tries, since they may have been lost."""
+    requests: dict[str, int] = field(default_factory=dict)
+    """By member: requests to it, less those that brought events confirmed by their author."""
     pages: int = 1
-    """How many answers we ask for at once: ever more, as long as none is lost."""
-    late: int = 0
-    """How often we have asked again since then, because there should be more."""
-    due: int = 0
-    """When we do so next, UTC ms."""
+    """The responses requested at once: doubled as long as none is lost."""
+    rechecks: int = 0
+    """Requests in vain since the backfill was done, made because there should be more."""
+    recheck_at: int = 0
+    """When the next of them is due, UTC ms."""
 
     def reopened(self) -> Self:
-        """The same where it has turned out that there is more."""
-        return replace(self, done=False, tries=0, unanswered=0, asks={}, late=0)
+        """The same state after more history turned out to exist."""
+        return replace(self, done=False, tries=0, lost=0, requests={}, rechecks=0)

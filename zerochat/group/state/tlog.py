@@ -1,79 +1,79 @@
-"""What a member remembers of a group's log."""
+"""A group's transparency logs, as this member has them."""
 
 from msgspec import Struct, field
 
 from zerochat.evidence.case import Rules
-from zerochat.evidence.operator import Operated
-from zerochat.evidence.reader import Followed
-from zerochat.evidence.witness import Watched
+from zerochat.evidence.operator import OperatorLog
+from zerochat.evidence.reader import ReaderLog
+from zerochat.evidence.witness import WitnessLog
 
 
-class Mine(Struct, frozen=True):
-    """An entry of ours that has no place in the log yet."""
+class PendingEntry(Struct, frozen=True):
+    """An entry of ours that is not in the log yet."""
 
     record: bytes
     since: int
-    """When it was posted first, UTC ms."""
+    """When it was first submitted, UTC ms."""
     tries: int = 0
-    at: int = 0
-    """When it is to be posted again, UTC ms."""
+    retry_at: int = 0
+    """When to submit it again, UTC ms."""
 
 
-class Wanted(Struct, frozen=True):
-    """An entry of the log, of which the bytes behind it are not here."""
+class WantedEntry(Struct, frozen=True):
+    """An entry of the log whose blob is missing here."""
 
     record: bytes
     tries: int = 0
-    at: int = 0
-    """When somebody is asked for them next, UTC ms."""
+    retry_at: int = 0
+    """When to request it next, UTC ms."""
 
 
-class Log(Struct, frozen=True):
-    """One log, by one set of terms, as this member has it."""
+class TransparencyLog(Struct, frozen=True):
+    """One log, under one set of terms."""
 
     rules: Rules
     lamport: int
     """Of the terms with which it began."""
-    followed: Followed
-    operated: Operated | None = None
-    """None: another one operates it, or we do not any more."""
-    watched: Watched | None = None
-    """None: we are no witness of it, or not any more."""
-    mine: dict[str, Mine] = field(default_factory=dict)
-    """What of ours waits for its place, by base64url of SHA-256 of the record."""
-    wanted: dict[str, Wanted] = field(default_factory=dict)
-    """What we fetch, by the hash of the bytes."""
+    followed: ReaderLog
+    operated: OperatorLog | None = None
+    """None: we do not operate it (any more)."""
+    watched: WitnessLog | None = None
+    """None: we are not a witness of it (any more)."""
+    pending: dict[str, PendingEntry] = field(default_factory=dict)
+    """Our pending entries, by base64url of SHA-256 of the record."""
+    wanted: dict[str, WantedEntry] = field(default_factory=dict)
+    """Entries with missing blobs, by the blob's hash."""
     read: int = 0
-    """So many of its entries we have looked at for something that we lack."""
-    past: int = 0
-    """So many of them were there before we came: messages among these nobody here could open."""
+    """How many of its entries were checked for missing blobs."""
+    size_at_join: int = 0
+    """How many entries precede our membership: we cannot decrypt messages among these."""
     alias: bytes = b""
-    """The stream of ours of which `posted` tells."""
-    posted: int = 0
-    """All that was owed of it, up to this `T`, is in the log or in `mine`."""
-    reached: dict[str, int] = field(default_factory=dict)
-    """Where we operate it: how far each witness says that it is."""
-    asked_at: int = 0
-    """When we have last asked somebody for more of it, UTC ms."""
-    shown_at: int = 0
-    """Its last checkpoint shows all that was in it at this time (UTC ms, by the witnesses)."""
+    """The stream of ours that `submitted_until` is about."""
+    submitted_until: int = 0
+    """All owed messages up to this `T` are in the log or pending."""
+    witness_sizes: dict[str, int] = field(default_factory=dict)
+    """As the operator: the size that each witness reports."""
+    requested_at: int = 0
+    """When we last requested an extension, UTC ms."""
+    proven_at: int = 0
+    """Its last checkpoint proves its content at this time (UTC ms, by the witnesses)."""
     refresh_at: int = 0
-    """The time for defending of the last accusation in it is over then: a later checkpoint has to show that."""
-    told: int = 0
-    """When somebody here was last told that it stands still, UTC ms; 0: it does not."""
+    """The defence period of its last accusation ends then; a later checkpoint has to prove that."""
+    stall_notified_at: int = 0
+    """When the user was last notified that it stalls, UTC ms; 0: it does not."""
     retired: bool = False
     """We may have signed more here than we remember, so we neither operate nor witness it."""
     split: tuple[str, str] | None = None
-    """Two checkpoints that convict its operator: we neither post there nor cosign, and read on."""
+    """Two checkpoints that convict its operator: we neither post nor cosign there, but follow it."""
 
 
-class Ended(Struct, frozen=True):
-    """A subscription to our stream that is over, for which something may still be owed."""
+class EndedSubscription(Struct, frozen=True):
+    """An ended subscription to our stream with messages that may still be owed."""
 
     member: str
     rules: str
     begun: int
     until: int
-    """The `T` after which nothing more is owed by it."""
-    close: str = ""
-    """Which of `Log.mine` says that it is over: until that has its place all is owed. Empty: none, or it has."""
+    """The `T` after which nothing more is owed."""
+    close_key: str = ""
+    """The pending entry that ends it: until it is in the log all is owed. Empty: none, or it is in the log."""

@@ -1,10 +1,9 @@
-"""The history from before a newcomer's time: fetched from the newest back, and checked against the authors' own words.
+"""Backfill: history from before we joined, fetched from the newest event back, verified by hash links.
 
-A newcomer first hears what is said from now on, then asks a member that keeps the history for what was said before, a
-page at a time. Each event names the one before it by its hash, so a page is as good as its author's own word wherever
-something that follows was heard from the author, or is signed by it; the rest is *vouched* until the author speaks.
-What a newcomer may have is for the group and the invitation to say (`Policy.history`), and for everybody who is asked
-to keep to.
+A new member first receives live events, then requests older ones page by page, preferably from a history keeper. Each
+event names its predecessor by its hash, so a page is confirmed wherever its author has sent or signed a later event;
+the rest stays unconfirmed until the author speaks. The group and the invitation limit what a new member may have
+(`Policy.history`); every member that answers enforces that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,317 +12,380 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from zerochat.errors import Refused
-from zerochat.group.effects import Measure, Notify, Remember
+from zerochat.group.backoff import Backoff
+from zerochat.group.effects import Measure, Notify, StoreEvent
 from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.links import mediator_mail
 from zerochat.group.membership import may_post
 from zerochat.group.messages.bodies import target_of
-from zerochat.group.notifications import HistoryFetched
-from zerochat.group.state import Chain, Errand, Fetching, Group, Past, Spot
+from zerochat.group.notifications import HistoryProgress
+from zerochat.group.state import (
+    Backfill,
+    BackfillProgress,
+    Chain,
+    ChainPosition,
+    ChainStart,
+    Group,
+    PullPurpose,
+    PullRequest,
+)
 from zerochat.group.sync import pull_requests, reinstated_posts
-from zerochat.group.sync.relayed_events import VOUCHED_MAX, contradicted, full, signed_by
-from zerochat.group.transaction import Turn
+from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX, contradicts_signed, is_full, signed_by
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import RUN_EVENTS_MAX
-from zerochat.group.wire.messages import PAGES_MAX, WANT_MAX
+from zerochat.group.wire.messages import PAGES_MAX, RANGES_MAX
 
 NEWEST = 2**53 - 1
-"""Instead of a place: that of whatever comes last."""
-AGAIN_MS, AGAIN_MS_MAX = 1_000, 60_000
-WAITS_MAX, NOBODY_MS = 5, 10_000
+"""The place of the newest event, when it is unknown."""
+RETRY_MS, RETRY_MS_MAX = 1_000, 60_000
+RETRY = Backoff(RETRY_MS, RETRY_MS_MAX)
+WAITS_MAX, NO_PEER_MS = 5, 10_000
 TRIES_MAX = 5
-"""Whoever has left, or is away, may have said what nobody who is there has kept."""
-ASKED_MAX = 8
-"""But so many members are asked three times, for an answer may be lost, or a lie."""
-LATER_MS, LATE_MAX = 300_000, 8
-"""Whoever had nothing may have been fetching it as well: it is asked for again, each time after twice as long."""
+"""A former or absent author may have sent events that no present member stores."""
+PEERS_MAX = 8
+"""Up to so many members are asked three times: an answer may be lost, or a lie."""
+RECHECK_MS, RECHECKS_MAX = 300_000, 8
+"""A member without news may have been backfilling too: it is asked again, with doubling intervals."""
 
 
-def begin(turn: Turn, name: str) -> None:
-    """We have come into a group: begin with its history, where we may have it."""
-    group = turn.group(name)
+def start(tx: Transaction, name: str) -> None:
+    """We have joined a group: start the backfill, if the history rules allow any."""
+    group = tx.group(name)
     me = group.view.members.get(group.me)
-    if me is None or group.fetching is not None or "none" in (group.view.policy.history, me.history):
+    if me is None or group.backfill is not None or "none" in (group.view.policy.history, me.history):
         return
-    turn.edit(name, fetching=Fetching())
-    turn.timer("history", name, 1)
+    tx.update_group(name, backfill=BackfillProgress())
+    tx.set_timer(TimerKind.BACKFILL, name, 1)
 
 
-def _open(group: Group) -> dict[str, Past]:
-    """The chains of which something is missing before what we have, as far as we know."""
-    found = {}
+def _incomplete_chains(group: Group) -> dict[str, Backfill]:
+    """The chains with a known missing part below what we have."""
+    chains_found = {}
     for author in (*group.view.members, *group.view.former):
         if author == group.me or author in group.quarantine:
             continue
         chain = group.chain(author)
-        if chain.past is not None and chain.past.first > 1:
-            found[author] = chain.past
-        elif author not in group.chains and group.entry:
+        if chain.backfill is not None and chain.backfill.first > 1:
+            chains_found[author] = chain.backfill
+        elif author not in group.chains and group.join_event:
             until = group.view.former[author].until if author in group.view.former else None
             if until != 0:
-                found[author] = Past(NEWEST if until is None else until + 1)
-    return found
+                chains_found[author] = Backfill(NEWEST if until is None else until + 1)
+    return chains_found
 
 
-def _wanted(group: Group) -> dict[str, Past]:
-    """Those of which we may have more, and may take it."""
-    found = {author: past for author, past in _open(group).items() if not full(past)}
+def _fetchable_chains(group: Group) -> dict[str, Backfill]:
+    """Those of which we may have more, and may store more."""
+    chains_found = {author: backfill for author, backfill in _incomplete_chains(group).items() if not is_full(backfill)}
     if "none" not in _rules(group):
-        return found
-    ours = _cut_off(group)
-    return {author: past for author, past in found.items() if author in ours}
+        return chains_found
+    truncated = _truncated_chains(group)
+    return {author: backfill for author, backfill in chains_found.items() if author in truncated}
 
 
-def left_of(group: Group) -> tuple[bool, int]:
-    """Whether there may be more before what we have, and how many events of that are known of."""
-    chains = _open(group)
-    return bool(chains), sum(known.first - 1 for known in chains.values() if known.first < NEWEST)
+def remaining(group: Group) -> tuple[bool, int]:
+    """Whether older events may be missing, and how many are known of."""
+    chains = _incomplete_chains(group)
+    return bool(chains), sum(record.first - 1 for record in chains.values() if record.first < NEWEST)
 
 
-def fetch(turn: Turn, name: str) -> None:
-    """Ask somebody for the next page."""
-    group = turn.group(name)
-    state = group.fetching
-    if state is None or group.me not in group.view.members:
+def request_page(tx: Transaction, name: str) -> None:
+    """Request the next page."""
+    group = tx.group(name)
+    progress = group.backfill
+    if progress is None or group.me not in group.view.members:
         return
-    pull_requests.give_up(turn, name)
-    chains = _wanted(group)
-    if chains and any(one.back for one in turn.group(name).errands.values()):
-        turn.timer("history", name, AGAIN_MS)
+    pull_requests.expire(tx, name)
+    chains = _fetchable_chains(group)
+    if chains and any(one.backwards for one in tx.group(name).pull_requests.values()):
+        tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS)
         return
-    state = _unanswered(group, state)
-    if state.done and not state.asked >= chains.keys():
-        state = state.reopened()  # somebody has told us only now that there is more
-    elif state.done:
-        if not chains or not _whole(group):
+    progress = _discount_lost_request(group, progress)
+    if progress.done and not progress.requested_authors >= chains.keys():
+        progress = progress.reopened()  # more history turned out to exist
+    elif progress.done:
+        recheck = _recheck(tx, group, progress) if chains and _is_full_history(group) else None
+        if recheck is None:
             return
-        if state.tries >= _tries_max(group):
-            if 0 < state.due - turn.now <= LATER_MS << state.late:
-                turn.timer("history", name, state.due - turn.now)
-                return
-            if state.late >= LATE_MAX:
-                return
-            round_ = min(len(group.peers), ASKED_MAX)
-            state = replace(state, late=state.late + 1, tries=max(0, _tries_max(group) - round_), unanswered=0)
+        progress = recheck
     if not chains:
-        _settle(turn, name, replace(state, done=True))
+        _report(tx, name, replace(progress, done=True))
         return
-    whom, tries = _whom(turn, name, state), state.tries
-    if whom is not None:
-        asks = _asks(group, state)
-        want = [(author, 0, chains[author].first - 1) for author in _of_whom(chains, whom, asks[whom])]
-        by_mail = mediator_mail.by_mail(turn, name, whom)
-        pages = 1 if by_mail else state.pages  # mail overtakes mail
-        pull_requests.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
-        question = "" if by_mail else turn.group(name).errands[whom].thread
-        asked = state.asked | {author for author, _, _ in want}
-        asks[whom] += 1
-        waited = 0 if _of_our_mind(group, whom) else state.waited  # nobody is, as it seems: no need to wait again
-        state = replace(state, tries=state.tries + 1, question=question, asked=asked, asks=asks, waited=waited)
-        if state.done and state.tries >= _tries_max(group):  # the last one of this round
-            state = replace(state, due=turn.now + (LATER_MS << state.late))
-        turn.edit(name, fetching=state)
-    elif state.waited < WAITS_MAX or state != group.fetching:
-        turn.edit(name, fetching=replace(state, waited=min(state.waited + 1, WAITS_MAX)))
-    delay = min(AGAIN_MS << min(tries, 10), AGAIN_MS_MAX)
-    turn.timer("history", name, max(delay, NOBODY_MS) if whom is None and state.waited >= WAITS_MAX else delay)
+    target, tries = _choose_peer(tx, name, progress), progress.tries
+    if target is not None:
+        progress = _send_request(tx, group, target, chains, progress)
+        tx.update_group(name, backfill=progress)
+    elif progress.idle_rounds < WAITS_MAX or progress != group.backfill:
+        tx.update_group(name, backfill=replace(progress, idle_rounds=min(progress.idle_rounds + 1, WAITS_MAX)))
+    delay = RETRY.delay_ms(tries)
+    tx.set_timer(
+        TimerKind.BACKFILL,
+        name,
+        max(delay, NO_PEER_MS) if target is None and progress.idle_rounds >= WAITS_MAX else delay,
+    )
 
 
-def _unanswered(group: Group, state: Fetching) -> Fetching:
-    """The same once nobody is waited for any more. What was not answered over an open link may have been lost on its
-    way, so that it does not count as a try, unless that happens more often than there are members to ask."""
-    if state.question and state.tries and state.unanswered < min(len(group.peers), ASKED_MAX):
-        state = replace(state, tries=state.tries - 1, unanswered=state.unanswered + 1)
-    return replace(state, question="")
+def _recheck(tx: Transaction, group: Group, progress: BackfillProgress) -> BackfillProgress | None:
+    """The next round of requests after the backfill was done; None: it is not due."""
+    if progress.tries < _tries_max(group):
+        return progress
+    if 0 < progress.recheck_at - tx.now <= RECHECK_MS << progress.rechecks:
+        tx.set_timer(TimerKind.BACKFILL, group.id, progress.recheck_at - tx.now)
+        return None
+    if progress.rechecks >= RECHECKS_MAX:
+        return None
+    tries = max(0, _tries_max(group) - min(len(group.peers), PEERS_MAX))
+    return replace(progress, rechecks=progress.rechecks + 1, tries=tries, lost=0)
+
+
+def _send_request(
+    tx: Transaction, group: Group, target: str, chains: dict[str, Backfill], progress: BackfillProgress
+) -> BackfillProgress:
+    """Request a page from this member; returns the progress after that."""
+    name, requests = group.id, _request_counts(group, progress)
+    authors = _authors_to_request(chains, target, requests[target])
+    ranges = [(author, 0, chains[author].first - 1) for author in authors]
+    by_mail = mediator_mail.goes_by_mail(tx, name, target)
+    pages = 1 if by_mail else progress.pages  # mail may be reordered
+    pull_requests.send(
+        tx, name, target, ranges, RUN_EVENTS_MAX, backwards=True, purpose=PullPurpose.BACKFILL, pages=pages
+    )
+    requests[target] += 1
+    progress = replace(
+        progress,
+        tries=progress.tries + 1,
+        thread="" if by_mail else tx.group(name).pull_requests[target].thread,
+        requested_authors=progress.requested_authors.union(authors),
+        requests=requests,
+        # No member has our view: do not wait for one again.
+        idle_rounds=0 if _has_same_view(group, target) else progress.idle_rounds,
+    )
+    if progress.done and progress.tries >= _tries_max(group):  # the last one of this round
+        progress = replace(progress, recheck_at=tx.now + (RECHECK_MS << progress.rechecks))
+    return progress
+
+
+def _discount_lost_request(group: Group, progress: BackfillProgress) -> BackfillProgress:
+    """The same after the open request has timed out. A request over a live link may have been lost, so it does not
+    count as a try, up to once per member."""
+    if progress.thread and progress.tries and progress.lost < min(len(group.peers), PEERS_MAX):
+        progress = replace(progress, tries=progress.tries - 1, lost=progress.lost + 1)
+    return replace(progress, thread="")
 
 
 def _tries_max(group: Group) -> int:
-    """After so many answers in vain there is nothing more to be had, for now."""
-    able = min(len(group.peers), ASKED_MAX)
-    if _whole(group):
-        return max(TRIES_MAX, 3 * able)
-    return max(2, 2 * able) if _cut_off(group) else 2
+    """After so many requests in vain the backfill is done for now."""
+    candidates = min(len(group.peers), PEERS_MAX)
+    if _is_full_history(group):
+        return max(TRIES_MAX, 3 * candidates)
+    return max(2, 2 * candidates) if _truncated_chains(group) else 2
 
 
-def _cut_off(group: Group) -> set[str]:
-    """The authors who have gone, or whom we have never met, and of whose chains somebody had only the end: nobody tells
-    us from where on they are for us, and each may have less of them than the next one. And those who know of us only
-    since later than others have let us in."""
+def _truncated_chains(group: Group) -> set[str]:
+    """Chains of which a relaying member had only the end: those of former and unreachable authors, whose start is not
+    announced, and those of authors that learned of us later than others."""
     authors = (*group.view.former, *group.view.members)
-    found = {author: group.chains[author] for author in authors if author in group.chains}
-    pasts = {did: chain.past for did, chain in found.items() if chain.past is not None and chain.past.first > 1}
-    return {did for did, past in pasts.items() if past.ours or found[did].untold}
+    chains_found = {author: group.chains[author] for author in authors if author in group.chains}
+    pasts = {
+        did: chain.backfill
+        for did, chain in chains_found.items()
+        if chain.backfill is not None and chain.backfill.first > 1
+    }
+    return {did for did, backfill in pasts.items() if backfill.since_joining or chains_found[did].is_unannounced}
 
 
 def _rules(group: Group) -> tuple[str, str]:
     return group.view.policy.history, group.view.members[group.me].history
 
 
-def _whole(group: Group) -> bool:
-    """Whether we may have all that was said before us."""
+def _is_full_history(group: Group) -> bool:
+    """Whether the rules allow us the full history."""
     return _rules(group) == ("all", "all")
 
 
-def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
-    """Who is asked next: whoever was asked least often, and of these first those who keep the history; nobody by mail
-    as long as there is a link; and for a while nobody who knows of other members or roles, because what counts depends
-    on these. Once all who know of the same ones have been asked in vain, twice each, it is everybody's turn: those
-    could be liars."""
-    group = turn.group(name)
+def _choose_peer(tx: Transaction, name: str, progress: BackfillProgress) -> str | None:
+    """The next member to ask: the one asked least often, history keepers first, mail only without a link, and for a
+    while only members with our view, since validity depends on it. Once all of those were asked twice in vain, every
+    member is eligible: they could be liars."""
+    group = tx.group(name)
     keepers = group.view.keepers
-    able = [member for member in group.peers if pull_requests.free(turn, name, member)]
-    agreed = [member for member in able if _of_our_mind(group, member)]
-    if state.waited < WAITS_MAX and (not agreed or state.tries < 2 * len(agreed)):
-        able = agreed
-    near = [member for member in able if not mediator_mail.by_mail(turn, name, member)] or able
-    asks = _asks(group, state)
-    order = {did: (asks[did], did not in keepers, group.view.members[did].joined, did) for did in near}
-    return min(near, key=order.__getitem__, default=None)
+    candidates = [member for member in group.peers if pull_requests.is_free(tx, name, member)]
+    agreed = [member for member in candidates if _has_same_view(group, member)]
+    if progress.idle_rounds < WAITS_MAX and (not agreed or progress.tries < 2 * len(agreed)):
+        candidates = agreed
+    linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)] or candidates
+    requests = _request_counts(group, progress)
+    order = {did: (requests[did], did not in keepers, group.view.members[did].joined, did) for did in linked}
+    return min(linked, key=order.__getitem__, default=None)
 
 
-def _of_our_mind(group: Group, member: str) -> bool:
-    """Whether it knows of the same members and roles."""
+def _has_same_view(group: Group, member: str) -> bool:
+    """Whether it reports our view: the same members and roles."""
     return group.peers[member].view == group.view.checksum
 
 
-def _of_whom(chains: dict[str, Past], whom: str, asks: int) -> list[str]:
-    """For whose words this member is asked that was asked so often: for its own, and for all others' where they fit;
-    else for some of these after the others."""
-    own = [whom] if whom in chains else []
-    others = sorted(chains.keys() - own, key=lambda did: (chains[did].first == NEWEST, did))
-    room = WANT_MAX - len(own)
-    begin = asks * room % len(others) if len(others) > room else 0
-    return own + (others[begin:] + others[:begin])[:room]
+def _authors_to_request(chains: dict[str, Backfill], target: str, requests: int) -> list[str]:
+    """The chains to request from this member after so many requests to it: its own, and those of all others or, if they
+    are too many, a rotating part."""
+    confirmed = [target] if target in chains else []
+    others = sorted(chains.keys() - confirmed, key=lambda did: (chains[did].first == NEWEST, did))
+    room = RANGES_MAX - len(confirmed)
+    begin = requests * room % len(others) if len(others) > room else 0
+    return confirmed + (others[begin:] + others[:begin])[:room]
 
 
-def _asks(group: Group, state: Fetching) -> dict[str, int]:
-    """How often each was asked; whoever has come since does not have to make up for what the others were."""
-    known = {did: count for did, count in state.asks.items() if did in group.peers}
-    return dict.fromkeys(group.peers, min(known.values(), default=0)) | known
+def _request_counts(group: Group, progress: BackfillProgress) -> dict[str, int]:
+    """By member: the requests to it. A new member starts at the lowest count and does not have to catch up."""
+    record = {did: count for did, count in progress.requests.items() if did in group.peers}
+    return dict.fromkeys(group.peers, min(record.values(), default=0)) | record
 
 
-# --- taking in ------------------------------------------------------------------------------------------------------
+# --- receiving --------------------------------------------------------------------------------------------------------
 
 
-def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Event], more: bool) -> None:
-    """A page of the history, as this member has it."""
-    group = turn.group(name)
-    state = group.fetching
-    if state is None or group.me not in group.view.members:
-        raise Refused(why="history that nobody waits for")
-    if "none" in _rules(group):  # of whoever has gone, only what it said when we were there
+def receive_page(
+    tx: Transaction, name: str, member: str, request: PullRequest, events: Sequence[Event], more: bool
+) -> None:
+    """Process a page of history from this member."""
+    group = tx.group(name)
+    progress = group.backfill
+    if progress is None or group.me not in group.view.members:
+        raise Refused(why="history without an open request")
+    if "none" in _rules(group):  # of former members, only what dates from our own time
         joined = group.view.members[group.me].joined
         events = [event for event in events if event.lamport >= joined]
-    got, own = 0, False
+    received, confirmed = 0, False
     for author, stretch in groupby(sorted(events, key=lambda e: (e.author, -e.seq)), key=lambda e: e.author):
-        if count := _prepend(turn, name, member, author, stretch):
-            got += count
-            past = turn.group(name).chain(author).past
-            own = own or (past is not None and past.top is None)
-    stuck = not got  # although there is more: else whoever says so, and has nothing to show, is asked for ever
-    vain = not got and state.tries >= _tries_max(group)
-    wanted = _wanted(turn.group(name))
-    over = not more and (not wanted or (vain and state.asked >= wanted.keys()))
-    more_comes = member in group.errands
-    pages = 1 if stuck else state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
-    done, news = over or (state.done and stuck), not (state.done and stuck)  # that we look once more is none
-    state = replace(state, got=state.got + got, done=done, pages=pages, question="")
-    if not stuck:
-        state = replace(state, tries=0, unanswered=0, late=0)
-    if own and errand.page == 0 and state.asks.get(member):  # it has kept its turn; on its word alone nobody does
-        state = replace(state, asks={**state.asks, member: state.asks[member] - 1})
-    if over:
-        state = replace(state, due=turn.now + (LATER_MS << state.late))
-    if news:
-        _settle(turn, name, state)
+        if count := _prepend(tx, name, member, author, stretch):
+            received += count
+            backfill = tx.group(name).chain(author).backfill
+            confirmed = confirmed or (backfill is not None and backfill.unconfirmed_top is None)
+    # Although there should be more: a member that claims so without showing any must not be asked for ever.
+    no_progress = not received
+    exhausted = not received and progress.tries >= _tries_max(group)
+    wanted = _fetchable_chains(tx.group(name))
+    finished = not more and (not wanted or (exhausted and progress.requested_authors >= wanted.keys()))
+    page_follows = member in group.pull_requests
+    pages = 1 if no_progress else progress.pages if page_follows else min(PAGES_MAX, progress.pages * 2)
+    # A recheck is no news.
+    done, is_news = (
+        finished or (progress.done and no_progress),
+        not (progress.done and no_progress),
+    )
+    progress = replace(progress, received=progress.received + received, done=done, pages=pages, thread="")
+    if not no_progress:
+        progress = replace(progress, tries=0, lost=0, rechecks=0)
+    # It has kept its turn; unconfirmed events do not.
+    if confirmed and request.page == 0 and progress.requests.get(member):
+        progress = replace(progress, requests={**progress.requests, member: progress.requests[member] - 1})
+    if finished:
+        progress = replace(progress, recheck_at=tx.now + (RECHECK_MS << progress.rechecks))
+    if is_news:
+        _report(tx, name, progress)
     else:
-        turn.edit(name, fetching=state)
-    if over and _whole(group):
-        turn.timer("history", name, LATER_MS << state.late)
-    if not over and not (stuck and more):  # else ever more rarely, as `fetch` has said
-        turn.timer("history", name, AGAIN_MS if stuck or more_comes else 1)
+        tx.update_group(name, backfill=progress)
+    if finished and _is_full_history(group):
+        tx.set_timer(TimerKind.BACKFILL, name, RECHECK_MS << progress.rechecks)
+    if not finished and not (no_progress and more):  # else with backoff, as set by `request_page`
+        tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS if no_progress or page_follows else 1)
 
 
-def missed(turn: Turn, name: str, member: str, thread: str | None) -> None:
-    """An answer has come out of its turn, so one before it was lost, or comes too late: ask anew for one at a time."""
-    group = turn.group(name)
-    turn.say(Measure("dropped", "HistoryOutOfTurn"))
-    if group.fetching is not None and group.errands[member].thread == thread:
-        left = {did: one for did, one in group.errands.items() if did != member}
-        turn.edit(name, errands=left, fetching=replace(group.fetching, pages=1))
-        turn.timer("history", name, AGAIN_MS)
+def on_lost_page(tx: Transaction, name: str, member: str, thread: str | None) -> None:
+    """A response arrived out of order or too late: one before it was lost. Request one page at a time again."""
+    group = tx.group(name)
+    tx.emit(Measure("dropped", "HistoryOutOfOrder"))
+    if group.backfill is not None and group.pull_requests[member].thread == thread:
+        open_requests = {did: one for did, one in group.pull_requests.items() if did != member}
+        tx.update_group(name, pull_requests=open_requests, backfill=replace(group.backfill, pages=1))
+        tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS)
 
 
-def _settle(turn: Turn, name: str, state: Fetching) -> None:
-    group = turn.edit(name, fetching=state)
-    turn.say(Notify(HistoryFetched(name, state.got, left_of(group)[1], state.done)))
+def _report(tx: Transaction, name: str, progress: BackfillProgress) -> None:
+    group = tx.update_group(name, backfill=progress)
+    tx.emit(Notify(HistoryProgress(name, progress.received, remaining(group)[1], progress.done)))
 
 
-def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[Event]) -> int:
-    """Take in events of one author, the newest first, that lead up to what we have of its chain. How many they are: the
-    first one that does not fit is the end."""
-    group = turn.group(name)
-    chain, got, read = group.chain(author), 0, group.lamport
-    past = chain.past or Past(NEWEST)
-    top, anchored, now = past.top, past.anchored, turn.now
-    first, before = past.first if chain.seq else 0, past.before
-    known = author != group.me and group.view.known(author) is not None
+def _prepend(tx: Transaction, name: str, member: str, author: str, events: Iterable[Event]) -> int:
+    """Store events of one author, newest first, that lead up to the chain that we have; returns their number. The first
+    one that does not fit ends the page."""
+    group = tx.group(name)
+    chain, received, read = group.chain(author), 0, group.lamport
+    backfill = chain.backfill or Backfill(NEWEST)
+    unconfirmed_top, anchored, now = backfill.unconfirmed_top, backfill.anchored, tx.now
+    first, before = backfill.first if chain.seq else 0, backfill.previous_id
+    record = author != group.me and group.view.known(author) is not None
     signed = signed_by(group, author)
     if not first and author in group.view.former and author not in group.view.removed:
-        first = max(signed, default=-1) + 1  # whoever has left has signed its last word
+        first = max(signed, default=-1) + 1  # a member that has left has signed its last place
     lamport = now + AHEAD_MS_MAX + 1
     for event in events:
-        fault = _fault(group, first, before, event) if known else "HistoryOfOthers"
-        if contradicted(signed, event) or event.lamport >= lamport:
+        fault = _fault(group, first, before, event) if record else "HistoryOfOtherAuthor"
+        if contradicts_signed(signed, event) or event.lamport >= lamport:
             fault = fault or "HistoryContradicted"
         anchored, lamport = anchored or event.seq + 1 in signed, event.lamport
-        if top is not None and not anchored and top.seq - event.seq >= VOUCHED_MAX:
+        if unconfirmed_top is not None and not anchored and unconfirmed_top.seq - event.seq >= UNCONFIRMED_MAX:
             fault = "HistoryTooLong"
         if fault:
-            turn.say(Measure("dropped", fault))
+            tx.emit(Measure("dropped", fault))
             break
-        # It is its author's own word where that has named it; and where it is signed, so is whatever leads up to it.
+        # Confirmed once a confirmed event names it; a signed event confirms everything below it.
         anchored = anchored or event.is_control
         by = "" if anchored else member
-        if by and top is None:
-            top = Spot(event.seq, event.id, event.lamport)
+        if by and unconfirmed_top is None:
+            unconfirmed_top = ChainPosition(event.seq, event.id, event.lamport)
         first, before = event.seq, event.pre
-        if chain.seq == 0:  # its author has not told us from where on it is for us, and perhaps never will
-            chain = Chain(event.seq, event.id, event.lamport, own=Spot(), by=member, untold=True)
+        if chain.seq == 0:  # its author has not announced where it begins for us, and may never do so
+            chain = Chain(
+                event.seq,
+                event.id,
+                event.lamport,
+                confirmed=ChainPosition(),
+                relayed_by=member,
+                start=ChainStart.UNANNOUNCED,
+            )
         if not event.is_control and may_post(group.view, author, event.seq):
             row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
-            turn.say(Remember(name, *row, late=False, vouched=by, history=True, target=target_of(event)))
-            read = max(read, event.lamport)  # an answer to it stands below it
+            tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(event)))
+            read = max(read, event.lamport)  # answers to it sort below it
         elif not event.is_control:
-            reinstated_posts.note(turn, name, event, counts=False)
-        got += 1
-    if got:
-        past = Past(first, before, anchored, top, (past.by or member) if top else "", past.ours)
-        turn.edit(name, chains={**group.chains, author: replace(chain, past=past)}, lamport=read)
-    return got
+            reinstated_posts.record(tx, name, event, valid=False)
+        received += 1
+    if received:
+        backfill = Backfill(
+            first,
+            before,
+            anchored,
+            unconfirmed_top,
+            (backfill.relayed_by or member) if unconfirmed_top else "",
+            backfill.since_joining,
+        )
+        tx.update_group(name, chains={**group.chains, author: replace(chain, backfill=backfill)}, lamport=read)
+    return received
 
 
-def prepend(turn: Turn, name: str, by: str, author: str, events: Sequence[Event]) -> int:
-    """Take in events of one author, the newest first, that no member has handed over: `by` vouches for them. How many
-    they are, as in `take`."""
-    got = _prepend(turn, name, by, author, events)
-    state = turn.group(name).fetching
-    if got and state is not None:
-        _settle(turn, name, replace(state, got=state.got + got))
-    elif got:
-        turn.say(Notify(HistoryFetched(name, got, left_of(turn.group(name))[1], True)))
-    return got
+def prepend(tx: Transaction, name: str, by: str, author: str, events: Sequence[Event]) -> int:
+    """Store events of one author, newest first, from a file: relayed by `by`. Returns their number, as in
+    `receive_page`."""
+    received = _prepend(tx, name, by, author, events)
+    progress = tx.group(name).backfill
+    if received and progress is not None:
+        _report(tx, name, replace(progress, received=progress.received + received))
+    elif received:
+        tx.emit(Notify(HistoryProgress(name, received, remaining(tx.group(name))[1], True)))
+    return received
 
 
 def _fault(group: Group, first: int, before: str, event: Event) -> str:
-    """Why this event cannot be the one before place `first` (0: the last of its chain), which must have the id `before`
+    """Why this event cannot be the predecessor of place `first` (0: the chain's last event) with the id `before`
     (empty: any); empty: it can."""
     if event.group_id != group.id:
-        return "HistoryOfOthers"
+        return "HistoryOfOtherAuthor"
     if first and event.seq != first - 1:
-        return "HistoryWithHoles"
+        return "HistoryWithGap"
     if before and event.id != before:
         return "HistoryContradicted"
     if any(dep not in group.control for dep in event.deps) or (event.is_control and event.id not in group.control):
-        return "HistoryWithoutCauses"
+        return "HistoryWithoutDependencies"
     return ""

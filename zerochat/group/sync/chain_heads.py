@@ -1,11 +1,10 @@
-"""Whether two members who have an author's chain up to the same place have the same chain.
+"""Chain head digests: two salted bytes per author reveal equivocation between members at equal heights.
 
-Each event names the one before it by its hash, so the id of the last one stands for all that leads up to it, and equal
-heights with different ids mean different histories. Each `sync` says two bytes for each author: of a hash over the id
-and the id of the message itself, which no author can foresee, so nobody can make two events that look the same here. A
-difference is overlooked once in 65,535 times, and then not the next time; what is equal never looks different. Authors
-of whom the one or the other does not know the last id are not compared, nor those whose last word somebody else has
-handed over: so nothing else than an author with two histories, or a member who lies, can make honest members differ.
+Each event names its predecessor by its hash, so a chain's head stands for the whole chain, and equal heights with
+different heads mean different histories. Every `sync` carries two bytes per author: a hash over the head and the
+message's own id, which no author can predict, so no collision can be prepared. One difference in 65,535 is missed, and
+found the next time; equal heads never differ. Unknown and unconfirmed heads are not compared, so only an equivocating
+author or a lying member makes honest members differ.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,30 +15,33 @@ from zerochat.crypto.primitives import sha256
 from zerochat.group.state import Chain, Group
 from zerochat.group.wire.messages import HAVE_MAX
 
-TIP_BYTES = 2
-UNKNOWN = bytes(TIP_BYTES)
+DIGEST_BYTES = 2
+UNKNOWN = bytes(DIGEST_BYTES)
 
 
-def tips(group: Group, salt: str) -> str:
-    """What a message with the id `salt` says of all chains, in the order of `have`; base64url."""
-    return b64url(b"".join(_short(salt, group.chain(did)) for did in islice(group.view.members, HAVE_MAX)))
+def head_digests(group: Group, salt: str) -> str:
+    """The digests of all chain heads for a message with the id `salt`, in the order of `have`; base64url."""
+    return b64url(b"".join(_digest(salt, group.chain(did)) for did in islice(group.view.members, HAVE_MAX)))
 
 
-def differing(group: Group, member: str, salt: str, have: Sequence[int], told: str) -> Iterator[str]:
-    """The authors of whom a member with our view has something else than we up to the same place: by what its message
-    with the id `salt` has `told` of their chains. Of itself it may say what it likes. Raises Malformed."""
-    theirs = b64url_bytes(told)
+def differing_authors(group: Group, member: str, salt: str, have: Sequence[int], digests: str) -> Iterator[str]:
+    """The authors whose chain differs from ours at equal height, by the digests `digests` of a member's message with
+    the id `salt`. The member's own chain is not compared. Raises Malformed."""
+    their_digests = b64url_bytes(digests)
     for place, (author, upto) in enumerate(zip(group.view.members, have, strict=False)):
         chain = group.chain(author)
         if author == member or upto != chain.seq:
             continue
-        mine, their = _short(salt, chain), theirs[place * TIP_BYTES : (place + 1) * TIP_BYTES]
-        if UNKNOWN != mine != their != UNKNOWN and len(their) == TIP_BYTES:
+        our_digest, their_digest = (
+            _digest(salt, chain),
+            their_digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES],
+        )
+        if UNKNOWN != our_digest != their_digest != UNKNOWN and len(their_digest) == DIGEST_BYTES:
             yield author
 
 
-def _short(salt: str, chain: Chain) -> bytes:
-    if chain.own is not None or not chain.sure or not chain.tip:
+def _digest(salt: str, chain: Chain) -> bytes:
+    if chain.confirmed is not None or not chain.confirmed_seq or not chain.head_id:
         return UNKNOWN
-    number = int.from_bytes(sha256(f"{salt} {chain.tip}".encode())[:8], "big")
-    return (1 + number % 0xFFFF).to_bytes(TIP_BYTES, "big")
+    number = int.from_bytes(sha256(f"{salt} {chain.head_id}".encode())[:8], "big")
+    return (1 + number % 0xFFFF).to_bytes(DIGEST_BYTES, "big")

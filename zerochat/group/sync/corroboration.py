@@ -1,9 +1,8 @@
-"""A second opinion on what one member has handed over: another one is asked what it has in the last place of it.
+"""Corroboration: another member is asked whether it has the same relayed events.
 
-Each event names the one before it by its hash, so one event stands for all that leads up to it: whoever has the same
-one there has the same stretch. A second is no proof, for two members can lie together, or have it from the same hand,
-and does not make anything the author's own word; a contradiction is told to a person, with the names of both. Nobody is
-asked about what it has brought itself, or said.
+The hash links make one event stand for all that lead up to it: equal last events mean equal stretches. Corroboration is
+no proof, since two members can collude or have one source, and it confirms nothing; a contradiction is reported to the
+user with both names. No member is asked about its own events, or about those that it relayed.
 """
 
 from collections import defaultdict
@@ -12,96 +11,107 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from zerochat.group.event_log.event import Event
-from zerochat.group.state import Chain, Group, Second, Spot
+from zerochat.group.state import Chain, ChainPosition, Corroboration, Group, PullPurpose
 from zerochat.group.sync import fork_detection, pull_requests
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.messages import WANT_MAX
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.messages import RANGES_MAX
 
-SOON_MS = 3_000
-"""How long after the last that was handed over a second is looked for: more of it may be on its way."""
-LATER_MS = 60_000
-"""Where nobody can be asked, as far as is known, who has that and is there."""
-ASKED_MAX = 3
-"""So many members are asked, until one has an answer. Who has a different one is not the last."""
-
-
-def soon(turn: Turn, name: str) -> None:
-    """Somebody has handed something over."""
-    turn.timer("second", name, SOON_MS)
+DELAY_MS = 3_000
+"""The delay after the last relayed event: more may follow."""
+RETRY_MS = 60_000
+"""The delay if no member that has the events can be asked."""
+PEERS_MAX = 3
+"""The most members asked until one confirms. A contradicting answer does not end it."""
 
 
-def seek(turn: Turn, name: str) -> None:
-    """Ask somebody else about what has nobody but the one who brought it behind it."""
-    pull_requests.give_up(turn, name)
-    group = turn.group(name)
-    seconds = {author: one for author in group.chains if (one := _renewed(group, author)) is not None}
-    wants: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
-    for author, one in seconds.items():
-        whom = _whom(turn, group, author, one)
-        if whom is not None and len(wants[whom]) < WANT_MAX:
-            wants[whom].append((author, one.seq - 1, one.seq))
-            seconds[author] = replace(one, asked=(*one.asked, whom))
-    if seconds != group.seconds:
-        turn.edit(name, seconds=seconds)
-    for member, want in wants.items():
-        pull_requests.ask_for(turn, name, member, want, len(want), purpose="second")
-    if any(not one.member and len(one.asked) < ASKED_MAX for one in seconds.values()):
-        turn.timer("second", name, pull_requests.PATIENCE_MS + 1 if wants else LATER_MS)
+def schedule(tx: Transaction, name: str) -> None:
+    """Relayed events were stored: corroborate them soon."""
+    tx.set_timer(TimerKind.CORROBORATION, name, DELAY_MS)
 
 
-def hear(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
-    """What a member has in the places that we have asked it about."""
-    group = turn.group(name)
+def request(tx: Transaction, name: str) -> None:
+    """Ask other members about relayed events without corroboration."""
+    pull_requests.expire(tx, name)
+    group = tx.group(name)
+    corroborations = {
+        author: corroboration for author in group.chains if (corroboration := _current(group, author)) is not None
+    }
+    ranges_by_member: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    for author, corroboration in corroborations.items():
+        target = _choose_peer(tx, group, author, corroboration)
+        if target is not None and len(ranges_by_member[target]) < RANGES_MAX:
+            ranges_by_member[target].append((author, corroboration.seq - 1, corroboration.seq))
+            corroborations[author] = replace(corroboration, asked=(*corroboration.asked, target))
+    if corroborations != group.corroborations:
+        tx.update_group(name, corroborations=corroborations)
+    for member, ranges in ranges_by_member.items():
+        pull_requests.send(tx, name, member, ranges, len(ranges), purpose=PullPurpose.CORROBORATE)
+    if any(
+        not corroboration.corroborator and len(corroboration.asked) < PEERS_MAX
+        for corroboration in corroborations.values()
+    ):
+        tx.set_timer(TimerKind.CORROBORATION, name, pull_requests.TIMEOUT_MS + 1 if ranges_by_member else RETRY_MS)
+
+
+def receive(tx: Transaction, name: str, member: str, events: Sequence[Event]) -> None:
+    """Process a member's events at the places that it was asked about."""
+    group = tx.group(name)
     if member in group.quarantine:
         return
-    seconds = dict(group.seconds)
+    corroborations = dict(group.corroborations)
     for event in events:
-        one = _renewed(group, event.author)
-        if one is None or one != seconds.get(event.author) or event.seq != one.seq:
-            continue  # that has been settled, or there is more of it now
-        if event.id == one.id:
-            seconds[event.author] = replace(one, member=member)
+        corroboration = _current(group, event.author)
+        if corroboration is None or corroboration != corroborations.get(event.author) or event.seq != corroboration.seq:
+            continue  # settled, or outdated by newer events
+        if event.id == corroboration.id:
+            corroborations[event.author] = replace(corroboration, corroborator=member)
         else:
-            fork_detection.note(turn, name, event.author, event.seq, member, one.by)
-    turn.edit(name, seconds=seconds)
+            fork_detection.record_difference(tx, name, event.author, event.seq, member, corroboration.relayed_by)
+    tx.update_group(name, corroborations=corroborations)
 
 
-def second_of(group: Group, author: str, seq: int) -> str:
-    """The member that has the same event in this place of a chain as whoever has handed it over; empty: none has said
-    so."""
-    one = group.seconds.get(author)
-    if one is None or _renewed(group, author) != one or one.member in group.quarantine or seq > one.seq:
+def corroborator_of(group: Group, author: str, seq: int) -> str:
+    """The member that corroborates a relayed event at this place; empty: none."""
+    corroboration = group.corroborations.get(author)
+    if (
+        corroboration is None
+        or _current(group, author) != corroboration
+        or corroboration.corroborator in group.quarantine
+        or seq > corroboration.seq
+    ):
         return ""
-    return one.member
+    return corroboration.corroborator
 
 
-def _renewed(group: Group, author: str) -> Second | None:
-    """Of whom we want to know about the newest of this chain that is vouched for, if there is any."""
-    spot, by = _vouched(group.chain(author))
-    if spot is None or not by:
+def _current(group: Group, author: str) -> Corroboration | None:
+    """The corroboration that the newest relayed event of this chain needs, new or under way; None: nothing is
+    unconfirmed."""
+    position, by = _unconfirmed_head(group.chain(author))
+    if position is None or not by:
         return None
-    known = group.seconds.get(author)
-    if known is not None and (known.seq, known.id, known.by) == (spot.seq, spot.tip, by):
-        return known
-    return Second(spot.seq, spot.tip, by)
+    present = group.corroborations.get(author)
+    if present is not None and (present.seq, present.id, present.relayed_by) == (position.seq, position.event_id, by):
+        return present
+    return Corroboration(position.seq, position.event_id, by)
 
 
-def _vouched(chain: Chain) -> tuple[Spot | None, str]:
-    """The newest event of it that somebody else has handed over, and who has."""
-    if chain.own is not None and chain.seq > chain.own.seq:
-        return Spot(chain.seq, chain.tip, chain.lamport), chain.by
-    return (chain.past.top, chain.past.by) if chain.past is not None else (None, "")
+def _unconfirmed_head(chain: Chain) -> tuple[ChainPosition | None, str]:
+    """The newest unconfirmed event of the chain, and the member that relayed it."""
+    if chain.confirmed is not None and chain.seq > chain.confirmed.seq:
+        return ChainPosition(chain.seq, chain.head_id, chain.lamport), chain.relayed_by
+    return (chain.backfill.unconfirmed_top, chain.backfill.relayed_by) if chain.backfill is not None else (None, "")
 
 
-def _whom(turn: Turn, group: Group, author: str, one: Second) -> str | None:
-    if one.member or len(one.asked) >= ASKED_MAX:
+def _choose_peer(tx: Transaction, group: Group, author: str, corroboration: Corroboration) -> str | None:
+    if corroboration.corroborator or len(corroboration.asked) >= PEERS_MAX:
         return None
-    away = author not in group.view.members  # nobody says how far it has the chain of whoever is gone
-    able = [
+    is_former = author not in group.view.members  # no member reports its place in a former member's chain
+    candidates = [
         member
         for member, peer in sorted(group.peers.items())
-        if member not in (author, one.by, *one.asked, *group.quarantine)
-        and (away or peer.acked.get(author, 0) >= one.seq)
-        and pull_requests.free(turn, group.id, member)
+        if member not in (author, corroboration.relayed_by, *corroboration.asked, *group.quarantine)
+        and (is_former or peer.acked.get(author, 0) >= corroboration.seq)
+        and pull_requests.is_free(tx, group.id, member)
     ]
-    return able[turn.moment.random(1)[0] % len(able)] if able else None
+    return candidates[tx.context.random(1)[0] % len(candidates)] if candidates else None

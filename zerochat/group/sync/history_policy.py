@@ -1,8 +1,8 @@
-"""What a member may have of a log, and how much of that goes into one answer: for whoever reads the log for it.
+"""History policy: which events a member may have, and how many fit one response.
 
-A member may have whatever is not older than the event that brought it in; of what is older, what the group's rule and
-its own both allow (`Policy.history`): `none`, `all`, `last:N` posts, or what was said `since:T`. The Lamport time of an
-event is in UTC milliseconds, so it tells both.
+A member may have everything from the event that admitted it on. Older events must be allowed by both the group's rule
+and its own (`Policy.history`): `none`, `all`, `last:N` posts, or `since:T`. Lamport times are UTC milliseconds, so they
+serve for both.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from zerochat.group.wire.event_runs import RUN_BYTES_MAX
 
-Want = Sequence[tuple[str, int, int]]
-"""Authors, and of each the places after the first number, up to the second."""
+Ranges = Sequence[tuple[str, int, int]]
+"""Authors with a half-open range of their chain each: after, up to."""
 
 
 class Entry(NamedTuple):
-    """An event of a log."""
+    """A row of the log."""
 
     author: str
     position: int
@@ -23,11 +23,11 @@ class Entry(NamedTuple):
     record: bytes
 
 
-def floor_of(rules: Iterable[str], joined: int, nth_post: Callable[[int, int], int]) -> int:
-    """The oldest Lamport time that a member may have events of.
+def oldest_allowed(rules: Iterable[str], joined: int, nth_post: Callable[[int, int], int]) -> int:
+    """The lowest Lamport time of the events that a member may have.
 
-    `joined`: that of the event which brought it in. `nth_post(n, joined)`: that of the n-th last post before it, 0
-    where there are fewer. A rule that this version does not know allows nothing.
+    `joined`: that of the event that admitted it. `nth_post(n, joined)`: that of the n-th last post before it, 0 if
+    there are fewer. An unknown rule allows nothing.
     """
     return max((_floor(rule, joined, nth_post) for rule in rules), default=joined)
 
@@ -38,7 +38,7 @@ def _floor(rule: str, joined: int, nth_post: Callable[[int, int], int]) -> int:
         case "all":
             return 0
         case "last" if number.isdecimal():
-            # Several may have been said at one time, and never does anybody get more than the rule gives.
+            # Several posts may have one timestamp, and no member gets more than the rule allows.
             too_many = nth_post(int(number) + 1, joined)
             return too_many + 1 if too_many else 0
         case "since" if number.isdecimal():
@@ -47,16 +47,16 @@ def _floor(rule: str, joined: int, nth_post: Callable[[int, int], int]) -> int:
             return joined
 
 
-def portion(entries: Iterable[Entry], want: Want, floor: int, limit: int) -> tuple[list[bytes], bool]:
-    """As much of these entries as was asked for and goes into one answer, and whether there is more of it.
+def take_page(entries: Iterable[Entry], ranges: Ranges, floor: int, limit: int) -> tuple[list[bytes], bool]:
+    """The requested entries that fit one response, and whether there are more.
 
-    Going back in time, whatever is older than `floor` is the end; it is passed over otherwise.
+    Backwards, the first entry older than `floor` is the end; otherwise it is skipped.
     """
-    wanted = {author: (after, upto) for author, after, upto in want}
+    bounds = {author: (after, upto) for author, after, upto in ranges}
     records: list[bytes] = []
     size = 0
     for entry in entries:
-        after, upto = wanted.get(entry.author, (0, 0))
+        after, upto = bounds.get(entry.author, (0, 0))
         if after < entry.position <= upto and entry.lamport >= floor:
             size += len(entry.record)
             if len(records) == limit or (records and size > RUN_BYTES_MAX):

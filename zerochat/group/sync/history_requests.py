@@ -1,9 +1,9 @@
-"""Asking for what is missing here, and giving what others miss.
+"""History requests: pull missing events from members that report having them, and answer such requests.
 
-An author repeats what a member has not acknowledged, for as long as it takes (`sync.py`). Where it cannot, because it
-is away or has left, others can: everybody says with all that it sends how far it has everybody's chain. Whoever lacks
-something that another one has waits for a moment, asks the author if that is there, then one of those who have it, ever
-more rarely; and listens to nothing of that kind for which it has not asked. What comes so is *vouched* (`vouched.py`).
+An author retransmits unacknowledged events. If it is away or has left, others can help: every message reports how far
+its sender has each chain. A member that lacks something waits a moment, asks the author if it is reachable, then one
+member that has it, with backoff. Only responses to an open request are accepted. Events received this way are
+unconfirmed (`relayed_events.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
-from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group.effects import Fetch, Measure, Notify
-from zerochat.group.event_log import log
+from zerochat.errors import Malformed, Refused
+from zerochat.group.effects import Notify, ReadHistory
+from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event, load_event
-from zerochat.group.inputs import Fetched
+from zerochat.group.inputs import HistoryRead
 from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation
-from zerochat.group.notifications import Completed, Gap
-from zerochat.group.state import Errand, Group, Need
+from zerochat.group.notifications import Gap, GapsFilled
+from zerochat.group.state import Group, MissingRange, PullPurpose, PullRequest
 from zerochat.group.sync import (
     acknowledgements,
     backfill,
@@ -31,248 +31,259 @@ from zerochat.group.sync import (
     relayed_events,
     unreachable_authors,
 )
-from zerochat.group.sync.relayed_events import VOUCHED_MAX
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.event_runs import RUN_EVENTS_MAX, read_runs, runs_in, squeezed, write_runs
-from zerochat.group.wire.messages import SHARE, WANT_MAX, NeedBody, ShareBody
+from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.event_runs import RUN_EVENTS_MAX, compress_runs, read_runs, runs_of, write_runs
+from zerochat.group.wire.messages import HISTORY_RESPONSE, RANGES_MAX, HistoryRequestBody, HistoryResponseBody
 
 TRIES_MAX = 6
-"""After so many in vain, each time after twice as long, something counts as lost. It is still asked for, rarely."""
+"""After so many requests with doubling delays a gap counts as lost; it is still requested, rarely."""
 RETRY_MS, BACKGROUND_MS = 1_000, 60_000
-MEET_MS = 5_000
-"""Whoever has never told us anything has mostly just come in, and is about to."""
-NEED_BYTES = 8 * 1024
-"""What a need counts for in what its sender may send: reading the log for it costs more than its few bytes say."""
-SHARE_EVENTS_MAX = 64
-"""Events in one answer, where they are for now and not for the history."""
+NEW_MEMBER_MS = 5_000
+"""A member that has never announced its chain has mostly just joined, and is about to."""
+REQUEST_COST_BYTES = 8 * 1024
+"""The rate-limit cost of a request: reading the log costs more than the message's few bytes."""
+RESPONSE_EVENTS_MAX = 64
+"""Events in one response to a gap request; backfill allows more."""
 
 
-# --- what is missing --------------------------------------------------------------------------------------------------
+# --- gaps -------------------------------------------------------------------------------------------------------------
 
 
-def lacking(group: Group) -> dict[str, int]:
-    """By author: up to where somebody says that it has the chain, where that is further than it is here."""
-    found: dict[str, int] = {}
+def missing_ends(group: Group) -> dict[str, int]:
+    """By author: the greatest reported end of its chain that is beyond ours."""
+    result: dict[str, int] = {}
     for member, peer in group.peers.items():
         if member not in group.view.members:
             continue
         for author, upto in peer.acked.items():
             if author != member and upto > group.chain(author).seq:
-                found[author] = max(upto, found.get(author, 0))
-    for author, one in group.view.former.items():  # whoever has left has signed how far its chain goes
-        if one.until is not None and author not in group.view.removed and author in group.chains:
-            found[author] = one.until
-    return {author: upto for author, most in found.items() if (upto := _meant(group, author, most))}
+                result[author] = max(upto, result.get(author, 0))
+    for author, record in group.view.former.items():  # a member that has left has signed its last place
+        if record.until is not None and author not in group.view.removed and author in group.chains:
+            result[author] = record.until
+    return {author: upto for author, reported in result.items() if (upto := _requestable_end(group, author, reported))}
 
 
-def _meant(group: Group, author: str, upto: int) -> int:
-    """As much of that as there can be for us; 0: nothing is missing."""
-    known = group.view.known(author)
-    if known is None or author == group.me or author in group.quarantine:
+def _requestable_end(group: Group, author: str, upto: int) -> int:
+    """That end, capped by what can be meant for us; 0: nothing is missing."""
+    author_record = group.view.known(author)
+    if author_record is None or author == group.me or author in group.quarantine:
         return 0
-    upto = upto if known.until is None else min(upto, known.until)
+    upto = upto if author_record.until is None else min(upto, author_record.until)
     chain = group.chain(author)
-    upto = min(upto, _told_by(group, author) + VOUCHED_MAX)
-    if chain.untold and group.agree_by:
+    upto = min(upto, _announced_seq(group, author) + UNCONFIRMED_MAX)
+    if chain.is_unannounced and group.attestation_deadline:
         return 0
-    if relayed_events.is_unmet(group, author) and (
-        author in group.view.members or not unreachable_authors.is_asked_for(group, author)
+    if relayed_events.is_unreachable(group, author) and (
+        author in group.view.members or not unreachable_authors.has_sources(group, author)
     ):
-        return 0  # a newcomer does not know from where on it is meant for it: mostly the author says so in a moment
+        return 0  # usually the author announces in a moment where its chain begins for us
     return upto if upto > chain.seq else 0
 
 
-def _told_by(group: Group, author: str) -> int:
-    """Up to where an author itself has told us of its chain, or from where on others have."""
+def _announced_seq(group: Group, author: str) -> int:
+    """The last place that an author has announced of its chain itself, or the start of what others relayed."""
     chain = group.chain(author)
-    begin = chain.past.first - 1 if chain.past is not None else 0
-    signed = (event.seq for event in group.control.values() if event.author == author)
-    return max(chain.seq if chain.own is None else chain.own.seq, begin, *signed, 0)
+    start = chain.backfill.first - 1 if chain.backfill is not None else 0
+    signed_seqs = (event.seq for event in group.control.values() if event.author == author)
+    return max(chain.seq if chain.confirmed is None else chain.confirmed.seq, start, *signed_seqs, 0)
 
 
-def seek(turn: Turn, name: str) -> None:
-    """Ask for whatever is missing, if it is time to."""
-    group = turn.group(name)
-    missing = lacking(group)
-    needs = {author: _renewed(turn, group, author, upto) for author, upto in missing.items()}
-    for author, need in group.needs.items():
-        if author not in needs:
-            turn.say(Notify(Gap(name, author, group.chain(author).seq, need.upto, "filled")))
-    if group.needs and not needs:
-        turn.say(Notify(Completed(name, group.lamport, turn.now)))
-    if needs != group.needs:
-        turn.edit(name, needs=needs)
-    pull_requests.give_up(turn, name)
-    _ask(turn, name, [author for author, need in needs.items() if need.at <= turn.now])
-    waits = [max(RETRY_MS, need.at - turn.now) for need in turn.group(name).needs.values()]
-    waits += [
-        wait for seek_more in (reinstated_posts.seek, unreachable_authors.seek) if (wait := seek_more(turn, name))
+def request_missing(tx: Transaction, name: str) -> None:
+    """Request the gaps that are due."""
+    group = tx.group(name)
+    ends = missing_ends(group)
+    gaps = {author: _updated_range(tx, group, author, upto) for author, upto in ends.items()}
+    for author, gap in group.gaps.items():
+        if author not in gaps:
+            tx.emit(Notify(Gap(name, author, group.chain(author).seq, gap.upto, "filled")))
+    if group.gaps and not gaps:
+        tx.emit(Notify(GapsFilled(name, group.lamport, tx.now)))
+    if gaps != group.gaps:
+        tx.update_group(name, gaps=gaps)
+    pull_requests.expire(tx, name)
+    _send_requests(tx, name, [author for author, gap in gaps.items() if gap.retry_at <= tx.now])
+    delays = [max(RETRY_MS, gap.retry_at - tx.now) for gap in tx.group(name).gaps.values()]
+    delays += [
+        wait for seek_more in (reinstated_posts.request, unreachable_authors.request) if (wait := seek_more(tx, name))
     ]
-    if waits:
-        turn.timer("need", name, min(waits))
+    if delays:
+        tx.set_timer(TimerKind.GAPS, name, min(delays))
 
 
-def _renewed(turn: Turn, group: Group, author: str, upto: int) -> Need:
-    need = group.needs.get(author)
-    if need is None:
-        turn.say(Notify(Gap(group.id, author, group.chain(author).seq, upto, "asked")))
-        return Need(upto, since=turn.now)
-    return need if need.upto == upto else replace(need, upto=upto)
+def _updated_range(tx: Transaction, group: Group, author: str, upto: int) -> MissingRange:
+    gap = group.gaps.get(author)
+    if gap is None:
+        tx.emit(Notify(Gap(group.id, author, group.chain(author).seq, upto, "asked")))
+        return MissingRange(upto, since=tx.now)
+    return gap if gap.upto == upto else replace(gap, upto=upto)
 
 
-def _ask(turn: Turn, name: str, authors: Sequence[str]) -> None:
-    group = turn.group(name)
-    wants: dict[str, list[tuple[str, int, int]]] = {}
+def _send_requests(tx: Transaction, name: str, authors: Sequence[str]) -> None:
+    group = tx.group(name)
+    ranges_by_member: dict[str, list[tuple[str, int, int]]] = {}
     for author in authors:
-        need = group.needs[author]
-        whom = _whom(turn, name, author, need)
-        if whom is None:
-            continue  # whoever has it is not there, or busy
-        tries = need.tries + 1
+        gap = group.gaps[author]
+        target = _choose_peer(tx, name, author, gap)
+        if target is None:
+            continue  # no member that has it is free
+        tries = gap.tries + 1
         delay = RETRY_MS << tries if tries < TRIES_MAX else BACKGROUND_MS
-        group = turn.edit(name, needs={**group.needs, author: replace(need, tries=tries, at=turn.now + delay)})
+        group = tx.update_group(name, gaps={**group.gaps, author: replace(gap, tries=tries, retry_at=tx.now + delay)})
         if tries == TRIES_MAX:
-            turn.say(Notify(Gap(name, author, group.chain(author).seq, need.upto, "lost")))
-        if whom == author:
-            acknowledgements.ask(turn, name, author)
+            tx.emit(Notify(Gap(name, author, group.chain(author).seq, gap.upto, "lost")))
+        if target == author:
+            acknowledgements.request_missing(tx, name, author)
         else:
-            wants.setdefault(whom, []).append((author, group.chain(author).seq, need.upto))
-    for member, want in wants.items():
-        pull_requests.ask_for(turn, name, member, want[:WANT_MAX], SHARE_EVENTS_MAX)
+            ranges_by_member.setdefault(target, []).append((author, group.chain(author).seq, gap.upto))
+    for member, ranges in ranges_by_member.items():
+        pull_requests.send(tx, name, member, ranges[:RANGES_MAX], RESPONSE_EVENTS_MAX)
 
 
-def _whom(turn: Turn, name: str, author: str, need: Need) -> str | None:
-    """Whom to ask next: the author as long as it may answer, then whoever has it, by lot; mediators last."""
-    group = turn.group(name)
+def _choose_peer(tx: Transaction, name: str, author: str, gap: MissingRange) -> str | None:
+    """The next member to ask: the author for the first tries, then a random member that has the events; mail last."""
+    group = tx.group(name)
     seq = group.chain(author).seq
-    here = author in group.view.members
-    if here and need.tries < 2 and mediator_mail.reachable(turn, name, author):
+    is_member = author in group.view.members
+    if is_member and gap.tries < 2 and mediator_mail.reachable(tx, name, author):
         return author
-    if here and not seq and turn.now < need.since + MEET_MS:
+    if is_member and not seq and tx.now < gap.since + NEW_MEMBER_MS:
         return None
-    able = [
+    candidates = [
         member
         for member, peer in group.peers.items()
-        if peer.acked.get(author, 0) > seq and member != author and pull_requests.free(turn, name, member)
+        if peer.acked.get(author, 0) > seq and member != author and pull_requests.is_free(tx, name, member)
     ]
-    if not able and author not in group.view.members:  # nobody says how far it has the chain of whoever is gone
-        able = [member for member in group.peers if pull_requests.free(turn, name, member)]
-    near = [member for member in able if not mediator_mail.by_mail(turn, name, member)]
-    return (near or able)[turn.moment.random(1)[0] % len(near or able)] if able else None
+    if not candidates and author not in group.view.members:  # no member reports its place in a former member's chain
+        candidates = [member for member in group.peers if pull_requests.is_free(tx, name, member)]
+    linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)]
+    return (linked or candidates)[tx.context.random(1)[0] % len(linked or candidates)] if candidates else None
 
 
-# --- answering ------------------------------------------------------------------------------------------------------
+# --- answering --------------------------------------------------------------------------------------------------------
 
 
-def hear_need(turn: Turn, name: str, member: str, message: Message, body: NeedBody) -> None:
-    """A member misses something: look it up. Raises Refused."""
-    group = turn.group(name)
-    asker = group.view.members.get(member)
-    if body.group != name or asker is None or member in group.quarantine:
-        raise Refused(why="a need of another group, or of somebody who is not a member")
-    if len({author for author, _, _ in body.want}) < len(body.want):
-        raise Malformed(why="need: the same chain twice")
-    rate_limits.charge(turn, name, member, NEED_BYTES)
-    want = tuple((author, after, upto) for author, after, upto in body.want if group.view.known(author))
-    limit = min(body.limit, RUN_EVENTS_MAX if body.back else SHARE_EVENTS_MAX)
-    rules = (group.view.policy.history, asker.history)
-    pages = body.pages if body.back else 1
-    turn.say(Fetch(name, member, message.id, want, body.back, limit, asker.joined, rules, 0, pages))
+def receive_request(tx: Transaction, name: str, member: str, message: Message, body: HistoryRequestBody) -> None:
+    """A member requests history: read the log. Raises Refused."""
+    group = tx.group(name)
+    requester = group.view.members.get(member)
+    if body.group != name or requester is None or member in group.quarantine:
+        raise Refused(why="a history request of another group, or from a non-member")
+    if len({author for author, _, _ in body.ranges}) < len(body.ranges):
+        raise Malformed(why="history request: the same chain twice")
+    rate_limits.charge_bytes(tx, name, member, REQUEST_COST_BYTES)
+    ranges = tuple((author, after, upto) for author, after, upto in body.ranges if group.view.known(author))
+    limit = min(body.limit, RUN_EVENTS_MAX if body.backwards else RESPONSE_EVENTS_MAX)
+    rules = (group.view.policy.history, requester.history)
+    pages = body.pages if body.backwards else 1
+    tx.emit(ReadHistory(name, member, message.id, ranges, body.backwards, limit, requester.joined, rules, 0, pages))
 
 
-def fetched(turn: Turn, found: Fetched) -> None:
-    """The log has been read: send it to whoever has asked."""
-    group = turn.agent.groups.get(found.group)
-    relationship = group.relationships.get(found.member) if group is not None else None
-    if group is None or relationship is None or not relationship.established or found.member not in group.peers:
+def send_response(tx: Transaction, result: HistoryRead) -> None:
+    """The log was read: send the response."""
+    group = tx.agent.groups.get(result.group)
+    relationship = group.relationships.get(result.member) if group is not None else None
+    if group is None or relationship is None or not relationship.established or result.member not in group.peers:
         return
-    held = attestation.withheld(group)
-    read = list(map(load_event, found.records))
-    events = [event for event in read if event.id not in held]
-    if found.back:  # each author's are written once where they follow from each other
+    withheld = attestation.withheld_events(group)
+    read = list(map(load_event, result.records))
+    events = [event for event in read if event.id not in withheld]
+    if result.backwards:  # consecutive events of one author are encoded compactly
         events.sort(key=lambda event: (event.author, event.seq))
-    body = {"group": group.id, "more": found.more, "page": found.page, "runs": write_runs(events, group.me)}
-    message = squeezed(Message(type=SHARE, id=new_id(turn.moment.random), thid=found.thread, body=body))
-    packer = turn.packer_of(group.id)
-    mediator_mail.send(turn, group.id, found.member, pack(relationship, message, packer, turn.moment.random))
-    asker = group.view.members.get(found.member)
-    if found.more and found.page + 1 < found.pages and asker is not None and found.member not in group.quarantine:
-        rest = pull_requests.below(found.want, read)
-        rules = (group.view.policy.history, asker.history)
-        page, pages = found.page + 1, found.pages
-        turn.say(
-            Fetch(group.id, found.member, found.thread, rest, True, RUN_EVENTS_MAX, asker.joined, rules, page, pages)
+    body = {"group": group.id, "more": result.more, "page": result.page, "runs": write_runs(events, group.me)}
+    message = compress_runs(Message(type=HISTORY_RESPONSE, id=new_id(tx.context.random), thid=result.thread, body=body))
+    packer = tx.packer_of(group.id)
+    mediator_mail.send(tx, group.id, result.member, pack(relationship, message, packer, tx.context.random))
+    requester = group.view.members.get(result.member)
+    if (
+        result.more
+        and result.page + 1 < result.pages
+        and requester is not None
+        and result.member not in group.quarantine
+    ):
+        remaining = pull_requests.ranges_below(result.ranges, read)
+        rules = (group.view.policy.history, requester.history)
+        page, pages = result.page + 1, result.pages
+        tx.emit(
+            ReadHistory(
+                group.id,
+                result.member,
+                result.thread,
+                remaining,
+                True,
+                RUN_EVENTS_MAX,
+                requester.joined,
+                rules,
+                page,
+                pages,
+            )
         )
 
 
-# --- taking in ------------------------------------------------------------------------------------------------------
+# --- receiving --------------------------------------------------------------------------------------------------------
 
 
-def hear_share(turn: Turn, name: str, member: str, message: Message, body: ShareBody) -> bool:
-    """What we have asked a member for; False where we do not wait for it any more. Raises RemoteError where we never
-    have."""
-    group = turn.group(name)
-    errand = group.errands.get(member)
-    late = errand is not None and errand.back and (message.thid, body.page) != (errand.thread, errand.page)
-    if body.group == name and late:
-        backfill.missed(turn, name, member, message.thid)
+def receive_response(tx: Transaction, name: str, member: str, message: Message, body: HistoryResponseBody) -> bool:
+    """Process a response; False if its request has timed out. Raises RemoteError if there was none."""
+    group = tx.group(name)
+    request = group.pull_requests.get(member)
+    outdated = request is not None and request.backwards and (message.thid, body.page) != (request.thread, request.page)
+    if body.group == name and outdated:
+        backfill.on_lost_page(tx, name, member, message.thid)
         return False
-    if body.group != name or errand is None or message.thid != errand.thread:
-        raise Refused(why="a share that nobody has asked for")
-    events = list(read_runs(name, runs_in(body.runs, body.packed), member))
-    _check(errand, events)
-    pull_requests.answered(turn, name, member, events, more=body.more)
-    match errand.purpose:
-        case "compare":
-            fork_detection.hear_other(turn, name, member, events)
+    if body.group != name or request is None or message.thid != request.thread:
+        raise Refused(why="a history response without a request")
+    events = list(read_runs(name, runs_of(body.runs, body.packed), member))
+    _check_ranges(request, events)
+    pull_requests.on_response(tx, name, member, events, more=body.more)
+    match request.purpose:
+        case PullPurpose.COMPARE:
+            fork_detection.receive_differing(tx, name, member, events)
             return True
-        case "second":
-            corroboration.hear(turn, name, member, events)
+        case PullPurpose.CORROBORATE:
+            corroboration.receive(tx, name, member, events)
             return True
-        case "unmet":
-            unreachable_authors.take(turn, name, member, errand, events)
+        case PullPurpose.UNREACHABLE_AUTHOR:
+            unreachable_authors.receive(tx, name, member, request, events)
             return True
-        case "unheard":
-            for event in _in_turn(events):
-                log.hear_unheard(turn, name, member, event)
-            turn.timer("need", name, RETRY_MS, keep=True)
+        case PullPurpose.REINSTATE:
+            for event in _causal_order(events):
+                receiving.receive_reinstated(tx, name, member, event)
+            tx.set_timer(TimerKind.GAPS, name, RETRY_MS, if_unset=True)
             return True
-    corroboration.soon(turn, name)
-    if errand.back:
-        backfill.take(turn, name, member, errand, events, body.more)
+    corroboration.schedule(tx, name)
+    if request.backwards:
+        backfill.receive_page(tx, name, member, request, events, body.more)
         return True
-    for event in _in_turn(events):
-        before, said = turn.agent, len(turn.effects)
-        try:
-            log.hear_shared(turn, name, member, event)
-        except RemoteError as error:
-            turn.agent = before
-            del turn.effects[said:]
-            turn.say(Measure("dropped", error.code))
-    _next_at_once(turn, name, errand)
+    for event in _causal_order(events):
+        with tx.attempt():
+            receiving.receive_relayed(tx, name, member, event)
+    _request_rest(tx, name, request)
     return True
 
 
-def _check(errand: Errand, events: Iterable[Event]) -> None:
-    """Refuse anything that was not asked for."""
-    wanted = {author: (after, upto) for author, after, upto in errand.want}
+def _check_ranges(request: PullRequest, events: Iterable[Event]) -> None:
+    """Reject events that were not requested."""
+    wanted = {author: (after, upto) for author, after, upto in request.ranges}
     for event in events:
         after, upto = wanted.get(event.author, (0, 0))
         if not after < event.seq <= upto:
-            raise Malformed(why="a share of something else than what was asked for")
+            raise Malformed(why="a history response with events that were not requested")
 
 
-def _in_turn(events: Iterable[Event]) -> Iterator[Event]:
-    """Membership events first: whatever rests on one names it, and each author's stay in their order."""
+def _causal_order(events: Iterable[Event]) -> Iterator[Event]:
+    """Causal order: dependencies before the events that name them, each author's in chain order."""
     return iter(sorted(events, key=lambda event: (event.lamport, event.seq, event.author)))
 
 
-def _next_at_once(turn: Turn, name: str, errand: Errand) -> None:
-    """Whoever has brought something may have more; what is still missing need not wait for as long as at first."""
-    group = turn.group(name)
-    needs = {}
-    for author, need in group.needs.items():
-        moved = any(who == author and group.chain(who).seq > after for who, after, _ in errand.want)
-        needs[author] = replace(need, tries=0, at=turn.now) if moved else need
-    turn.edit(name, needs=needs)
-    turn.timer("need", name, 1)
+def _request_rest(tx: Transaction, name: str, request: PullRequest) -> None:
+    """A member that sent something may have more: request the rest of these chains without the backoff."""
+    group = tx.group(name)
+    gaps = {}
+    for author, gap in group.gaps.items():
+        progressed = any(did == author and group.chain(did).seq > after for did, after, _ in request.ranges)
+        gaps[author] = replace(gap, tries=0, retry_at=tx.now) if progressed else gap
+    tx.update_group(name, gaps=gaps)
+    tx.set_timer(TimerKind.GAPS, name, 1)

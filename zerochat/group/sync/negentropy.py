@@ -1,20 +1,19 @@
-"""Range-based set reconciliation: which events one of two members has and the other lacks, for a few kilobytes.
+"""Range-based set reconciliation (Negentropy protocol, version 1): which events only one of two members has.
 
-Both sort what they have by (timestamp, id). Whoever asks sends the fingerprint of it all; where two fingerprints of one
-range differ, its parts are compared, until what is left is small enough to list its ids. Messages are those of the
-Negentropy protocol, version 1 (hoytech/negentropy, docs/negentropy-protocol-v1.md), and all that either side must
-remember is in them:
+Both sides sort their events by (timestamp, id). The initiator sends one fingerprint of them all; where fingerprints of
+a range differ, its parts are compared, until a range is small enough to list its ids. The messages follow
+hoytech/negentropy, docs/negentropy-protocol-v1.md, and contain all state:
 
-    message = ask(mine)                           # whoever wants to know
-    reply = answer(theirs, message, frame_max)    # the other one
-    learned = learn(mine, reply, frame_max)       # and so on with learned.ask, until that is None
+    message = initial_message(mine)                 # the initiator
+    reply = respond(theirs, message, frame_max)     # the other side
+    learned = process_response(mine, reply, frame_max)   # repeat with learned.next_message until it is None
 
-One thing goes beyond the usual: whoever sees a fingerprint that differs first tries whether its own events without one
-of them, or without the last few, have that very fingerprint. Then the difference is found without another word. What is
-sent remains plain version 1, and whoever does not try is understood as well.
+One optimisation goes beyond the protocol: a side that sees a differing fingerprint first tries whether its own events
+without one of them, or without the last few, have that fingerprint. Then the difference is found without another
+message. The messages stay plain version 1, so other implementations interoperate.
 
-A fingerprint is a hash of a sum, and a patient attacker who makes events can find sets of them with equal sums: it
-could hide its own events from a comparison. So a comparison repairs; it proves nothing.
+A fingerprint is a hash of a sum, and an attacker that creates events can search for sets with equal sums to hide its
+own events. So reconciliation repairs; it proves nothing.
 """
 
 from array import array
@@ -32,66 +31,66 @@ OTHER_VERSIONS = frozenset(range(0x60, 0x70)) - {VERSION}
 SKIP, FINGERPRINT, ID_LIST = range(3)
 
 MESSAGE_BYTES_MAX = 192 * 1024
-"""A message of ours or of a peer's; in base64 it fits into a DIDComm message."""
+"""The size limit of a message, ours or a peer's; in base64 it fits a DIDComm message."""
 RANGES_MAX = 10_000
-"""In one message. A range that says anything takes 19 bytes, and may have another before it that is skipped."""
+"""Ranges per message. A range takes at least 19 bytes, and may follow a skipped one."""
 FRAME_BYTES_MIN = 4096
-"""Below this a limit on the size of messages would let hardly anything through."""
+"""A smaller limit on messages would allow hardly any progress."""
 
 PARTS_FIRST, PARTS = 32, 12
-"""Into so many is everything split, and then every range that still differs: with fewer, a million events would take
-more than three round trips; with more, scattered differences would take more bytes."""
+"""The parts of the whole set, and of every differing range: with fewer, a million events would take more than three
+round trips; with more, scattered differences would take more bytes."""
 PART_ITEMS_MIN = 4
 LIST_IDS_MAX = 32
 """A range with at most so many events is listed, not split."""
 
 GUESS_ITEMS_MAX = 4096
-"""In a range of at most so many, each is tried as the one that the other side lacks; and at the end of everything, each
-of so many runs."""
+"""In a range of at most so many events, each is tried as the one that the other side lacks; at the end of the set, each
+of so many suffixes."""
 GUESSES_MAX = 48 * 1024
-"""In all the ranges of one message: about a tenth of a second."""
+"""Tries per message: about a tenth of a second."""
 CUT_BYTES_MIN = 2048
-"""Other implementations end a message that has become too long with a fingerprint of the rest that leaves out some of
-it: enough to be seen as different, but nothing to guess from. None of theirs is cut when it is shorter than this."""
+"""Other implementations end a message that is too long with a fingerprint of a part of the rest, which is no basis for
+tries. None of their messages shorter than this is cut."""
 
 _ID = 32
 _CHUNK = 16
 _DIGITS_MAX = 10
-"""Of a number, seven bits in each: it has 64 at the most."""
+"""The digits of a 64-bit number, seven bits each."""
 _MASK = 2**256 - 1
 _REST_BYTES = 64
-"""What the fingerprint of all the rest takes, with a skipped range before it: 43 + 1 + 2 + 1 + 16."""
+"""The size of the last fingerprint with a skipped range before it: 43 + 1 + 2 + 1 + 16."""
 _LIST_HEAD_BYTES = 98
-"""What a list takes besides its ids, with a skipped range before it: 43 + 1 + 43 + 1 + 10."""
+"""The size of a list without its ids, with a skipped range before it: 43 + 1 + 43 + 1 + 10."""
 
 Bound: TypeAlias = tuple[int, bytes]
-"""A timestamp, and the beginning of an id without the zeros that it may end with: so bounds compare as tuples do."""
+"""A timestamp, and a prefix of an id without trailing zeros: bounds compare as tuples."""
 START: Bound = (0, b"")
 END: Bound = (2**64 - 1, b"")
-"""No event has this timestamp."""
+"""Beyond every event."""
 
-Said: TypeAlias = bytes | frozenset[bytes] | None
-"""What one side says of a range: its fingerprint, all ids that it has there, or nothing (skip)."""
+RangeClaim: TypeAlias = bytes | frozenset[bytes] | None
+"""One side's claim about a range: its fingerprint, all its ids, or nothing (skip)."""
 
 
-class Learned(NamedTuple):
-    ask: bytes | None
-    """The next message; None: all is known."""
-    have: list[bytes]
-    """Ids that we have and the other side lacks."""
-    need: list[bytes]
-    """Ids that the other side says it has, and we lack."""
+class Outcome(NamedTuple):
+    next_message: bytes | None
+    """The next message; None: reconciliation is complete."""
+    only_ours: list[bytes]
+    """Ids that the other side lacks."""
+    only_theirs: list[bytes]
+    """Ids that we lack, as the other side claims."""
 
 
 class Items:
-    """A sealed set of events, by timestamp (0 to 2^64 - 2) and id (32 bytes).
+    """An immutable set of events, by timestamp (0 to 2^64 - 2) and id (32 bytes).
 
-    Takes some 45 bytes for each. The sum of any range's ids is the difference of two sums from the beginning, of which
-    every sixteenth is kept.
+    About 45 bytes per event. The sum of any range's ids is the difference of two prefix sums, of which every sixteenth
+    is stored.
     """
 
     def __init__(self, items: Iterable[tuple[int, bytes]]) -> None:
-        """Raises ValueError unless the items come sorted by (timestamp, id), none of them twice."""
+        """Raises ValueError unless the items are sorted by (timestamp, id) and unique."""
         self._stamps = array("Q")
         self._sums = [0]
         ids = bytearray()
@@ -126,7 +125,7 @@ class Items:
         return self._ids[lower * _ID : upper * _ID]
 
     def find(self, bound: Bound, lower: int = 0) -> int:
-        """How many items lie below the bound; at least `lower` do."""
+        """The number of items below the bound; at least `lower`."""
         stamp, prefix = bound
         first = bisect_left(self._stamps, stamp, lower)
         if not prefix:
@@ -134,7 +133,7 @@ class Items:
         return bisect_left(range(len(self)), prefix, first, bisect_right(self._stamps, stamp, first), key=self.id)
 
     def cut(self, index: int) -> Bound:
-        """The shortest bound between the item at `index` and the one before it."""
+        """The shortest bound between the item at `index` and its predecessor."""
         if self._stamps[index - 1] != self._stamps[index]:
             return self._stamps[index], b""
         before, after = self.id(index - 1), self.id(index)
@@ -142,7 +141,7 @@ class Items:
         return self._stamps[index], after[:length]
 
     def fingerprint(self, lower: int, upper: int) -> bytes:
-        """Of the items from `lower` to before `upper`; 16 bytes."""
+        """The 16-byte fingerprint of the items from `lower` to before `upper`."""
         return _fingerprint(self.sum(lower, upper), _varint(upper - lower))
 
     def sum(self, lower: int, upper: int) -> int:
@@ -167,85 +166,85 @@ def _fingerprint(total: int, count: bytes) -> bytes:
 # --- the two sides ----------------------------------------------------------------------------------------------------
 
 
-def ask(items: Items) -> bytes:
-    """The first message: the fingerprint of everything."""
+def initial_message(items: Items) -> bytes:
+    """The first message: one fingerprint of all items."""
     message = _Writer(items, FRAME_BYTES_MIN)
     message.compare(0, len(items), END)
     return message.done()
 
 
-def answer(items: Items, message: bytes, frame_max: int) -> bytes:
-    """The answer to a peer's message, of at most `frame_max` bytes: of what does not fit, one fingerprint.
+def respond(items: Items, message: bytes, frame_max: int) -> bytes:
+    """The answer to a peer's message, of at most `frame_max` bytes; one fingerprint stands for what does not fit.
 
-    Raises Malformed. A message of another version is answered with the byte of ours, as the protocol has it.
+    Raises Malformed. A message of another protocol version is answered with our version byte.
     """
     if message and message[0] in OTHER_VERSIONS:
         return bytes([VERSION])
     reply, guesses = _Writer(items, frame_max), _Guesses(items, message)
     lower = 0
-    for bound, said in _read(message):
+    for bound, claim in _read(message):
         if reply.full:
             break
         upper = items.find(bound, lower)
-        if _agrees(items, lower, upper, said):
+        if _matches(items, lower, upper, claim):
             reply.skip(bound)
-        elif isinstance(said, bytes) and (run := guesses.lacking(lower, upper, bound, said)):
+        elif isinstance(claim, bytes) and (run := guesses.lacking(lower, upper, bound, claim)):
             first, end = run
             if first > lower:
                 reply.skip(items.cut(first))
-            reply.tell(first, end, bound if end == upper else items.cut(end))
+            reply.add_ids(first, end, bound if end == upper else items.cut(end))
             reply.skip(bound)
-        elif isinstance(said, bytes) and upper - lower > LIST_IDS_MAX:
+        elif isinstance(claim, bytes) and upper - lower > LIST_IDS_MAX:
             reply.split(lower, upper, bound)
         else:
-            reply.tell(lower, upper, bound)
+            reply.add_ids(lower, upper, bound)
         lower = upper
     return reply.done()
 
 
-def learn(items: Items, message: bytes, frame_max: int) -> Learned:
-    """What the answer to our last message says, and what to ask next, in at most `frame_max` bytes.
+def process_response(items: Items, message: bytes, frame_max: int) -> Outcome:
+    """The differences in the answer to our last message, and the next message, of at most `frame_max` bytes.
 
-    An id may be reported again where messages were full: what does not fit is compared anew, with all that comes after
-    it. A peer that lies can go on for ever: counting the rounds is up to the caller. Raises Malformed.
+    An id may be reported twice where messages were full, since the rest is compared anew. A lying peer can go on for
+    ever: the caller limits the rounds. Raises Malformed.
     """
-    have: list[bytes] = []
-    need: list[bytes] = []
+    only_ours: list[bytes] = []
+    only_theirs: list[bytes] = []
     query, guesses = _Writer(items, frame_max), _Guesses(items, message)
     lower = 0
-    for bound, said in _read(message):
+    for bound, claim in _read(message):
         if query.full:
             break
         upper = items.find(bound, lower)
-        if isinstance(said, frozenset):
-            mine = items.ids(lower, upper)
-            have += [name for name in mine if name not in said]
-            need += said.difference(mine)
+        if isinstance(claim, frozenset):
+            our_ids = items.ids(lower, upper)
+            only_ours += [name for name in our_ids if name not in claim]
+            only_theirs += claim.difference(our_ids)
             query.skip(bound)
-        elif _agrees(items, lower, upper, said):
+        elif _matches(items, lower, upper, claim):
             query.skip(bound)
-        elif said is not None and (run := guesses.lacking(lower, upper, bound, said)):
-            have += items.ids(*run)
+        elif claim is not None and (run := guesses.lacking(lower, upper, bound, claim)):
+            only_ours += items.ids(*run)
             query.skip(bound)
         elif upper - lower > LIST_IDS_MAX:
             query.split(lower, upper, bound)
-        else:  # a list of ours would be answered with a list of theirs: to ask for that alone is half as much
+        else:  # a list would be answered with a list: requesting theirs alone is half as much
             query.compare(lower, upper, bound)
         lower = upper
-    return Learned(query.done() if query.asks else None, have, sorted(need))
+    return Outcome(query.done() if query.asks else None, only_ours, sorted(only_theirs))
 
 
-def _agrees(items: Items, lower: int, upper: int, said: Said) -> bool:
-    """Is there nothing to say to this about our items from `lower` to before `upper`?"""
-    if said is None:
+def _matches(items: Items, lower: int, upper: int, claim: RangeClaim) -> bool:
+    """Whether this claim matches our items from `lower` to before `upper`."""
+    if claim is None:
         return True
-    if isinstance(said, bytes):
-        return said == items.fingerprint(lower, upper)
-    return len(said) == upper - lower and said.issuperset(items.ids(lower, upper))
+    if isinstance(claim, bytes):
+        return claim == items.fingerprint(lower, upper)
+    return len(claim) == upper - lower and claim.issuperset(items.ids(lower, upper))
 
 
 class _Guesses:
-    """Tries what the other side may lack, as long as there is time."""
+    """Searches for the items that the other side lacks, within a budget of tries."""
 
     def __init__(self, items: Items, message: bytes) -> None:
         self._items = items
@@ -253,8 +252,8 @@ class _Guesses:
         self._whole = len(message) < CUT_BYTES_MIN
 
     def lacking(self, lower: int, upper: int, bound: Bound, theirs: bytes) -> tuple[int, int] | None:
-        """The one item, or the run of items that ends all that we have, without which the range would have the
-        fingerprint `theirs`: from where to before where."""
+        """The one item, or the suffix of all our items, without which the range would have the fingerprint `theirs`:
+        from, before."""
         if bound == END and not self._whole:
             return None
         items = self._items
@@ -276,11 +275,11 @@ class _Guesses:
         return None
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
+# --- encoding ---------------------------------------------------------------------------------------------------------
 
 
 class _Writer:
-    """A message in the making, range by range. When it is `full` the rest is a matter of `done`."""
+    """A message in the making, range by range. When it is `full`, `done` covers the rest."""
 
     def __init__(self, items: Items, frame_max: int) -> None:
         if not FRAME_BYTES_MIN <= frame_max <= MESSAGE_BYTES_MAX:
@@ -291,7 +290,7 @@ class _Writer:
         self._out = bytearray([VERSION])
         self._stamp = 0
         self._written = self._passed = START
-        """Up to where ranges are written, and up to where they were gone through: what is between is skipped."""
+        """The end of the ranges written, and of those processed: the ranges between are skipped."""
 
     @property
     def asks(self) -> bool:
@@ -302,22 +301,22 @@ class _Writer:
             self._passed = bound
 
     def compare(self, lower: int, upper: int, bound: Bound) -> None:
-        """Our fingerprint of a range; where we have nothing at all, an empty list, which says so."""
+        """Add our fingerprint of a range, or an empty list if we have nothing there."""
         if lower == upper:
             self._add(bound, bytes([ID_LIST, 0]))
         else:
             self._add(bound, bytes([FINGERPRINT]) + self._items.fingerprint(lower, upper))
 
     def split(self, lower: int, upper: int, bound: Bound) -> None:
-        """The fingerprints of a range's parts."""
+        """Add the fingerprints of a range's parts."""
         parts = PARTS_FIRST if upper - lower == len(self._items) else PARTS
         parts = min(parts, (upper - lower) // PART_ITEMS_MIN)
         cuts = [lower + (upper - lower) * part // parts for part in range(parts + 1)]
         for first, end in pairwise(cuts):
             self.compare(first, end, bound if end == upper else self._items.cut(end))
 
-    def tell(self, lower: int, upper: int, bound: Bound) -> None:
-        """Our ids in a range: as many of the first of them as there is room for."""
+    def add_ids(self, lower: int, upper: int, bound: Bound) -> None:
+        """Add our ids in a range, as many as fit."""
         fits = max(0, self._room - len(self._out) - _LIST_HEAD_BYTES) // _ID
         if upper - lower <= fits or lower == upper:
             self._add(bound, self._list_of(lower, upper))
@@ -337,7 +336,7 @@ class _Writer:
         return bytes(self._out)
 
     def _add(self, bound: Bound, content: bytes) -> None:
-        """A range from `_passed` to this bound."""
+        """Add a range from `_passed` to this bound."""
         if self.full:
             return
         piece, stamp = bytearray(), self._stamp
@@ -355,7 +354,7 @@ class _Writer:
 
 
 def _bound(bound: Bound, last: int) -> bytes:
-    """A bound after one with the timestamp `last`."""
+    """The encoding of a bound after one with the timestamp `last`."""
     stamp, prefix = bound
     return (_varint(0) if bound == END else _varint(1 + stamp - last)) + bytes([len(prefix)]) + prefix
 
@@ -367,17 +366,17 @@ def _varint(value: int) -> bytes:
     return bytes(reversed(digits))
 
 
-# --- what is heard ----------------------------------------------------------------------------------------------------
+# --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def _read(message: bytes) -> list[tuple[Bound, Said]]:
-    """The ranges of a peer's message by their upper bounds, in their order. Raises Malformed."""
+def _read(message: bytes) -> list[tuple[Bound, RangeClaim]]:
+    """The ranges of a peer's message by their upper bounds, in order. Raises Malformed."""
     if len(message) > MESSAGE_BYTES_MAX:
-        raise Malformed(why=f"a comparison of more than {MESSAGE_BYTES_MAX} bytes")
+        raise Malformed(why=f"a reconciliation message of more than {MESSAGE_BYTES_MAX} bytes")
     source = _Reader(message)
     if source.take(1)[0] != VERSION:
-        raise Malformed(why="a comparison of a version that is not known")
-    ranges: list[tuple[Bound, Said]] = []
+        raise Malformed(why="an unknown reconciliation version")
+    ranges: list[tuple[Bound, RangeClaim]] = []
     last = START
     while source.left():
         if last == END or len(ranges) == RANGES_MAX:
@@ -385,7 +384,7 @@ def _read(message: bytes) -> list[tuple[Bound, Said]]:
         bound = source.bound(last[0])
         if bound <= last:
             raise Malformed(why="ranges out of order")
-        ranges.append((bound, source.said()))
+        ranges.append((bound, source.claim()))
         last = bound
     return ranges
 
@@ -400,7 +399,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size > self.left():
-            raise Malformed(why="a comparison that ends too early")
+            raise Malformed(why="a truncated reconciliation message")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -415,7 +414,7 @@ class _Reader:
                 self._at += place
                 return value
         if len(digits) < _DIGITS_MAX:
-            raise Malformed(why="a comparison that ends too early")
+            raise Malformed(why="a truncated reconciliation message")
         raise Malformed(why=f"a number of more than {_DIGITS_MAX} digits")
 
     def bound(self, last: int) -> Bound:
@@ -428,7 +427,7 @@ class _Reader:
             raise Malformed(why="a bound beyond the last one")
         return stamp, prefix
 
-    def said(self) -> Said:
+    def claim(self) -> RangeClaim:
         match self.varint():
             case 0:
                 return None
@@ -437,8 +436,8 @@ class _Reader:
             case 2:
                 count = self.varint()
                 joined = self.take(count * _ID)
-                names = frozenset(joined[at : at + _ID] for at in range(0, len(joined), _ID))
-                if len(names) != count:
+                ids = frozenset(joined[at : at + _ID] for at in range(0, len(joined), _ID))
+                if len(ids) != count:
                     raise Malformed(why="an id twice in one list")
-                return names
-        raise Malformed(why="a range of a kind that is not known")
+                return ids
+        raise Malformed(why="a range of an unknown kind")

@@ -1,7 +1,6 @@
-"""Errands: what we have asked a member for. One thing at a time of each, and only the answer to that is listened to."""
+"""Pull requests: at most one open history request per member; only the response to it is accepted."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -9,103 +8,118 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import pack
-from zerochat.group.state import Errand
+from zerochat.group.state import PullPurpose, PullRequest
 from zerochat.group.sync import head_claims
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.messages import NEED
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.messages import HISTORY_REQUEST
 
-PATIENCE_MS, PATIENCE_MAIL_MS = 5_000, 120_000
-"""How long one member has to answer, over a link and over a mediator, before another one is asked."""
-
-
-def free(turn: Turn, name: str, member: str) -> bool:
-    """Whether this member can be asked for something now, other than our own words."""
-    group = turn.group(name)
-    return member not in group.errands and member not in head_claims.asking(group) and there(turn, name, member)
+TIMEOUT_MS, TIMEOUT_MAIL_MS = 5_000, 120_000
+"""How long a member may take to answer, over a link and over a mediator."""
 
 
-def there(turn: Turn, name: str, member: str) -> bool:
+def is_free(tx: Transaction, name: str, member: str) -> bool:
+    """Whether this member can be asked for anything but our own events now."""
+    group = tx.group(name)
+    return (
+        member not in group.pull_requests
+        and member not in head_claims.queried_members(group)
+        and is_reachable(tx, name, member)
+    )
+
+
+def is_reachable(tx: Transaction, name: str, member: str) -> bool:
     """Whether this member can be asked at all."""
-    group = turn.group(name)
+    group = tx.group(name)
     relationship = group.relationships.get(member)
     return (
         member in group.view.members
         and relationship is not None
         and relationship.established
-        and mediator_mail.reachable(turn, name, member)
+        and mediator_mail.reachable(tx, name, member)
     )
 
 
-def ask_for(
-    turn: Turn,
+def send(
+    tx: Transaction,
     name: str,
     member: str,
-    want: Sequence[tuple[str, int, int]],
+    ranges: Sequence[tuple[str, int, int]],
     limit: int,
     *,
-    back: bool = False,
-    purpose: Literal["", "compare", "second", "unheard", "unmet"] = "",
+    backwards: bool = False,
+    purpose: PullPurpose = PullPurpose.GAPS,
     pages: int = 1,
 ) -> None:
-    """Ask a member for stretches of chains; only this answer is listened to, until it is too late."""
-    group = turn.group(name)
-    body = {"group": name, "want": [list(one) for one in want], "limit": limit}
-    if back:
-        body["back"] = True
+    """Request ranges of chains from a member, until the timeout."""
+    group = tx.group(name)
+    body = {"group": name, "ranges": [list(pending_request) for pending_request in ranges], "limit": limit}
+    if backwards:
+        body["backwards"] = True
     if pages > 1:
         body["pages"] = pages
-    message = Message(type=NEED, id=new_id(turn.moment.random), body=body)
-    until = turn.now + patience(turn, name, member)
-    errand = Errand(message.id, tuple(want), until, back, purpose=purpose, pages=pages)
-    turn.edit(name, errands={**group.errands, member: errand})
+    message = Message(type=HISTORY_REQUEST, id=new_id(tx.context.random), body=body)
+    until = tx.now + timeout_ms(tx, name, member)
+    request = PullRequest(message.id, tuple(ranges), until, backwards, purpose=purpose, pages=pages)
+    tx.update_group(name, pull_requests={**group.pull_requests, member: request})
     mediator_mail.send(
-        turn, name, member, pack(group.relationships[member], message, turn.packer_of(name), turn.moment.random)
+        tx, name, member, pack(group.relationships[member], message, tx.packer_of(name), tx.context.random)
     )
 
 
-def patience(turn: Turn, name: str, member: str) -> int:
-    """How long this member has to answer now, in ms."""
-    return PATIENCE_MAIL_MS if mediator_mail.by_mail(turn, name, member) else PATIENCE_MS
+def timeout_ms(tx: Transaction, name: str, member: str) -> int:
+    """How long this member may take to answer now, in ms."""
+    return TIMEOUT_MAIL_MS if mediator_mail.goes_by_mail(tx, name, member) else TIMEOUT_MS
 
 
-def answered(turn: Turn, name: str, member: str, found: Iterable[Event], *, more: bool) -> None:
-    """An answer has come with these events: wait for the next one, or for nothing any more."""
-    group = turn.group(name)
-    errand = group.errands[member]
-    left = {did: one for did, one in group.errands.items() if did != member}
-    if more and errand.page + 1 < errand.pages:
-        until = turn.now + patience(turn, name, member)
-        rest = replace(errand, want=below(errand.want, found), until=until, page=errand.page + 1)
-        left[member] = rest
-    turn.edit(name, errands=left)
+def on_response(tx: Transaction, name: str, member: str, events: Iterable[Event], *, more: bool) -> None:
+    """A response with these events was received: wait for the next page, or close the request."""
+    group = tx.group(name)
+    request = group.pull_requests[member]
+    remaining_requests = {did: pending_request for did, pending_request in group.pull_requests.items() if did != member}
+    if more and request.page + 1 < request.pages:
+        until = tx.now + timeout_ms(tx, name, member)
+        remaining = replace(request, ranges=ranges_below(request.ranges, events), until=until, page=request.page + 1)
+        remaining_requests[member] = remaining
+    tx.update_group(name, pull_requests=remaining_requests)
 
 
-def below(want: Sequence[tuple[str, int, int]], found: Iterable[Event]) -> tuple[tuple[str, int, int], ...]:
-    """What is left of these stretches where, from their ends back, these events have been given."""
+def ranges_below(ranges: Sequence[tuple[str, int, int]], events: Iterable[Event]) -> tuple[tuple[str, int, int], ...]:
+    """The rest of these ranges after these events were received from their ends backwards."""
     lowest: dict[str, int] = {}
-    for event in found:
+    for event in events:
         lowest[event.author] = min(event.seq, lowest.get(event.author, event.seq))
-    rest = ((author, after, min(upto, lowest.get(author, upto + 1) - 1)) for author, after, upto in want)
-    return tuple((author, after, upto) for author, after, upto in rest if upto > after)
+    remaining = ((author, after, min(upto, lowest.get(author, upto + 1) - 1)) for author, after, upto in ranges)
+    return tuple((author, after, upto) for author, after, upto in remaining if upto > after)
 
 
-def forget(turn: Turn, name: str) -> None:
-    """We have just started: nobody answers any more over a link that was there before."""
-    group = turn.group(name)
-    asked = {member: one for member, one in group.errands.items() if member in group.peers}  # a version left others
-    left = {member: one for member, one in asked.items() if mediator_mail.by_mail(turn, name, member)}
-    if left != group.errands:
-        turn.edit(name, errands=left)
+def reset(tx: Transaction, name: str) -> None:
+    """After a start, requests over former links are void."""
+    group = tx.group(name)
+    # For members without a peer record there is no response.
+    pending = {
+        member: pending_request for member, pending_request in group.pull_requests.items() if member in group.peers
+    }
+    remaining_requests = {
+        member: pending_request
+        for member, pending_request in pending.items()
+        if mediator_mail.goes_by_mail(tx, name, member)
+    }
+    if remaining_requests != group.pull_requests:
+        tx.update_group(name, pull_requests=remaining_requests)
 
 
-def give_up(turn: Turn, name: str) -> None:
-    """Wait no longer for those who had their time: for whoever was asked by mail and is connected again, not as long
-    as mail may take."""
-    group = turn.group(name)
-    waiting = {}
-    for member, one in group.errands.items():
-        until = min(one.until, turn.now + PATIENCE_MS) if mediator_mail.linked(turn, name, member) else one.until
-        if until > turn.now:
-            waiting[member] = replace(one, until=until)
-    if waiting != group.errands:
-        turn.edit(name, errands=waiting)
+def expire(tx: Transaction, name: str) -> None:
+    """Close requests whose time is over. A request by mail to a member that is connected again gets the shorter
+    timeout."""
+    group = tx.group(name)
+    open_requests = {}
+    for member, pending_request in group.pull_requests.items():
+        until = (
+            min(pending_request.until, tx.now + TIMEOUT_MS)
+            if mediator_mail.is_connected(tx, name, member)
+            else pending_request.until
+        )
+        if until > tx.now:
+            open_requests[member] = replace(pending_request, until=until)
+    if open_requests != group.pull_requests:
+        tx.update_group(name, pull_requests=open_requests)

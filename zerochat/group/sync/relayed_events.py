@@ -1,289 +1,318 @@
-"""Whose word an event is: its author's own, or that of a member who has handed it over.
+"""Relayed events: stored as unconfirmed, then confirmed or refuted by hash links from their author's events.
 
-Posts of pairwise groups carry no signature (`event.py` says why). From anybody but its author such a post is *vouched*:
-taken in, shown as such, and not believed more than whoever brought it. But each event names the one before it by its
-hash. So as soon as the author says anything that follows, or has signed anything that does, all that leads up
-to it is its own word, whoever has handed it over; and what does not fit is refuted.
+Posts of pairwise groups carry no signature (`event_log/event.py` says why). A post relayed by a member other than its
+author is stored, shown as unconfirmed, and trusted no more than the relaying member. Each event names its predecessor
+by its hash: as soon as the author sends or has signed a later event, everything that leads up to it is confirmed,
+regardless of the relaying member, and contradicting events are refuted.
 """
 
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from zerochat.group.effects import Confirm, Notify, Refute
+from zerochat.group.effects import ConfirmEvents, Notify, RefuteEvents
 from zerochat.group.event_log.event import Event
 from zerochat.group.files import catalogue
-from zerochat.group.notifications import Confirmed, Refuted
-from zerochat.group.state import Chain, Fetching, Group, Past, Spot
+from zerochat.group.notifications import EventsConfirmed, EventsRefuted
+from zerochat.group.state import Backfill, BackfillProgress, Chain, ChainPosition, Group, StartEvent
 from zerochat.group.sync import reinstated_posts
-from zerochat.group.transaction import Turn
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 
-AGAIN_MS = 1_000
-"""How long after it has turned out that there is more of a chain to fetch it is asked for."""
-VOUCHED_MAX = 16_384
-"""So much of a chain others may hand over beyond what its author has said or signed itself: whoever makes up words of
-somebody who is not there any more shall not fill our disk with them."""
-
-
-def is_whole(group: Group, author: str) -> bool:
-    """Whether we were members when this author became one, so that its whole chain is for us."""
-    ours, theirs = group.view.known(group.me), group.view.known(author)
-    return ours is not None and theirs is not None and theirs.joined > ours.joined
+DELAY_MS = 1_000
+"""The delay after more of a chain turned out to be missing until it is requested."""
+UNCONFIRMED_MAX = 16_384
+"""The most unconfirmed events per chain: a member that forges posts of an absent author cannot fill our disk."""
 
 
-def is_unmet(group: Group, author: str) -> bool:
-    """Whether this member was here before us, has never told us from where on its chain is for us, and nothing is here
-    that it has said since we came, unless by the word of one member alone. Who was put out since does not say it any
-    more either; who has left has said with its last word how far its chain goes."""
-    known, me, chain = group.view.known(author), group.view.known(group.me), group.chain(author)
-    if known is None or me is None or author == group.me or not group.entry or is_whole(group, author):
+def is_whole_chain_ours(group: Group, author: str) -> bool:
+    """Whether the author joined after us, so its whole chain is meant for us."""
+    is_ours, theirs = group.view.known(group.me), group.view.known(author)
+    return is_ours is not None and theirs is not None and theirs.joined > is_ours.joined
+
+
+def is_unreachable(group: Group, author: str) -> bool:
+    """Whether this member was here before us, has never announced where its chain begins for us, and nothing it has
+    sent since we joined is here, except by one member's relay. A removed member will not announce it either; one that
+    left has signed its end."""
+    record, me, chain = group.view.known(author), group.view.known(group.me), group.chain(author)
+    if record is None or me is None or author == group.me or not group.join_event or is_whole_chain_ours(group, author):
         return False
     if author not in group.view.members and author not in group.view.removed:
         return False
-    return author not in group.chains or (chain.untold and (chain.lamport < me.joined or is_beyond(group, author)))
+    return author not in group.chains or (
+        chain.is_unannounced and (chain.lamport < me.joined or is_past_claims(group, author))
+    )
 
 
-def is_beyond(group: Group, author: str) -> bool:
-    """Whether a chain that only one member has told us of begins behind all that the others tell of it: made up, it
-    would keep from us what there is."""
+def is_past_claims(group: Group, author: str) -> bool:
+    """Whether a chain known from one member alone begins beyond every other member's claims: if forged, it would hide
+    the real one."""
     chain = group.chain(author)
-    if not chain.untold or chain.past is None or chain.own is None or chain.own.seq:
+    if not chain.is_unannounced or chain.backfill is None or chain.confirmed is None or chain.confirmed.seq:
         return False
-    others = [peer.acked.get(author, 0) for did, peer in group.peers.items() if did not in (author, chain.by)]
-    return 0 < max(others, default=0) < chain.past.first
+    others = [peer.acked.get(author, 0) for did, peer in group.peers.items() if did not in (author, chain.relayed_by)]
+    return 0 < max(others, default=0) < chain.backfill.first
 
 
 def signed_by(group: Group, author: str) -> dict[int, list[Event]]:
-    """The membership events of an author, by their places in its chain: mostly one in each."""
-    known = group.view.known(author)
+    """The membership events of an author, by place in its chain: mostly one each."""
+    record = group.view.known(author)
     found: dict[int, list[Event]] = {}
     for event in group.control.values():
-        if event.author == author and (known is None or known.until is None or event.seq <= known.until):
+        if event.author == author and (record is None or record.until is None or event.seq <= record.until):
             found.setdefault(event.seq, []).append(event)
     return found
 
 
-def contradicted(signed: Mapping[int, Sequence[Event]], event: Event) -> bool:
-    """Whether an author that has signed these says something else in the place of this event, or as what comes right
-    before one of them."""
-    at, after = signed.get(event.seq, ()), signed.get(event.seq + 1, ())
-    elsewhere = bool(at) and all(one.id != event.id for one in at)
-    return elsewhere or (bool(after) and all(one.pre != event.id for one in after))
+def contradicts_signed(signed: Mapping[int, Sequence[Event]], event: Event) -> bool:
+    """Whether the author's signed events contradict this one: another event at its place, or another hash in the next
+    one."""
+    here, after = signed.get(event.seq, ()), signed.get(event.seq + 1, ())
+    differs = bool(here) and all(one.id != event.id for one in here)
+    return differs or (bool(after) and all(one.pre != event.id for one in after))
 
 
-def hear_signed(turn: Turn, name: str, event: Event) -> None:
-    """A membership event has become known, by whoever's hand: see what it means for what others have handed over of its
-    author's chain. None of that can lead past it, for a share that does brings it along."""
-    group, author = turn.group(name), event.author
+def on_signed_event(tx: Transaction, name: str, event: Event) -> None:
+    """A membership event became known, from any sender: compare it with the relayed events of its author's chain. No
+    relayed part reaches beyond it, since responses include membership events."""
+    group, author = tx.group(name), event.author
     if author == group.me or event not in signed_by(group, author).get(event.seq, ()):
         return
-    hear_author(turn, name, event)
-    chain = turn.group(name).chain(author)
+    on_author_event(tx, name, event)
+    chain = tx.group(name).chain(author)
     if chain.seq < group.chain(author).seq:
-        turn.timer("need", name, AGAIN_MS, keep=True)
-    past = chain.past
-    if past is None or past.top is None or chain.untold or not past.first <= event.seq <= past.top.seq + 1:
+        tx.set_timer(TimerKind.GAPS, name, DELAY_MS, if_unset=True)
+    backfill = chain.backfill
+    if (
+        backfill is None
+        or backfill.unconfirmed_top is None
+        or chain.is_unannounced
+        or not backfill.first <= event.seq <= backfill.unconfirmed_top.seq + 1
+    ):
         return
-    if event.seq == past.top.seq + 1:
-        anchor(turn, name, author, past.top.seq, event.pre)
+    if event.seq == backfill.unconfirmed_top.seq + 1:
+        anchor_backfill(tx, name, author, backfill.unconfirmed_top.seq, event.pre)
         return
-    _refute(turn, name, author, past.by, past.first - 1, past.top.seq)
-    _put(turn, turn.group(name), author, replace(chain, past=Past(past.top.seq + 1, ours=past.ours)))
-    fetch_anew(turn, name, author)
+    _refute(tx, name, author, backfill.relayed_by, backfill.first - 1, backfill.unconfirmed_top.seq)
+    _store(
+        tx,
+        tx.group(name),
+        author,
+        replace(chain, backfill=Backfill(backfill.unconfirmed_top.seq + 1, since_joining=backfill.since_joining)),
+    )
+    reopen_backfill(tx, name, author)
 
 
-def hear_author(turn: Turn, name: str, event: Event) -> None:
-    """The author itself says this: see what it means for what others have handed over of its chain.
+def on_author_event(tx: Transaction, name: str, event: Event) -> None:
+    """The author itself sends this event: compare it with the relayed ones.
 
-    Where that can't be told yet, we go back to its own word, and take what follows from itself.
+    If it neither confirms nor contradicts them, drop them and accept what follows from the author.
     """
-    group = turn.group(name)
+    group = tx.group(name)
     chain = group.chain(event.author)
-    if chain.own is None or event.seq <= chain.own.seq or event.seq > chain.seq + 1:
+    if chain.confirmed is None or event.seq <= chain.confirmed.seq or event.seq > chain.seq + 1:
         return
-    if event.seq == chain.seq + 1 and event.pre == chain.tip:
-        return  # it confirms all of it, by taking its place (`extended`)
-    if event.seq == chain.seq and event.id == chain.tip:
-        _confirm_all(turn, name, event.author)
+    if event.seq == chain.seq + 1 and event.pre == chain.head_id:
+        return  # delivering it confirms all of them (`extended_chain`)
+    if event.seq == chain.seq and event.id == chain.head_id:
+        _confirm_all(tx, name, event.author)
         return
-    go_back(turn, name, event.author, chain.by if event.seq >= chain.seq else "")
+    roll_back(tx, name, event.author, chain.relayed_by if event.seq >= chain.seq else "")
 
 
-def hear_last(turn: Turn, name: str, author: str, seq: int, tip: str, since: int) -> bool:
-    """The author itself says which event is its last, and that what comes after place `since` is for us. Whether others
-    have handed over all of that, so that nothing has to come again."""
-    chain = turn.group(name).chain(author)
-    first = chain.past.first if chain.past is not None else 1
-    if chain.own is None or chain.stale or (chain.seq, chain.tip) != (seq, tip):
+def on_author_head(tx: Transaction, name: str, author: str, seq: int, tip: str, since: int) -> bool:
+    """The author names its head, and that its chain begins for us after `since`. Returns whether others have relayed
+    all of that, so that no retransmission is needed."""
+    chain = tx.group(name).chain(author)
+    first = chain.backfill.first if chain.backfill is not None else 1
+    if chain.confirmed is None or chain.detached or (chain.seq, chain.head_id) != (seq, tip):
         return False
-    if chain.untold and not first - 1 <= since <= seq:
+    if chain.is_unannounced and not first - 1 <= since <= seq:
         return False
-    _confirm_all(turn, name, author)
+    _confirm_all(tx, name, author)
     return True
 
 
-def _confirm_all(turn: Turn, name: str, author: str) -> None:
-    """What others have handed over of this chain ends with what its author has said."""
-    group = turn.group(name)
+def _confirm_all(tx: Transaction, name: str, author: str) -> None:
+    """The relayed events of this chain end with the author's head: confirm all of them."""
+    group = tx.group(name)
     chain = group.chain(author)
-    past, after = chain.past, _linked_after(chain)
-    if chain.untold and past is not None:  # each of it has named the one before, and the first one what comes before it
-        if past.top is not None and past.top.seq < after:
-            _confirm(turn, name, author, past.first - 1, past.top.seq)
-        elif past.top is not None:
-            after = past.first - 1
-        if full(past):
-            fetch_anew(turn, name, author)
-        past = replace(past, top=None, by="", anchored=True)
-    _confirm(turn, name, author, after, chain.seq)
-    chain = turn.group(name).chain(author)
-    _put(turn, turn.group(name), author, replace(chain, own=None, by="", past=past))
+    backfill, after = chain.backfill, _relayed_after(chain)
+    # Each event names its predecessor, and the first one the event before the chain's start.
+    if chain.is_unannounced and backfill is not None:
+        if backfill.unconfirmed_top is not None and backfill.unconfirmed_top.seq < after:
+            _confirm(tx, name, author, backfill.first - 1, backfill.unconfirmed_top.seq)
+        elif backfill.unconfirmed_top is not None:
+            after = backfill.first - 1
+        if is_full(backfill):
+            reopen_backfill(tx, name, author)
+        backfill = replace(backfill, unconfirmed_top=None, relayed_by="", anchored=True)
+    _confirm(tx, name, author, after, chain.seq)
+    chain = tx.group(name).chain(author)
+    _store(tx, tx.group(name), author, replace(chain, confirmed=None, relayed_by="", backfill=backfill))
 
 
-def _linked_after(chain: Chain) -> int:
-    """Behind which place each event that others have handed over is named by the one that follows, up to the end."""
-    assert chain.own is not None
-    return chain.own.seq if chain.past is None else max(chain.own.seq, chain.past.first - 1)
+def _relayed_after(chain: Chain) -> int:
+    """After which place every relayed event is named by its successor, up to the end."""
+    assert chain.confirmed is not None
+    return chain.confirmed.seq if chain.backfill is None else max(chain.confirmed.seq, chain.backfill.first - 1)
 
 
-def hear_voucher(turn: Turn, name: str, event: Event) -> None:
-    """A member hands this over: where it does not follow what another one has handed over, neither is believed, and
-    whoever is asked next may bring what the author will confirm."""
-    group = turn.group(name)
+def on_relayed_event(tx: Transaction, name: str, event: Event) -> None:
+    """A member relays this event: if it does not continue the events that another member relayed, drop those, since
+    either may be forged."""
+    group = tx.group(name)
     chain = group.chain(event.author)
-    if chain.own is not None and event.seq == chain.seq + 1 and chain.tip not in ("", event.pre):
-        go_back(turn, name, event.author)
+    if chain.confirmed is not None and event.seq == chain.seq + 1 and chain.head_id not in ("", event.pre):
+        roll_back(tx, name, event.author)
 
 
-def go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
-    """Believe no more of this chain than its author's own word. What others have handed over beyond that comes anew as
-    soon as the author says the same; `liar`: who has handed over what it does not say."""
-    group = turn.group(name)
+def roll_back(tx: Transaction, name: str, author: str, refuted_member: str = "") -> None:
+    """Drop the unconfirmed end of this chain. It comes again once the author confirms it; `refuted_member`: the
+    member whose relayed events the author contradicts."""
+    group = tx.group(name)
     chain = group.chain(author)
-    assert chain.own is not None
-    _refute(turn, name, author, liar, chain.own.seq, chain.seq)
-    own = chain.own
-    if chain.untold and not own.seq:  # nothing of it was the author's own word, not even where it begins
-        turn.edit(name, chains={did: one for did, one in group.chains.items() if did != author})
-        fetch_anew(turn, name, author)
+    assert chain.confirmed is not None
+    _refute(tx, name, author, refuted_member, chain.confirmed.seq, chain.seq)
+    confirmed = chain.confirmed
+    if chain.is_unannounced and not confirmed.seq:  # nothing of it was confirmed, not even its start
+        tx.update_group(name, chains={did: one for did, one in group.chains.items() if did != author})
+        reopen_backfill(tx, name, author)
         return
-    back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="")
-    _put(turn, group, author, back)
+    back = replace(
+        chain, seq=confirmed.seq, head_id=confirmed.event_id, lamport=confirmed.lamport, confirmed=None, relayed_by=""
+    )
+    _store(tx, group, author, back)
 
 
-def _refute(turn: Turn, name: str, author: str, by: str, after: int, upto: int) -> None:
-    turn.say(Refute(name, author, after, upto), Notify(Refuted(name, author, by, after, upto)))
-    catalogue.refuted(turn, name, author, after, upto)
-    reinstated_posts.refuted(turn, name, author, after, upto)
+def _refute(tx: Transaction, name: str, author: str, by: str, after: int, upto: int) -> None:
+    tx.emit(RefuteEvents(name, author, after, upto), Notify(EventsRefuted(name, author, by, after, upto)))
+    catalogue.refute_deletions(tx, name, author, after, upto)
+    reinstated_posts.on_refuted(tx, name, author, after, upto)
 
 
-def _confirm(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
-    turn.say(Confirm(name, author, after, upto), Notify(Confirmed(name, author, after, upto)))
-    catalogue.confirmed(turn, name, author, after, upto)
-    reinstated_posts.soon(turn, name)
+def _confirm(tx: Transaction, name: str, author: str, after: int, upto: int) -> None:
+    tx.emit(ConfirmEvents(name, author, after, upto), Notify(EventsConfirmed(name, author, after, upto)))
+    catalogue.confirm_deletions(tx, name, author, after, upto)
+    reinstated_posts.schedule(tx, name)
 
 
-def _put(turn: Turn, group: Group, author: str, chain: Chain) -> None:
-    turn.edit(group.id, chains={**group.chains, author: chain})
+def _store(tx: Transaction, group: Group, author: str, chain: Chain) -> None:
+    tx.update_group(group.id, chains={**group.chains, author: chain})
 
 
-def extended(turn: Turn, name: str, event: Event, by: str) -> Chain:
-    """The author's chain with this event at its end. `by`: who hands it over, if its author does not say it itself."""
-    chain = turn.group(name).chain(event.author)
-    past = _with_past(turn, name, chain, event, by)
-    own = None
+def extended_chain(tx: Transaction, name: str, event: Event, by: str) -> Chain:
+    """The chain with this event at its end. `by`: the member that relays it; empty: its author."""
+    chain = tx.group(name).chain(event.author)
+    backfill = _backfill_after(tx, name, chain, event, by)
+    confirmed = None
     if by:
-        own = chain.own or Spot(chain.seq, chain.tip, chain.lamport)
-    elif chain.own is not None:
-        _confirm(turn, name, event.author, _linked_after(chain), chain.seq)
-    begun = chain.begun or not (event.is_control or by)
-    return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, past, chain.untold, chain.stale)
+        confirmed = chain.confirmed or ChainPosition(chain.seq, chain.head_id, chain.lamport)
+    elif chain.confirmed is not None:
+        _confirm(tx, name, event.author, _relayed_after(chain), chain.seq)
+    start = chain.start if event.is_control or by else chain.start_after(StartEvent.AUTHOR_POST)
+    return Chain(event.seq, event.id, event.lamport, start, chain.fork_seq, confirmed, by, backfill, chain.detached)
 
 
-def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
-    """The author's chain, of which it has now said that what comes after place `since` is for us. What others have
-    handed over of it stays, until the author's own word meets it."""
-    chain = turn.group(name).chain(author)
-    fetched = chain.past
-    first = 1 if fetched is None else fetched.first
-    confirmed = chain.seq if chain.own is None else chain.own.seq
-    if chain.untold and confirmed and first <= since + 1 <= confirmed + 1:
-        return replace(chain, untold=False)  # the author has confirmed so much of it meanwhile
-    fresh = Chain.after(since)
-    if chain.own is None:
-        return fresh
-    meets = fetched is not None and fetched.top is not None and fetched.top.seq == since
-    _refute(turn, name, author, "", since if meets else chain.own.seq, chain.seq)
-    before = fetched if meets else fresh.past
-    ours = chain.untold and first <= since and chain.lamport >= _joined(turn.group(name))
-    return replace(fresh, past=replace(before, ours=before.ours or ours) if before is not None else None)
+def announced_chain(tx: Transaction, name: str, author: str, since: int) -> Chain:
+    """The chain after its author's announcement that it begins for us after place `since`. Relayed events stay until
+    the author's own reach them."""
+    chain = tx.group(name).chain(author)
+    backfilled = chain.backfill
+    first = 1 if backfilled is None else backfilled.first
+    confirmed = chain.seq if chain.confirmed is None else chain.confirmed.seq
+    if chain.is_unannounced and confirmed and first <= since + 1 <= confirmed + 1:
+        # The author has confirmed the events from there meanwhile.
+        return replace(chain, start=chain.start_after(StartEvent.ANNOUNCED))
+    announced = Chain.after(since)
+    if chain.confirmed is None:
+        return announced
+    joins_up = (
+        backfilled is not None and backfilled.unconfirmed_top is not None and backfilled.unconfirmed_top.seq == since
+    )
+    _refute(tx, name, author, "", since if joins_up else chain.confirmed.seq, chain.seq)
+    before = backfilled if joins_up else announced.backfill
+    is_ours = chain.is_unannounced and first <= since and chain.lamport >= _joined(tx.group(name))
+    return replace(
+        announced,
+        backfill=replace(before, since_joining=before.since_joining or is_ours) if before is not None else None,
+    )
 
 
 def _joined(group: Group) -> int:
-    known = group.view.known(group.me)
-    return known.joined if known is not None else 0
+    record = group.view.known(group.me)
+    return record.joined if record is not None else 0
 
 
-def full(past: Past) -> bool:
-    """Whether others have handed over as much of what came before as they may, until the author says something."""
-    return past.top is not None and not past.anchored and past.top.seq - past.first + 1 >= VOUCHED_MAX
+def is_full(backfill: Backfill) -> bool:
+    """Whether the unconfirmed stretch has its maximal size, until the author confirms some of it."""
+    return (
+        backfill.unconfirmed_top is not None
+        and not backfill.anchored
+        and backfill.unconfirmed_top.seq - backfill.first + 1 >= UNCONFIRMED_MAX
+    )
 
 
-def fetch_anew(turn: Turn, name: str, author: str) -> None:
-    """There is more to fetch of this chain than we knew when we asked for it."""
-    state = turn.group(name).fetching
+def reopen_backfill(tx: Transaction, name: str, author: str) -> None:
+    """More of this chain is missing than was known at the last request: backfill again."""
+    state = tx.group(name).backfill
     if state is None:
         return
-    asked = author in state.asked
-    if state.done or asked:
-        now = state.reopened() if state.done else state
-        turn.edit(name, fetching=replace(now, asked=state.asked - {author}))
-    # Whoever says so ever again, while nobody could be asked, does not put it off.
-    turn.timer("history", name, AGAIN_MS, keep=not (state.done or asked))
+    was_requested = author in state.requested_authors
+    if state.done or was_requested:
+        progress = state.reopened() if state.done else state
+        tx.update_group(name, backfill=replace(progress, requested_authors=state.requested_authors - {author}))
+    # Repeated calls must not postpone a timer that is set.
+    tx.set_timer(TimerKind.BACKFILL, name, DELAY_MS, if_unset=not (state.done or was_requested))
 
 
-def fetch_beginning(turn: Turn, name: str, author: str) -> None:
-    """What a member has of this chain, whose author has gone, begins in the middle: others may have more of it, and it
-    may be for us even in a group whose past is not for newcomers."""
-    group = turn.group(name)
+def open_backfill(tx: Transaction, name: str, author: str) -> None:
+    """A former member's chain begins in the middle: others may have more of it, which may be ours even in a group
+    without history for new members."""
+    group = tx.group(name)
     me = group.view.members.get(group.me)
-    if group.fetching is None and me is not None and "none" in (group.view.policy.history, me.history):
-        turn.edit(name, fetching=Fetching())
-    fetch_anew(turn, name, author)
+    if group.backfill is None and me is not None and "none" in (group.view.policy.history, me.history):
+        tx.update_group(name, backfill=BackfillProgress())
+    reopen_backfill(tx, name, author)
 
 
-def anchor(turn: Turn, name: str, author: str, seq: int, tip: str) -> None:
-    """The author says which event of its chain has place `seq`, up to which we have fetched the chain, or can."""
-    group = turn.group(name)
+def anchor_backfill(tx: Transaction, name: str, author: str, seq: int, tip: str) -> None:
+    """The author states the id of its event at place `seq`, where our backfilled stretch ends or begins."""
+    group = tx.group(name)
     chain = group.chain(author)
-    if chain.past is not None and not chain.untold:
-        past = _met(turn, name, author, chain.past, seq, tip)
-        if past != chain.past:
-            _put(turn, group, author, replace(chain, past=past))
+    if chain.backfill is not None and not chain.is_unannounced:
+        backfill = _anchored(tx, name, author, chain.backfill, seq, tip)
+        if backfill != chain.backfill:
+            _store(tx, group, author, replace(chain, backfill=backfill))
 
 
-def _met(turn: Turn, name: str, author: str, past: Past, seq: int, tip: str) -> Past:
-    """What was fetched, now that the author's own word says which event has place `seq`."""
-    if past.top is not None and past.top.seq == seq:
-        below = past.first - 1
-        if past.top.tip == tip:
-            _confirm(turn, name, author, below, seq)
-            if full(past):
-                fetch_anew(turn, name, author)
-            return replace(past, top=None, by="", anchored=True)
-        _refute(turn, name, author, past.by, below, seq)
-        fetch_anew(turn, name, author)
-        return Past(seq + 1, tip, anchored=True, ours=past.ours)
-    if past.first == seq + 1:
-        return replace(past, before=tip, anchored=True)
-    return past
+def _anchored(tx: Transaction, name: str, author: str, backfill: Backfill, seq: int, tip: str) -> Backfill:
+    """The backfilled stretch after the author's statement of the id at place `seq`."""
+    if backfill.unconfirmed_top is not None and backfill.unconfirmed_top.seq == seq:
+        below = backfill.first - 1
+        if backfill.unconfirmed_top.event_id == tip:
+            _confirm(tx, name, author, below, seq)
+            if is_full(backfill):
+                reopen_backfill(tx, name, author)
+            return replace(backfill, unconfirmed_top=None, relayed_by="", anchored=True)
+        _refute(tx, name, author, backfill.relayed_by, below, seq)
+        reopen_backfill(tx, name, author)
+        return Backfill(seq + 1, tip, anchored=True, since_joining=backfill.since_joining)
+    if backfill.first == seq + 1:
+        return replace(backfill, previous_id=tip, anchored=True)
+    return backfill
 
 
-def _with_past(turn: Turn, name: str, chain: Chain, event: Event, by: str) -> Past | None:
-    """What this event says of what came before it: where the part that has come by itself meets what was fetched."""
-    past = chain.past
-    if past is None or chain.begun:
-        return past
+def _backfill_after(tx: Transaction, name: str, chain: Chain, event: Event, by: str) -> Backfill | None:
+    """What this event's predecessor hash means for the backfilled stretch where the live part meets it."""
+    backfill = chain.backfill
+    if backfill is None or chain.is_fixed:
+        return backfill
     if by:
-        return replace(past, before=event.pre) if past.first == event.seq and not past.before else past
-    return _met(turn, name, event.author, past, event.seq - 1, event.pre)
+        return (
+            replace(backfill, previous_id=event.pre)
+            if backfill.first == event.seq and not backfill.previous_id
+            else backfill
+        )
+    return _anchored(tx, name, event.author, backfill, event.seq - 1, event.pre)

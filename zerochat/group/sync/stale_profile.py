@@ -1,20 +1,17 @@
-"""Getting our own words back, where this profile is an older copy of itself.
+"""Stale-profile recovery: a profile that is an older copy of itself stays silent until it has its own events back.
 
-Whoever puts an old copy of a profile in the place of the one that was lost has said more than it knows. Were it to go
-on from there, it would say a second thing in a place of its chain that is taken: to the others that looks as if it told
-two histories. They know better, and say with every `sync` how far they have our chain. So a member that is told of more
-than it has says nothing new until it has fetched that from whoever has it.
+An older copy has sent more than it knows. If it went on, it would reuse places of its chain, which looks like
+equivocation. The other members report with every `sync` how far they have our chain, so a profile that is behind stops
+sending and fetches its own events from them.
 
-A profile that knows that it was restored asks all the others, and waits for the last of them: whoever is away may be
-the only one who has heard our last words. It begins anew with each of them (`pairing.py`): so nobody can say again what
-one of them had said before, and what was on its way from us to them is not understood any more. Where one of them is
-gone for good, or we were alone when the backup was made and whoever has joined since is somebody whom we do not know,
-only a person can tell whether we may go on (`resume`).
+A profile restored from a backup asks all members and waits for the last one, which may be the only one with our last
+events. It renews the DID exchange with each (`links/pairing.py`), so no old message can be replayed, and messages under
+way to us become unreadable. If a member is gone for good, or we were alone at the time of the backup, only the user can
+decide to go on (`resume`).
 
-A member could claim that without reason, to keep us silent. After a restored backup anybody is believed, until a person
-knows better. Else two members are, or the only other one: until they were asked, and have shown nothing. Nor can it put
-words into our mouth: each post of ours has a mark under it that only we can make, and only we can check, so that it
-still proves nothing to anybody else.
+A false claim could silence us. After a restore, any member is believed until the user decides otherwise; else two
+members, or the only other one, until they were asked and had nothing to show. No member can forge our events: each post
+carries a mark that only we can make and check, so it proves nothing to others.
 """
 
 from collections.abc import Sequence
@@ -27,55 +24,55 @@ from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail, pairing
-from zerochat.group.membership import names
-from zerochat.group.notifications import Regained, ViewChanged
+from zerochat.group.membership import member_names
+from zerochat.group.notifications import RecoveryEnded, ViewChanged
 from zerochat.group.signed_streams import publisher
-from zerochat.group.state import Group, Regain
+from zerochat.group.state import Group, Recovery
 from zerochat.group.sync import acknowledgements, head_claims, pull_requests
-from zerochat.group.transaction import Turn
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 
-RETRY_MS, SELDOM_MS = 2_000, 10_000
-"""We ask again after this long; after a restored backup, where those who are there have nothing, after the longer."""
+RETRY_MS, BACKGROUND_MS = 2_000, 10_000
+"""The interval of requests; the longer one after a restore when the members in reach have nothing."""
 ROUNDS_MAX = 65
-"""After so many, two minutes at least, whoever is connected need only have been asked, and whoever is away is waited
-for no longer: else those who claim it one after the other could keep us silent. They are counted, and not the time:
-while we sleep, or nobody is there, nobody can answer."""
+"""After so many rounds (at least two minutes) a connected member need only have been asked once, and an absent one is
+not waited for: otherwise claims one after the other could silence us. Rounds count, not time: while we sleep or are
+alone, there is no answer."""
 EVENTS_MAX = 64
 MARK_BYTES = 8
-"""Whoever wants to make one up has to ask us whether it is right, one at a time."""
+"""Guessing a mark takes one query to us per try."""
 
 
-class NotKnown(Refused):
-    """It is not known how much we have said."""
+class OwnChainUncertain(Refused):
+    """It is unknown how many events we have sent."""
 
 
-class Unheard(NotKnown):
-    """This profile was restored from a backup, and until all members have said what they have heard of you since you
-    cannot write in {group}. There is no word yet from {missing}; if they are gone, `zerochat resume {group}` goes on.
-    """
+class AnswersMissing(OwnChainUncertain):
+    """This profile was restored from a backup: you can post in {group} once every member has reported how many of your
+    messages it has received (missing: {missing}). If they do not return, type `zerochat resume {group}`."""
 
 
-class OlderCopy(NotKnown):
-    """This is an older copy of the profile: {who} told of more of your own messages in {group} than it has. They are
-    fetched as soon as they can be; if nobody has them any more, `zerochat resume {group}` goes on."""
+class StaleProfile(OwnChainUncertain):
+    """This is an older copy of the profile: {who} reported more of your own messages in {group} than it has. They are
+    fetched when possible; if no member has them any more, type `zerochat resume {group}`."""
 
 
-class RestoredAlone(NotKnown):
-    """This profile was restored from a backup, and you were alone in {group} when it was made. If nobody has joined
-    since, `zerochat resume {group}` goes on; else begin a new group."""
+class RestoredAlone(OwnChainUncertain):
+    """This profile was restored from a backup, and you were alone in {group} when it was made. If no member has joined
+    since, type `zerochat resume {group}`; otherwise create a new group."""
 
 
 class NothingToResume(LocalError):
-    """There is nothing to resume in {group}: nothing keeps you from speaking there."""
+    """There is nothing to resume in {group}: you can post there."""
 
 
-def marked(group: Group, event: Event) -> Event:
-    """A post of ours with our mark under it, in its body."""
+def with_mark(group: Group, event: Event) -> Event:
+    """A post of ours with our mark in its body."""
     return replace(event, body={**event.body, "own": _mark(group, event)})
 
 
 def is_ours(group: Group, event: Event) -> bool:
-    """Whether we have really said this, whoever hands it to us."""
+    """Whether we have made this event, regardless of the relaying member: its mark is right."""
     bare = replace(event, body={name: value for name, value in event.body.items() if name != "own"})
     return equal(str(event.body.get("own", "")).encode(), _mark(group, bare).encode())
 
@@ -84,186 +81,199 @@ def _mark(group: Group, event: Event) -> str:
     return b64url(blake2b_keyed(group.seed, b"zerochat/own", event.unsigned, MARK_BYTES))
 
 
-def begin(turn: Turn, name: str) -> None:
-    """This profile was restored from a backup, and starts: say nothing in this group until all have said where we
-    stand, and listen to nobody before it has answered us now."""
-    if turn.group(name).state == "active":
-        turn.edit(name, regain=Regain(unsure=True), relationships={}, offers={})
-        publisher.begin_anew(turn, name)
+def start(tx: Transaction, name: str) -> None:
+    """The profile was restored from a backup: suspend sending in this group, and accept no messages before a new DID
+    exchange."""
+    if tx.group(name).state == "active":
+        tx.update_group(name, recovery=Recovery(from_backup=True), relationships={}, offers={})
+        publisher.restart_stream(tx, name)
 
 
-def suspended(group: Group) -> bool:
-    """Whether we may have said more than we know."""
-    return group.regain is not None and (group.regain.unsure or bool(head_claims.believed(group)))
+def is_suspended(group: Group) -> bool:
+    """Whether we may have sent more than we know."""
+    return group.recovery is not None and (group.recovery.from_backup or bool(head_claims.believed_claimants(group)))
 
 
-def told(group: Group) -> int:
-    """Up to where our own chain goes, as far as those say who are believed; 0: nobody says anything of it."""
-    if group.regain is None or not (ahead := head_claims.believed(group)):
+def claimed_seq(group: Group) -> int:
+    """The end of our own chain as claimed by the believed members; 0: no claims."""
+    if group.recovery is None or not (ahead := head_claims.believed_claimants(group)):
         return 0
-    return max(head_claims.signed(group), *(group.regain.claims[member] for member in ahead))
+    return max(head_claims.last_signed_seq(group), *(group.recovery.claims[member] for member in ahead))
 
 
-def check(group: Group) -> None:
-    """Raise Unheard, OlderCopy or RestoredAlone where we must say nothing new yet."""
-    if not suspended(group):
+def check_not_suspended(group: Group) -> None:
+    """Raise AnswersMissing, StaleProfile or RestoredAlone while we must not send."""
+    if not is_suspended(group):
         return
     if not group.others:
         raise RestoredAlone(group=group.name)
-    assert group.regain is not None
-    if ahead := head_claims.ahead(group):
-        raise OlderCopy(who=names(group.view, ahead), group=group.name)
-    raise Unheard(missing=names(group.view, _unheard(group)), group=group.name)
+    assert group.recovery is not None
+    if ahead := head_claims.claimants(group):
+        raise StaleProfile(who=member_names(group.view, ahead), group=group.name)
+    raise AnswersMissing(missing=member_names(group.view, _unanswered(group)), group=group.name)
 
 
-def resume(turn: Turn, group: Group) -> str:
-    """Somebody at this machine decides that there is nothing to wait for: go on from what is here. Raises NotAMember or
-    NothingToResume."""
+def resume(tx: Transaction, group: Group) -> str:
+    """The user decides to go on without the missing events. Raises NotAMember or NothingToResume."""
     if group.state != "active":
         raise NotAMember(group=group.name)
-    if group.regain is None or not suspended(group):
+    if group.recovery is None or not is_suspended(group):
         raise NothingToResume(group=group.name)
-    ignored = group.regain.ignored | group.regain.claims.keys()
-    turn.edit(group.id, regain=Regain(ignored=ignored) if ignored else None)
-    turn.say(Notify(Regained(group.id, group.seq)))
+    ignored = group.recovery.ignored | group.recovery.claims.keys()
+    tx.update_group(group.id, recovery=Recovery(ignored=ignored) if ignored else None)
+    tx.emit(Notify(RecoveryEnded(group.id, group.seq)))
     return group.id
 
 
-def hear(turn: Turn, name: str, member: str, upto: int) -> None:
-    """A member says how far it has our chain."""
-    group = turn.group(name)
-    state = group.regain or Regain()
-    if group.state != "active" or (upto <= group.seq and not (state.unsure or state.claims)):
+def receive_claim(tx: Transaction, name: str, member: str, upto: int) -> None:
+    """A member reports how far it has our chain."""
+    group = tx.group(name)
+    recovery = group.recovery or Recovery()
+    if group.state != "active" or (upto <= group.seq and not (recovery.from_backup or recovery.claims)):
         return
-    could = not suspended(group)
-    changed = member not in state.ignored and state.claims.get(member) != upto
+    could_send = not is_suspended(group)
+    changed = member not in recovery.ignored and recovery.claims.get(member) != upto
     if changed:
-        turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
-    settle(turn, name)
-    group = turn.group(name)
-    if suspended(group):
-        turn.timer("regain", name, 1, keep=True)
+        tx.update_group(name, recovery=replace(recovery, claims={**recovery.claims, member: upto}))
+    settle(tx, name)
+    group = tx.group(name)
+    if is_suspended(group):
+        tx.set_timer(TimerKind.RECOVERY, name, 1, if_unset=True)
         if changed:
-            publisher.begin_anew(turn, name)
-        if could:
-            turn.say(Notify(ViewChanged(name)))
-    elif not could and group.regain is not None and group.regain.claims:  # somebody has taken it back
-        _go_on(turn, name, group.regain)
+            publisher.restart_stream(tx, name)
+        if could_send:
+            tx.emit(Notify(ViewChanged(name)))
+    elif not could_send and group.recovery is not None and group.recovery.claims:  # a claim was withdrawn
+        _end_recovery(tx, name, group.recovery)
 
 
-def seek(turn: Turn, name: str) -> None:
-    """Fetch what is ours from whoever has it; give up on those who have shown nothing."""
-    settle(turn, name)
-    group = turn.group(name)
-    state = group.regain
-    if state is None:
+def request_own_events(tx: Transaction, name: str) -> None:
+    """Request our own events from claimants; ignore those that have shown none."""
+    settle(tx, name)
+    group = tx.group(name)
+    recovery = group.recovery
+    if recovery is None:
         return
-    if state.unsure:
-        _ask(turn, name)
-    pull_requests.give_up(turn, name)
-    state = _over_links_now(turn, name, state)
-    group = turn.group(name)
-    if not suspended(group):
+    if recovery.from_backup:
+        _query_all(tx, name)
+    pull_requests.expire(tx, name)
+    recovery = _repeat_over_links(tx, name, recovery)
+    group = tx.group(name)
+    if not is_suspended(group):
         return
-    there = [member for member in head_claims.believed(group) if pull_requests.there(turn, name, member)]
-    asked = {member: state.asked.get(member, 0) for member in there}  # with a link goes whatever was on its way
-    state = replace(state, asked=asked, rounds=state.rounds if there else 0)
-    idle = sorted((member for member in there if member not in group.errands), key=asked.__getitem__)
-    if not state.unsure:  # each was asked for itself, and had nothing to show
-        long = state.rounds >= ROUNDS_MAX
-        vain = [
+    reachable = [
+        member for member in head_claims.believed_claimants(group) if pull_requests.is_reachable(tx, name, member)
+    ]
+    requests = {member: recovery.requests.get(member, 0) for member in reachable}  # a lost link loses its open requests
+    recovery = replace(recovery, requests=requests, rounds=recovery.rounds if reachable else 0)
+    free = sorted((member for member in reachable if member not in group.pull_requests), key=requests.__getitem__)
+    if not recovery.from_backup:  # each was asked, and had nothing to show
+        is_long = recovery.rounds >= ROUNDS_MAX
+        exhausted = [
             one
-            for one in idle
-            if asked[one] >= (1 if long and mediator_mail.linked(turn, name, one) else head_claims.TRIES_MAX)
+            for one in free
+            if requests[one] >= (1 if is_long and mediator_mail.is_connected(tx, name, one) else head_claims.TRIES_MAX)
         ]
-        if vain and (long or len(vain) == len(head_claims.believed(group))):
-            _give_up(turn, name, state, vain)
+        if exhausted and (is_long or len(exhausted) == len(head_claims.believed_claimants(group))):
+            _ignore_claimants(tx, name, recovery, exhausted)
             return
-    # Whoever has it answers at once; the longer nobody does, the more are asked at a time.
-    fresh = [one for one in idle if head_claims.may_have(state, one)][: max(1, sum(asked.values()))]
-    for member in fresh or (idle[:1] if state.unsure else ()):
-        want = [(group.me, group.seq, max(state.claims[member], head_claims.signed(group)))]
-        pull_requests.ask_for(turn, name, member, want, EVENTS_MAX)
-        asked[member] += 1
-        if mediator_mail.by_mail(turn, name, member):
-            state = replace(state, mailed=state.mailed | {member})
-    connected = any(mediator_mail.linked(turn, name, member) for member in there)
-    turn.edit(name, regain=replace(state, asked=asked, rounds=state.rounds + connected))
-    more = any(head_claims.may_have(state, member) for member in there)
-    turn.timer("regain", name, RETRY_MS if more or not state.unsure else SELDOM_MS)
+    # A member that has some answers at once; the longer none does, the more are asked in parallel.
+    selected = [one for one in free if head_claims.may_have(recovery, one)][: max(1, sum(requests.values()))]
+    for member in selected or (free[:1] if recovery.from_backup else ()):
+        ranges = [(group.me, group.seq, max(recovery.claims[member], head_claims.last_signed_seq(group)))]
+        pull_requests.send(tx, name, member, ranges, EVENTS_MAX)
+        requests[member] += 1
+        if mediator_mail.goes_by_mail(tx, name, member):
+            recovery = replace(recovery, requested_by_mail=recovery.requested_by_mail | {member})
+    connected = any(mediator_mail.is_connected(tx, name, member) for member in reachable)
+    tx.update_group(name, recovery=replace(recovery, requests=requests, rounds=recovery.rounds + connected))
+    may_have_more = any(head_claims.may_have(recovery, member) for member in reachable)
+    tx.set_timer(TimerKind.RECOVERY, name, RETRY_MS if may_have_more or not recovery.from_backup else BACKGROUND_MS)
 
 
-def _over_links_now(turn: Turn, name: str, state: Regain) -> Regain:
-    """Whoever was asked by mail, and is connected now, is asked anew: it may not even have been reached."""
-    group = turn.group(name)
-    anew = {member for member in state.mailed & group.peers.keys() if mediator_mail.linked(turn, name, member)}
-    if anew:
-        asked = {member: times for member, times in state.asked.items() if member not in anew}
-        state = replace(state, asked=asked, mailed=state.mailed - anew)
-        left = {member: one for member, one in group.errands.items() if member not in anew}
-        turn.edit(name, regain=state, errands=left)
-    return state
+def _repeat_over_links(tx: Transaction, name: str, recovery: Recovery) -> Recovery:
+    """Members asked by mail that are connected now are asked again: the mail may not have reached them."""
+    group = tx.group(name)
+    reached_now = {
+        member
+        for member in recovery.requested_by_mail & group.peers.keys()
+        if mediator_mail.is_connected(tx, name, member)
+    }
+    if reached_now:
+        requests = {member: times for member, times in recovery.requests.items() if member not in reached_now}
+        recovery = replace(recovery, requests=requests, requested_by_mail=recovery.requested_by_mail - reached_now)
+        remaining = {member: one for member, one in group.pull_requests.items() if member not in reached_now}
+        tx.update_group(name, recovery=recovery, pull_requests=remaining)
+    return recovery
 
 
-def _give_up(turn: Turn, name: str, state: Regain, vain: Sequence[str]) -> None:
-    """These have nothing to show, and are not listened to again."""
-    left = {member: upto for member, upto in state.claims.items() if member not in vain}
-    asked = {member: times for member, times in state.asked.items() if member in left}
-    state = replace(state, claims=left, asked=asked, ignored=state.ignored | set(vain))
-    if suspended(turn.edit(name, regain=state)):
-        turn.timer("regain", name, RETRY_MS)
+def _ignore_claimants(tx: Transaction, name: str, recovery: Recovery, exhausted: Sequence[str]) -> None:
+    """These have nothing to show: ignore their claims from now on."""
+    remaining = {member: upto for member, upto in recovery.claims.items() if member not in exhausted}
+    requests = {member: times for member, times in recovery.requests.items() if member in remaining}
+    recovery = replace(recovery, claims=remaining, requests=requests, ignored=recovery.ignored | set(exhausted))
+    if is_suspended(tx.update_group(name, recovery=recovery)):
+        tx.set_timer(TimerKind.RECOVERY, name, RETRY_MS)
     else:
-        _go_on(turn, name, Regain(claims=left, ignored=state.ignored))
+        _end_recovery(tx, name, Recovery(claims=remaining, ignored=recovery.ignored))
 
 
-def _go_on(turn: Turn, name: str, state: Regain) -> None:
-    """We may speak again."""
-    group = turn.edit(name, regain=state if state.claims or state.ignored or state.asked else None)
-    turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
-    turn.say(Notify(Regained(name, group.seq)))
+def _end_recovery(tx: Transaction, name: str, recovery: Recovery) -> None:
+    """We may send again."""
+    group = tx.update_group(
+        name, recovery=recovery if recovery.claims or recovery.ignored or recovery.requests else None
+    )
+    tx.set_timer(TimerKind.RETRANSMIT, name, 1)  # our fetched events count as sent again, and must reach everyone
+    tx.emit(Notify(RecoveryEnded(name, group.seq)))
 
 
-def _ask(turn: Turn, name: str) -> None:
-    """Begin anew with everybody; and ask those who are connected to say where we stand, and that they have what others
-    have brought us back."""
-    group = turn.group(name)
+def _query_all(tx: Transaction, name: str) -> None:
+    """Renew the DID exchange with every member; ask connected ones to report how far they have our chain, and to
+    acknowledge what we have fetched."""
+    group = tx.group(name)
     for member in group.others:
-        known = group.relationships.get(member)
-        if known is not None and member not in _unheard(group) and not acknowledgements.lacks(group, member):
-            continue  # it has said all that we want to know
-        if known is None:
-            pairing.renew(turn, name, member)
-        elif known.established and not mediator_mail.by_mail(turn, name, member):
-            turn.edit_peer(name, member, view="")  # so that it is asked for its own
-            acknowledgements.send_sync(turn, name, member)
+        relationship = group.relationships.get(member)
+        if (
+            relationship is not None
+            and member not in _unanswered(group)
+            and not acknowledgements.is_behind(group, member)
+        ):
+            continue  # it has reported everything
+        if relationship is None:
+            pairing.renew_relationship(tx, name, member)
+        elif relationship.established and not mediator_mail.goes_by_mail(tx, name, member):
+            tx.update_peer(name, member, view="")  # so that it is asked for its view
+            acknowledgements.send_sync(tx, name, member)
 
 
-def progressed(turn: Turn, name: str) -> None:
-    """Some of it is here: whoever has brought it may have more."""
-    state = turn.group(name).regain
-    if state is not None:
-        turn.edit(name, regain=replace(state, asked={}, rounds=0))
-        settle(turn, name)
-        turn.timer("regain", name, 1)
+def on_progress(tx: Transaction, name: str) -> None:
+    """Some of our events are back: their sender may have more."""
+    recovery = tx.group(name).recovery
+    if recovery is not None:
+        tx.update_group(name, recovery=replace(recovery, requests={}, rounds=0))
+        settle(tx, name)
+        tx.set_timer(TimerKind.RECOVERY, name, 1)
 
 
-def settle(turn: Turn, name: str) -> None:
-    """See whether we know again all that we have said."""
-    group = turn.group(name)
-    state = group.regain
-    if state is None or not (state.unsure or state.claims) or head_claims.believed(group):
+def settle(tx: Transaction, name: str) -> None:
+    """End the recovery if we know all our events again."""
+    group = tx.group(name)
+    recovery = group.recovery
+    if recovery is None or not (recovery.from_backup or recovery.claims) or head_claims.believed_claimants(group):
         return
-    if state.unsure and (not group.others or _unheard(group)):
+    if recovery.from_backup and (not group.others or _unanswered(group)):
         return
-    if head_claims.ahead(group):
-        return  # one alone says so
-    # Whoever takes it back does not begin anew when it claims it again.
-    _go_on(turn, name, Regain(ignored=state.ignored) if state.unsure else replace(state, claims={}))
+    if head_claims.claimants(group):
+        return  # a single claimant
+    # A claimant that withdraws does not start anew when it claims again.
+    _end_recovery(
+        tx, name, Recovery(ignored=recovery.ignored) if recovery.from_backup else replace(recovery, claims={})
+    )
 
 
-def _unheard(group: Group) -> list[str]:
-    """Those who have not said yet how far they have our chain, or are not of our mind about who is in the group: they
-    may know of somebody else to ask."""
-    assert group.regain is not None
-    heard = group.regain.claims.keys() & group.peers.keys()
-    return [did for did in group.others if did not in heard or group.peers[did].view != group.view.checksum]
+def _unanswered(group: Group) -> list[str]:
+    """The members that have not reported how far they have our chain, or whose view differs: they may know other
+    members to ask."""
+    assert group.recovery is not None
+    reported = group.recovery.claims.keys() & group.peers.keys()
+    return [did for did in group.others if did not in reported or group.peers[did].view != group.view.checksum]

@@ -1,196 +1,206 @@
-"""What members and the journal say about a group's log, and whose matter it is."""
+"""Dispatch of members' messages about a transparency log and of the journal's query results."""
 
 from zerochat.didcomm.message import Message
 from zerochat.errors import Refused, RemoteError
 from zerochat.evidence.note import parse_note
 from zerochat.evidence.witness import ENTRIES_MAX, parse_entry
-from zerochat.group.effects import LookUp, Measure
-from zerochat.group.inputs import LookedUp
+from zerochat.group.effects import Measure, QueryTlog
+from zerochat.group.inputs import TlogQueried
 from zerochat.group.links import rate_limits
-from zerochat.group.tlog import follower, operator, submission
-from zerochat.group.tlog import witness as witnessing
-from zerochat.group.tlog.lookups import (
+from zerochat.group.tlog import follower, operator, submission, witness
+from zerochat.group.tlog.messages import can_send, send_tlog_message
+from zerochat.group.tlog.queries import (
+    BlobQuery,
     Blobs,
-    Bytes,
+    Extension,
+    ExtensionQuery,
     Hashes,
-    Lacking,
     Messages,
-    Overdue,
-    Piece,
+    MissingBlobs,
+    MissingEntries,
+    OverdueMessages,
     Records,
-    Stretch,
-    Unheld,
-    Unplaced,
-    Unread,
+    UnplacedEntries,
+    UnreadEntries,
 )
-from zerochat.group.tlog.messages import can_say, say
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire import tlog
 from zerochat.group.wire.messages import read_body
 from zerochat.group.wire.tlog import (
-    LOG_BLOB,
-    LOG_POST,
-    LogLineBody,
-    LogPieceBody,
-    LogPostBody,
-    LogWantBody,
-    PostedBody,
-    packed,
-    portions,
+    TLOG_BLOBS,
+    TLOG_SUBMIT,
+    TlogCosignatureBody,
+    TlogEntryBody,
+    TlogExtensionBody,
+    TlogRequestBody,
+    TlogSubmitBody,
+    entry_batches,
+    pack_blob,
     unpacked_blob,
 )
 
 
-def hear(turn: Turn, name: str, sender: str, message: Message) -> None:
-    """A member says something about a log. Raises RemoteError, and then nothing has changed."""
-    group = turn.group(name)
-    if not group.view.ledger or sender not in group.view.members or sender in group.quarantine:
-        raise Refused(why="words about a log where there is none, or by somebody who is not a member")
+def receive_tlog_message(tx: Transaction, name: str, sender: str, message: Message) -> None:
+    """A member's message about a log. Raises RemoteError, and then nothing has changed."""
+    group = tx.group(name)
+    if not group.view.has_tlog or sender not in group.view.members or sender in group.quarantine:
+        raise Refused(why="a tlog message in a group without a log, or by a non-member")
     match message.type:
-        case tlog.LOG_POST:
-            posts = read_body(message, LogPostBody)
-            if _knows(turn, name, posts):
-                _hear_post(turn, name, sender, posts)
-        case tlog.LOG_PIECE:
-            piece = read_body(message, LogPieceBody)
-            if _knows(turn, name, piece):
-                _hear_piece(turn, name, sender, piece)
-        case tlog.LOG_LINE:
-            line = read_body(message, LogLineBody)
-            if _knows(turn, name, line):
-                whole = operator.hear_line(turn, name, sender, line)
+        case tlog.TLOG_SUBMIT:
+            posts = read_body(message, TlogSubmitBody)
+            if _is_known(tx, name, posts):
+                _receive_submission(tx, name, sender, posts)
+        case tlog.TLOG_EXTENSION:
+            piece = read_body(message, TlogExtensionBody)
+            if _is_known(tx, name, piece):
+                _receive_extension(tx, name, sender, piece)
+        case tlog.TLOG_COSIGNATURE:
+            line = read_body(message, TlogCosignatureBody)
+            if _is_known(tx, name, line):
+                whole = operator.receive_cosignature(tx, name, sender, line)
                 if whole is not None:
-                    follower.follow_own(turn, name, line.origin, whole)
-        case tlog.LOG_BLOB:
-            blobs = read_body(message, LogPostBody)
-            if _knows(turn, name, blobs):
-                follower.hear_blobs(turn, name, sender, blobs)
+                    follower.follow_own_checkpoint(tx, name, line.origin, whole)
+        case tlog.TLOG_BLOBS:
+            blobs = read_body(message, TlogSubmitBody)
+            if _is_known(tx, name, blobs):
+                follower.receive_blobs(tx, name, sender, blobs)
         case _:
-            want = read_body(message, LogWantBody)
-            if _knows(turn, name, want):
-                _hear_want(turn, name, sender, want)
+            want = read_body(message, TlogRequestBody)
+            if _is_known(tx, name, want):
+                _receive_request(tx, name, sender, want)
 
 
-def _knows(turn: Turn, name: str, body: LogPostBody | LogPieceBody | LogLineBody | LogWantBody) -> bool:
-    """Whether we have to do with this log; whoever has heard of its terms before us says it again."""
+def _is_known(
+    tx: Transaction, name: str, body: TlogSubmitBody | TlogExtensionBody | TlogCosignatureBody | TlogRequestBody
+) -> bool:
+    """Whether we have this log; a member that got its terms before us repeats the message."""
     if body.group != name:
-        raise Refused(why="words about the log of another group")
-    if body.origin not in turn.group(name).logs:
-        turn.say(Measure("dropped", "UnknownLog"))
+        raise Refused(why="a tlog message for another group")
+    if body.origin not in tx.group(name).tlogs:
+        tx.emit(Measure("dropped", "UnknownLog"))
         return False
     return True
 
 
-def _hear_post(turn: Turn, name: str, sender: str, body: LogPostBody) -> None:
-    log = turn.group(name).logs[body.origin]
+def _receive_submission(tx: Transaction, name: str, sender: str, body: TlogSubmitBody) -> None:
+    log = tx.group(name).tlogs[body.origin]
     records = []
-    for said in body.entries:
-        record = said.record.encode()
+    for submitted in body.entries:
+        record = submitted.record.encode()
         entry = parse_entry(record)
         if entry.author != sender:
-            raise Refused(why="an entry in the name of somebody else")
+            raise Refused(why="an entry of another author")
         records.append(record)
-        if said.blob and (log.watched is not None or log.operated is not None):
-            blob = unpacked_blob(said.blob)
-            rate_limits.charge(turn, name, sender, len(blob))
-            witnessing.hold(turn, name, entry, blob, asked=False)
-    operator.posted(turn, name, body.origin, sender, tuple(records))
+        if submitted.blob and (log.watched is not None or log.operated is not None):
+            blob = unpacked_blob(submitted.blob)
+            rate_limits.charge_bytes(tx, name, sender, len(blob))
+            witness.hold_blob(tx, name, entry, blob, asked=False)
+    operator.receive_entries(tx, name, body.origin, sender, tuple(records))
 
 
-def _hear_piece(turn: Turn, name: str, sender: str, body: LogPieceBody) -> None:
-    log = turn.group(name).logs[body.origin]
+def _receive_extension(tx: Transaction, name: str, sender: str, body: TlogExtensionBody) -> None:
+    log = tx.group(name).tlogs[body.origin]
     note = parse_note(body.note.encode())
     records = tuple(text.encode() for text in body.records)
-    witnessing.consider(turn, name, body.origin, sender, body.old, records, note)
-    if log.rules.quorum.is_whole(note):
-        follower.take(turn, name, body.origin, sender, body.old, records, note)
+    witness.review_extension(tx, name, body.origin, sender, body.old, records, note)
+    if log.rules.quorum.is_complete(note):
+        follower.accept_checkpoint(tx, name, body.origin, sender, body.old, records, note)
 
 
-def _hear_want(turn: Turn, name: str, sender: str, body: LogWantBody) -> None:
-    log = turn.group(name).logs[body.origin]
+def _receive_request(tx: Transaction, name: str, sender: str, body: TlogRequestBody) -> None:
+    log = tx.group(name).tlogs[body.origin]
     here = log.followed.frontier.size
     if 0 <= body.after < here:
-        turn.say(LookUp(name, body.origin, Piece(sender, body.after, ENTRIES_MAX)))
-    elif body.after == here and log.followed.note is not None and log.shown_at > body.at:
-        operator.hand_out(turn, name, body.origin, sender, here, (), log.followed.note.written())
+        tx.emit(QueryTlog(name, body.origin, ExtensionQuery(sender, body.after, ENTRIES_MAX)))
+    elif body.after == here and log.followed.note is not None and log.proven_at > body.known_at:
+        operator.send_extension(tx, name, body.origin, sender, here, (), log.followed.note.serialize())
     if body.records:
         records = tuple(text.encode() for text in body.records)
         for record in records:
             parse_entry(record)
-        turn.say(LookUp(name, body.origin, Bytes((sender,), records)))
+        tx.emit(QueryTlog(name, body.origin, BlobQuery((sender,), records)))
 
 
-# --- what the journal says ------------------------------------------------------------------------------------------
+# --- query results --------------------------------------------------------------------------------------------------
 
 
-def looked_up(turn: Turn, said: LookedUp) -> None:
-    """The journal has answered. What was asked may be no matter any more."""
-    name, origin = said.group, said.origin
-    group = turn.agent.groups.get(name)
-    if group is None or group.state != "active" or origin not in group.logs:
+def handle_query_result(tx: Transaction, answer: TlogQueried) -> None:
+    """An answer of the journal; its query may be obsolete."""
+    name, origin = answer.group, answer.origin
+    group = tx.agent.groups.get(name)
+    if group is None or group.state != "active" or origin not in group.tlogs:
         return
-    match said.what, said.found:
-        case Unplaced(by), Records(records):
-            operator.unplaced(turn, name, origin, by, records)
-        case Unheld() as what, Hashes() as hashes:
-            _held(turn, name, origin, what, hashes)
-        case Piece() as what, Stretch() as stretch:
-            _piece(turn, name, origin, what, stretch)
-        case Bytes() as what, Blobs(found):
-            _blobs(turn, name, origin, what, found)
-        case Unread(), Lacking() as lacking:
-            follower.lacking(turn, name, origin, lacking)
-        case Overdue() as what, Messages() as messages:
-            submission.overdue(turn, name, origin, what, messages)
+    match answer.query, answer.result:
+        case UnplacedEntries(by), Records(records):
+            operator.enqueue_entries(tx, name, origin, by, records)
+        case MissingBlobs() as what, Hashes() as hashes:
+            _handle_unheld(tx, name, origin, what, hashes)
+        case ExtensionQuery() as what, Extension() as stretch:
+            _handle_piece(tx, name, origin, what, stretch)
+        case BlobQuery() as what, Blobs(found):
+            _send_blobs(tx, name, origin, what, found)
+        case UnreadEntries(), MissingEntries() as lacking:
+            follower.handle_lacking(tx, name, origin, lacking)
+        case OverdueMessages() as what, Messages() as messages:
+            submission.submit_overdue(tx, name, origin, what, messages)
 
 
-def _held(turn: Turn, name: str, origin: str, what: Unheld, found: Hashes) -> None:
-    line = witnessing.cosign(turn, name, origin, what, found)
+def _handle_unheld(tx: Transaction, name: str, origin: str, what: MissingBlobs, found: Hashes) -> None:
+    line = witness.cosign(tx, name, origin, what, found)
     if line is not None:
-        whole = operator.take_line(turn, name, origin, turn.group(name).me, line.size, line.text)
+        whole = operator.add_cosignature(tx, name, origin, tx.group(name).me, line.size, line.text)
         if whole is not None:
-            follower.follow_own(turn, name, origin, whole)
+            follower.follow_own_checkpoint(tx, name, origin, whole)
     elif found.hashes and not found.full:
         lacking = [record for record in what.records if parse_entry(record).hash in found.hashes]
-        follower.want(turn, name, origin, lacking)
+        follower.want_blobs(tx, name, origin, lacking)
 
 
-def _piece(turn: Turn, name: str, origin: str, what: Piece, found: Stretch) -> None:
-    """Give a piece of the log to whoever wants it; with a checkpoint that is not whole, to a witness alone."""
-    group = turn.group(name)
-    log, note = group.logs[origin], found.note
-    witness = what.member in log.rules.witnesses
-    if not note and witness and log.operated is not None:
-        asked = operator.note_behind(log.operated, what.after, found.records)
-        note = asked.written() if asked is not None else ""
+def _handle_piece(tx: Transaction, name: str, origin: str, what: ExtensionQuery, found: Extension) -> None:
+    """Send an extension of the log to the member that requested it; with an incomplete checkpoint only to a witness."""
+    group = tx.group(name)
+    log, note = group.tlogs[origin], found.note
+    is_witness = what.member in log.rules.witnesses
+    if not note and is_witness and log.operated is not None:
+        asked = operator.checkpoint_after(log.operated, what.after, found.records)
+        note = asked.serialize() if asked is not None else ""
     if not note:
         return
     if what.member != group.me:
-        if can_say(turn, name, what.member):
-            operator.hand_out(turn, name, origin, what.member, what.after, found.records, note)
+        if can_send(tx, name, what.member):
+            operator.send_extension(tx, name, origin, what.member, what.after, found.records, note)
         return
     parsed = parse_note(note.encode())
     try:
-        witnessing.consider(turn, name, origin, group.me, what.after, found.records, parsed)
-        grown = bool(found.note) and follower.take(turn, name, origin, group.me, what.after, found.records, parsed)
-    except RemoteError as error:  # a disk that gives back something else than it was given
-        turn.say(Measure("dropped", error.code))
+        witness.review_extension(tx, name, origin, group.me, what.after, found.records, parsed)
+        grown = bool(found.note) and follower.accept_checkpoint(
+            tx, name, origin, group.me, what.after, found.records, parsed
+        )
+    except RemoteError as error:  # a disk that returns other data than was written
+        tx.emit(Measure("dropped", error.code))
         return
     if grown and log.operated is not None:
-        hand_round(turn, name, origin, what.after, found.records, note)
+        send_extension_to_all(tx, name, origin, what.after, found.records, note)
 
 
-def hand_round(turn: Turn, name: str, origin: str, old: int, records: tuple[bytes, ...], note: str) -> None:
-    """Give a piece that is whole to all others at once: whoever does not get it asks for it."""
-    for member in turn.group(name).others:
-        operator.hand_out(turn, name, origin, member, old, records, note)
+def send_extension_to_all(
+    tx: Transaction, name: str, origin: str, old: int, records: tuple[bytes, ...], note: str
+) -> None:
+    """Send a completed extension to all other members; those that miss it request it."""
+    for member in tx.group(name).others:
+        operator.send_extension(tx, name, origin, member, old, records, note)
 
 
-def _blobs(turn: Turn, name: str, origin: str, what: Bytes, found: tuple[tuple[bytes, bytes], ...]) -> None:
-    """Give the bytes behind entries to who is to hold them, or has asked: then it counts as if it had sent them."""
-    posts = [PostedBody(record.decode(), packed(blob)) for record, blob in found]
+def _send_blobs(
+    tx: Transaction, name: str, origin: str, what: BlobQuery, found: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    """Send the blobs behind entries to those who store or have requested them; requested ones count against the
+    requester."""
+    posts = [TlogEntryBody(record.decode(), pack_blob(blob)) for record, blob in found]
     for member in what.members:
-        for portion in portions(posts):
-            said = say(turn, name, member, LOG_POST if what.posted else LOG_BLOB, LogPostBody(name, origin, portion))
-            if said and not what.posted:
-                rate_limits.charge(turn, name, member, sum(len(one.blob) for one in portion))
+        for portion in entry_batches(posts):
+            sent = send_tlog_message(
+                tx, name, member, TLOG_SUBMIT if what.submitted else TLOG_BLOBS, TlogSubmitBody(name, origin, portion)
+            )
+            if sent and not what.submitted:
+                rate_limits.charge_bytes(tx, name, member, sum(len(one.blob) for one in portion))

@@ -1,6 +1,6 @@
-"""A verdict that a member tells the others: what comes of an accusation, or of two signed messages that cannot both be.
+"""Verdicts: the outcome of an accusation or of two conflicting messages, as a member announces it.
 
-It is nobody's decision: everybody works it out again from the log and from what is shown here, and believes that
+A verdict is not a decision: every member recomputes it from the log and the attached evidence
 (`agent/disputes/verdicts.py`).
 """
 
@@ -12,31 +12,31 @@ from msgspec import Struct
 
 from zerochat.crypto.encoding import compact_json
 from zerochat.errors import LocalError, Malformed
-from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, REPEATED, TURNED_BACK, UPHELD, VOID
+from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, REPEATED, TIME_REVERSED, UPHELD, VOID
 from zerochat.group.event_log.event import HEADER_BYTES_MAX, RECORD_BYTES_MAX, VERDICT
 
-OUTCOMES: Final = frozenset({UPHELD, DISMISSED, REPEATED, FALSE_ACCUSATION, VOID, FORKED, TURNED_BACK})
+OUTCOMES: Final = frozenset({UPHELD, DISMISSED, REPEATED, FALSE_ACCUSATION, VOID, FORKED, TIME_REVERSED})
 VERDICT_BYTES_MAX: Final = RECORD_BYTES_MAX - HEADER_BYTES_MAX
-"""Of its body, as JSON."""
+"""The body, as JSON."""
 _DIGEST = re.compile("[A-Za-z0-9_-]{43}")
 _DID = re.compile("did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}")
 
 
 class BadVerdict(LocalError):
-    """This cannot be told as a verdict: {why}."""
+    """This verdict cannot be announced: {why}."""
 
 
 class Verdict(Struct, frozen=True):
-    """What comes of a case."""
+    """The outcome of a case."""
 
     of: str
-    """The digest of the accusation; where there is none, that of the two messages."""
+    """The digest of the accusation, or else of the two messages."""
     outcome: str
     """One of OUTCOMES."""
     against: str
-    """The DID of the member who was accused, or is convicted."""
+    """The DID of the accused or convicted member."""
     shown: Mapping[str, Any]
-    """What others need to work it out and may not have: statements about the subscription, a message."""
+    """Evidence that others need to recompute it and may lack: subscription statements, a message."""
 
     kind = VERDICT
 
@@ -45,22 +45,22 @@ class Verdict(Struct, frozen=True):
         return {"of": self.of, "outcome": self.outcome, "against": self.against, "shown": dict(self.shown)}
 
 
-def fault_of_verdict(what: Verdict) -> str:
-    """What is wrong with it, or nothing."""
-    if what.outcome not in OUTCOMES:
-        return "there is no such outcome"
-    if not _DIGEST.fullmatch(what.of) or not _DID.fullmatch(what.against):
-        return "it is about nothing"
-    if len(compact_json(what.body)) > VERDICT_BYTES_MAX:
-        return f"it has at most {VERDICT_BYTES_MAX} bytes"
+def verdict_error(verdict: Verdict) -> str:
+    """The fault of a verdict, or an empty string."""
+    if verdict.outcome not in OUTCOMES:
+        return "the outcome is unknown"
+    if not _DIGEST.fullmatch(verdict.of) or not _DID.fullmatch(verdict.against):
+        return "the case or the member is invalid"
+    if len(compact_json(verdict.body)) > VERDICT_BYTES_MAX:
+        return f"it exceeds {VERDICT_BYTES_MAX} bytes"
     return ""
 
 
 def read_verdict(body: Mapping[str, Any]) -> Verdict:
-    """What a member tells. Raises Malformed."""
+    """A received verdict. Raises Malformed."""
     match body:
         case {"of": str(of), "outcome": str(outcome), "against": str(against), "shown": dict(shown)}:
             found = Verdict(of, outcome, against, shown)
-            if not fault_of_verdict(found):
+            if not verdict_error(found):
                 return found
-    raise Malformed(why="verdict: none that anybody could work out")
+    raise Malformed(why="verdict: invalid")

@@ -1,7 +1,7 @@
-"""A witness' part of a group's log: it holds the bytes, and cosigns what leads on from what it has cosigned before.
+"""The witness of a transparency log: it stores blobs, and cosigns extensions of the log it cosigned before.
 
-What it holds is in the journal, so it looks there before each cosignature (`lookups.Unheld`); and what it has cosigned
-is in the state, which is on disk before the cosignature leaves.
+The blobs are in the journal, which is queried before each cosignature (`queries.MissingBlobs`). The cosigned state is
+on disk before the cosignature leaves.
 """
 
 from msgspec import Struct
@@ -10,17 +10,18 @@ from zerochat.errors import Refused, RemoteError
 from zerochat.evidence.case import DEFENCE_BYTES_MAX
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX
 from zerochat.evidence.messages import DATA_BYTES_MAX
-from zerochat.evidence.note import Note, check_signed, parse_checkpoint, parse_note
-from zerochat.evidence.witness import Behind, Entry, Split, is_split
-from zerochat.group.effects import KeepBlob, LookUp, Measure, Notify
-from zerochat.group.notifications import LogSplit
-from zerochat.group.tlog.lookups import Hashes, Unheld
-from zerochat.group.tlog.messages import edit_log, say
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.tlog import LOG_LINE, LogLineBody
+from zerochat.evidence.note import Note, check_signature, parse_checkpoint, parse_note
+from zerochat.evidence.witness import Entry, SizeMismatch, SplitView, is_split_view
+from zerochat.group.effects import Measure, Notify, QueryTlog, StoreBlob
+from zerochat.group.notifications import TlogSplit
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.tlog.messages import send_tlog_message, update_tlog
+from zerochat.group.tlog.queries import Hashes, MissingBlobs
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.tlog import TLOG_COSIGNATURE, TlogCosignatureBody
 
-HELD_MS = 15 * 24 * 3_600_000
-"""So long a witness holds bytes after they came: two weeks, and what it may take until they are in the log."""
+HOLD_MS = 15 * 24 * 3_600_000
+"""How long a witness stores blobs after they came: two weeks, and the time until they are in the log."""
 
 
 _SIZES = {
@@ -29,91 +30,93 @@ _SIZES = {
     "defence": DEFENCE_BYTES_MAX,
     "close": STATEMENT_BYTES_MAX,
 }
-"""What is longer is nothing that counts, and would keep others from fetching what does."""
+"""Larger blobs have no effect, and would keep others from fetching those that do."""
 
 
-class Line(Struct, frozen=True):
-    """What a witness says below a checkpoint."""
+class Cosignature(Struct, frozen=True):
+    """A witness' signature line below a checkpoint."""
 
     size: int
     text: str
 
 
 def may_be_held(entry: Entry) -> bool:
-    """Whether what an entry speaks of has a size that anybody takes."""
+    """Whether an entry's blob has an acceptable size."""
     return entry.size <= _SIZES[entry.kind]
 
 
-def hold(turn: Turn, name: str, entry: Entry, blob: bytes, *, asked: bool) -> None:
-    """Keep what an entry speaks of, whoever has brought it. Raises Refused where it is something else."""
-    if not may_be_held(entry) or not entry.is_of(blob):
-        raise Refused(why="bytes of which an entry does not speak")
-    turn.say(KeepBlob(name, entry.hash, entry.author, blob, turn.now, asked))
+def hold_blob(tx: Transaction, name: str, entry: Entry, blob: bytes, *, asked: bool) -> None:
+    """Store an entry's blob, whichever member sent it. Raises Refused for another blob."""
+    if not may_be_held(entry) or not entry.matches(blob):
+        raise Refused(why="a blob that does not match its entry")
+    tx.emit(StoreBlob(name, entry.hash, entry.author, blob, tx.now, asked))
 
 
-def consider(turn: Turn, name: str, origin: str, sender: str, old: int, records: tuple[bytes, ...], note: Note) -> None:
-    """We are shown a piece: see whether we hold what it speaks of. Raises RemoteError."""
-    log = turn.group(name).logs[origin]
-    state, said = log.watched, parse_checkpoint(note.text)
+def review_extension(
+    tx: Transaction, name: str, origin: str, sender: str, old: int, records: tuple[bytes, ...], note: Note
+) -> None:
+    """We are asked to cosign an extension: query whether we store its blobs. Raises RemoteError."""
+    log = tx.group(name).tlogs[origin]
+    state, checkpoint = log.watched, parse_checkpoint(note.text)
     if state is None or log.split is not None:
         return
-    check_signed(note, log.rules.operator)
-    if state.last is not None and is_split(state.last, note, log.rules.operator):
-        keep_split(turn, name, origin, Split(state.last, note))
+    check_signature(note, log.rules.operator)
+    if state.last is not None and is_split_view(state.last, note, log.rules.operator):
+        record_split(tx, name, origin, SplitView(state.last, note))
     elif old == state.frontier.size:
-        turn.say(LookUp(name, origin, Unheld(sender, old, records, note.written())))
-    elif sender == log.rules.operator and (said.size > state.frontier.size or old != said.size):
-        tell(turn, name, origin, full=False)
+        tx.emit(QueryTlog(name, origin, MissingBlobs(sender, old, records, note.serialize())))
+    elif sender == log.rules.operator and (checkpoint.size > state.frontier.size or old != checkpoint.size):
+        report_size(tx, name, origin, full=False)
 
 
-def tell(turn: Turn, name: str, origin: str, *, full: bool) -> None:
-    """Say to the operator how far we are."""
-    log = turn.group(name).logs[origin]
+def report_size(tx: Transaction, name: str, origin: str, *, full: bool) -> None:
+    """Report the size of the log that we have to the operator."""
+    log = tx.group(name).tlogs[origin]
     if log.watched is not None:
         size = log.watched.frontier.size
-        say(turn, name, log.rules.operator, LOG_LINE, LogLineBody(name, origin, size, full=full))
+        send_tlog_message(
+            tx, name, log.rules.operator, TLOG_COSIGNATURE, TlogCosignatureBody(name, origin, size, full=full)
+        )
 
 
-def cosign(turn: Turn, name: str, origin: str, what: Unheld, found: Hashes) -> Line | None:
-    """Cosign what we were shown, if we hold all that it speaks of; what we say goes to the operator, or is returned
-    where that is ourselves."""
-    group = turn.group(name)
-    log = group.logs[origin]
+def cosign(tx: Transaction, name: str, origin: str, what: MissingBlobs, found: Hashes) -> Cosignature | None:
+    """Cosign an extension, if we store all its blobs. The cosignature goes to the operator, or is returned if that is
+    us."""
+    group = tx.group(name)
+    log = group.tlogs[origin]
     if log.watched is None or log.split is not None:
         return None
     if found.hashes:
         if found.full:
-            tell(turn, name, origin, full=True)
+            report_size(tx, name, origin, full=True)
         return None
     note = parse_note(what.note.encode())
     try:
-        state, text = log.watched.cosigned(
-            what.old, what.records, note, may_be_held, group.seed, max(1, turn.now // 1000)
-        )
-    except Behind:
-        if what.by == log.rules.operator:
-            tell(turn, name, origin, full=False)
+        state, text = log.watched.cosign(what.old, what.records, note, may_be_held, group.seed, max(1, tx.now // 1000))
+    except SizeMismatch:
+        if what.sender == log.rules.operator:
+            report_size(tx, name, origin, full=False)
         return None
-    except Split as split:
-        keep_split(turn, name, origin, split)
+    except SplitView as split:
+        record_split(tx, name, origin, split)
         return None
     except RemoteError as error:
-        turn.say(Measure("dropped", error.code))
+        tx.emit(Measure("dropped", error.code))
         return None
-    edit_log(turn, name, origin, watched=state)
+    update_tlog(tx, name, origin, watched=state)
     size = state.frontier.size
     if log.rules.operator == group.me:
-        return Line(size, text)
-    say(turn, name, log.rules.operator, LOG_LINE, LogLineBody(name, origin, size, text))
+        return Cosignature(size, text)
+    send_tlog_message(tx, name, log.rules.operator, TLOG_COSIGNATURE, TlogCosignatureBody(name, origin, size, text))
     return None
 
 
-def keep_split(turn: Turn, name: str, origin: str, split: Split) -> None:
-    """The operator has signed two logs: keep what shows it, tell it, and post in and cosign neither any more. What a
-    quorum has cosigned is believed all the same (`following.take`)."""
-    log = turn.group(name).logs[origin]
+def record_split(tx: Transaction, name: str, origin: str, split: SplitView) -> None:
+    """The operator has signed two logs (split view): store the proof, notify, and neither post nor cosign there any
+    more. Quorum checkpoints are still accepted (`follower.accept_checkpoint`)."""
+    log = tx.group(name).tlogs[origin]
     if log.split is None:
-        one, other = split.one.written(), split.other.written()
-        edit_log(turn, name, origin, split=(one, other))
-        turn.say(Notify(LogSplit(name, origin, log.rules.operator, one, other)))
-        turn.timer("log", name, 1)
+        one, other = split.one.serialize(), split.other.serialize()
+        update_tlog(tx, name, origin, split=(one, other))
+        tx.emit(Notify(TlogSplit(name, origin, log.rules.operator, one, other)))
+        tx.set_timer(TimerKind.TLOG, name, 1)

@@ -1,1 +1,1 @@
-"""What a group's messages look like on their way: bodies, runs of events, frames for many, sizes, queue names."""
+"""Wire formats: message bodies, event runs, multi-recipient frames, padding, queue names."""

@@ -1,4 +1,4 @@
-"""Envelopes of the first contact: to a DID that is public, from one that nobody knows yet."""
+"""Envelopes of the DID exchange: to a public DID, from a DID that its owner does not know yet."""
 
 from collections.abc import Iterable
 
@@ -10,13 +10,13 @@ from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
-from zerochat.group.inputs import Moment
+from zerochat.group.inputs import StepContext
 from zerochat.group.links.relationship import check_peer, own_keys
 from zerochat.group.wire.padding import pad
 
 
-class Opened(Struct, frozen=True):
-    """An authentic message of a DID exchange: who sent it, and which of our DIDs it was sent to."""
+class OpenedMessage(Struct, frozen=True):
+    """An authentic message of a DID exchange, its sender, and our DID that it was sent to."""
 
     message: Message
     sender: str
@@ -24,25 +24,25 @@ class Opened(Struct, frozen=True):
     recipient: Identity
 
 
-def pack_to(
-    mine: Identity, asked: str, message: Message, packer: Packer, moment: Moment, *, named: bool = True
+def pack_first(
+    identity: Identity, public_did: str, message: Message, packer: Packer, context: StepContext, *, named: bool = True
 ) -> bytes:
-    """The authcrypt envelope of a message from our new DID, in its long form, to the public DID `asked`, whose owner
-    knows it by the short one too.
+    """The authcrypt envelope of a message from our new DID, in its long form, to the public DID `public_did`, in its
+    short form.
 
     `named` as in `relationship.pack`.
     """
-    recipient = short_form(asked)
+    recipient = short_form(public_did)
     return packer.authcrypt(
-        pad(packer.dump(replace(message, from_=mine.did, to=(recipient,)) if named else message)),
-        sender=packer.own_key(mine, mine.did),
-        recipient=packer.their_key(resolve(asked), recipient),
-        random=moment.random,
+        pad(packer.dump(replace(message, from_=identity.did, to=(recipient,)) if named else message)),
+        sender=packer.own_key(identity, identity.did),
+        recipient=packer.their_key(resolve(public_did), recipient),
+        random=context.random,
     )
 
 
-def open_first(identities: Iterable[Identity], envelope: bytes, packer: Packer) -> Opened:
-    """Open an envelope to one of our DIDs from a DID that says all about itself. Raises Malformed or Unauthentic."""
+def open_first(identities: Iterable[Identity], envelope: bytes, packer: Packer) -> OpenedMessage:
+    """Open an envelope to one of our DIDs from a self-certifying long-form DID. Raises Malformed or Unauthentic."""
     owners = {kid: (identity, key) for identity in identities for kid, key in own_keys(packer, identity).items()}
 
     def public_of(kid: str) -> PublicKey:
@@ -56,4 +56,4 @@ def open_first(identities: Iterable[Identity], envelope: bytes, packer: Packer) 
     message = packer.parse(unpacked.plain)
     sender = packer.check_sender(message, unpacked, resolve)
     check_peer(sender)
-    return Opened(message, sender, owners[unpacked.recipient_kid][0])
+    return OpenedMessage(message, sender, owners[unpacked.recipient_kid][0])

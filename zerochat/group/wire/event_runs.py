@@ -1,11 +1,8 @@
-"""Runs: consecutive events of one author, written once where one follows from the other.
+"""Event runs: consecutive events of one author in one compact encoding, without what can be derived.
 
-A record says the same things over and over: its group, its author, the id of the event before. In a run these stand
-once, or not at all, since the id of each event follows from what it is. So a hundred short posts take some fifty bytes
-each on the way, and in a wide-area network, where a burst may send some fifteen packets before it must wait for an
-answer, they arrive with the first of them.
-
-What is heard is the same record that was written, to the byte: its id is computed anew from it.
+The group, the author and the predecessor's id repeat in every record. A run contains them once or not at all, since
+each event's id follows from its content. A hundred short posts take about fifty bytes each, so a burst fits the initial
+congestion window of a wide-area line. Decoding restores the same bytes: ids are computed anew.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,36 +24,37 @@ RUN_EVENTS_MAX = 256
 """Events in one message."""
 RUNS_MAX = 64
 RUN_BYTES_MAX = 48 * 1024
-"""Records in one message, as they stand in the log; one that is larger travels alone."""
+"""The bytes of the records in one message, as stored; a larger record travels alone."""
 
-SQUEEZED_BYTES_MIN = 400
-"""Below this a compressed run would land in the same size of padding."""
+COMPRESS_BYTES_MIN = 400
+"""Below this, compression would not reach a smaller padding size."""
 
 _Link = Annotated[str, msgspec.Meta(max_length=43)]
 Item: TypeAlias = list[Any]
-"""Lamport time, less that of the event before; the author's own time, less that; the body; and, as far as they are not
-the usual ones, the type (`post`), `deps` and `conc` (none) and the signature (none)."""
+"""The Lamport time minus the previous event's; the author's time minus that; the body; then, unless they have their
+usual values, the type (`post`), `deps` and `conc` (none) and the signature (none)."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Consecutive events of one author, of the group that the message is about."""
+    """Consecutive events of one author, in the group of the message."""
 
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
-    """Of the first."""
+    """Of the first event."""
     pre: _Link
-    """Of the first."""
+    """Of the first event."""
     items: Annotated[list[Item], msgspec.Meta(min_length=1, max_length=RUN_EVENTS_MAX)]
     author: Did | None = None
-    """None: whoever sends the message."""
+    """None: the sender of the message."""
 
 
 def write_runs(events: Iterable[Event], sender: str = "") -> list[dict[str, Any]]:
-    """The runs in which these events travel from this member, in their order."""
+    """The runs that encode these events in order, for a message of this member."""
     runs: list[dict[str, Any]] = []
     before: Event | None = None
     for event in events:
         follows = before is not None and (event.author, event.pre) == (before.author, before.id)
-        follows = follows and before is not None and event.seq == before.seq + 1  # an author may have lied about that
+        # An author's places may be inconsistent.
+        follows = follows and before is not None and event.seq == before.seq + 1
         if not follows or before is None or len(runs[-1]["items"]) == RUN_EVENTS_MAX:
             author = {} if event.author == sender else {"author": event.author}
             runs.append({"seq": event.seq, "pre": event.pre, "items": [], **author})
@@ -68,26 +66,26 @@ def write_runs(events: Iterable[Event], sender: str = "") -> list[dict[str, Any]
 
 def _item(event: Event, before: Event | None) -> Item:
     lamport = before.lamport if before else 0
-    rare: list[Any] = [event.type, list(event.deps), list(event.conc), event.sig]
-    usual: list[Any] = [POST, [], [], ""]
-    while rare and rare[-1] == usual[len(rare) - 1]:
-        rare.pop()
-    return [event.lamport - lamport, event.time - event.lamport, event.body, *rare]
+    optional: list[Any] = [event.type, list(event.deps), list(event.conc), event.sig]
+    defaults: list[Any] = [POST, [], [], ""]
+    while optional and optional[-1] == defaults[len(optional) - 1]:
+        optional.pop()
+    return [event.lamport - lamport, event.time - event.lamport, event.body, *optional]
 
 
 def read_runs(group: str, runs: Sequence[Run], sender: str = "") -> Iterator[Event]:
-    """The events in runs from this member about the group with this id, checked as `parse_event` does. Raises
-    Malformed, and before anything else for more than a message of ours ever holds."""
+    """The events of a member's runs in this group, checked as `parse_event` does. Raises Malformed, and at once for
+    more events than a message may hold."""
     if sum(len(run.items) for run in runs) > RUN_EVENTS_MAX:
         raise Malformed(why="more events than a message may hold")
     for run in runs:
         pre, lamport = run.pre, 0
         for place, item in enumerate(run.items):
             if not 3 <= len(item) <= 7 or not all(type(number) is int for number in item[:2]):
-                raise Malformed(why="a run of events with an item of another shape")
-            rare: list[Any] = [POST, [], [], ""]
-            rare[: len(item) - 3] = item[3:]
-            kind, deps, conc, sig = rare
+                raise Malformed(why="an event run with a malformed item")
+            optional: list[Any] = [POST, [], [], ""]
+            optional[: len(item) - 3] = item[3:]
+            kind, deps, conc, sig = optional
             lamport += item[0]
             record = {
                 "v": VERSION,
@@ -100,46 +98,46 @@ def read_runs(group: str, runs: Sequence[Run], sender: str = "") -> Iterator[Eve
                 "conc": conc,
                 "lamport": lamport,
                 "time": lamport + item[1],
-                "body": _clad(item[2]),
+                "body": _contact_as_did(item[2]),
             }
             event = parse_event({**record, "sig": sig} if sig else record)
             pre = event.id
             yield event
 
 
-def squeezed(message: Message, words: str = "") -> Message:
-    """The same message, with its runs compressed where that is shorter; for an envelope that does not compress. With
-    them go the words about them, where the message has such a field."""
+def compress_runs(message: Message, words: str = "") -> Message:
+    """The same message with its runs compressed if that is shorter, for envelopes that do not compress; together with
+    the field `words`, if the message has it."""
     runs = message.body.get("runs")
-    plain = compact_json(runs)
-    if runs is None or len(plain) <= SQUEEZED_BYTES_MIN:
+    encoded = compact_json(runs)
+    if runs is None or len(encoded) <= COMPRESS_BYTES_MIN:
         return message
-    bare = [{**run, "items": [_bare(item) for item in run["items"]]} for run in runs]
-    said = message.body.get(words)
-    packed = b64url(compress(compact_json(bare if said is None else [bare, said])))
-    if len(packed) >= len(plain):
+    compact = [{**run, "items": [_contact_as_document(item) for item in run["items"]]} for run in runs]
+    extra = message.body.get(words)
+    packed = b64url(compress(compact_json(compact if extra is None else [compact, extra])))
+    if len(packed) >= len(encoded):
         return message
     rest = {name: value for name, value in message.body.items() if name not in ("runs", words)}
     return replace(message, body={**rest, "packed": packed})
 
 
-def runs_in(runs: Sequence[Run], packed: str) -> Sequence[Run]:
+def runs_of(runs: Sequence[Run], packed: str) -> Sequence[Run]:
     """The runs of a message, compressed or not. Raises Malformed."""
-    return unpacked(packed, list[Run]) if packed else runs
+    return decompress_runs(packed, list[Run]) if packed else runs
 
 
-def unpacked(packed: str, shape: type[_T]) -> _T:
-    """What `squeezed` has compressed, which must have this shape. Raises Malformed."""
-    plain = decompress(b64url_bytes(packed), MESSAGE_BYTES_MAX)
+def decompress_runs(packed: str, shape: type[_T]) -> _T:
+    """The decompressed content of `compress_runs`, in this shape. Raises Malformed."""
+    encoded = decompress(b64url_bytes(packed), MESSAGE_BYTES_MAX)
     try:
-        return msgspec.convert(strict_json(plain, MESSAGE_BYTES_MAX), shape)
+        return msgspec.convert(strict_json(encoded, MESSAGE_BYTES_MAX), shape)
     except msgspec.ValidationError as error:
         raise Malformed(why=f"runs of events: {error}") from None
 
 
-def _bare(item: Item) -> Item:
-    """An item whose contact, if it has one, is the document itself: the DID is the same in letters that nothing can
-    compress, behind its hash."""
+def _contact_as_document(item: Item) -> Item:
+    """An item with its contact DID replaced by the document: the DID is a hash and the same document in base58, which
+    does not compress."""
     body = item[2]
     if not (isinstance(body, dict) and isinstance(contact := body.get("contact"), str)):
         return item
@@ -150,16 +148,16 @@ def _bare(item: Item) -> Item:
     return [*item[:2], {**body, "contact": [document]}, *item[3:]]
 
 
-def _clad(body: Any) -> Any:
-    """The body of a bare item, as it stands in the log. Raises Malformed."""
+def _contact_as_did(body: Any) -> Any:
+    """The body of such an item with its contact DID again. Raises Malformed."""
     match body:
         case {"contact": [str(document)]} if len(document) <= DID_CHARS_MAX:
             return {**body, "contact": peer4(document.encode())}
     return body
 
 
-def portions(events: Sequence[Event], bytes_max: int = RUN_BYTES_MAX) -> Iterator[list[Event]]:
-    """The same events, in as many pieces as it takes for each to fit a message, with records of so many bytes."""
+def message_batches(events: Sequence[Event], bytes_max: int = RUN_BYTES_MAX) -> Iterator[list[Event]]:
+    """The events in batches that each fit a message, with at most so many bytes of records."""
     portion: list[Event] = []
     size = 0
     for event in events:

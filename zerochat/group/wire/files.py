@@ -1,11 +1,11 @@
-"""The messages by which members get the content of files from each other, one to one in both modes of keys.
+"""Messages for file transfer between two members, in both key modes.
 
-asker                              holder
-  | -- file-ask (8 parts) ---------> |
+requester                          holder
+  | -- file-request (8 parts) -----> |
   | <---------- file-part, 8 times - |    each with its path to the root, so that it can be checked by itself
-  | -- file-ask (the next) --------> |
-  | <------------------- file-lack - |    it has no such file, or is asked too much
-  | -- file-have (to the author) --> |    also to whoever was told that there is no such file, when there is
+  | -- file-request (the next) ----> |
+  | <------------ file-unavailable - |    it has no such file, or has too many requests
+  | -- files-available ------------> |    to the author, and to members that were answered file-unavailable
 """
 
 from typing import Annotated, Literal
@@ -13,32 +13,33 @@ from typing import Annotated, Literal
 import msgspec
 
 from zerochat.group.event_log.event import Id
-from zerochat.group.files.hash_tree import FILE_BYTES_MAX, PART_BYTES, PATH_MAX, parts_in
+from zerochat.group.files.hash_tree import PART_BYTES, PATH_MAX, parts_in
 from zerochat.group.wire.messages import PROTOCOL
+from zerochat.limits import FILE_BYTES_MAX
 
-FILE_ASK = PROTOCOL + "file-ask"
+FILE_REQUEST = PROTOCOL + "file-request"
 FILE_PART = PROTOCOL + "file-part"
-FILE_LACK = PROTOCOL + "file-lack"
-FILE_HAVE = PROTOCOL + "file-have"
+FILE_UNAVAILABLE = PROTOCOL + "file-unavailable"
+FILES_AVAILABLE = PROTOCOL + "files-available"
 
-ASK_PARTS_MAX = 16
-"""Parts that one question may be for: 352 KiB."""
-HAVE_FILES_MAX = 64
+REQUEST_PARTS_MAX = 16
+"""Parts in one request: 352 KiB."""
+AVAILABLE_FILES_MAX = 64
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=parts_in(FILE_BYTES_MAX))]
 
 
-class FileAskBody(msgspec.Struct, frozen=True):
-    """The sender wants some parts of a file that was posted in this group."""
+class FileRequestBody(msgspec.Struct, frozen=True):
+    """The sender requests parts of a file that was posted in this group."""
 
     group: Id
     file: Id
     first: _Number
-    count: Annotated[int, msgspec.Meta(ge=1, le=ASK_PARTS_MAX)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=REQUEST_PARTS_MAX)]
 
 
 class FilePartBody(msgspec.Struct, frozen=True):
-    """One part."""
+    """One part of a file."""
 
     group: Id
     file: Id
@@ -46,19 +47,19 @@ class FilePartBody(msgspec.Struct, frozen=True):
     data: Annotated[str, msgspec.Meta(min_length=1, max_length=-(-PART_BYTES * 4 // 3))]
     """base64url."""
     path: Annotated[list[Id], msgspec.Meta(max_length=PATH_MAX)] = []
-    """The hashes that lead from it to the root (`group/files/hash_tree.py`)."""
+    """The hashes from the part to the root (`group/files/hash_tree.py`)."""
 
 
-class FileLackBody(msgspec.Struct, frozen=True):
-    """The sender cannot give what it was asked for: it does not have the file, or not now."""
+class FileUnavailableBody(msgspec.Struct, frozen=True):
+    """The sender cannot serve a request: it lacks the file, or is busy."""
 
     group: Id
     file: Id
-    why: Literal["absent", "busy"]
+    reason: Literal["absent", "busy"]
 
 
-class FileHaveBody(msgspec.Struct, frozen=True):
-    """The sender has these files, whole."""
+class FilesAvailableBody(msgspec.Struct, frozen=True):
+    """The sender has these complete files."""
 
     group: Id
-    files: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=HAVE_FILES_MAX)]
+    files: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=AVAILABLE_FILES_MAX)]

@@ -1,13 +1,12 @@
-"""Sizes that say little: what is encrypted is first made as long as a few fixed sizes.
+"""Padding: plaintexts are padded to a few fixed sizes before encryption, to hide their lengths.
 
-CURVE hides what is in a frame but not how long it is, and how long somebody's words are says more than one would think.
-Up to 4 KiB the sizes are 256 bytes and its doublings. Beyond, each doubling has four steps: a flight of TCP is some 14
-KB at first (RFC 6928), and what whole doublings would add to a newcomer's welcome costs it round trips on a wide-area
-line. From 128 KiB on the sizes are multiples of 16 KiB.
+CURVE does not hide lengths. Up to 4 KiB the sizes are powers of two from 256 bytes. Beyond, each doubling has four
+steps, because an initial TCP flight has about 14 KB (RFC 6928) and whole doublings would cost round trips in a joiner's
+welcome. From 128 KiB on the sizes are multiples of 16 KiB.
 
-An acknowledgement that goes alone is known by its size all the same: it names how far one has everybody's chain and
-where one is reached, so it fits the third size or a later one, where a short remark fits the first or second. To make
-these alike would double what each remark costs and hide nothing, since the two go over different sockets.
+A lone acknowledgement is still recognisable: it lists every chain and the endpoints, so it takes the third size or a
+larger one, a short post the first or second. Making them equal would double the cost of each post and hide nothing,
+since the two use different sockets.
 """
 
 BUCKET_BYTES_MIN = 256
@@ -15,7 +14,7 @@ DOUBLED_BYTES_MAX = 4 * 1024
 _STEPS, _STEP_BYTES_MAX = 4, 16 * 1024
 
 
-def bucket(size: int) -> int:
+def padded_size(size: int) -> int:
     """The size to which `size` bytes are padded."""
     doubled = 1 << (size - 1).bit_length()
     if size <= DOUBLED_BYTES_MAX:
@@ -25,5 +24,5 @@ def bucket(size: int) -> int:
 
 
 def pad(plain: bytes) -> bytes:
-    """A JSON text with spaces behind it, which mean nothing in JSON (RFC 8259, section 2)."""
-    return plain.ljust(bucket(len(plain)))
+    """A JSON text padded with spaces, which JSON ignores (RFC 8259, section 2)."""
+    return plain.ljust(padded_size(len(plain)))

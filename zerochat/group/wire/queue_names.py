@@ -1,7 +1,7 @@
-"""The names of queues: 32 bytes that say nothing to whoever is not meant to read them.
+"""Queue names: 32 pseudorandom bytes, derived from keys, that only the intended subscribers can compute.
 
-All of one length, so that no name is a prefix of another's (ZeroMQ subscriptions are prefixes), and all known from the
-membership events alone, so that a newcomer subscribes with the first packet that it sends anybody.
+All have one length, so none is a prefix of another (ZeroMQ subscriptions are prefixes), and follow from the membership
+events alone, so a joiner subscribes with its first packet.
 """
 
 from functools import lru_cache
@@ -12,20 +12,20 @@ from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519_static
 
 @lru_cache(maxsize=1024)
 def state_queue(group: str, publisher: str) -> bytes:
-    """What a publisher says to everybody about the group itself. Its name follows from the group's id, which is known
-    to members and to whoever they have invited."""
+    """The queue of a publisher's status broadcasts. Its name follows from the group's id, which members and invitees
+    know."""
     return sha256(canonical_json(["zerochat/queue/1", "state", group, publisher]))
 
 
 @lru_cache(maxsize=1024)
 def data_queue(group: str, publisher: str) -> bytes:
-    """Where a publisher posts for all members at once (the thesis' single-queue mode)."""
+    """The queue of a publisher's posts for all members (the thesis' single-queue mode)."""
     return sha256(canonical_json(["zerochat/queue/1", "data", group, publisher]))
 
 
 @lru_cache(maxsize=8192)
 def pair_queue(secret: bytes, public: bytes, group: str, publisher: str, subscriber: str) -> bytes:
-    """Where a publisher posts for one member alone (multiple-queue mode): derived from what the two members' transport
-    keys share, `secret` our own and `public` the other one's, so that no third member knows the name."""
+    """The queue of a publisher's posts for one member (multiple-queue mode). `secret` is our transport key and `public`
+    the other's: no third member can compute the name."""
     shared = x25519_static(secret, public)
     return hkdf_sha256(shared, f"zerochat/queue/1\n{group}\n{publisher}\n{subscriber}".encode())

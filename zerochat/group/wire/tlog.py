@@ -1,13 +1,13 @@
-"""The messages by which members keep a log with witnesses together, one to one.
+"""Messages of a group's transparency log, between two members each.
 
 author                operator                witnesses                others
-  | -- log-post --------> |                        |                      |    entries, and the bytes behind them
-  | -- log-post ---------------------------------> |                      |    the same
-  |                       | -- log-piece --------> |                      |    entries, and a checkpoint over them
-  |                       | <------------ log-line |                      |    its cosignature, or how far it is
-  | <- log-piece -------- | ------------------------ log-piece ---------> |    the same, cosigned by a quorum
-  |                       |                        | <-------- log-want - |    pieces, or the bytes behind entries
-  |                       |                        | - log-blob --------> |
+  | -- tlog-submit -----> |                        |                      |    entries, and the bytes behind them
+  | -- tlog-submit ------------------------------> |                      |    the same
+  |                       | -- tlog-extension ---> |                      |    entries, and a checkpoint over them
+  |                       | <---- tlog-cosignature |                      |    its cosignature, or its size
+  | <- tlog-extension --- | ------------------- tlog-extension ---------> |    the same, cosigned by a quorum
+  |                       |                        | <---- tlog-request - |    extensions, or the bytes behind entries
+  |                       |                        | - tlog-blobs ------> |
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,47 +24,47 @@ from zerochat.evidence.witness import ENTRIES_MAX, ENTRY_BYTES_MAX
 from zerochat.group.event_log.event import Id
 from zerochat.group.wire.messages import PROTOCOL
 
-LOG_POST = PROTOCOL + "log-post"
-LOG_PIECE = PROTOCOL + "log-piece"
-LOG_LINE = PROTOCOL + "log-line"
-LOG_WANT = PROTOCOL + "log-want"
-LOG_BLOB = PROTOCOL + "log-blob"
-LOG_MESSAGES = frozenset({LOG_POST, LOG_PIECE, LOG_LINE, LOG_WANT, LOG_BLOB})
+TLOG_SUBMIT = PROTOCOL + "tlog-submit"
+TLOG_EXTENSION = PROTOCOL + "tlog-extension"
+TLOG_COSIGNATURE = PROTOCOL + "tlog-cosignature"
+TLOG_REQUEST = PROTOCOL + "tlog-request"
+TLOG_BLOBS = PROTOCOL + "tlog-blobs"
+TLOG_MESSAGES = frozenset({TLOG_SUBMIT, TLOG_EXTENSION, TLOG_COSIGNATURE, TLOG_REQUEST, TLOG_BLOBS})
 
-POSTS_MAX = 64
-"""Entries in one message, where the bytes behind them come along."""
-WANT_MAX = 16
-"""Entries whose bytes are asked for at once."""
+SUBMIT_ENTRIES_MAX = 64
+"""Entries in one message that carries the bytes behind them."""
+REQUEST_ENTRIES_MAX = 16
+"""Entries whose bytes are requested in one message."""
 PACKED_BYTES_MAX = 185_000
-"""Of one entry, or of several in one message: in base64 they fit a message that is padded."""
+"""The bytes of one entry, or of several in one message: in base64 they fit a padded message."""
 LINE_CHARS_MAX = 256
 _PLAIN, _ZSTD = b"\0", b"\1"
 _SMALL = 1_024
-"""Bytes beside the blob itself that an entry in a message may take."""
+"""The size of an entry in a message without its blob."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Origin = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern="^[!-~]+$")]
 _Record = Annotated[str, msgspec.Meta(min_length=1, max_length=ENTRY_BYTES_MAX)]
 
 
-class PostedBody(msgspec.Struct, frozen=True):
-    """An entry, and what it speaks of."""
+class TlogEntryBody(msgspec.Struct, frozen=True):
+    """An entry, and the bytes behind it."""
 
     record: _Record
     blob: Annotated[str, msgspec.Meta(max_length=PACKED_BYTES_MAX * 4 // 3 + 4)] = ""
-    """Packed (`packed`), in base64url; empty: the bytes do not come along."""
+    """Packed (`pack_blob`), in base64url; empty: not included."""
 
 
-class LogPostBody(msgspec.Struct, frozen=True):
-    """Entries of the sender's for a log; or, as `log-blob`, what the reader has asked for."""
+class TlogSubmitBody(msgspec.Struct, frozen=True):
+    """Entries submitted by the sender; or, as `tlog-blobs`, the requested ones."""
 
     group: Id
     origin: _Origin
-    entries: Annotated[list[PostedBody], msgspec.Meta(min_length=1, max_length=POSTS_MAX)]
+    entries: Annotated[list[TlogEntryBody], msgspec.Meta(min_length=1, max_length=SUBMIT_ENTRIES_MAX)]
 
 
-class LogPieceBody(msgspec.Struct, frozen=True):
-    """What comes after the first `old` entries of a log, up to a checkpoint."""
+class TlogExtensionBody(msgspec.Struct, frozen=True):
+    """The entries after the first `old` ones of a tlog, up to a checkpoint."""
 
     group: Id
     origin: _Origin
@@ -73,41 +73,41 @@ class LogPieceBody(msgspec.Struct, frozen=True):
     note: Annotated[str, msgspec.Meta(max_length=NOTE_BYTES_MAX)]
 
 
-class LogLineBody(msgspec.Struct, frozen=True):
-    """A witness cosigns a checkpoint of so many entries; or it says that it has so many, and not what it was shown."""
+class TlogCosignatureBody(msgspec.Struct, frozen=True):
+    """A witness cosigns a checkpoint of this size; without a cosignature it reports its own size."""
 
     group: Id
     origin: _Origin
     size: _Count
-    line: Annotated[str, msgspec.Meta(max_length=LINE_CHARS_MAX)] = ""
+    cosignature: Annotated[str, msgspec.Meta(max_length=LINE_CHARS_MAX)] = ""
     full: bool = False
-    """It has no room for the bytes behind what it was shown."""
+    """It has no room for the bytes behind the entries."""
 
 
-class LogWantBody(msgspec.Struct, frozen=True):
-    """The sender wants what comes after so many entries; or the bytes behind some."""
+class TlogRequestBody(msgspec.Struct, frozen=True):
+    """The sender requests the entries after this number; or the bytes behind some entries."""
 
     group: Id
     origin: _Origin
     after: Annotated[int, msgspec.Meta(ge=-1, le=2**53 - 1)] = -1
-    """-1: nothing of the kind."""
-    at: _Count = 0
-    """It knows a checkpoint of that size that shows all that was in the log at this time (UTC ms)."""
-    records: Annotated[list[_Record], msgspec.Meta(max_length=WANT_MAX)] = []
+    """-1: no entries."""
+    known_at: _Count = 0
+    """The sender knows a checkpoint of that size which covers all entries up to this time (UTC ms)."""
+    records: Annotated[list[_Record], msgspec.Meta(max_length=REQUEST_ENTRIES_MAX)] = []
 
 
-def packed(blob: bytes) -> str:
-    """The bytes as they travel: compressed where that is shorter."""
+def pack_blob(blob: bytes) -> str:
+    """The bytes as they travel: compressed if that is shorter."""
     return b64url(min(_PLAIN + blob, _ZSTD + compress(blob), key=len))
 
 
-def fits(blob: bytes) -> bool:
-    """Whether what an entry speaks of fits a message."""
-    return len(packed(blob)) <= PACKED_BYTES_MAX * 4 // 3
+def fits_message(blob: bytes) -> bool:
+    """Whether the bytes behind an entry fit a message."""
+    return len(pack_blob(blob)) <= PACKED_BYTES_MAX * 4 // 3
 
 
 def unpacked_blob(text: str) -> bytes:
-    """Raises Malformed."""
+    """The bytes of `pack_blob`. Raises Malformed."""
     data = b64url_bytes(text)
     if data[:1] == _PLAIN and len(data) <= 1 + DEFENCE_BYTES_MAX:
         return data[1:]
@@ -116,15 +116,15 @@ def unpacked_blob(text: str) -> bytes:
     raise Malformed(why="bytes of an unknown kind")
 
 
-def portions(posts: Iterable[PostedBody]) -> Iterator[list[PostedBody]]:
-    """As many of them in one message as fit it."""
-    portion: list[PostedBody] = []
+def entry_batches(entries: Iterable[TlogEntryBody]) -> Iterator[list[TlogEntryBody]]:
+    """The entries in batches that each fit a message."""
+    batch: list[TlogEntryBody] = []
     size = 0
-    for one in posts:
-        size += len(one.blob) + _SMALL
-        if portion and (size > PACKED_BYTES_MAX * 4 // 3 or len(portion) >= POSTS_MAX):
-            yield portion
-            portion, size = [], len(one.blob) + _SMALL
-        portion.append(one)
-    if portion:
-        yield portion
+    for entry in entries:
+        size += len(entry.blob) + _SMALL
+        if batch and (size > PACKED_BYTES_MAX * 4 // 3 or len(batch) >= SUBMIT_ENTRIES_MAX):
+            yield batch
+            batch, size = [], len(entry.blob) + _SMALL
+        batch.append(entry)
+    if batch:
+        yield batch

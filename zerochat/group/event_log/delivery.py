@@ -1,0 +1,264 @@
+"""Causal delivery: each author's events in chain order, after the membership events that they name.
+
+Early events wait in a bounded reorder buffer; excess events are dropped, since their author retransmits them until they
+are acknowledged. Membership events are signed and form a graph of their own: they apply as soon as their dependencies
+are there, from any sender.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from zerochat.errors import Refused, RemoteError
+from zerochat.group.effects import Measure, Notify, StoreEvent
+from zerochat.group.event_log import lamport
+from zerochat.group.event_log.event import (
+    DELETE,
+    POST,
+    REMOVE,
+    Event,
+    load_event,
+)
+from zerochat.group.files import catalogue, download
+from zerochat.group.links import outbox, peers
+from zerochat.group.membership import (
+    attestation,
+    check_control,
+    may_post,
+    missing,
+    remove_of,
+    resolve_view,
+    validity_changes,
+)
+from zerochat.group.messages.bodies import target_of
+from zerochat.group.notifications import Delivered, ForkDetected, ValidityChanged, ViewChanged
+from zerochat.group.signed_streams import publisher
+from zerochat.group.state import BlockedEvent, Group, ReorderBuffer
+from zerochat.group.sync import acknowledgements, reinstated_posts, relayed_events
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.tlog import adoption, pending_entries
+from zerochat.group.transaction import Transaction
+
+BUFFER_EVENTS_MAX = 256
+"""Buffered events of one author: four retransmissions."""
+BUFFER_BYTES_MAX = 1 << 20
+"""Their bytes, for one author."""
+BLOCKED_MAX = 64
+"""Blocked membership events from one sender: one retransmission."""
+REMOVED_AUTHOR_MS = 2_000
+"""The delay after a removal until missing events of the removed member are requested from others."""
+BLOCKED_TOTAL_MAX = 4 * BLOCKED_MAX
+"""Blocked membership events in all: they may take effect in one step."""
+
+
+def receive_control(tx: Transaction, name: str, sender: str, event: Event) -> bool:
+    """Apply a membership event, or block it until its dependencies are there. True when it is applied."""
+    group = tx.group(name)
+    if event.id in group.control:
+        return True
+    if any(dep not in group.control for dep in event.deps):
+        event.check_signature()
+        from_sender = sum(blocked_event.sender == sender for blocked_event in group.blocked.values())
+        if from_sender < BLOCKED_MAX and len(group.blocked) < BLOCKED_TOTAL_MAX:
+            tx.update_group(name, blocked={**group.blocked, event.id: BlockedEvent(sender, event.record)})
+        acknowledgements.request_missing(tx, name, sender)
+        return False
+    check_control(event, group.control)
+    lamport.check_not_ahead(event.lamport, tx.now)
+    _apply_control(tx, name, event)
+    return True
+
+
+def _apply_control(tx: Transaction, name: str, event: Event) -> None:
+    """Apply a membership event whose dependencies are there, and the events that it unblocks."""
+    _commit_control(tx, name, event)
+    while (unblocked := _take_unblocked(tx, name)) is not None:
+        try:
+            check_control(unblocked, tx.group(name).control)
+            lamport.check_not_ahead(unblocked.lamport, tx.now)
+        except RemoteError as error:
+            tx.emit(Measure("dropped", error.code))
+        else:
+            _commit_control(tx, name, unblocked)
+    for author in list(tx.group(name).reorder_buffers):
+        drain_buffer(tx, name, author)
+
+
+def _take_unblocked(tx: Transaction, name: str) -> Event | None:
+    """Remove and return one blocked membership event whose dependencies are there."""
+    group = tx.group(name)
+    for blocked_id, blocked_event in group.blocked.items():
+        event = load_event(blocked_event.record)
+        if all(dep in group.control for dep in event.deps):
+            tx.update_group(name, blocked={key: other for key, other in group.blocked.items() if key != blocked_id})
+            return event
+    return None
+
+
+def _commit_control(tx: Transaction, name: str, event: Event) -> None:
+    before = tx.group(name)
+    late = event.lamport < before.lamport
+    control = {**before.control, event.id: event}
+    view = resolve_view(control)
+    heads = tuple(sorted({*before.heads, event.id}.difference(event.deps)))
+    tx.update_group(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
+    relayed_events.on_signed_event(tx, name, event)
+    store_event(tx, name, event, late)
+    attestation.announce_forks(tx, name, before.view.forked)
+    if view.has_tlog:
+        adoption.adopt_terms(tx, name, before.view)
+    tx.emit(Notify(ViewChanged(name)))
+    for did, chain in before.chains.items():
+        for after, upto, counts in validity_changes(before.view, view, did, chain.seq):
+            tx.emit(Notify(ValidityChanged(name, did, after, upto, counts)))
+    for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
+        peers.add_peer(tx, name, did)
+    for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
+        publisher.member_left(tx, name)
+        if view.has_tlog:
+            pending_entries.end_subscription(tx, name, did)
+        peers.begin_close(tx, name, did)
+        # It retransmits nothing from now on.
+        tx.set_timer(TimerKind.GAPS, name, REMOVED_AUTHOR_MS, if_unset=True)
+    if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:
+        # The remover has not received what invalidates the removal, and will soon stop accepting our messages.
+        outbox.send_events(
+            tx, name, event.author, missing(control, [event.id])[: acknowledgements.RETRANSMIT_EVENTS_MAX]
+        )
+    reinstated_posts.schedule(tx, name)
+    acknowledgements.view_changed(tx, name)
+
+
+def report_fork(tx: Transaction, name: str, event: Event) -> None:
+    """The author equivocates at this place: notify once, however often either event is repeated."""
+    group = tx.group(name)
+    chain = group.chains[event.author]
+    if chain.fork_seq != event.seq:
+        tx.update_group(name, chains={**group.chains, event.author: replace(chain, fork_seq=event.seq)})
+        tx.emit(Notify(ForkDetected(name, event.author, event.seq)))
+
+
+def is_next(group: Group, event: Event, *, shared: bool = False) -> bool:
+    """Whether this is its author's next event and its dependencies are there. `shared`: relayed by another member."""
+    chain = group.chain(event.author)
+    if chain.is_unannounced and event.author in group.view.members and not shared:
+        return False  # the author announces first where its chain begins for us
+    return event.seq == chain.seq + 1 and has_dependencies(group, event)
+
+
+def has_dependencies(group: Group, event: Event) -> bool:
+    return all(dep in group.control for dep in event.deps)
+
+
+def deliver_next(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> None:
+    """Check what depends on the place in the chain, then deliver. `relayed_by`: the member that relays the event."""
+    group = tx.group(name)
+    chain = group.chain(event.author)
+    if chain.head_id and event.pre != chain.head_id:
+        if relayed_by:
+            raise Refused(why="an event that does not continue its chain")
+        report_fork(tx, name, event)
+        return
+    if event.lamport <= chain.lamport:
+        raise Refused(why="a Lamport time that decreases")
+    lamport.check_not_ahead(event.lamport, tx.now)
+    deliver(tx, name, event, relayed_by)
+    if not relayed_by:
+        acknowledgements.schedule_ack(tx, name, event.author)
+
+
+def drain_buffer(tx: Transaction, name: str, author: str) -> None:
+    """Deliver buffered events that have become next."""
+    while True:
+        group = tx.group(name)
+        if author not in group.reorder_buffers:
+            return
+        buffered = group.reorder_buffers[author].records
+        seq = group.chain(author).seq
+        remaining = {place: record for place, record in buffered.items() if place > seq}
+        following = load_event(remaining[seq + 1]) if seq + 1 in remaining else None
+        if following is not None:  # a buffered event comes from its author: it may contradict relayed ones
+            relayed_events.on_author_event(tx, name, following)
+            if tx.group(name).chain(author).seq < seq:
+                return  # the events before it are sent again
+        ready = following is not None and is_next(group, following)
+        if ready:
+            del remaining[seq + 1]
+        if remaining != buffered:
+            buffers = (
+                {**group.reorder_buffers, author: ReorderBuffer(remaining)}
+                if remaining
+                else _without(group.reorder_buffers, author)
+            )
+            tx.update_group(name, reorder_buffers=buffers)
+        if not ready or following is None:
+            return
+        try:
+            deliver_next(tx, name, following)
+        except Refused as error:
+            tx.emit(Measure("dropped", error.code))
+            return
+
+
+def _without(buffers: Mapping[str, ReorderBuffer], author: str) -> dict[str, ReorderBuffer]:
+    return {key: buffered for key, buffered in buffers.items() if key != author}
+
+
+def start_chain(tx: Transaction, name: str, author: str, since: int, pre: str = "") -> None:
+    """The author announces that its chain begins for us after `since`, whose event is `pre`: skip earlier events and
+    leave them to backfill.
+
+    Settled once a post of the chain was delivered from its author: a later start would hide the events between.
+    """
+    group = tx.group(name)
+    chain = group.chain(author)
+    if not chain.is_fixed and (author not in group.chains or chain.is_unannounced or since > chain.seq):
+        chain_start = relayed_events.announced_chain(tx, name, author, since)
+        tx.update_group(name, chains={**group.chains, author: chain_start})
+        if chain_start.backfill is not None:
+            relayed_events.reopen_backfill(tx, name, author)
+        # Now the missing part is known.
+        tx.set_timer(TimerKind.GAPS, name, acknowledgements.GAP_DELAY_MS, if_unset=True)
+    if pre:
+        relayed_events.anchor_backfill(tx, name, author, since, pre)
+    drain_buffer(tx, name, author)
+
+
+def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> None:
+    """Append the event to its author's chain.
+
+    A reader's post takes its place too, so the chain goes on, but it is not stored.
+    """
+    group = tx.group(name)
+    late = event.lamport < group.lamport
+    is_known = event.id in group.control
+    counts = event.is_control or may_post(group.view, event.author, event.seq)
+    chain = relayed_events.extended_chain(tx, name, event, relayed_by)
+    covered = {event.pre, *event.deps, *event.conc}
+    heads = set(group.heads) - covered if is_known or not counts else {*group.heads, event.id} - covered
+    chains = {**group.chains, event.author: chain}
+    tx.update_group(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))
+    if event.is_control and not is_known:
+        _apply_control(tx, name, event)
+    elif not counts:
+        tx.emit(Measure("dropped", "ReadOnly"))
+    elif not is_known:
+        store_content(tx, name, event, late, relayed_by)
+    reinstated_posts.record(tx, name, event, valid=counts)
+
+
+def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str) -> None:
+    """Store valid content, and apply it to the file catalogue."""
+    store_event(tx, name, event, late, relayed_by)
+    if event.type == POST:
+        download.handle_post(tx, name, event)
+    elif event.type == DELETE and relayed_by:
+        catalogue.mark_deletion_relayed(tx, name, event.author, target_of(event), event.seq)
+    elif event.type == DELETE:
+        catalogue.remove_files_of(tx, name, event.author, target_of(event))
+
+
+def store_event(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str = "") -> None:
+    """Store a delivered event and notify the clients."""
+    row = name, event.id, event.author, event.seq, event.lamport, event.type, event.record, tx.now, late, relayed_by
+    tx.emit(StoreEvent(*row, target=target_of(event)), Notify(Delivered(name, event.id)))

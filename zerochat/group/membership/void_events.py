@@ -1,0 +1,280 @@
+"""Void membership events: what concurrent removals undo, and which votes a removal counts.
+
+The author of an event chooses its past, so a vote count may not depend on that choice alone. Therefore:
+
+*How many* votes are needed is computed over all members by any event that is not a successor of the removal, not only
+over those in the past that its author chose. Members added later do not undo it.
+
+*Which* votes count depends on who added the voters. Let the root be the last member through whom all members came in
+(mostly the founder, who need not be a member any more). The root and the members that it added itself have a vote of
+their own. Each of the latter is a branch, with all members that came in through it; of these, a member has a vote of
+its own if a member outside of the branch acted, before the removal, having seen its addition. Other votes count as
+votes of the adder. So no member gains a second vote by adding a puppet that others have not seen, back-dated or not.
+
+In a group whose founder added all members, all votes count from the beginning. If all others came in through one
+member, that member is the root, so the others are not powerless. A vote never takes away another's, and if others vote
+as well, their votes show that they had seen all members.
+
+Limits: a puppet that all members have seen for a while is an ordinary member; the founder is trusted with its
+additions; and members of two branches can confirm each other's puppets. If the quorum exceeds the group size, if the
+group has two members, or if all others came in through one member that the target had added itself, the target can
+prevent its removal by concurrently adding a member: in doubt no member is removed. In the last of these cases the next
+removal counts, since the adder has seen the others by then; but the added member stays until it is removed itself.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+
+from zerochat.group.event_log.event import ADD, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
+from zerochat.group.membership.bodies import Policy, add_of, remove_of, role_of, vote_of
+from zerochat.group.membership.view import ADMIN
+
+
+def is_revocation(event: Event) -> bool:
+    """Whether this takes rights from another member: a removal, or a demotion below admin."""
+    if event.type == ROLE:
+        body = role_of(event)
+        return body.member != event.author and body.role != ADMIN
+    return event.type == REMOVE
+
+
+class Electorate:
+    """The members with a say in a removal, and through whom they came in."""
+
+    def __init__(self, adders: dict[str, str], others: Collection[str]) -> None:
+        """`adders`: by current and former member, its adder; in order of addition, beginning with the founder, whose
+        adder is empty. `others`: the current members except the target."""
+        self.adders, self.others = adders, others
+        weight = {did: int(did in others) for did in adders}
+        for did in reversed(adders):
+            if adders[did]:
+                weight[adders[did]] += weight[did]
+        root = [did for did in adders if weight[did] == len(others)][-1]
+        self.root = root
+        """The last member through whom all of them came in; it need not be one of them."""
+        self.branch: dict[str, str] = {}
+        """Empty for the root and those that did not come in through it."""
+        for did, adder in adders.items():
+            self.branch[did] = did if adder == root else self.branch.get(adder, "")
+
+    def counted(self, voters: Collection[str], seen: Callable[[str], bool]) -> set[str]:
+        """The parties of these votes, at most as many as voters. `seen`: whether a member outside of this member's
+        branch had acted having seen its addition; called only where that matters."""
+        parties = set()
+        for voter in voters:
+            if voter in self.others:
+                party = voter
+                while self.branch[party] not in ("", party) and not seen(party):
+                    party = self.adders[party]
+                parties.add(party)
+        return parties
+
+
+class EventGraph:
+    """The events of a past in order, which of them are void, and who has equivocated.
+
+    Sets of events are integers with one bit for each: the union over a whole past is one operation.
+    """
+
+    def __init__(self, order: list[tuple[str, Event]], policy: Policy) -> None:
+        self.names = [name for name, _ in order]
+        self.events = [event for _, event in order]
+        self.policy, self.founder = policy, order[0][1].author
+        place = {name: at for at, name in enumerate(self.names)}
+        self.past: list[int] = []
+        self.by: dict[str, int] = {}
+        self.of_type: dict[str, int] = {}
+        for at, event in enumerate(self.events):
+            past = 0
+            for dep in event.deps:
+                past |= self.past[place[dep]] | 1 << place[dep]
+            self.past.append(past)
+            self.by[event.author] = self.by.get(event.author, 0) | 1 << at
+            self.of_type[event.type] = self.of_type.get(event.type, 0) | 1 << at
+        self.adds: dict[str, list[tuple[int, str]]] = {}
+        """By adder: its add events, and the member that each added."""
+        self.joins: list[tuple[int, str, str]] = []
+        """The add events in order: adder, and added member."""
+        self.promotions: dict[str, int] = {}
+        """By member: the events that made it an admin."""
+        self.votes: dict[str, int] = {}
+        """By target."""
+        self.powers: list[tuple[int, str]] = []
+        """Events that only an admin may create, and their authors, except the owner."""
+        self.counted: list[tuple[int, str]] = []
+        """Removals by quorum, and their targets."""
+        self._enough: dict[tuple[int, int], bool] = {}
+        """By removal and the part of its past that is not void."""
+        for at, event in enumerate(self.events):
+            self._index(at, event)
+
+    def _index(self, at: int, event: Event) -> None:
+        author, ruled = event.author, self.policy.roles == "admins"
+        if event.type == ADD:
+            self.adds.setdefault(author, []).append((at, add_of(event).member))
+            self.joins.append((at, author, add_of(event).member))
+        elif event.type == VOTE:
+            target = vote_of(event).member
+            self.votes[target] = self.votes.get(target, 0) | 1 << at
+        elif event.type == ROLE:
+            role = role_of(event)
+            if role.role == ADMIN:
+                self.promotions[role.member] = self.promotions.get(role.member, 0) | 1 << at
+            if ruled and author not in (role.member, self.founder):
+                self.powers.append((at, author))
+        elif event.type == TERMS:
+            if ruled and author != self.founder:
+                self.powers.append((at, author))
+        elif event.type == REMOVE:
+            if self.policy.remove == "quorum":
+                self.counted.append((at, remove_of(event).member))
+            elif self.policy.remove == "admins" and author != self.founder:
+                self.powers.append((at, author))
+
+    def void(self) -> frozenset[str]:
+        """The names of the void events."""
+        undecided = {at: self._voided_by(at) for at, event in enumerate(self.events) if is_revocation(event)}
+        held, killed, dead = 0, 0, self._closure(0) if self.counted else 0
+        while undecided := {at: voided for at, voided in undecided.items() if not dead >> at & 1}:
+            pool = killed
+            for voided in undecided.values():
+                pool |= voided
+            threatened = self._closure(pool) if pool else dead
+            free = [at for at in undecided if not threatened >> at & 1] or list(undecided)
+            for at in free:
+                held |= 1 << at
+                killed |= undecided.pop(at)
+            dead = self._closure(killed) if killed else dead
+        dead &= ~held
+        return frozenset(name for at, name in enumerate(self.names) if dead >> at & 1) if dead else frozenset()
+
+    def _voided_by(self, at: int) -> int:
+        """The events that a revocation makes void directly: its target's events that are concurrent to it. Leave events
+        remain valid."""
+        revocation = self.events[at]
+        target = remove_of(revocation).member if revocation.type == REMOVE else role_of(revocation).member
+        voided = self.by.get(target, 0) & ~self.past[at] & ~self.of_type.get(LEAVE, 0)
+        if revocation.type == ROLE:
+            by_right = REMOVE if self.policy.remove == "admins" else ROLE
+            voided &= self.of_type[ROLE] | self.of_type.get(by_right, 0) | self.of_type.get(TERMS, 0)
+            return voided & ~self._successors_among(at, voided)
+        answers = voided & self.of_type[REMOVE]
+        while answers:  # two mutual removals both take effect
+            bit = answers & -answers
+            answers ^= bit
+            other = bit.bit_length() - 1
+            if remove_of(self.events[other]).member == revocation.author and not self.past[other] >> at & 1:
+                voided ^= bit
+        return voided
+
+    def _successors_among(self, at: int, events: int) -> int:
+        """Those of these events that have this one in their past."""
+        found = 0
+        while events:
+            bit = events & -events
+            events ^= bit
+            if self.past[bit.bit_length() - 1] >> at & 1:
+                found |= bit
+        return found
+
+    def _closure(self, dead: int) -> int:
+        """These events, and all that depend on them."""
+        admitted, todo = {self.founder}, [self.founder]
+        while todo:
+            for at, member in self.adds.get(todo.pop(), ()):
+                if member not in admitted and not dead >> at & 1:
+                    admitted.add(member)
+                    todo.append(member)
+        for author, events in self.by.items():
+            if author not in admitted:
+                dead |= events
+        for at, author in self.powers:
+            if not self.promotions.get(author, 0) & self.past[at] & ~dead:
+                dead |= 1 << at
+        for at, target in self.counted:
+            seen = self.past[at] & ~dead
+            if (at, seen) not in self._enough:
+                self._enough[at, seen] = self._has_quorum(target, seen, at)
+            if not self._enough[at, seen]:
+                dead |= 1 << at
+        return dead
+
+    def _has_quorum(self, target: str, seen: int, at: int) -> bool:
+        """Whether the votes in a past are enough for the removal `at`."""
+        voters = len(self._authors(self.votes.get(target, 0) & seen))
+        electorate, joins = self._electorate(
+            target, seen, at, voters if voters < self.policy.quorum else len(self.events)
+        )
+        if len(electorate.others) > voters and voters < self.policy.quorum:
+            return False  # too few votes in any case
+        return len(self._parties_for(target, seen, electorate, joins)) >= max(
+            1, min(self.policy.quorum, len(electorate.others))
+        )
+
+    def counted_voters(self, target: str, dead: frozenset[str]) -> set[str]:
+        """The parties whose votes against this member count now; `dead` are the void events."""
+        seen = sum(1 << at for at, name in enumerate(self.names) if name not in dead)
+        electorate, joins = self._electorate(target, seen, len(self.events), len(self.events))
+        return self._parties_for(target, seen, electorate, joins)
+
+    def _electorate(self, target: str, seen: int, at: int, most: int) -> tuple[Electorate, dict[str, int]]:
+        """The electorate of a removal of this member with these events in its past, and the event that added each.
+        Departures must be in that past. Stops once there are more than `most`."""
+        gone, shut = {target}, 0
+        for revocation in _bits(seen & (self.of_type.get(LEAVE, 0) | self.of_type.get(REMOVE, 0))):
+            event = self.events[revocation]
+            gone.add(event.author if event.type == LEAVE else remove_of(event).member)
+            shut |= self._voided_by(revocation) if event.type == REMOVE else 0
+        adders, joins = {self.founder: ""}, {self.founder: 0}
+        others = int(self.founder not in gone)
+        for place, adder, member in self.joins:
+            if others > most:
+                break
+            if member not in adders and adder in adders and not (shut >> place | self.past[place] >> at) & 1:
+                adders[member], joins[member] = adder, place
+                others += member not in gone
+        return Electorate(adders, adders.keys() - gone), joins
+
+    def _parties_for(self, target: str, seen: int, electorate: Electorate, joins: dict[str, int]) -> set[str]:
+        known: dict[str, int] = {}
+        once = twice = 0
+
+        def was_seen(did: str) -> bool:
+            nonlocal once, twice
+            if not known:  # by branch: the past of its members' events; and what two branches had in their past
+                for place in _bits(seen):
+                    branch = electorate.branch.get(self.events[place].author)
+                    if branch is not None:
+                        known[branch] = known.get(branch, 0) | self.past[place]
+                for events in known.values():
+                    once, twice = once | events, twice | once & events
+            outside = once & ~known.get(electorate.branch[did], 0) | twice
+            return bool(outside >> joins[did] & 1)
+
+        return electorate.counted(self._authors(self.votes.get(target, 0) & seen), was_seen)
+
+    def forks(self) -> dict[str, tuple[str, str]]:
+        """By author: two events at one position of its chain, or two concurrent ones; an honest author knows its own
+        events."""
+        found: dict[str, tuple[str, str]] = {}
+        latest: dict[str, int] = {}
+        places: dict[tuple[str, int], int] = {}
+        for at, event in enumerate(self.events):
+            before = latest.get(event.author, at)
+            same = places.setdefault((event.author, event.seq), at)
+            other = before if before != at and not self.past[at] >> before & 1 else same
+            if other != at and event.author not in found:
+                one, two = sorted((self.names[other], self.names[at]))
+                found[event.author] = one, two
+            latest[event.author] = at
+        return found
+
+    def _authors(self, events: int) -> set[str]:
+        return {self.events[at].author for at in _bits(events)}
+
+
+def _bits(events: int) -> Iterator[int]:
+    """The positions of these events, in order."""
+    while events:
+        bit = events & -events
+        events ^= bit
+        yield bit.bit_length() - 1

@@ -1,0 +1,46 @@
+"""Settings of the core that a user may change: sender key rotation, indicators, file quota."""
+
+from typing import Final
+
+from msgspec import Struct
+
+MESSAGES_MAX: Final = 256
+"""Messages per key (Megolm's clients rotate after a hundred)."""
+DAYS_MAX: Final = 90
+REMOVALS_MAX: Final = 16
+DAY_MS: Final = 24 * 3_600_000
+
+
+class KeyRotation(Struct, frozen=True):
+    """A key is replaced before our next message when one of these limits is reached."""
+
+    messages: int = MESSAGES_MAX
+    """Messages under one key; those that distribute a key do not count."""
+    days: int = 7
+    """The age of the key, in days."""
+    removals: int = 1
+    """Members that left or were removed since the key was drawn.
+
+    With 1, a former member can decrypt no later message. With more, it can until the key is replaced. We send it none
+    of them, but a member could pass them on, or the former member may have recorded traffic.
+    """
+
+
+class Indicators(Struct, frozen=True):
+    """Each works both ways: a user that does not send it does not see it either. Off by default."""
+
+    read_receipts: bool = False
+    """Send and show up to where messages are read."""
+    typing: bool = False
+    """Send and show that a user is typing."""
+
+
+class FileRules(Struct, frozen=True):
+    """The disk quota for files, in bytes. Only the user's settings change it, no message of a peer."""
+
+    auto_max: int = 1 << 20
+    """Files up to this size are fetched automatically; 0: none."""
+    size_max: int = 64 << 20
+    """Larger files are neither sent nor fetched."""
+    total_max: int = 2 << 30
+    """All stored files of all groups."""

@@ -1,0 +1,112 @@
+"""Anti-entropy: exchange of differing views, state for random members, and cover traffic."""
+
+import math
+from collections.abc import Sequence
+
+from zerochat.group.event_log.event import ADD
+from zerochat.group.links import mediator_mail, outbox
+from zerochat.group.membership import add_of, attestation, missing
+from zerochat.group.state import Group
+from zerochat.group.sync import acknowledgements
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+
+VIEW_PEERS_MAX = 4
+"""The members asked at once among those that reported another view than ours."""
+VIEW_RETRY_MS = 4_000
+"""The interval of comparisons while views differ."""
+SOON_MS = 2_000
+"""The delay, times 0.5 to 1.5, of an early round."""
+COVER_MEAN_MS = 20_000
+"""The mean interval of cover traffic."""
+INTERVAL_MS = 60_000
+"""The interval, times 0.5 to 1.5, at which our state goes to one random member although nothing seems to be missing."""
+
+
+def reconcile_views(tx: Transaction, name: str, member: str, their_heads: Sequence[str]) -> None:
+    """A member with another view reports its heads: send what it lacks, and request what we lack."""
+    group = tx.group(name)
+    control, peer = group.control, group.peers[member]
+    unknown_heads = any(head not in control for head in their_heads)
+    if tx.now >= peer.view_answered_at + acknowledgements.SYNC_INTERVAL_MS:
+        tx.update_peer(name, member, view_answered_at=tx.now)
+        withheld = attestation.withheld_events(group)
+        heads = (
+            [*their_heads, *_join_events(group, member)] if unknown_heads and not peer.view_answered_at else their_heads
+        )
+        missing_events = [event for event in missing(control, heads) if event.id not in withheld]
+        if len(missing_events) > acknowledgements.RETRANSMIT_EVENTS_MAX:
+            # It may have much of this: it does not name all its heads, none of members in quarantine, and we may not
+            # know those that it names. So what it really lacks may be anywhere: every other time begin at a random
+            # place, so that it is not starved.
+            start = int.from_bytes(tx.context.random(2), "big") % (2 * len(missing_events))
+            start = start if start < len(missing_events) else 0
+            missing_events = missing_events[start:] + missing_events[:start]
+        outbox.send_events(tx, name, member, missing_events[: acknowledgements.RETRANSMIT_EVENTS_MAX])
+    if unknown_heads:
+        acknowledgements.request_missing(tx, name, member)
+
+
+def _join_events(group: Group, member: str) -> list[str]:
+    """The events that admitted a member, or us. A new member has received the past of the one, and knows the other or
+    has made it itself. So the first answer to a member with unknown heads leaves out what it began with; the next
+    answer leaves out nothing, since two events may have admitted one member."""
+    members = member, group.me
+    return [name for name, event in group.control.items() if event.type == ADD and add_of(event).member in members]
+
+
+def compare_views(tx: Transaction, name: str) -> None:
+    """Send our state to some members whose view may differ: a few of those that reported another one since ours
+    changed, or one that has reported none.
+
+    At random and not all at once: after a change no member knows which others have it, and all-to-all messages would
+    cost the square of the members. Mostly its author has every report soon, and every member the author's.
+    """
+    group = tx.group(name)
+    checksum = group.view.checksum
+    uncertain = [m for m, peer in group.peers.items() if peer.view != checksum and mediator_mail.reachable(tx, name, m)]
+    differing = [member for member in uncertain if group.peers[member].view]
+    lot = int.from_bytes(tx.context.random(4), "big")
+    targets = differing or uncertain
+    # More in a small group: it costs little, and few others could bring it to the rest.
+    count = VIEW_PEERS_MAX if differing else max(1, 2 * VIEW_PEERS_MAX // max(1, len(uncertain)))
+    for offset in range(min(count, len(targets))):
+        acknowledgements.send_sync(tx, name, targets[(lot + offset) % len(targets)])
+    if uncertain:
+        tx.set_timer(TimerKind.VIEWS, name, VIEW_RETRY_MS)
+
+
+def run_round(tx: Transaction, name: str) -> None:
+    """Send our state to one random member: it reveals a loss at the very end of a conversation."""
+    group = tx.group(name)
+    reachable = [member for member in group.peers if mediator_mail.reachable(tx, name, member)]
+    lot = int.from_bytes(tx.context.random(4), "big")
+    if reachable:
+        acknowledgements.send_sync(tx, name, reachable[lot % len(reachable)])
+    tx.set_timer(TimerKind.ANTI_ENTROPY, name, INTERVAL_MS // 2 + lot % INTERVAL_MS)
+
+
+def run_soon(tx: Transaction, name: str) -> None:
+    """The same in a moment, before its time."""
+    tx.set_timer(
+        TimerKind.ANTI_ENTROPY,
+        name,
+        SOON_MS // 2 + int.from_bytes(tx.context.random(2), "big") % SOON_MS,
+    )
+
+
+def send_cover_traffic(tx: Transaction) -> None:
+    """Send every member an empty status, in a frame as long as that of a short post.
+
+    An observer of the network still sees who is connected with whom, but not for certain who is silent.
+    """
+    for name, group in tx.agent.groups.items():
+        if group.state == "active":
+            acknowledgements.send_status(tx, name, {})
+    tx.set_timer(TimerKind.COVER_TRAFFIC, "", cover_delay(tx))
+
+
+def cover_delay(tx: Transaction) -> int:
+    """The time until the next cover traffic, in ms: exponentially distributed, so the last one does not predict it."""
+    lot = (int.from_bytes(tx.context.random(4), "big") + 1) / 2**32
+    return int(-math.log(lot) * COVER_MEAN_MS)
