@@ -1,7 +1,7 @@
-"""The contract on a chain of its own: compiled from its source, and run by py-evm in this process.
+"""In-process Ethereum chain (py-evm) with the compiled contract.
 
-A chain here is one process's own: no network, no miners, time as it is told. It shows what the contract does and what
-that costs; on a public chain the same bytes would do the same.
+No network and no miners; time is a parameter. It shows the contract's behaviour and gas, which are the same on a public
+chain.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from zerochat.contract.suite import SECP256K1
 
 SOURCE: Final = Path(__file__).with_name("judge.vy")
 GAS_MAX: Final = 10_000_000
-"""Of one transaction."""
+"""Gas limit of a transaction."""
 BLOCK_GAS: Final = 1_000_000_000
 GAS_PRICE: Final = 10**9
 WEALTH: Final = 10**24
@@ -29,12 +29,12 @@ FORMS: Final = ("bytecode", "method_identifiers")
 
 
 class Reverted(Exception):
-    """The contract has refused; the text says why."""
+    """The contract reverted; the text is its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a transaction has returned, and its gas."""
+    """Output and gas of a transaction."""
 
     output: bytes
     gas: int
@@ -48,13 +48,13 @@ class Done:
 
 @cache
 def compiled() -> dict[str, Any]:
-    """The contract's bytes and the names of its functions; it takes a second or two."""
+    """The compiled contract: bytecode and function selectors. Takes a second or two."""
     return dict(compile_code(SOURCE.read_text(encoding="utf-8"), output_formats=list(FORMS), contract_path=str(SOURCE)))
 
 
 @cache
 def _functions() -> dict[str, tuple[bytes, list[str]]]:
-    """By name: the four bytes that call a function, and the types of what it takes."""
+    """Selector (4 bytes) and argument types of each function, by name."""
     found = {}
     for form, selector in compiled()["method_identifiers"].items():
         name, _, types = form.rstrip(")").partition("(")
@@ -63,12 +63,12 @@ def _functions() -> dict[str, tuple[bytes, list[str]]]:
 
 
 def address_of(seed: bytes) -> bytes:
-    """20 bytes."""
+    """The address of a seed, 20 bytes."""
     return SECP256K1.public(seed)[12:]
 
 
 class Chain:
-    """A chain on which these (32-byte seeds) have all the money that they need, from `time_s` (UTC seconds) on."""
+    """A chain with funded accounts for these seeds (32 bytes each), starting at `time_s` (UTC seconds)."""
 
     def __init__(self, seeds: Iterable[bytes], time_s: int) -> None:
         account = {"balance": WEALTH, "nonce": 0, "code": b"", "storage": dict[int, int]()}
@@ -80,7 +80,7 @@ class Chain:
         self.contract = b""
 
     def at(self, time_s: int) -> None:
-        """Go on to a later second: what was sent so far is a block now."""
+        """Advance the time; pending transactions become a block."""
         assert time_s >= self.time_s, "time goes on"
         if time_s > self.time_s:
             self._chain.mine_block()
@@ -88,7 +88,7 @@ class Chain:
             self.time_s = time_s
 
     def deploy(self, seed: bytes, ack_ms: int, skew_ms: int, window_ms: int) -> int:
-        """Put the contract there. Returns its gas."""
+        """Deploy the contract; return the gas."""
         code = bytes.fromhex(compiled()["bytecode"][2:])
         arguments = encode(["uint256"] * 3, [ack_ms, skew_ms, window_ms])
         gas, computation = self._apply(seed, b"", code + arguments)
@@ -97,7 +97,7 @@ class Chain:
         return gas
 
     def send(self, seed: bytes, function: str, *arguments: Any) -> Done:
-        """Call a function of the contract in a transaction of this seed's. Raises Reverted."""
+        """Call a contract function in a transaction signed with the seed. Raises Reverted."""
         selector, types = _functions()[function]
         gas, computation = self._apply(seed, self.contract, selector + encode(types, arguments))
         if computation.is_error:
@@ -116,5 +116,5 @@ class Chain:
 
 
 def _reason(output: bytes) -> str:
-    """What stands in `Error(string)`; nothing where the contract said nothing."""
+    """The message of `Error(string)`; empty: none."""
     return str(decode(["string"], output[4:])[0]) if output[:4] == bytes.fromhex("08c379a0") else ""

@@ -22,7 +22,7 @@ DISMISSED: constant(uint8) = 2
 FALSE_ACCUSATION: constant(uint8) = 3
 UPHELD: constant(uint8) = 4
 FORKED: constant(uint8) = 1
-TURNED_BACK: constant(uint8) = 2
+TIME_REVERSED: constant(uint8) = 2
 
 
 struct Subscription:
@@ -77,11 +77,11 @@ GRACE_MS: immutable(uint256)
 WINDOW_MS: immutable(uint256)
 
 subscriptions: public(HashMap[bytes32, Subscription])
-# When a message was posted first, by its SHA-256.
+# Time of the first post of a message, by its SHA-256.
 posted: public(HashMap[bytes32, uint256])
 cases: public(HashMap[bytes32, Case])
 guilty: public(HashMap[bytes32, uint8])
-# By case: behind which messages the two began anew.
+# Starts of later subscriptions, by case.
 starts: HashMap[bytes32, DynArray[bytes32, REOPENED_MAX]]
 
 
@@ -92,7 +92,7 @@ def __init__(ack_ms: uint256, skew_ms: uint256, window_ms: uint256):
     WINDOW_MS = window_ms
 
 
-# What is signed elsewhere. A message goes by the hash of its signature.
+# Off-chain signatures. A message is identified by the hash of its signature.
 
 
 @internal
@@ -104,7 +104,7 @@ def _signer(digest: bytes32, signature: Bytes[64]) -> address:
     """
     with_parity: uint256 = convert(slice(signature, 32, 32), uint256)
     s: uint256 = with_parity & (max_value(uint256) >> 1)
-    assert s != 0 and s <= HALF_ORDER, "another spelling"
+    assert s != 0 and s <= HALF_ORDER, "signature not canonical"
     signer: address = ecrecover(digest, (with_parity >> 255) + 27, convert(slice(signature, 0, 32), uint256), s)
     assert signer != empty(address), "no signature"
     return signer
@@ -117,7 +117,7 @@ def _read(message: Bytes[MESSAGE_BYTES]) -> Message:
     assert size > 184, "no message"
     signature: Bytes[64] = slice(message, size - 64, 64)
     publisher: address = self._signer(sha256(slice(message, 0, size - 64)), signature)
-    assert convert(slice(message, 8, 32), bytes32) == convert(publisher, bytes32), "somebody else's signature"
+    assert convert(slice(message, 8, 32), bytes32) == convert(publisher, bytes32), "wrong signature"
     time: uint256 = convert(slice(message, 0, 8), uint256)
     assert time != 0 and time <= TIME_MAX, "no time"
     return Message(
@@ -143,7 +143,7 @@ def _now() -> uint256:
     return block.timestamp * 1000
 
 
-# How a subscription begins and ends.
+# Subscriptions.
 
 
 @external
@@ -206,7 +206,7 @@ def post(message: Bytes[MESSAGE_BYTES]):
         log Posted(hash=hash, message=message)
 
 
-# Who accuses whom, and what is said against it.
+# Accusations and defences.
 
 
 @external
@@ -256,7 +256,7 @@ def _judge(case: bytes32, verdict: uint8):
 @view
 def _link(found: Case, message: Bytes[MESSAGE_BYTES]) -> Message:
     link: Message = self._of_stream(message, self.subscriptions[found.subscription])
-    assert link.name == found.missing, "another message than the one that is missing"
+    assert link.name == found.missing, "not the missing message"
     return link
 
 
@@ -264,7 +264,7 @@ def _link(found: Case, message: Bytes[MESSAGE_BYTES]) -> Message:
 def defend_acknowledged(case: bytes32, messages: DynArray[Bytes[MESSAGE_BYTES], CHAIN_MAX], ack: Bytes[ACK_BYTES]):
     """
     @notice D1: the messages from the link on, up to one that the subscriber has acknowledged. What came stands behind
-            the link, nothing leads through the beginning of a subscription, and the end is not dated before what came:
+            the link, nothing leads through the beginning of a subscription, and the end is not dated before the received message:
             else it might have been acknowledged by whoever never had the link.
     """
     found: Case = self._accused(case)
@@ -272,19 +272,19 @@ def defend_acknowledged(case: bytes32, messages: DynArray[Bytes[MESSAGE_BYTES], 
     assert len(messages) > 0 and len(ack) == ACK_BYTES, "no acknowledgement"
     last: Message = self._link(found, messages[0])
     for place: uint256 in range(1, len(messages), bound=CHAIN_MAX):
-        assert last.name not in self.starts[case], "the two began anew"
+        assert last.name not in self.starts[case], "the subscription was renewed"
         one: Message = self._of_stream(messages[place], subscription)
-        assert one.before == last.name, "a message that does not follow"
+        assert one.before == last.name, "a message that does not follow its predecessor"
         if place == 1:
             came: bytes32 = keccak256(abi_encode(found.subscription, sha256(messages[1])))
-            assert came == case, "another message than the one that came"
+            assert came == case, "not the received message"
         assert one.name != subscription.head, "the subscription began later"
         last = one
-    assert len(messages) == 1 or last.time >= found.came, "dated before what came"
+    assert len(messages) == 1 or last.time >= found.came, "dated before the received message"
     said: Bytes[110] = concat(ACK_CONTEXT, slice(ack, 32, 96))
     subscriber: address = self._signer(sha256(said), slice(ack, 128, 64))
-    assert subscriber == subscription.subscriber, "somebody else's acknowledgement"
-    assert convert(slice(ack, 0, 32), bytes32) == convert(subscriber, bytes32), "somebody else's acknowledgement"
+    assert subscriber == subscription.subscriber, "another member's acknowledgement"
+    assert convert(slice(ack, 0, 32), bytes32) == convert(subscriber, bytes32), "another member's acknowledgement"
     assert convert(slice(ack, 32, 16), bytes16) == subscription.alias, "another stream"
     assert convert(slice(ack, 48, 8), uint256) == last.time, "another message"
     assert keccak256(slice(ack, 56, 64)) == last.name, "another message"
@@ -338,7 +338,7 @@ def conclude(case: bytes32) -> uint8:
     return self.cases[case].verdict
 
 
-# Guilt that needs no accusation.
+# Equivocation.
 
 
 @external
@@ -353,14 +353,14 @@ def show_fork(id: bytes32, one: Bytes[MESSAGE_BYTES], other: Bytes[MESSAGE_BYTES
 
 
 @external
-def show_turned_back(id: bytes32, one: Bytes[MESSAGE_BYTES], after: Bytes[MESSAGE_BYTES]):
+def show_time_reversal(id: bytes32, one: Bytes[MESSAGE_BYTES], after: Bytes[MESSAGE_BYTES]):
     """
     @notice E2: a time that does not grow.
     """
     first: Message = self._of_stream(one, self.subscriptions[id])
     second: Message = self._of_stream(after, self.subscriptions[id])
-    assert second.before == first.name and second.time <= first.time, "the time has grown"
-    self._found(id, TURNED_BACK)
+    assert second.before == first.name and second.time <= first.time, "no time reversal"
+    self._found(id, TIME_REVERSED)
 
 
 @internal

@@ -1,9 +1,8 @@
-"""secp256k1 as a suite of `evidence`: signatures that a contract can check with `ecrecover`.
+"""secp256k1 signature suite, verifiable by contracts with `ecrecover`.
 
-A key stands in a message as the Ethereum address that belongs to it, twelve zeros before it. A signature is ECDSA over
-SHA-256 with the nonce of RFC 6979, in the 64 bytes of EIP-2098: r, then s from the lower half of its values, and in the
-bit that this leaves free, which of the two points with this r was meant. Without that bit a signer could choose its key
-so that one signature is good for two messages; and a signature is what names a message.
+A key is an Ethereum address after twelve zero bytes. A signature is deterministic ECDSA (RFC 6979) over SHA-256 in the
+compact form of EIP-2098: r, then the lower s with the parity of r's point in its free bit. Without the parity, a signer
+could choose a key for which one signature is valid for two messages; signatures identify messages.
 """
 
 from functools import lru_cache
@@ -25,7 +24,7 @@ class _Secp256k1:
     name: SuiteName = "secp256k1"
 
     def public(self, seed: bytes) -> bytes:
-        """Raises Malformed for the one seed in 2**127 that is no key of this curve."""
+        """Raises Malformed for an invalid seed (probability 2**-127)."""
         return _address(seed)
 
     def sign(self, seed: bytes, message: bytes) -> bytes:
@@ -52,7 +51,7 @@ class _Secp256k1:
 @lru_cache(maxsize=KEYS_CACHED)
 def _address(seed: bytes) -> bytes:
     if len(seed) != 32 or not 0 < int.from_bytes(seed, "big") < ORDER:
-        raise Malformed(why="a seed that is no key of secp256k1")
+        raise Malformed(why="a seed that is not a secp256k1 key")
     return bytes(12) + bytes(keys.PrivateKey(seed).public_key.to_canonical_address())
 
 

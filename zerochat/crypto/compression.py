@@ -1,7 +1,7 @@
-"""Zstandard (RFC 8878) for what is about to be encrypted, and with limits for what comes from others.
+"""Bounded Zstandard compression (RFC 8878) of plaintexts.
 
-Only ever over one author's own words: compressing a secret together with what an attacker chose would tell the secret
-by its length.
+Compress one author's data only: compressing a secret together with attacker-chosen data leaks the secret through the
+length (CRIME).
 """
 
 import zstandard
@@ -9,16 +9,16 @@ import zstandard
 from zerochat.errors import Malformed
 
 LEVEL, SMALL_LEVEL = 3, 1
-"""The second one for short texts, of which the first makes hardly smaller ones, in a quarter more time."""
+"""The second level is for short texts, where the first saves almost nothing and takes a quarter longer."""
 WINDOW_BYTES_MAX = 1 << 20
 SMALL_BYTES_MAX = 4 * 1024
-"""Up to here a compressor is used again: to make one takes longer than to compress a remark. One that has seen more
-would keep more memory than the hundred kilobytes that it takes for these."""
+"""Limit for reusing a compressor. Creating one takes longer than compressing a short text; one that compressed longer
+texts would retain more than 100 kB."""
 
 
 _COMPRESSORS: list[zstandard.ZstdCompressor] = []
 _DECOMPRESSORS: list[zstandard.ZstdDecompressor] = []
-"""What nobody uses at present. Whoever takes one out is the only one who has it: none may be in two threads at once."""
+"""Pools of idle contexts; a context belongs to the caller that popped it, so no two threads share one."""
 
 
 def _compressor(level: int) -> zstandard.ZstdCompressor:
@@ -26,7 +26,7 @@ def _compressor(level: int) -> zstandard.ZstdCompressor:
 
 
 def compress(data: bytes) -> bytes:
-    """One frame, which says how long its content is."""
+    """One Zstandard frame with its content size."""
     if len(data) > SMALL_BYTES_MAX:
         return _compressor(LEVEL).compress(data)
     try:
@@ -39,9 +39,9 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes, size_max: int) -> bytes:
-    """The content of one frame that says of itself that it has at most `size_max` bytes, and holds exactly these.
+    """The content of a single frame that declares at most `size_max` bytes and contains exactly as many.
 
-    Raises Malformed for whatever else, before it takes more memory than that: a few bytes can stand for gigabytes.
+    Raises Malformed for any other input, before allocating more than `size_max` (decompression bombs).
     """
     try:
         parameters = zstandard.get_frame_parameters(data)
@@ -50,13 +50,13 @@ def decompress(data: bytes, size_max: int) -> bytes:
             or parameters.dict_id
             or parameters.window_size > max(WINDOW_BYTES_MAX, size_max)
         ):
-            raise Malformed(why="compressed data of a size that nobody here takes")
-        # Into a buffer of the size that was claimed, and not one byte more.
+            raise Malformed(why="compressed data of an unacceptable size")
+        # The buffer has exactly the declared size.
         content = _decompressed(data, size_max)
     except zstandard.ZstdError:
         raise Malformed(why="compressed data that is damaged") from None
     if len(content) != parameters.content_size:
-        raise Malformed(why="compressed data of another size than it claims")
+        raise Malformed(why="compressed data that differs from its declared size")
     return content
 
 

@@ -1,7 +1,7 @@
-"""The content encryptions of JOSE that DIDComm uses, by the names that JOSE gives them.
+"""JOSE content encryption for DIDComm: A256CBC-HS512, A256GCM and XC20P.
 
-RFC 7518, section 5, and draft-amringer-jose-chacha. Keys and initialisation vectors are passed in; opening fails with
-the same `Unauthentic` whatever it was, and with `Malformed` for a length that is wrong for everybody to see.
+RFC 7518, section 5, and draft-amringer-jose-chacha. Keys and initialisation vectors are parameters. Opening raises the
+same `Unauthentic` for every failure, and `Malformed` for a wrong length, which is public.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ def cbc_hs512_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[byt
 
 
 def cbc_hs512_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
-    """The plaintext; the tag is checked before anything is decrypted, so the padding tells nobody anything."""
+    """The plaintext. The tag is verified before decryption, so there is no padding oracle. Raises Unauthentic."""
     check_length(key, 64)
     check_length(iv, 16)
     check_length(tag, 32)
@@ -81,9 +81,9 @@ def xc20p_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes)
 
 
 class Content(Struct, frozen=True):
-    """A content encryption: its name, the sizes of its parts in bytes, and the two functions.
+    """A content encryption: JOSE name, sizes in bytes, and its functions.
 
-    `seal(key, iv, plain, aad)` gives ciphertext and tag; `open(key, iv, ciphertext, tag, aad)` the plaintext.
+    `seal(key, iv, plain, aad)` returns ciphertext and tag; `open(key, iv, ciphertext, tag, aad)` the plaintext.
     """
 
     name: str
@@ -91,8 +91,8 @@ class Content(Struct, frozen=True):
     iv: int
     tag: int
     commits: bool
-    """Whether a ciphertext opens under one key only: without that, several recipients can be made to read several
-    texts, and an authcrypt with it proves nothing to them."""
+    """Whether it is key-committing. Without that, one ciphertext can decrypt to different texts for different
+    recipients, and an authcrypt proves nothing to them."""
     seal: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]]
     open: Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
@@ -102,4 +102,4 @@ GCM = Content("A256GCM", 32, 12, 16, False, gcm_seal, gcm_open)
 XC20P = Content("XC20P", 32, 24, 16, False, xc20p_seal, xc20p_open)
 
 CONTENTS: Mapping[str, Content] = MappingProxyType({content.name: content for content in (CBC_HS512, GCM, XC20P)})
-"""All of them by name."""
+"""Content encryptions by name."""

@@ -1,9 +1,8 @@
-"""Bytes as text and back: base64url, base58, base45, multikeys, did:key and JSON, each with exactly one spelling; and
-MessagePack, for what is no text to anybody.
+"""Canonical encodings: base64url, base58, base45, multikey, did:key, JSON and MessagePack.
 
-Python's own decoders are lenient: they skip foreign characters, ignore left-over bits and let the last of two equal
-members win. Whatever has two spellings gets past a comparison, a hash or a signature, so everything here refuses any
-spelling but the one that the encoder would have written. All refusals are `Malformed`.
+Decoders accept only the spelling that the encoder produces, and raise `Malformed` for any other. Python's own decoders
+are lenient (foreign characters, left-over bits, duplicate members), and a value with two spellings defeats comparisons,
+hashes and signatures.
 """
 
 import json
@@ -21,9 +20,9 @@ import msgspec
 from zerochat.errors import Malformed
 
 INTEGER_MAX = 2**53 - 1
-"""The largest integer that every JSON reader keeps exactly (RFC 7493, section 2.2)."""
+"""The largest integer that every JSON parser represents exactly (RFC 7493, section 2.2)."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
-"""A number in what comes from elsewhere: any sum of a few of them is one that Python's own `range` and `len` take."""
+"""A non-negative integer from a peer; sums of a few still fit `range` and `len`."""
 
 ED25519 = b"\xed\x01"
 X25519 = b"\xec\x01"
@@ -37,12 +36,12 @@ SHA2_256 = b"\x12\x20"
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _LETTERS_DIGITS = (string.ascii_letters + string.digits).encode()
 _FROM_URL = bytes({45: 43, 95: 47}.get(byte, byte if byte in _LETTERS_DIGITS else 33) for byte in range(256))
-"""To the other alphabet of base64; whatever does not belong becomes an exclamation mark, which belongs in neither."""
+"""Translation to the standard base64 alphabet; invalid characters become `!`, which is in neither alphabet."""
 _LAST = (b"", b"", b"AQgw", b"AEIMQUYcgkosw048")
-"""The last characters that leave no bits over, by how many characters the last group has; one alone has no meaning."""
+"""Final characters without left-over bits, by the length of the last group; a group of one is invalid."""
 _END = (b'"', b"", b'=="', b'="')
 _decode_quoted = msgspec.json.Decoder(bytes).decode
-"""Base64 as a JSON string: three to four times as fast as Python decodes it, and as strict."""
+"""Decodes base64 as a JSON string: strict, and three to four times as fast as Python's decoder."""
 
 
 def b64url(data: bytes) -> str:
@@ -51,12 +50,12 @@ def b64url(data: bytes) -> str:
 
 
 def b64url_ascii(data: bytes) -> bytes:
-    """`b64url` as bytes, for who puts it into bytes."""
+    """`b64url` as bytes."""
     return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
 
 
 def b64url_bytes(text: str) -> bytes:
-    """The bytes of canonical base64url. Padding may be absent, or present and exact; nothing else is tolerated."""
+    """Decode canonical base64url; padding is absent or exact. Raises Malformed."""
     bare = text.rstrip("=")
     if len(text) != len(bare) and len(text) != len(bare) + -len(bare) % 4:
         raise Malformed(why="not canonical base64url")
@@ -64,7 +63,7 @@ def b64url_bytes(text: str) -> bytes:
 
 
 def b64url_bare(ascii_: bytes) -> bytes:
-    """The bytes of canonical base64url that has no padding, itself in bytes."""
+    """Decode canonical base64url without padding, given as bytes. Raises Malformed."""
     left = len(ascii_) % 4
     if not left or ascii_[-1] in _LAST[left]:
         try:
@@ -81,10 +80,9 @@ _B58_PAIRS = [first + last for first in _B58 for last in _B58]
 """Two digits at a time."""
 _B58_NONE = 255
 _B58_VALUES = bytes(max(_B58.find(chr(byte)), -1) % 256 for byte in range(256))
-"""What each character stands for; _B58_NONE: nothing."""
+"""Digit values by character; _B58_NONE: invalid."""
 _B58_RUN, _B58_PART = 8, 80
-"""Digits of a number that fits a machine word, and of one that is still small: the long division takes a third of the
-time in two steps."""
+"""Digits per machine word and per intermediate number: long division in two steps takes a third of the time."""
 _B58_RUNS, _B58_PARTS = 58**_B58_RUN, 58**_B58_PART
 
 
@@ -99,7 +97,7 @@ def base58(data: bytes) -> str:
 
 
 def _base58_digits(number: int) -> str:
-    """The digits of a number, perhaps with some zeros before them."""
+    """The digits of a number, possibly with leading zeros."""
     pairs: list[str] = []
     while number:
         number, run = divmod(number, _B58_RUNS)
@@ -109,13 +107,14 @@ def _base58_digits(number: int) -> str:
 
 
 def base58_bytes(text: str, size_max: int) -> bytes:
-    """The bytes of base58btc, at most `size_max`: decoding takes quadratic time, so the length is checked first."""
+    """Decode base58btc to at most `size_max` bytes; the length is checked first because decoding is quadratic. Raises
+    Malformed."""
     if len(text) > size_max * 1.37 + 1:
         raise Malformed(why="base58 too long")
     digits = text.encode("ascii", "replace").translate(_B58_VALUES)
     if _B58_NONE in digits:
         raise Malformed(why="not base58")
-    # Each byte is a digit. Put pairs of them together, then pairs of these, until there is one number.
+    # Each byte is a digit. Combine pairs of digits, then pairs of those, until one number remains.
     number, width, base = int.from_bytes(digits, "big"), 1, 58
     while width < len(digits):
         low = _low_halves(width, len(digits).bit_length())
@@ -130,7 +129,7 @@ def base58_bytes(text: str, size_max: int) -> bytes:
 
 @lru_cache(maxsize=128)
 def _low_halves(width: int, bits: int) -> int:
-    """Every other group of so many bytes, in at least 2 to the power of `bits` bytes; the last group is in it."""
+    """A mask of every other group of `width` bytes, at least `2**bits` bytes long; it includes the last group."""
     return int.from_bytes((bytes(width) + b"\xff" * width) * max(1, (1 << bits) // (2 * width)), "big")
 
 
@@ -138,12 +137,12 @@ def _low_halves(width: int, bits: int) -> int:
 
 BASE45 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
 BASE41 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-+/.:"
-"""RFC 9285 without the four characters that a shell, a line break or a URL would eat. 41 cubed still holds two bytes,
-so a text has the same length, and every character is still in a QR code's alphanumeric mode."""
+"""RFC 9285 without the four characters that shells, line breaks or URLs mangle. 41 cubed still exceeds 2**16, so a text
+has the same length, and all characters are in a QR code's alphanumeric mode."""
 
 
 def base45(data: bytes, alphabet: str = BASE45) -> str:
-    """Two bytes as three characters, a last single byte as two; the least significant character first."""
+    """Encode pairs of bytes as three characters, a last single byte as two; least significant character first."""
     base, text = len(alphabet), []
     for start in range(0, len(data), 2):
         pair = data[start : start + 2]
@@ -155,7 +154,7 @@ def base45(data: bytes, alphabet: str = BASE45) -> str:
 
 
 def base45_bytes(text: str, alphabet: str = BASE45) -> bytes:
-    """The bytes of `base45`; groups that no byte pair encodes to are refused."""
+    """Decode `base45`. Raises Malformed, also for groups that no byte pair encodes to."""
     base, data = len(alphabet), bytearray()
     for start in range(0, len(text), 3):
         group = text[start : start + 3]
@@ -167,7 +166,7 @@ def base45_bytes(text: str, alphabet: str = BASE45) -> bytes:
             value = value * base + digit
         size = len(group) - 1
         if size == 0 or value >> 8 * size:
-            raise Malformed(why="a group of characters that stands for no bytes")
+            raise Malformed(why="a group of characters that encodes no bytes")
         data += value.to_bytes(size, "big")
     return bytes(data)
 
@@ -176,7 +175,7 @@ def base45_bytes(text: str, alphabet: str = BASE45) -> bytes:
 
 KEY_BYTES = 32
 _MULTIKEY_BYTES_MAX = 600
-"""Enough for an RSA key of 4096 bits: other people's DID documents may hold keys of any kind."""
+"""Enough for an RSA key of 4096 bits: DID documents of peers may hold keys of any kind."""
 
 
 def multikey(codec: bytes, key: bytes) -> str:
@@ -186,7 +185,8 @@ def multikey(codec: bytes, key: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def multikey_bytes(text: str) -> tuple[bytes, bytes]:
-    """The two-byte multicodec prefix and the key of a multikey. Ed25519 and X25519 keys have 32 bytes for certain."""
+    """The two-byte multicodec prefix and the key of a multikey; Ed25519 and X25519 keys have 32 bytes. Raises
+    Malformed."""
     if not text.startswith("z"):
         raise Malformed(why="a multikey in an unknown base")
     data = base58_bytes(text[1:], _MULTIKEY_BYTES_MAX)
@@ -203,7 +203,7 @@ def did_key(ed25519_public: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def did_key_bytes(did: str) -> bytes:
-    """The Ed25519 public key of a did:key."""
+    """The Ed25519 public key (32 bytes) of a did:key. Raises Malformed."""
     if not did.startswith("did:key:"):
         raise Malformed(why="not a did:key")
     codec, key = multikey_bytes(did[8:])
@@ -215,28 +215,25 @@ def did_key_bytes(did: str) -> bytes:
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 DEPTH_MAX = 64
-"""Deeper than any message of any protocol here, and far from where Python's parser runs out of stack."""
+"""Deeper than any message of the protocols here, and far below the stack limit of Python's parser."""
 
 CONTAINERS_MAX = 32 * 1024
-"""Objects and arrays in one text. An object costs as much time as fifty digits, and its check for members that stand
-twice is not the parser's own: half a megabyte of `{},` would take longer than a stranger's bytes may."""
+"""Objects and arrays in one text. An object costs as much time as fifty digits, plus the check for duplicate members:
+half a megabyte of `{},` would take too long for unauthenticated input."""
 
 FRACTIONS_MAX = 2048
-"""Numbers with a fraction or an exponent in one text that is not spelled as libraries spell it: the careful parser is
-slow with them."""
+"""Numbers with a fraction or an exponent in a text that takes the slow path: that parser is slow with them."""
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRING = re.compile(rb'"[^"]*"')
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 _STEPS = bytes.maketrans(b'[{]}"', b"\x01\x01\xff\xff\x00")
-"""Brackets as signed bytes: 1, -1, and 0 for a quotation mark without another."""
+"""Brackets as signed bytes: 1, -1, and 0 for an unpaired quotation mark."""
 
 
 def _check_structure(data: bytes, depth_max: int) -> None:
-    """Raise Malformed for brackets that nest too deep or are too many, those in strings left out.
-
-    Both are exact up to the first error that a parser would meet.
-    """
+    """Raise Malformed for too many brackets or too deep nesting, outside strings; exact up to the first syntax
+    error."""
     structure = _STRING.sub(b"", _ESCAPE.sub(b"", data).translate(None, _NOT_STRUCTURE))
     if structure.count(b"[") + structure.count(b"{") > CONTAINERS_MAX:
         raise Malformed(why=f"JSON with more than {CONTAINERS_MAX} objects and arrays")
@@ -247,7 +244,7 @@ def _check_structure(data: bytes, depth_max: int) -> None:
 def _members(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a member twice")
+        raise ValueError("a duplicate member")
     return members
 
 
@@ -256,7 +253,7 @@ def _no_constant(name: str) -> object:
 
 
 class _Finite:
-    """Reads the fractions of one text, as many as there may be."""
+    """Parses the fractions of one text, up to FRACTIONS_MAX."""
 
     def __init__(self) -> None:
         self._left = FRACTIONS_MAX
@@ -270,20 +267,20 @@ class _Finite:
 
 
 _READ, _WRITE = msgspec.json.Decoder(float_hook=float).decode, msgspec.json.Encoder().encode
-"""msgspec by itself takes thirteen microseconds for `1e308`, and half a second for a quarter of a megabyte of them;
-Python takes a quarter of one."""
+"""With `float_hook`, because msgspec's own float parser takes 13 µs for `1e308`, and half a second for 256 kB of
+them."""
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _CANONICAL = msgspec.json.Encoder(order="sorted").encode
 
 
 def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> object:
-    """The value of a JSON text in UTF-8, as I-JSON has it (RFC 7493).
+    """Parse a JSON text in UTF-8 as I-JSON (RFC 7493). Raises Malformed.
 
-    No member twice, no NaN or Infinity (not even as 1e999), no lone surrogate, no more than `size_max` bytes,
-    `depth_max` levels and CONTAINERS_MAX objects and arrays; the limits are checked before anything is parsed.
+    No duplicate members, no NaN or Infinity (not even as 1e999), no lone surrogates, at most `size_max` bytes,
+    `depth_max` levels and CONTAINERS_MAX objects and arrays. Limits are checked before parsing.
 
-    Nearly all of it is spelled as everybody's libraries spell it. What a lenient parser reads, and writes back as the
-    very same bytes, is strict: a member that stands twice would be gone. That takes half the time.
+    Fast path: a text that a lenient parser reads and writes back byte for byte is strict, because a duplicate member
+    would be lost. That takes half the time.
     """
     if len(data) > size_max:
         raise Malformed(why=f"JSON of more than {size_max} bytes")
@@ -306,15 +303,15 @@ def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> objec
 
 
 def compact_json(value: object) -> bytes:
-    """JSON in UTF-8 without white space, members in the order in which they stand. For what we write ourselves."""
+    """JSON in UTF-8 without white space, members in insertion order."""
     return _WRITE(value)
 
 
 def canonical_json(value: object) -> bytes:
-    """JSON in the one spelling of the JSON Canonicalization Scheme (RFC 8785), for the subset that we use.
+    """JSON Canonicalization Scheme (RFC 8785) for a subset. Raises Malformed outside it.
 
-    That is: objects with ASCII names, arrays, text, true, false, null, and integers of at most 53 bits. In this subset
-    msgspec's sorted output is the canonical one; anything else (floats, above all) is refused.
+    The subset: objects with ASCII names, arrays, text, true, false, null, and integers of at most 53 bits, no floats.
+    There msgspec's sorted output is canonical.
     """
     try:
         _check_subset(value)
@@ -325,9 +322,9 @@ def canonical_json(value: object) -> bytes:
 
 def _joined(names: Iterable[object]) -> str:
     try:
-        return "".join(names)  # type: ignore[arg-type]  # that is what is found out here
+        return "".join(names)  # type: ignore[arg-type]  # TypeError for a name that is not text
     except TypeError:
-        raise ValueError("a name that is no text") from None
+        raise ValueError("a name that is not text") from None
 
 
 def _check_subset(value: object) -> None:
@@ -347,7 +344,7 @@ def _check_subset(value: object) -> None:
 
 def _check_members(values: Iterable[object]) -> None:
     for value in values:
-        kind = type(value)  # most are texts or small numbers, and a call costs more than all the rest
+        kind = type(value)  # most values are text or small numbers, and a call costs more than the check
         if kind is str or (kind is int and 0 <= value <= INTEGER_MAX) or value == []:  # type: ignore[operator]
             continue
         _check_subset(value)
@@ -357,21 +354,20 @@ def _check_members(values: Iterable[object]) -> None:
 
 _UNPACK, _PACK = msgspec.msgpack.Decoder().decode, msgspec.msgpack.Encoder().encode
 _PERHAPS_CONTAINERS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])
-"""The first bytes of maps and arrays, and some that stand in texts, at most three of four."""
+"""First bytes of maps and arrays; in other places they occur as parts of texts."""
 _PERHAPS_CONTAINERS_MAX = 2 * CONTAINERS_MAX
 
 
 def compact_msgpack(value: object) -> bytes:
-    """MessagePack, every number and text in its shortest form, members in the order in which they stand."""
+    """MessagePack in the shortest form, members in insertion order."""
     return _PACK(value)
 
 
 def strict_msgpack(data: bytes, size_max: int) -> object:
-    """The value of what `compact_msgpack` has written, and of nothing else: no member twice, no longer form, at most
-    `size_max` bytes. It may hold bytes, times and fractions too, which JSON has not: whoever reads it checks its shape.
-    Raises Malformed.
+    """Decode the output of `compact_msgpack`, at most `size_max` bytes; any other form is refused. Raises Malformed.
 
-    An empty map costs its reader a thousand times as much as its one byte costs the writer.
+    The value may contain bytes, times and fractions, which JSON lacks: the caller checks its shape. The number of
+    containers is limited because decoding an empty map is a thousand times as expensive as sending its one byte.
     """
     if len(data) > size_max:
         raise Malformed(why=f"MessagePack of more than {size_max} bytes")

@@ -1,8 +1,8 @@
-"""Keys that know what kind they are: agreement on four curves, signatures of three kinds, and their usual spellings.
+"""Typed keys: key agreement on four curves, three signature schemes, JWK and multikey encodings.
 
-X25519 and Ed25519 are libsodium's (`primitives.py`); the curves of NIST and secp256k1 are OpenSSL's. A kind is what
-JOSE calls `crv`. Nothing here rolls dice of its own. As in the primitives, what a peer's key or signature gets wrong is
-`Unauthentic`, and only what anybody can see (a length, a point off its curve) is `Malformed`.
+X25519 and Ed25519 come from libsodium (`primitives.py`), the NIST curves and secp256k1 from OpenSSL. A kind is JOSE's
+`crv`. Randomness is a parameter. Failures with a peer's key or signature raise `Unauthentic`; publicly visible defects
+(a length, a point off its curve) raise `Malformed`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from zerochat.crypto import encoding, primitives
 from zerochat.crypto.encoding import b64url, b64url_bytes
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed, Unauthentic
 
 KeyKind: TypeAlias = Literal["X25519", "Ed25519", "P-256", "P-384", "P-521", "secp256k1"]
@@ -25,7 +25,7 @@ SIGNING_KINDS: tuple[KeyKind, ...] = ("Ed25519", "P-256", "secp256k1")
 """EdDSA, ES256, ES256K."""
 
 ALGORITHM_OF: Mapping[KeyKind, str] = {"Ed25519": "EdDSA", "P-256": "ES256", "secp256k1": "ES256K"}
-"""The JOSE name of the signatures that a kind of key makes (RFC 7518, RFC 8037, RFC 8812)."""
+"""JOSE signature algorithms by kind of key (RFC 7518, RFC 8037, RFC 8812)."""
 
 _CURVES: Mapping[KeyKind, ec.EllipticCurve] = {
     "P-256": ec.SECP256R1(),
@@ -52,20 +52,20 @@ class PublicKey(NamedTuple):
     data: bytes
 
 
-class SecretKey(Veiled, frozen=True):
+class SecretKey(Redacted, frozen=True):
     """A secret key: the 32-byte scalar or seed, or an elliptic curve's scalar, big-endian at the curve's length."""
 
-    VEILED = ("data",)
+    REDACTED = ("data",)
 
     kind: KeyKind
     data: bytes
 
 
-# --- making ---------------------------------------------------------------------------------------------------------
+# --- generation -----------------------------------------------------------------------------------------------------
 
 
 def new_secret(kind: KeyKind, random: Callable[[int], bytes]) -> SecretKey:
-    """A new key; scalars of an elliptic curve by rejection, so that all of them are equally likely."""
+    """A new key. Scalars of an elliptic curve are drawn by rejection sampling, so they are uniform."""
     curve = _CURVES.get(kind)
     if curve is None:
         return SecretKey(kind, random(32))
@@ -78,7 +78,7 @@ def new_secret(kind: KeyKind, random: Callable[[int], bytes]) -> SecretKey:
 
 
 def public_of(secret: SecretKey) -> PublicKey:
-    """The public key of a long-lived secret one; it is kept."""
+    """The public key of a long-lived secret key; cached."""
     if secret.kind == "Ed25519":
         return PublicKey("Ed25519", primitives.ed25519_public(secret.data))
     return _kept_public(secret)
@@ -92,7 +92,7 @@ def _kept_public(secret: SecretKey) -> PublicKey:
 
 
 def ed25519_to_x25519(public: PublicKey) -> PublicKey:
-    """The X25519 key at the same point of the curve. Raises Malformed where that is no safe point."""
+    """The X25519 key of an Ed25519 key (birational map). Raises Malformed for an unsafe point."""
     assert public.kind == "Ed25519"
     return PublicKey("X25519", primitives.ed25519_to_x25519_public(public.data))
 
@@ -107,9 +107,9 @@ def ed25519_to_x25519_secret(secret: SecretKey) -> SecretKey:
 
 
 def agree(secret: SecretKey, public: PublicKey) -> bytes:
-    """The secret that a long-lived key shares with a peer's: 32, 32, 48 or 66 bytes (X25519, P-256, P-384, P-521).
+    """Diffie-Hellman of a long-lived key with a peer's: 32, 32, 48 or 66 bytes (X25519, P-256, P-384, P-521).
 
-    Raises Unauthentic for a key of another curve or of low order, Malformed for what is no point of the curve.
+    Raises Unauthentic for a key of another curve or of low order, Malformed for a point off the curve.
     """
     if secret.kind == "X25519" and public.kind == "X25519":
         return primitives.x25519(secret.data, public.data)
@@ -117,14 +117,14 @@ def agree(secret: SecretKey, public: PublicKey) -> bytes:
 
 
 def agree_once(secret: SecretKey, public: PublicKey) -> bytes:
-    """Like `agree`, for a secret that is used once: nothing is kept of it."""
+    """Like `agree`, for an ephemeral secret: nothing is cached."""
     return once(secret)[1](public)
 
 
 def once(secret: SecretKey) -> tuple[PublicKey, Callable[[PublicKey], bytes]]:
-    """The public key of an ephemeral secret, and how it agrees with other keys; nothing is kept of it.
+    """The public key of an ephemeral secret and its agreement function; nothing is cached.
 
-    Both at once, because on most curves to expand a secret costs as much as to use it.
+    Both at once, because on most curves expanding a secret costs as much as using it.
     """
     if secret.kind == "X25519":
 
@@ -140,7 +140,7 @@ def once(secret: SecretKey) -> tuple[PublicKey, Callable[[PublicKey], bytes]]:
 
 
 def agree_static(secret: SecretKey, public: PublicKey) -> bytes:
-    """Like `agree`, for two keys that meet again and again: the result is kept."""
+    """Like `agree`, for two static keys: the result is cached."""
     if secret.kind == "X25519" and public.kind == "X25519":
         return primitives.x25519_static(secret.data, public.data)
     return _kept_agreement(secret, public)
@@ -162,7 +162,7 @@ def _exchange(private: ec.EllipticCurvePrivateKey, kind: KeyKind, public: Public
 
 
 def checked(public: PublicKey) -> PublicKey:
-    """The same key. Raises Malformed for a wrong length, a point off its curve, or one of low order."""
+    """Validate a public key and return it. Raises Malformed for a wrong length, a point off its curve or low order."""
     if public.kind == "X25519":
         primitives.check_x25519_public(public.data)
     elif public.kind == "Ed25519":
@@ -176,7 +176,7 @@ def checked(public: PublicKey) -> PublicKey:
 
 
 def _size(curve: ec.EllipticCurve) -> int:
-    """The bytes of a coordinate, and of a scalar."""
+    """The size of a coordinate or a scalar, in bytes."""
     return (curve.key_size + 7) // 8
 
 
@@ -190,7 +190,7 @@ _kept_private = lru_cache(maxsize=primitives.KEYS_CACHED)(_private)
 
 
 def _compressed(kind: KeyKind, public: ec.EllipticCurvePublicKey) -> PublicKey:
-    # Only here, because with it comes every format of a key that there is.
+    # Imported late: the module loads every key format.
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return PublicKey(kind, public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint))
@@ -211,7 +211,8 @@ def _point(public: PublicKey) -> ec.EllipticCurvePublicKey:
 
 
 def sign(secret: SecretKey, message: bytes) -> bytes:
-    """64 bytes: EdDSA, or r and s of ES256 and ES256K (RFC 7518, section 3.4), by RFC 6979 where OpenSSL can."""
+    """A signature of 64 bytes: EdDSA, or r and s of ES256 and ES256K (RFC 7518, section 3.4), deterministic (RFC 6979)
+    where OpenSSL supports it."""
     if secret.kind == "Ed25519":
         return primitives.ed25519_sign(secret.data, message)
     assert secret.kind in SIGNING_KINDS
@@ -224,7 +225,7 @@ def sign(secret: SecretKey, message: bytes) -> bytes:
 
 
 def verify(public: PublicKey, message: bytes, signature: bytes) -> None:
-    """Raise Unauthentic unless this is the signature of the message by the key; Malformed if that is no key at all."""
+    """Raise Unauthentic unless the signature is valid, Malformed for an invalid key."""
     if public.kind == "Ed25519":
         primitives.ed25519_verify(public.data, message, signature)
         return
@@ -242,7 +243,7 @@ def verify(public: PublicKey, message: bytes, signature: bytes) -> None:
 
 
 def public_jwk(public: PublicKey) -> dict[str, str]:
-    """The members that make the key, in the usual order: kty, crv, x, y."""
+    """The JWK members of a public key in the usual order: kty, crv, x, y."""
     if public.kind not in _CURVES:
         return {"kty": "OKP", "crv": public.kind, "x": b64url(public.data)}
     numbers, size = _point(public).public_numbers(), _size(_CURVES[public.kind])
@@ -251,10 +252,10 @@ def public_jwk(public: PublicKey) -> dict[str, str]:
 
 
 def jwk_public(jwk: Mapping[str, object]) -> PublicKey:
-    """The public key of a JWK; other members (kid, use, alg) are left to the caller. Raises Malformed.
+    """The public key of a JWK; other members (kid, use, alg) are ignored. Raises Malformed.
 
-    A point is on its curve; whether an X25519 or Ed25519 key has a safe order is for `agree` and `checked` to say. A
-    key that comes with its secret is refused: whoever published that has nothing left to protect with it.
+    Points are checked to be on the curve; `agree` and `checked` check the order of X25519 and Ed25519 keys. A JWK with
+    a secret part is refused: the secret is compromised.
     """
     if jwk.get("d") is not None:
         raise Malformed(why="a public key together with its secret")
@@ -272,11 +273,11 @@ def _jwk_public(jwk: Mapping[str, object]) -> PublicKey:
                 return _compressed(known, ec.EllipticCurvePublicNumbers(x, y, curve).public_key())
             except ValueError:
                 raise Malformed(why="a point that is not on its curve") from None
-    raise Malformed(why="a key of a type that cannot be read")
+    raise Malformed(why="a key of an unsupported type")
 
 
 def jwk_secret(jwk: Mapping[str, object]) -> SecretKey:
-    """The secret key of a JWK with `d`, whose public half must belong to it. Raises Malformed."""
+    """The secret key of a JWK with `d`; its public part must match. Raises Malformed."""
     public = _jwk_public(jwk)
     curve = _CURVES.get(public.kind)
     secret = SecretKey(public.kind, _octets(jwk, "d") if curve is None else _coordinate(jwk, "d", _size(curve)))
@@ -290,7 +291,7 @@ def jwk_secret(jwk: Mapping[str, object]) -> SecretKey:
 
 
 def _octets(jwk: Mapping[str, object], name: str) -> bytes:
-    """The 32 bytes of a key of libsodium's curves."""
+    """The 32 bytes of an X25519 or Ed25519 key."""
     data = _bytes(jwk, name)
     if len(data) != 32:
         raise Malformed(why="a key of the wrong length")
@@ -298,7 +299,7 @@ def _octets(jwk: Mapping[str, object], name: str) -> bytes:
 
 
 def _coordinate(jwk: Mapping[str, object], name: str, size: int) -> bytes:
-    """A number at the curve's length, as it must be, or without the zero bytes that widespread libraries leave off."""
+    """A number at the curve's length, or without the leading zero bytes that widespread libraries omit."""
     data = _bytes(jwk, name)
     if len(data) != size and (len(data) > size or not data or data[0] == 0):
         raise Malformed(why="a key of the wrong length")
@@ -321,16 +322,16 @@ def multikey(public: PublicKey) -> str:
 
 
 def multikey_public(text: str) -> PublicKey:
-    """The public key of a multikey. Raises Malformed; what is checked of it is what `jwk_public` checks."""
+    """The public key of a multikey, checked like in `jwk_public`. Raises Malformed."""
     public = multikey_known(text)
     if public is None:
-        raise Malformed(why="a key of a type that cannot be read")
+        raise Malformed(why="a key of an unsupported type")
     return public
 
 
 @lru_cache(maxsize=4096)
 def multikey_known(text: str) -> PublicKey | None:
-    """Like `multikey_public`, with None for a key of a kind that is not known here, as DID documents may hold."""
+    """Like `multikey_public`, but None for an unknown kind of key, which DID documents may contain."""
     codec, data = encoding.multikey_bytes(text)
     kind = _KIND_OF_CODEC.get(codec)
     if kind is None:

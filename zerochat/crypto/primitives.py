@@ -1,14 +1,13 @@
-"""The primitives: X25519, Ed25519, SHA-256, BLAKE2b, HKDF and AES key wrap.
+"""Cryptographic primitives: X25519, Ed25519, SHA-256, BLAKE2b, HKDF, Concat KDF and AES key wrap.
 
-X25519 and Ed25519 come from libsodium (PyNaCl), AES, SHA-2 and HMAC from OpenSSL (cryptography), BLAKE2b from
-Python itself, whose `hashlib` and `hmac` would load a second OpenSSL beside that one: 3.4 MB in every agent. Nothing
-here rolls dice: every key, nonce and initialisation vector is passed in. Whatever fails on a peer's bytes fails with
-the same `Unauthentic`, so that no answer tells which step it was; only lengths, which anybody can see, fail with
-`Malformed`.
+X25519 and Ed25519 come from libsodium (PyNaCl), AES, SHA-2 and HMAC from OpenSSL (cryptography), BLAKE2b from Python's
+C module: `hashlib` and `hmac` would load a second OpenSSL, 3.4 MB in every agent. Keys, nonces and initialisation
+vectors are parameters. Every failure on a peer's bytes raises the same `Unauthentic`, so an answer does not reveal the
+failed step; only wrong lengths, which are public, raise `Malformed`.
 """
 
-from _blake2 import blake2b  # what `hashlib` has, without the OpenSSL that comes with that
-from _operator import _compare_digest  # and what `hmac` has
+from _blake2 import blake2b  # hashlib.blake2b, without a second OpenSSL
+from _operator import _compare_digest  # hmac.compare_digest, likewise
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -22,16 +21,16 @@ from nacl.exceptions import CryptoError
 from zerochat.errors import Malformed, Unauthentic
 
 KEYS_CACHED = 1024
-"""Expanded keys kept at hand: more than one agent's relationships, few enough (some 100 kB) not to matter."""
+"""Cached expanded keys: more than an agent's relationships, about 100 kB."""
 
 
 _SHA256, _SHA512 = SHA256(), SHA512()
-_NOTHING = Hash(_SHA256)
-"""Hashed nothing yet: to copy one takes half the time of making one."""
+_EMPTY = Hash(_SHA256)
+"""An empty SHA-256 state: copying takes half the time of creating one."""
 
 
 def sha256(data: bytes) -> bytes:
-    state = _NOTHING.copy()
+    state = _EMPTY.copy()
     state.update(data)
     return state.finalize()
 
@@ -44,14 +43,14 @@ def hmac_sha512(key: bytes, data: bytes) -> bytes:
 
 
 def blake2b_keyed(key: bytes, purpose: bytes, data: bytes = b"", length: int = 32) -> bytes:
-    """BLAKE2b with a key of 32 bytes (RFC 7693, section 2.9), at most 64 bytes: a MAC that nobody finds two keys or two
-    texts for, and a key derivation (libsodium's `crypto_kdf` works alike). `purpose`: its personalisation, at most 16
-    bytes. It takes a third of the time of HMAC with SHA-256, and is one call."""
+    """Keyed BLAKE2b (RFC 7693, section 2.9): a key-committing MAC and a KDF, like libsodium's `crypto_kdf`. `key`: 32
+    bytes; `purpose`: the personalisation, at most 16 bytes; `length`: of the result, at most 64 bytes. A third of the
+    time of HMAC-SHA-256."""
     return blake2b(data, key=key, person=purpose, digest_size=length).digest()
 
 
 def equal(one: bytes, other: bytes) -> bool:
-    """Whether both are the same, in a time that does not tell where they differ."""
+    """Constant-time comparison."""
     return _compare_digest(one, other)
 
 
@@ -70,9 +69,9 @@ def x25519_public(secret: bytes) -> bytes:
 
 
 def x25519(secret: bytes, public: bytes) -> bytes:
-    """The 32-byte secret that `secret` shares with a peer's `public` key.
+    """X25519 of `secret` with a peer's `public` key: 32 bytes.
 
-    Raises Unauthentic for a public key of low order, with which everybody shares the same secret.
+    Raises Unauthentic for a public key of low order, which yields the same secret with every key.
     """
     check_length(public, 32)
     try:
@@ -83,7 +82,7 @@ def x25519(secret: bytes, public: bytes) -> bytes:
 
 @lru_cache(maxsize=KEYS_CACHED)
 def x25519_static(secret: bytes, public: bytes) -> bytes:
-    """Like `x25519`, for two keys that meet again and again: the result is kept."""
+    """Like `x25519`, for two static keys: the result is cached."""
     return x25519(secret, public)
 
 
@@ -99,12 +98,12 @@ _LOW_ORDER = frozenset(
         2**255 - 18,
     )
 )
-"""The X25519 keys with which every secret agrees to nothing (all points of order 1, 2, 4 and 8, on the curve and on its
-twist, in every spelling), without the highest bit, which does not count (RFC 7748, section 5)."""
+"""X25519 keys of low order (1, 2, 4 and 8, on the curve and its twist, in every encoding), without the highest bit,
+which is ignored (RFC 7748, section 5)."""
 
 
 def check_x25519_public(public: bytes) -> None:
-    """Raise Malformed for what is no X25519 public key, or one of low order."""
+    """Raise Malformed for a wrong length or an X25519 key of low order."""
     check_length(public, 32)
     if public[:31] + bytes([public[31] & 0x7F]) in _LOW_ORDER:
         raise Malformed(why="an X25519 key of low order")
@@ -115,7 +114,7 @@ def check_x25519_public(public: bytes) -> None:
 
 @lru_cache(maxsize=KEYS_CACHED)
 def _signing_key(seed: bytes) -> tuple[bytes, bytes]:
-    """The public key, and libsodium's 64-byte form of the secret one (the seed and the public key)."""
+    """The public key, and libsodium's 64-byte form of the secret key (seed and public key)."""
     public, secret = sodium.crypto_sign_seed_keypair(seed)
     return bytes(public), bytes(secret)
 
@@ -131,11 +130,11 @@ def ed25519_sign(seed: bytes, message: bytes) -> bytes:
 
 
 open_signed: Callable[[bytes, bytes], bytes] = sodium.crypto_sign_open
-"""What verifies: a simulation of many members replaces it by one that remembers what it has verified."""
+"""The verification function; the simulator replaces it by a caching one."""
 
 
 def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> None:
-    """Raise Unauthentic unless this is the signature of the message by the key."""
+    """Raise Unauthentic unless the signature (64 bytes) is valid for the key and the message."""
     if len(public) != 32 or len(signature) != 64:
         raise Unauthentic()
     try:
@@ -146,12 +145,12 @@ def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> None:
 
 @lru_cache(maxsize=KEYS_CACHED)
 def ed25519_to_x25519_public(public: bytes) -> bytes:
-    """The X25519 public key at the same point of the curve. Raises Malformed where that is no safe point."""
+    """The X25519 key of an Ed25519 key (birational map). Raises Malformed for an unsafe point."""
     check_length(public, 32)
     try:
         return bytes(sodium.crypto_sign_ed25519_pk_to_curve25519(public))
     except (CryptoError, RuntimeError, ValueError):
-        raise Malformed(why="an Ed25519 key that is not a point of the curve") from None
+        raise Malformed(why="an Ed25519 key that is not a valid point of the curve") from None
 
 
 def ed25519_to_x25519_secret(seed: bytes) -> bytes:
@@ -163,11 +162,12 @@ def ed25519_to_x25519_secret(seed: bytes) -> bytes:
 
 
 def key_wrap(kek: bytes, key: bytes) -> bytes:
-    """A key wrapped under a 32-byte key-encryption key (A256KW); 8 bytes longer than the key."""
+    """Wrap a key under a 32-byte key-encryption key (A256KW); the result is 8 bytes longer."""
     return aes_key_wrap(kek, key)
 
 
 def key_unwrap(kek: bytes, wrapped: bytes) -> bytes:
+    """Inverse of `key_wrap`. Raises Unauthentic."""
     try:
         return aes_key_unwrap(kek, wrapped)
     except (InvalidUnwrap, ValueError):
@@ -175,6 +175,26 @@ def key_unwrap(kek: bytes, wrapped: bytes) -> bytes:
 
 
 def check_length(data: bytes, size: int) -> None:
-    """Raise Malformed for bytes of another length: that is nobody's secret."""
+    """Raise Malformed for bytes of another length."""
     if len(data) != size:
-        raise Malformed(why=f"{len(data)} bytes where {size} belong")
+        raise Malformed(why=f"{len(data)} bytes instead of {size}")
+
+
+# --- Concat KDF (NIST SP 800-56A section 5.8.1 with SHA-256; RFC 7518 section 4.6.2) ----------------------------------
+
+
+def other_info(algorithm: str, apu: bytes, apv: bytes, bits: int = 256) -> bytes:
+    """The OtherInfo (RFC 7518, section 4.6.2) for a key of `bits`, without the tag that ECDH-1PU appends."""
+    head = algorithm.encode()
+    return b"".join((_length(head), head, _length(apu), apu, _length(apv), apv, bits.to_bytes(4, "big")))
+
+
+def concat_kdf(secret: bytes, info: bytes, tag: bytes | None = None) -> bytes:
+    """A key of 32 bytes (one round) from a shared secret. `tag`: the content's tag, which ECDH-1PU with key wrapping
+    binds (draft-madden-jose-ecdh-1pu-04, section 2.3)."""
+    suffix = b"" if tag is None else _length(tag) + tag
+    return sha256(b"\0\0\0\1" + secret + info + suffix)
+
+
+def _length(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big")

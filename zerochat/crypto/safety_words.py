@@ -1,27 +1,23 @@
-"""Words that two people read to each other to find out whether they mean the same keys.
+"""Safety words: key fingerprints as eight words (88 bits, Argon2id), compared by voice against a man in the middle.
 
-Nothing secret is in them: they may be said over any telephone. They prove something because the two know each other's
-voice, or stand face to face, and because an attacker cannot make other keys with the same words.
+The words are not secret. They authenticate because the two users recognise each other's voice or meet, and because an
+attacker cannot find other keys with the same words.
 
-What the attacker can try. Whoever stands between Alice and Bob shows each of them a key of his own, so he chooses one
-key on either side, as many as he likes (a new Ed25519 key costs him microseconds), and looks for two that give both
-people the same words.
+Attacks. A man in the middle presents a key of his own to each side. He may vary both (a fresh Ed25519 key costs
+microseconds) and searches for a pair that gives both users the same words:
 
-- A collision: two lists that he may both vary. Eight words are 88 bits, so he needs some 2**44 tries on either side,
-  2**45 in all; that this takes hardly any memory is old (van Oorschot and Wiener, 1999). With one plain SHA-256 a try,
-  a single graphics card would be through within an hour.
-- A second preimage, where one side is fixed, takes 2**88 tries: out of the question with any hash.
+- Collision: 88 bits need 2**44 tries on each side, 2**45 in total, with negligible memory (van Oorschot and Wiener,
+  1999). With one SHA-256 per try, a graphics card needs less than an hour.
+- Second preimage, with one side fixed: 2**88 tries, infeasible with any hash.
 
-So each try is made dear. Argon2id (RFC 9106) with 16 MiB and two passes moves some 100 MB through memory, which no
-special hardware does much cheaper than ours: at 1 TB/s a card makes 10**4 tries in a second, and 2**45 take it more
-than a hundred years. That is a price and not an impossibility, but it buys one lie to one pair of people in one group:
-the group and both keys are in every try, so nothing of it can be kept for others. The iterated SHA-512 of Signal's
-safety numbers (5200 rounds) needs no memory, and such a card would try it a hundred times as often; Signal can afford
-it because its sixty digits hold 100 bits for each key apart, so that only second preimages count there. Few people read
-sixty digits to the end, though. Less than all eight words is worth little: of four, a collision takes 2**23 tries, a
-quarter of an hour.
+Therefore every try is memory-hard: Argon2id (RFC 9106) with 16 MiB and two passes moves about 100 MB through memory. At
+1 TB/s a card makes 10**4 tries per second, and 2**45 take more than a hundred years. The group and both keys are inputs
+of every try, so no work can be reused. Signal's safety numbers use 5200 rounds of SHA-512, which such a card computes a
+hundred times as fast; that suffices there, because sixty digits hold 100 bits per key and only second preimages count.
+Few users compare sixty digits to the end. Comparing fewer than all eight words is weak: for four, a collision takes
+2**23 tries, a quarter of an hour.
 
-The hash needs some 20 ms and 16 MiB. It is meant for the one member whose words somebody looks at, not for all at once.
+One hash takes about 20 ms and 16 MiB. Compute it for the member being verified, not for all members.
 """
 
 import re
@@ -35,23 +31,23 @@ from zerochat.crypto.encoding import b64url, canonical_json
 WORDS = 8
 WORD_BITS = 11
 PREFIX_CHARS = 4
-"""No two words of the dictionary begin with the same four letters, so that four letters of a word are the word."""
+"""The first four letters of a word identify it in the dictionary."""
 
 _DOMAIN = "zerochat/words/1"
 _SALT = _DOMAIN.encode()
-"""Argon2 wants 16 bytes. They are the same for all, because what tells one hash from another is in what is hashed."""
+"""Argon2 needs 16 bytes. A constant, because all distinguishing input is in the message."""
 _PASSES, _MEMORY_BYTES = 2, 16 * 1024 * 1024
 _HASH_BYTES = 16
-"""The shortest that libsodium gives; the words take the first 11."""
+"""libsodium's minimum; the words use the first 11 bytes."""
 _WORDS_CACHED = 256
 
 
 @cache
 def dictionary() -> tuple[str, ...]:
-    """2048 English words, sorted: common, three to seven letters, none near another in writing or alike in sound.
+    """2048 English words, sorted: common, three to seven letters, dissimilar in spelling and sound.
 
-    The file is a part of the package's code, and is read the way in which Python reads the code. A word's place is its
-    meaning: whoever changes a line changes what other versions read aloud, and must change `_DOMAIN` too.
+    The index of a word is its value: a change of the list changes the words of other versions, and needs a new
+    `_DOMAIN`. The file is package data, loaded by Python's import machinery.
     """
     import pkgutil
 
@@ -61,49 +57,47 @@ def dictionary() -> tuple[str, ...]:
 
 
 def safety_words(context: str, keys: Iterable[bytes | str]) -> tuple[str, ...]:
-    """Eight words for these keys, in whatever order they come.
+    """Eight words for a multiset of keys, independent of their order.
 
-    Other keys, another number of keys (also of one and the same), the same bytes cut elsewhere, bytes in the place of
-    text, and another `context` all give other words: what is hashed is canonical JSON, with a name for each kind.
-    Raises Malformed for text that is not Unicode.
+    The input is canonical JSON with a type tag per key, so another multiplicity, another split of the same bytes, bytes
+    instead of text, or another `context` give other words. Raises Malformed for text that is not Unicode.
     """
     named = sorted(["text", key] if isinstance(key, str) else ["bytes", b64url(key)] for key in keys)
     return _words_for(canonical_json([_DOMAIN, context, named]))
 
 
 def pair_words(group: str, one: str, other: str) -> tuple[str, ...]:
-    """The words of two members of a group: of its id and of both members' group keys (did:key).
+    """The words of two members of a group: of the group id and both group keys (did:key).
 
-    A group key signs what its member does to the group and vouches for every key that the two use towards each other,
-    so it stands for all of them, and the words outlive every rotation. The id is the hash of how the group began. Names
-    are not in it: each may know the other by what they like, and a name proves nothing.
+    A group key signs its member's membership events and certifies the pairwise keys, so the words cover them and
+    survive rotations. The id is the hash of the genesis event. Display names are not included: they prove nothing.
     """
-    assert one != other, "nobody compares words with themselves"
+    assert one != other, "two different members"
     return safety_words(f"pair {group}", (one, other))
 
 
 def group_words(group: str, members: Iterable[str]) -> tuple[str, ...]:
-    """The words of a whole group: of its id and all its members' group keys, each counted once.
+    """The words of a whole group: of its id and the set of all group keys.
 
-    Equal words mean equal members, so they can be read to everybody in a room. They change when somebody comes or goes,
-    and at no other time: the heads of the membership events stay out, which also move with a new name or role, and
-    would make people see different words, and fear the worst, while an event is still on its way.
+    Equal words mean equal membership, so one member can read them to all others. They change only with the membership:
+    the heads of the membership events are excluded, because these also change with names and roles, and the words
+    would differ while such an event is still in transit.
     """
     return safety_words(f"group {group}", set(members))
 
 
 def split_for_reading(words: Sequence[str]) -> str:
-    """Two lines of four, as one reads them to another: a line, and then the other says theirs."""
+    """Two lines of four words: each user reads one line aloud."""
     half = WORDS // 2
     return "\n".join(" ".join(words[start : start + half]) for start in range(0, len(words), half))
 
 
-def same_words(said: str, words: Sequence[str]) -> bool:
-    """Whether somebody typed these words: all, in this order, however spaced, separated and capitalised.
+def same_words(typed_text: str, words: Sequence[str]) -> bool:
+    """Whether the input contains exactly these words in order, in any spacing and capitalisation.
 
-    Four letters or more of a word are enough. They name it alone, so nothing is given away.
+    Four or more letters of a word suffice, because they identify it.
     """
-    typed = re.findall(r"[^\W\d_]+", said.casefold())
+    typed = re.findall(r"[^\W\d_]+", typed_text.casefold())
     return len(typed) == len(words) and all(
         each == word or (len(each) >= PREFIX_CHARS and word.startswith(each))
         for each, word in zip(typed, words, strict=True)

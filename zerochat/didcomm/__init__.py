@@ -1,4 +1,4 @@
-"""What the bytes mean: DIDs, messages, envelopes, invitations, and the exchange that makes a relationship of them."""
+"""DIDComm: DIDs, messages, envelopes, invitations and the interoperable protocols."""
 
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.packer import PACKERS

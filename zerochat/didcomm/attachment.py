@@ -1,7 +1,6 @@
-"""What is attached to a message: inline as base64url or JSON, or somewhere else with links and a hash.
+"""Message attachments (DIDComm v2.1): inline as base64url or JSON, or links with a hash.
 
-An attachment is kept as it came. Its bytes are decoded, and its hash compared, only when somebody wants them: most
-readers look at one attachment of those that they get (DIDComm v2.1, "Attachments").
+Attachments are stored as received. Content is decoded and hashes are verified on access only.
 """
 
 import re
@@ -10,7 +9,7 @@ from typing import Any
 
 from zerochat.crypto.encoding import INTEGER_MAX, SHA2_256, b64url_bytes, base58_bytes, compact_json
 from zerochat.crypto.primitives import sha256
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed
 
 ATTACHMENTS_MAX = 16
@@ -23,10 +22,10 @@ _TO_URL = str.maketrans("+/", "-_")
 _MULTIHASH_BYTES = len(SHA2_256) + 32
 
 
-class Attachment(Veiled, frozen=True):
-    """One attachment; it holds at least one of base64, json and links. The content is as it came, unverified."""
+class Attachment(Redacted, frozen=True):
+    """One attachment with at least one of base64, json and links, unverified."""
 
-    VEILED = ("base64", "json", "jws")
+    REDACTED = ("base64", "json", "jws")
 
     id: str | None = None
     media_type: str | None = None
@@ -37,21 +36,21 @@ class Attachment(Veiled, frozen=True):
     json: object = None
     links: tuple[str, ...] = ()
     hash: str | None = None
-    """The multihash of what the links lead to; there are no links without it."""
+    """The multihash of the linked content; required with links."""
     jws: Mapping[str, Any] | None = None
     """Detached signatures over the content (RFC 7515, Appendix F), for `jws.verify_detached`."""
     lastmod_time: int | None = None
-    """When the content was last changed, in UTC seconds; a hint."""
+    """Time of the last change, UTC seconds; a hint."""
     byte_count: int | None = None
-    """How long the content is said to be, for whoever thinks of following the links."""
+    """Declared size of the content in bytes; a hint."""
 
 
 def attachment_bytes(attachment: Attachment) -> bytes:
-    """The content of an attachment that brings it along: what `base64` encodes, or else `json` as we write JSON.
+    """The inline content of an attachment: decoded `base64`, or else `json` in our encoding.
 
-    The specification asks for base64url; libraries that grew up with version 1 write the older alphabet, so either is
-    read, but not a mixture. Raises Malformed, also for base64 content that is not what its own hash says: nobody has
-    said what the bytes of a JSON value are, so there a hash cannot be compared.
+    The specification requires base64url; libraries with a version 1 heritage write standard base64, so either is
+    accepted, but not a mixture. Raises Malformed, also for base64 content that does not match its hash; a hash over a
+    JSON value is undefined and not checked.
     """
     if attachment.base64 is not None:
         text = attachment.base64
@@ -62,18 +61,18 @@ def attachment_bytes(attachment: Attachment) -> bytes:
             check_hash(attachment, content)
         return content
     if attachment.json is None:
-        raise Malformed(why="an attachment that does not bring its content along")
+        raise Malformed(why="an attachment without inline content")
     return compact_json(attachment.json)
 
 
 def check_hash(attachment: Attachment, content: bytes) -> None:
-    """Raise Malformed unless the content is what the attachment's hash says.
+    """Raise Malformed unless the content matches the attachment's hash.
 
-    A multihash is bytes, and the specification does not say how they become text: base58 as it is (`Qm…`), hexadecimal
-    digits as they are (`1220…`), and the multibases base58btc, base64url and base16 are read. Only SHA-256 is known.
+    The specification leaves the text form of a multihash open: bare base58 (`Qm…`), bare hexadecimal (`1220…`) and the
+    multibases base58btc, base64url and base16 are accepted. SHA-256 only.
     """
     if attachment.hash is None or _multihash(attachment.hash) != SHA2_256 + sha256(content):
-        raise Malformed(why="an attachment that is not what its hash says, or has none that can be read")
+        raise Malformed(why="an attachment that does not match its hash, or has no supported one")
 
 
 def _multihash(text: str) -> bytes:
@@ -91,7 +90,7 @@ def _multihash(text: str) -> bytes:
 
 
 def dump_attachment(attachment: Attachment) -> dict[str, object]:
-    """The attachment as it stands in a message."""
+    """The attachment as JSON members of a message."""
     data = {
         "jws": attachment.jws,
         "hash": attachment.hash,
@@ -113,7 +112,7 @@ def dump_attachment(attachment: Attachment) -> dict[str, object]:
 
 
 def parse_attachment(tree: object) -> Attachment:
-    """One entry of a message's `attachments`. Raises Malformed."""
+    """Decode one entry of a message's `attachments`. Raises Malformed."""
     if not isinstance(tree, dict) or not isinstance(data := tree.get("data"), dict):
         raise Malformed(why="an attachment without data")
     fields: dict[str, Any] = {}
@@ -124,7 +123,7 @@ def parse_attachment(tree: object) -> Attachment:
         if value is not None and (read := _DATA.get(name)) is not None:
             fields[name] = read(value)
     if "base64" not in fields and "json" not in fields and not fields.get("links"):
-        raise Malformed(why="an attachment whose data is empty")
+        raise Malformed(why="an attachment with empty data")
     if fields.get("links") and "hash" not in fields:
         raise Malformed(why="an attachment whose links have no hash")
     return Attachment(**fields)
@@ -132,7 +131,7 @@ def parse_attachment(tree: object) -> Attachment:
 
 def _id(value: object) -> str:
     if not isinstance(value, str) or len(value) > NAME_CHARS_MAX or not _ID.fullmatch(value):
-        raise Malformed(why="an attachment whose id is no text of unreserved characters, or too long")
+        raise Malformed(why="an attachment whose id has reserved characters or is too long")
     return value
 
 
@@ -143,7 +142,7 @@ def _name(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Text without a limit of its own: the message's is enough."""
+    """Text limited only by the message size."""
     if not isinstance(value, str):
         raise Malformed(why="an attachment whose content or description is not text")
     return value
@@ -166,7 +165,7 @@ def _jws(value: object) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> int | None:
-    """A hint that is a whole number and not negative; anything else counts as absent."""
+    """A non-negative integer hint; any other value counts as absent."""
     return value if type(value) is int and 0 <= value <= INTEGER_MAX else None
 
 
@@ -186,4 +185,4 @@ _DATA: dict[str, Callable[[object], object]] = {
     "hash": _name,
     "jws": _jws,
 }
-"""Who reads a value that is not null, by its name; the fields of an attachment have the same names."""
+"""Decoders of non-null members, by name; the fields of Attachment have the same names."""

@@ -1,7 +1,6 @@
-"""Endpoints: the literal addresses at which ZeroMQ sockets are bound, as peers may state them.
+"""Endpoints: literal IP addresses and TCP ports of ZeroMQ sockets, as stated by peers.
 
-They come from strangers. So an address is literal and dull: nothing is resolved, there is no detour through an address
-that stands for another, and none that means something else on every machine.
+Input is untrusted: no name resolution, no IPv4 embedded in IPv6, no address with a machine-local meaning.
 """
 
 import re
@@ -17,7 +16,7 @@ _ENDPOINT = re.compile(r"(?:zmq\+)?tcp://(?:([0-9.]{7,15})|\[([0-9A-Fa-f:.]{2,45
 _UNREACHABLE_V4 = tuple(
     IPv4Network(network)
     for network in (
-        "0.0.0.0/8",  # this network, the unspecified address among it: connecting to it reaches oneself
+        "0.0.0.0/8",  # this network; the unspecified address connects to the own machine
         "169.254.0.0/16",  # link-local, where clouds keep their metadata services
         "224.0.0.0/4",  # multicast
         "240.0.0.0/4",  # reserved, and broadcast
@@ -34,26 +33,26 @@ _UNREACHABLE_V6 = tuple(
         "64:ff9b:1::/48",  # NAT64 with a local prefix, likewise
         "2001::/32",  # Teredo, likewise
         "2002::/16",  # 6to4, likewise
-        "fe80::/10",  # link-local: it means nothing without a zone, and zones mean nothing to others
-        "fec0::/10",  # site-local, given up for the same reason
+        "fe80::/10",  # link-local: meaningless without a zone, which is machine-local
+        "fec0::/10",  # site-local, deprecated for the same reason
         "ff00::/8",  # multicast
     )
 )
 
 
 class Endpoint(Struct, frozen=True):
-    """A literal IP address and a TCP port where a ZeroMQ socket is bound.
+    """A literal IP address and TCP port. The constructor raises Malformed for an unreachable address.
 
     It cannot be made with an address that is not worth dialling: that raises Malformed.
     """
 
     host: str
-    """In its one canonical spelling, IPv6 without brackets."""
+    """Canonical spelling, IPv6 without brackets."""
     port: int
 
     def __post_init__(self) -> None:
         if type(self.port) is not int or not 0 < self.port < 65536:
-            raise Malformed(why="a port that does not exist")
+            raise Malformed(why="a port out of range")
         _check_host(self.host)
 
     @classmethod
@@ -68,17 +67,17 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def tcp(self) -> str:
-        """As libzmq wants it: `tcp://192.0.2.1:5000`, `tcp://[2001:db8::1]:5000`."""
+        """As libzmq expects it: `tcp://192.0.2.1:5000`, `tcp://[2001:db8::1]:5000`."""
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
     def __str__(self) -> str:
-        """As DID documents and invitations have it: there is no registered scheme, and `tcp` alone would mislead."""
+        """As in DID documents and invitations: no scheme is registered, and `tcp` alone would mislead."""
         return "zmq+" + self.tcp
 
 
 @lru_cache(maxsize=256)
 def _check_host(host: str) -> None:
-    """Raise Malformed for what is not worth dialling. Every state that is read from the disk has all of them again."""
+    """Raise Malformed for an address that cannot be dialled. Cached: every loaded state constructs all endpoints."""
     try:
         address = None if "%" in host else ip_address(host)
     except ValueError:
@@ -86,7 +85,7 @@ def _check_host(host: str) -> None:
     if address is None or str(address) != host:
         raise Malformed(why="an endpoint that is not a literal IP address")
     if _is_unreachable(address):
-        raise Malformed(why="an address that nobody can be reached at from elsewhere")
+        raise Malformed(why="an address that is not reachable from other machines")
 
 
 def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:
@@ -97,7 +96,7 @@ def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:
 
 @lru_cache(maxsize=256)
 def _parsed(uri: str) -> Endpoint:
-    """Every member says with every `sync` where it is reached, and that is mostly where it was."""
+    """Cached: every `sync` repeats the member's endpoint."""
     match = _ENDPOINT.fullmatch(uri)
     if match is None:
         raise Malformed(why="an endpoint that is not tcp:// with a literal IP address and a port")

@@ -1,11 +1,10 @@
-"""Invitations: an Out-of-Band 2.0 link, and the same invitation as a code short enough for a QR in a small terminal.
+"""Group invitations: Out-of-Band 2.0 links and an equivalent short code for QR codes.
 
-An invitation says who invites (a key made for it alone), where, under which transport key, until when, and it holds a
-secret: its id, which is bound to one group (`bound_id`). The DID in the link is a did:peer:2, the shortest that holds
-its own endpoint; it is computed from the same five values that the code holds, so link and code are always the same
-invitation.
+An invitation contains a key made for it alone, the inviter's endpoint and CURVE key, an expiry, and a secret: its id,
+which commits to one group (`bound_id`). The DID in the link is a did:peer:2 derived from the values in the code, so
+link and code are equivalent.
 
-Both come from strangers, by copy and paste, so every refusal says in a sentence what is wrong with what was pasted.
+Input is pasted and untrusted; each refusal states the defect in a sentence.
 """
 
 import re
@@ -23,7 +22,7 @@ from zerochat.crypto.encoding import (
 )
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_public, hkdf_sha256, sha256
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import peer2, resolve
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.iso8601 import iso_time
@@ -34,7 +33,7 @@ from zerochat.errors import BadInvitation, InvitationExpired, Malformed
 # --- invitations ----------------------------------------------------------------------------------------------------
 
 INVITATION_CHARS_MAX = 4096
-"""Ours have some 650 characters; nothing that is longer than this was one."""
+"""Own invitations have about 650 characters."""
 EXPIRES_MAX = 2**32 - 1
 
 OOB_TYPE = "https://didcomm.org/out-of-band/2.0/invitation"
@@ -53,62 +52,62 @@ _CODE_VERSIONS = {
     0x24: (4, "didcomm/v1"),
     0x26: (16, "didcomm/v1"),
 }
-"""What the first byte says: the bytes of the address, and the kind of envelopes."""
+"""Meaning of the first byte: address size in bytes and envelope profile."""
 _CODE_FIXED_BYTES = 1 + 16 + 32 + 32 + 4 + 2
-"""Version, id, two keys, time and port; the address follows, and the checksum."""
+"""Version, id, two keys, time and port; the address and the checksum follow."""
 _CODE_SUM_BYTES = 3
-"""A typing error in a key would show only as somebody who never answers, so the code carries a checksum."""
+"""Checksum against typing errors: a wrong key would only show as an inviter that never answers."""
 
 
-class Invitation(Veiled, frozen=True):
-    """An invitation to a group, as its bearer has it. Raises Malformed when it is made of impossible values."""
+class Invitation(Redacted, frozen=True):
+    """An invitation to a group. Raises Malformed for impossible values."""
 
-    VEILED = ("id",)
+    REDACTED = ("id",)
 
     id: bytes
-    """16 bytes; whoever knows them may knock, and can tell whether an answer is for the group that was meant."""
+    """16 bytes, secret: authorises a join request and commits to the group."""
     key: bytes
     """The Ed25519 public key made for this invitation."""
     server_key: bytes
     """The CURVE public key of the inviter's sockets."""
     endpoint: Endpoint | None
-    """None: the inviter only dials out, and is reached by mail."""
+    """None: the inviter is reachable only through its mediators."""
     expires: int
     """UTC seconds."""
     envelope: str = "didcomm/v2"
-    """What kind of envelopes the group uses: `didcomm/v2` or `didcomm/v1`."""
+    """Envelope profile of the group: `didcomm/v2` or `didcomm/v1`."""
     mail: tuple[Route, ...] = ()
-    """The ways over the inviter's mediators; only the link can hold them."""
+    """Routes through the inviter's mediators; only the link can contain them."""
 
     def __post_init__(self) -> None:
         if len(self.id) != 16 or type(self.expires) is not int or not 0 < self.expires <= EXPIRES_MAX:
             raise Malformed(why="an invitation with a bad id or time")
         if self.endpoint is None and not self.mail:
-            raise Malformed(why="an invitation that does not say where its maker is reached")
+            raise Malformed(why="an invitation without an address")
         check_x25519_public(self.server_key)
         ed25519_to_x25519_public(self.key)
 
     @property
     def did(self) -> str:
-        """The did:peer:2 of whoever invites: Ed25519 key, the X25519 key at the same point, and where it is reached."""
+        """The inviter's did:peer:2: Ed25519 key, the X25519 key at the same point, and its routes."""
         return _did(self.key, self.server_key, self.endpoint, self.envelope, self.mail)
 
     @property
     def pthid(self) -> str:
-        """The id of the out-of-band message; whoever answers it names it as the parent thread."""
+        """The id of the out-of-band message, the parent thread of answers."""
         return b64url(self.id)
 
     @property
-    def where(self) -> str:
-        """Where whoever invites is reached, for people."""
+    def address(self) -> str:
+        """The inviter's address for display."""
         return str(self.endpoint) if self.endpoint else self.mail[0].uri
 
-    def knock_secret(self) -> bytes:
-        """The CURVE secret key with which the bearer knocks (32 bytes); the inviter admits its public key."""
+    def join_secret_key(self) -> bytes:
+        """The CURVE secret key (32 bytes) of the join connection; the inviter admits its public key."""
         return hkdf_sha256(self.id, b"zerochat/knock-key/1")
 
     def url(self) -> str:
-        """The invitation as a link (Out-of-Band 2.0, "Standard Message Encoding"). The page behind it is never used."""
+        """The invitation as a link (Out-of-Band 2.0, "Standard Message Encoding"). The page is never fetched."""
         message = {
             "type": OOB_TYPE,
             "id": self.pthid,
@@ -119,9 +118,9 @@ class Invitation(Veiled, frozen=True):
         return URL_PREFIX + b64url(compact_json(message))
 
     def code(self) -> str:
-        """The invitation as a short code, all in a QR code's alphanumeric characters: 144 for IPv4, 162 for IPv6.
+        """The invitation as a short code in QR alphanumeric characters: 144 for IPv4, 162 for IPv6.
 
-        Empty for one that leads over a mediator: it would not be short.
+        Empty for an invitation with mediators, which would be too long.
         """
         if self.endpoint is None or self.mail:
             return ""
@@ -145,11 +144,11 @@ def _did(key: bytes, server_key: bytes, endpoint: Endpoint | None, envelope: str
 
 
 def bound_id(nonce: bytes, group: str) -> bytes:
-    """The id of an invitation to the group with this id (the hash of how it began). Whoever invites throws the nonce
-    (16 bytes), so nobody can guess it, and tells it to whoever answers.
+    """The id of an invitation: a commitment to the group id (hash of the genesis event) with a random nonce of 16
+    bytes, which the inviter reveals to the joiner.
 
-    A beginning of the group's id would do the same in plain sight, but a QR code of 37 modules, the largest that fits a
-    terminal of 80x24 beside the link, has room for six more bytes.
+    A prefix of the group id would do the same, but a QR code of 37 modules, the largest that fits an 80x24 terminal
+    beside the link, has room for only six more bytes.
     """
     assert len(nonce) == NONCE_BYTES
     return sha256(b"zerochat/invitation/1\n" + nonce + group.encode())[:16]
@@ -158,13 +157,13 @@ def bound_id(nonce: bytes, group: str) -> bytes:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 _INVISIBLE = re.compile("[\\s\u00ad\u200b-\u200f\u2060\ufeff]+")
-"""White space, and what chat programs put into long words so that they can be wrapped."""
+"""White space and the invisible characters that chat programs insert for wrapping."""
 
 _CUT_OFF = "it is cut off"
 _CUT_OFF_OR_DAMAGED = "it is cut off or damaged"
-_OTHER_LINK = "the link leads somewhere else"
+_OTHER_LINK = "it is not a link to an invitation"
 _QUERY_NAMES = {
-    "_oobid": "it is a short link to an invitation that lies elsewhere",
+    "_oobid": "it is a short link, which zerochat does not follow",
     "oob": "it is an invitation of an older kind, for another application",
     "c_i": "it is an invitation of an older kind, for another application",
     "d_m": "it is an invitation of an older kind, for another application",
@@ -172,11 +171,10 @@ _QUERY_NAMES = {
 
 
 def parse_invitation(text: str, now_s: int) -> Invitation:
-    """The invitation that somebody pasted, as link or as code; `now_s` in UTC seconds.
+    """Parse a pasted invitation, link or code; `now_s` in UTC seconds.
 
-    White space around it and line breaks in it do not matter, nor do angle brackets or quotes around it, nor the full
-    stop of the sentence that it ended (neither form ends in punctuation). Raises BadInvitation, whose `why` says what
-    is wrong, or InvitationExpired.
+    Ignores white space, line breaks, angle brackets, quotes and trailing punctuation around the invitation. Raises
+    BadInvitation with the reason in `why`, or InvitationExpired.
     """
     if len(text) > INVITATION_CHARS_MAX:
         raise BadInvitation(why=f"it has more than {INVITATION_CHARS_MAX} characters")
@@ -220,20 +218,20 @@ def _parse_code(text: str) -> Invitation:
     if len(text) < chars:
         raise BadInvitation(why=_CUT_OFF)
     if len(text) > chars:
-        raise BadInvitation(why="there is something after its end")
+        raise BadInvitation(why="there is text after its end")
     whole = base45_bytes(text, BASE41)
     data, checksum = whole[:size], whole[size:]
     if sha256(data)[:_CODE_SUM_BYTES] != checksum:
-        raise BadInvitation(why="a character of it is wrong")
+        raise BadInvitation(why="it contains a wrong character")
     endpoint = Endpoint(str(ip_address(data[87:])), int.from_bytes(data[85:87], "big"))
     return Invitation(data[1:17], data[17:49], data[49:81], endpoint, int.from_bytes(data[81:85], "big"), envelope)
 
 
 def _why_unknown(text: str) -> str:
-    """What is wrong with a code whose version we do not know: the version only if all the rest is in order, because
-    most such codes are ours with a wrong character, or no codes at all.
+    """The reason for refusing a code of unknown version. The version is blamed only if the checksum is right: most such
+    codes are damaged or not invitations.
 
-    A later version keeps the checksum at the end, and cannot be much shorter: its keys and its secret need the room.
+    Later versions keep the checksum at the end and cannot be much shorter.
     """
     try:
         whole = base45_bytes(text, BASE41)
@@ -242,7 +240,7 @@ def _why_unknown(text: str) -> str:
     data, checksum = whole[:-_CODE_SUM_BYTES], whole[-_CODE_SUM_BYTES:]
     if len(data) < _CODE_FIXED_BYTES or sha256(data)[:_CODE_SUM_BYTES] != checksum:
         return _CUT_OFF_OR_DAMAGED
-    return "it was made by a version of zerochat that this one does not know"
+    return "it was made by a newer version of zerochat"
 
 
 def _parse_oob(value: str) -> Invitation:
@@ -253,13 +251,13 @@ def _parse_oob(value: str) -> Invitation:
             raise BadInvitation(why=_CUT_OFF) from None
         raise
     if not isinstance(tree, dict) or not isinstance(tree.get("type"), str):
-        raise Malformed(why="no message in the link")
+        raise Malformed(why="the link contains no message")
     body = tree.get("body")
     if not same_type(tree["type"], OOB_TYPE) or not isinstance(body, dict) or body.get("goal_code") != GOAL_CODE:
         raise BadInvitation(why="it is an invitation for another application")
     name, did, expires = tree.get("id"), tree.get("from"), tree.get("expires_time")
     if not isinstance(name, str) or not isinstance(did, str) or type(expires) is not int:
-        raise Malformed(why="no id, sender or time in the link")
+        raise Malformed(why="the link lacks an id, a sender or a time")
     document = resolve(did)
     server_keys = [service.properties.get("serverKey") for service in document.services]
     server_key = server_keys[0] if server_keys else None
@@ -269,11 +267,11 @@ def _parse_oob(value: str) -> Invitation:
         raise Malformed(why="a sender that is not a zerochat inviter")
     ways = routes(document)
     if len(ways) != len(document.services):
-        raise Malformed(why="an address that nobody can use")
+        raise Malformed(why="an unusable address")
     accepted = {way.accept for way in ways}
     envelope = next((kind for kind in ENVELOPES if accepted == {(ACCEPT.get(kind, kind),)}), None)
     if envelope is None:
-        raise BadInvitation(why="its group uses envelopes that this version of zerochat does not have")
+        raise BadInvitation(why="its group uses an envelope format that this version of zerochat does not support")
     mail = tuple(Route(way.uri, way.routing_keys, (), "final") for way in ways if way.uri.startswith(WEB_SCHEMES))
     direct = [Endpoint.parse(way.uri) for way in ways if not way.uri.startswith(WEB_SCHEMES)]
     if len(direct) > 1:
@@ -281,12 +279,12 @@ def _parse_oob(value: str) -> Invitation:
     endpoint, key = direct[0] if direct else None, document.authentication[0].key.data
     invitation = Invitation(b64url_bytes(name), key, b64url_bytes(server_key), endpoint, expires, envelope, mail)
     if invitation.did != did:
-        raise Malformed(why="a sender whose DID has another form")
+        raise Malformed(why="a sender whose DID does not match the invitation")
     return invitation
 
 
 def _is_cut_off(value: str) -> bool:
-    """Whether base64url holds the beginning of a JSON object that has no end."""
+    """Whether base64url contains an unterminated JSON object."""
     try:
         start = b64url_bytes(value[: len(value) // 4 * 4])
     except Malformed:

@@ -1,14 +1,14 @@
-"""Times as DIDComm v1 writes them, ISO 8601 text in UTC, to and from seconds.
+"""ISO 8601 times of DIDComm v1, converted from and to UTC seconds.
 
-The core has no calendar of its own to ask. The dates are Howard Hinnant's `days_from_civil` and `civil_from_days`
-("chrono-Compatible Low-Level Date Algorithms"), from 1970 on.
+Pure arithmetic: Howard Hinnant's `days_from_civil` and `civil_from_days` ("chrono-Compatible Low-Level Date
+Algorithms"), from 1970 on.
 """
 
 import re
 from typing import Final
 
 SECONDS_MAX: Final = 253_402_300_799
-"""The last second of the year 9999: a later year has no agreed spelling."""
+"""The last second of the year 9999."""
 
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.][0-9]{1,9})?)?"
@@ -32,9 +32,9 @@ def iso_time(seconds: int) -> str:
 
 
 def iso_seconds(text: str) -> int | None:
-    """UTC seconds, fractions dropped, of a time with or without its zone (UTC then); None for what is no time.
+    """UTC seconds of a time, fractions dropped; without a zone it is UTC. None for an invalid time.
 
-    `T` or a space stands between date and time, and seconds may be left out (Aries RFC 0074, "Date and time fields").
+    Date and time are separated by `T` or a space, and seconds are optional (Aries RFC 0074, "Date and time fields").
     """
     match = _TIME.fullmatch(text)
     if match is None:

@@ -1,12 +1,12 @@
-"""The DIDComm v2.1 packer: JSON Web Encryption in its General JSON form, for the keys of one DID.
+"""DIDComm v2.1 packer: JSON Web Encryption, General JSON serialization.
 
-Authcrypt is ECDH-1PU+A256KW (draft-madden-jose-ecdh-1pu-04) with A256CBC-HS512, whose tag goes into the key derivation:
-that is what keeps one recipient from re-using the key towards another. Anoncrypt is ECDH-ES+A256KW (RFC 7518), by
-default with A256CBC-HS512 too, the only encryption that all must read; A256GCM and XC20P on request. Keys are X25519,
-P-256, P-384 or P-521, of one curve per envelope.
+Authcrypt is ECDH-1PU+A256KW (draft-madden-jose-ecdh-1pu-04) with A256CBC-HS512; its tag enters the key derivation, so a
+recipient cannot reuse the key towards another. Anoncrypt is ECDH-ES+A256KW (RFC 7518), by default with A256CBC-HS512,
+the only mandatory encryption; A256GCM and XC20P on request. Keys are X25519, P-256, P-384 or P-521, one curve per
+envelope.
 
-Most of its cost is the key agreement, so what stays the same between two ends is kept: the static-static secret, the
-header up to the ephemeral key, and the derivation's OtherInfo. What reading is like stands in `jwe_read.py`.
+Key agreement dominates the cost, so per-pair values are cached: the static-static secret, the header up to the
+ephemeral key, and the derivation's OtherInfo. `jwe_parser.py` parses an envelope; `JwePacker.unpack` decrypts it.
 """
 
 import json
@@ -16,7 +16,6 @@ from typing import ClassVar, NamedTuple
 
 from zerochat.crypto.content_encryption import CBC_HS512, CONTENTS
 from zerochat.crypto.encoding import b64url, b64url_ascii
-from zerochat.crypto.kdf import concat_kdf, other_info
 from zerochat.crypto.keys import (
     AGREEMENT_KINDS,
     KeyKind,
@@ -28,10 +27,10 @@ from zerochat.crypto.keys import (
     once,
     public_jwk,
 )
-from zerochat.crypto.primitives import key_unwrap, key_wrap
+from zerochat.crypto.primitives import concat_kdf, key_unwrap, key_wrap, other_info
 from zerochat.didcomm import message as plaintext
 from zerochat.didcomm.did import Document, Identity
-from zerochat.didcomm.jwe_read import ANONCRYPT, AUTHCRYPT, RECIPIENTS_MAX, TYP, apv_of, read, remember
+from zerochat.didcomm.jwe_parser import ANONCRYPT, AUTHCRYPT, RECIPIENTS_MAX, TYP, apv_of, cache_template, read
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.packer import OwnKey, TheirKey, Unpacked, check_addressing
 from zerochat.errors import Malformed, Unauthentic
@@ -40,14 +39,14 @@ from zerochat.errors import Malformed, Unauthentic
 
 
 class _Head(NamedTuple):
-    """What the envelopes from one key to the same others have in common."""
+    """The common part of envelopes from one key to the same recipients."""
 
     protected: bytes
-    """The base64 of the protected header as far as it does not depend on the ephemeral key."""
+    """base64 of the protected header before the ephemeral key."""
     before_x: bytes
     """The header's JSON from there up to the ephemeral key's x."""
     recipients: tuple[bytes, ...]
-    """The envelope's text in front of each wrapped key."""
+    """The envelope's text before each wrapped key."""
     info: bytes
 
 
@@ -109,7 +108,7 @@ def _seal(
 
 
 class JwePacker:
-    """DIDComm v2.1. It has no state."""
+    """DIDComm v2.1, stateless."""
 
     name: ClassVar[str] = "didcomm/v2"
     media_type: ClassVar[str] = TYP
@@ -126,7 +125,7 @@ class JwePacker:
         return OwnKey(kid, SecretKey("X25519", identity.agreement_secret))
 
     def their_key(self, document: Document, did: str) -> TheirKey:
-        """An X25519 key if there is one, for that is what our own are; else the first that can be written to at all."""
+        """An X25519 key if there is one, like our own; else the first supported agreement key."""
         for kinds in (("X25519",), AGREEMENT_KINDS):
             for method in document.agreement:
                 if method.key.kind in kinds:
@@ -150,13 +149,13 @@ class JwePacker:
         random: Callable[[int], bytes],
         enc: str = CBC_HS512.name,
     ) -> bytes:
-        """One envelope for several keys of one DID and of one curve, from `sender` or, where that is None, anonymous.
+        """One envelope for several keys of one DID and one curve; `sender` None: anonymous.
 
         Raises Malformed for any other set of keys, and like `authcrypt`.
         """
         kids = {recipient.kid for recipient in recipients}
         if not recipients or len(kids) != len(recipients) or len(kids) > RECIPIENTS_MAX:
-            raise Malformed(why="no recipients, too many, or one of them twice")
+            raise Malformed(why="no recipients, too many, or a duplicate")
         if len({kid.partition("#")[0] for kid in kids}) != 1 or len({entry.key.kind for entry in recipients}) != 1:
             raise Malformed(why="recipients of several DIDs, or of several curves")
         return _seal(plain, sender, sorted(recipients, key=lambda entry: entry.kid), enc, random)
@@ -185,7 +184,7 @@ class JwePacker:
         plain = jwe.content.open(key, jwe.iv, jwe.ciphertext, jwe.tag, jwe.aad)
         if len(plain) > MESSAGE_BYTES_MAX:
             raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-        remember(envelope, jwe)
+        cache_template(envelope, jwe)
         return Unpacked(plain, "authcrypt" if sender_kid else "anoncrypt", sender_kid, recipient.kid, jwe.content.name)
 
     def check_sender(self, message: Message, unpacked: Unpacked, resolve: Callable[[str], Document]) -> str:

@@ -1,12 +1,11 @@
-"""JSON Web Signatures as DIDComm uses them: EdDSA, ES256 and ES256K; signed messages, attachments and tokens.
+"""JSON Web Signatures (EdDSA, ES256, ES256K): signed messages, attachments and tokens.
 
-A signed message is a JWS in the general or the flattened JSON form (RFC 7515, section 7.2); a token of a DID rotation
-has the compact form (section 7.1); the signature of an attachment leaves the payload out (Appendix F). Reading is
-strict: whatever could be taken in two ways is refused before any key is touched. The key comes from the caller, who
-says by the key's id whose it is; a key that the JWS brings along itself proves nothing and is ignored.
+A signed message is a JWS in the general or flattened JSON form (RFC 7515, section 7.2), a DID rotation token has the
+compact form (section 7.1), and an attachment's signature is detached (Appendix F). Ambiguous input is refused before
+any key is used. The caller provides keys by key id; a key embedded in the JWS is ignored.
 
-Written is the key id in the unprotected header, where the specification's own examples (Appendix C.2) have it and older
-libraries alone look for it; there it is as safe, because another id is another key, which verifies nothing.
+The key id is written to the unprotected header, as in the specification's examples (Appendix C.2), because older
+libraries look only there. That is safe: another id means another key, which verifies nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,38 +16,38 @@ from msgspec import Struct
 from zerochat.crypto import keys
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
 from zerochat.crypto.keys import ALGORITHM_OF, PublicKey, SecretKey
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed, Unauthentic
 
 SIGNATURES_MAX = 16
-"""Only the sender's signature counts, and it costs little; each of the others costs parsing."""
+"""Only the sender's signature counts; others cost parsing."""
 SIGNED_BYTES_MAX = 512 * 1024
-"""A plaintext of the greatest size (256 KiB) after base64, and generous headers."""
+"""The largest plaintext (256 KiB) in base64, with headers."""
 HEADER_BYTES_MAX = 16 * 1024
-"""A protected header, decoded: a key id with a DID of the greatest length, and perhaps a key."""
+"""A decoded protected header: a key id with the longest DID, and perhaps a key."""
 
 TYP = "application/didcomm-signed+json"
 _TYP_READ = (None, TYP, "didcomm-signed+json", "JWM")
-"""The prefix may be left out (RFC 7515, section 4.1.9); JWM is what the specification itself still prints."""
+"""The prefix is optional (RFC 7515, section 4.1.9); the specification itself still prints JWM."""
 _ALGORITHMS = frozenset(ALGORITHM_OF.values())
 _PROTECTED_ONLY = {"alg", "typ", "crit", "b64"}
-"""What changes the meaning of a signature is not taken from a header that nothing protects."""
+"""Headers that must be protected, because they change the meaning of a signature."""
 
 
 class Signature(Struct, frozen=True):
-    """One signature of a JWS, not verified."""
+    """An unverified signature of a JWS."""
 
     kid: str
     algorithm: str
     protected: str
-    """The protected header as it came."""
+    """The protected header as received."""
     value: bytes
 
 
-class Jws(Veiled, frozen=True):
-    """A JWS whose every part has the right shape; nothing of it is trusted yet."""
+class Jws(Redacted, frozen=True):
+    """A well-formed JWS, unverified."""
 
-    VEILED = ("payload", "signed")
+    REDACTED = ("payload", "signed")
 
     payload: bytes
     signed: str
@@ -56,10 +55,10 @@ class Jws(Veiled, frozen=True):
     signatures: tuple[Signature, ...]
 
 
-class Token(Veiled, frozen=True):
+class Token(Redacted, frozen=True):
     """A token in the compact form, taken apart and not verified."""
 
-    VEILED = ("payload", "signed")
+    REDACTED = ("payload", "signed")
 
     header: Mapping[str, Any]
     payload: bytes
@@ -68,10 +67,10 @@ class Token(Veiled, frozen=True):
     signature: Signature
 
 
-class Signed(Veiled, frozen=True):
-    """What a JWS held, and the ids of the keys whose signatures have been verified."""
+class Signed(Redacted, frozen=True):
+    """The payload of a JWS, and the key ids with verified signatures."""
 
-    VEILED = ("plain",)
+    REDACTED = ("plain",)
 
     plain: bytes
     kids: tuple[str, ...]
@@ -81,9 +80,9 @@ class Signed(Veiled, frozen=True):
 
 
 def sign(plain: bytes, signers: Sequence[tuple[str, SecretKey]], *, flattened: bool = False) -> bytes:
-    """A signed message: the payload with a signature for each id and key, in the general form or flattened.
+    """A signed message with a signature per key id and key, in the general or flattened form.
 
-    Only a single signature can be flattened. Raises Malformed for a payload that its reader would refuse as too long.
+    Only a single signature can be flattened. Raises Malformed for a payload that is too long.
     """
     if not 1 <= len(signers) <= (1 if flattened else SIGNATURES_MAX):
         raise ValueError("no signers, or too many")
@@ -97,7 +96,7 @@ def sign(plain: bytes, signers: Sequence[tuple[str, SecretKey]], *, flattened: b
 
 
 def sign_detached(content: bytes, signers: Sequence[tuple[str, SecretKey]]) -> dict[str, object]:
-    """The `jws` of an attachment: signatures over its content, which is not repeated in it."""
+    """The `jws` of an attachment: detached signatures over its content."""
     payload = b64url(content)
     signatures = [_signature(payload, kid, key, {}) for kid, key in signers]
     return signatures[0] if len(signatures) == 1 else {"signatures": signatures}
@@ -120,11 +119,11 @@ def _signature(payload: str, kid: str, key: SecretKey, header: dict[str, object]
 
 
 def verify(data: bytes, public_of: Callable[[str], PublicKey | None]) -> Signed:
-    """What a signed message from a peer holds.
+    """Verify a signed message from a peer.
 
-    `public_of` gives the key of a key id, which must be one that may sign for its owner; None for a signer of no
-    interest, whose signature is left aside; and it raises a RemoteError where it knows or wants none. Raises Malformed
-    for what is no JWS, Unauthentic unless at least one signature is verified and none of those looked at is wrong.
+    `public_of` returns the key of a key id that may sign for its owner, None to ignore a signer, or raises a
+    RemoteError. Raises Malformed for an invalid JWS, Unauthentic unless at least one signature is verified and none of
+    those checked is wrong.
     """
     jws = read(data)
     return Signed(jws.payload, check(jws, public_of))
@@ -133,19 +132,19 @@ def verify(data: bytes, public_of: Callable[[str], PublicKey | None]) -> Signed:
 def verify_detached(
     jws: Mapping[str, Any], content: bytes, public_of: Callable[[str], PublicKey | None]
 ) -> tuple[str, ...]:
-    """The ids of the keys that signed an attachment's content. Raises like `verify`."""
+    """The key ids that signed an attachment's content. Raises like `verify`."""
     if jws.get("payload") is not None:
         raise Malformed(why="jws: a detached one with a payload")
     return check(_read({**jws, "payload": b64url(content)}, typ_too=False), public_of)
 
 
 def check_token(token: Token, public: PublicKey) -> None:
-    """Raise Unauthentic unless the token was signed by this key."""
+    """Raise Unauthentic unless this key signed the token."""
     _check_one(token.signature, token.signed, public)
 
 
 def check(jws: Jws, public_of: Callable[[str], PublicKey | None]) -> tuple[str, ...]:
-    """The ids of the keys whose signatures are right. Raises like `verify`."""
+    """The key ids with valid signatures. Raises like `verify`."""
     kids = []
     for signature in jws.signatures:
         public = public_of(signature.kid)
@@ -167,7 +166,7 @@ def _check_one(signature: Signature, payload: str, public: PublicKey) -> None:
 
 
 def read(data: bytes) -> Jws:
-    """A signed message taken apart and not verified. Raises Malformed."""
+    """Parse a signed message without verifying it. Raises Malformed."""
     tree = strict_json(data, SIGNED_BYTES_MAX)
     return _read(_object(tree, "JWS"), typ_too=True)
 
@@ -200,7 +199,7 @@ def _read(tree: dict[str, Any], *, typ_too: bool) -> Jws:
         raise Malformed(why="jws: no signatures, or too many")
     signatures = tuple([_read_signature(_object(entry, "signature"), typ_too) for entry in listed])
     if len({signature.kid for signature in signatures}) != len(signatures):
-        raise Malformed(why="jws: a signer twice")
+        raise Malformed(why="jws: a duplicate signer")
     return Jws(b64url_bytes(payload), payload, signatures)
 
 
@@ -210,7 +209,7 @@ def _read_signature(entry: dict[str, Any], typ_too: bool) -> Signature:
     if typ_too and header.get("typ") not in _TYP_READ:
         raise Malformed(why="jws: of another media type")
     if loose.keys() & _PROTECTED_ONLY or (loose.keys() & header.keys()) - {"kid"}:
-        raise Malformed(why="jws: a header that nothing protects, or one twice")
+        raise Malformed(why="jws: an unprotected or duplicate header")
     kid = _text(loose, "kid") if "kid" in loose else _text(header, "kid")
     if header.get("kid", kid) != kid:
         raise Malformed(why="jws: two key ids")
@@ -224,12 +223,12 @@ def _read_header(protected: str) -> dict[str, Any]:
 def _algorithm(header: dict[str, Any]) -> str:
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS or "crit" in header or "b64" in header:
-        raise Malformed(why="jws: a signature of a kind that is not supported")
+        raise Malformed(why="jws: a signature algorithm that is not supported")
     return algorithm
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
-    """The members of an object that are not null: real libraries write null for absent."""
+    """The non-null members of an object: common libraries write null for absent."""
     if not isinstance(value, dict):
         raise Malformed(why=f"jws: the {what} is not an object")
     return {name: member for name, member in value.items() if member is not None}

@@ -1,13 +1,13 @@
-"""The layers around a message: which of them may lie in which, and whether they agree on who speaks to whom.
+"""Message layers (sign, authcrypt, anoncrypt): opening, nesting rules, and consistency of sender and recipient.
 
-DIDComm v2.1 knows seven forms and no others ("IANA Media Types"): plain, sign, anon, auth, anon(sign), auth(sign) and
-anon(auth). Here the plain one is opened only on request, and auth(sign), which adds nothing, is read and not written.
-What a packer or a signature proves is a key; this module asks the DIDs' documents whether the key may be used so, and
-compares the answers with the message's `from` and `to` ("Message Layer Addressing Consistency").
+DIDComm v2.1 defines seven forms ("IANA Media Types"): plain, sign, anon, auth, anon(sign), auth(sign) and anon(auth).
+Plain messages are opened on request only; auth(sign) is read but not written. Packers and signatures prove keys; this
+module checks against DID documents that a key may be used that way, and against the message's `from` and `to` ("Message
+Layer Addressing Consistency").
 
-To the outside all of that has one error. Malformed is only what anybody can see: that the outermost layer has not the
-shape of one. Whatever comes after, a wrong key, an inner layer that makes no sense, a `from` that does not fit, is the
-same Unauthentic; its cause is kept for whoever debugs.
+Externally there is one error: Malformed only for an invalid outermost layer, which is publicly visible. Every later
+failure (wrong key, invalid inner layer, inconsistent `from`) is the same Unauthentic, with the cause chained for
+debugging.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ Resolve: TypeAlias = Callable[[str], Document]
 
 
 class MediaType(StrEnum):
-    """The formats of a message, each with its IANA media type."""
+    """Message formats by IANA media type."""
 
     PLAIN = "application/didcomm-plain+json"
     SIGNED = "application/didcomm-signed+json"
@@ -45,11 +45,11 @@ EXTENSION_OF: Mapping[MediaType, str] = {
     MediaType.ENCRYPTED: ".dcem",
     MediaType.ENCRYPTED_V1: ".dcem",
 }
-"""What a file is called that holds a message. The content decides what it is, not the name."""
+"""File name extensions by format; on reading, the content decides."""
 
 
 def media_type_of(data: bytes) -> MediaType:
-    """What the bytes are, by their outermost members alone. Raises Malformed for what is none of the formats."""
+    """The format, by the outermost members only. Raises Malformed for an unknown one."""
     if data.startswith(_ENVELOPE) and data.startswith(_RECIPIENTS, data.find(b'"', len(_ENVELOPE))):
         return MediaType.ENCRYPTED
     tree = strict_json(data, ENVELOPE_BYTES_MAX)
@@ -62,59 +62,59 @@ def media_type_of(data: bytes) -> MediaType:
         return MediaType.SIGNED
     if {"id", "type"} <= members:
         return MediaType.PLAIN
-    raise Malformed(why="no message in any of DIDComm's formats")
+    raise Malformed(why="not a DIDComm message")
 
 
 _ENVELOPE, _RECIPIENTS = b'{"protected":"', b'","recipients":[{'
-"""How most libraries begin an encrypted message: to see that much takes no parsing, which is for the packer to do."""
+"""The usual beginning of an encrypted message; recognising it avoids parsing."""
 
 
 # --- opening --------------------------------------------------------------------------------------------------------
 
 
 class Layer(Struct, frozen=True):
-    """One layer that was taken off, with what it proved."""
+    """A removed layer and its proof."""
 
     kind: Literal["authcrypt", "anoncrypt", "signed"]
     algorithm: str
-    """The content encryption, or the kind of signature: `A256CBC-HS512`, `EdDSA`."""
+    """Content encryption or signature algorithm: `A256CBC-HS512`, `EdDSA`."""
     sender_kid: str | None
     """The sender's or signer's key id; None for anoncrypt."""
     recipient_kid: str | None
 
 
 class Opened(Struct, frozen=True):
-    """A message without its layers, the outermost first, and what they prove.
+    """An opened message with its layers, outermost first, and the proven identities.
 
-    `message.from_` is proven if, and only if, there is a `sender` or a `signer`; a message of version 1 may have a
-    sender and no `from`.
+    `message.from_` is proven if and only if there is a `sender` or a `signer`; a version 1 message may have a sender
+    and no `from`.
     """
 
     message: Message
     layers: tuple[Layer, ...]
     sender: str | None = None
-    """The DID whose key encrypted the message (authcrypt), in the form in which the envelope has it."""
+    """The DID whose key encrypted the message (authcrypt), in the envelope's form."""
     signer: str | None = None
-    """The DID whose key signed it: anybody may be shown that. In the form in which the signature has it."""
+    """The DID whose key signed the message (transferable proof), in the signature's form."""
     recipient_kid: str | None = None
-    """The key id of ours that opened it."""
+    """The own key id that decrypted it."""
     profile: Profile = "didcomm/v2"
     addressed: bool | None = None
-    """Whether `to` names us; None where there is no `to`, or no envelope that says who we are. False deserves a
-    warning. A signed message without encryption is for the caller to check: it may have been meant for others."""
+    """Whether `to` names the recipient; None without `to` or envelope. False deserves a warning. For a signed
+    message without encryption, the caller has to check the recipient."""
     forgeable: bool = False
-    """Whether another recipient could have written it (see `Unpacked`); then it proves no sender."""
+    """Whether another recipient could have forged it (see `Unpacked`); then no sender is proven."""
 
 
 def open_layers(
     data: bytes, *, secret_of: SecretOf, resolve: Resolve, allow_plain: bool = False, lenient: bool = False
 ) -> Opened:
-    """Take all layers off a message from a peer, and check that they agree.
+    """Open all layers of a message from a peer and check their consistency.
 
-    `secret_of` gives the secret of a key id that is ours, None for any other; `resolve` the document of any DID, our
-    own included, and raises a RemoteError where there is none. `allow_plain` also opens what nothing protects, and
-    `lenient` anon(auth(sign)), which the specification forbids and gives as an example (Appendix C.3). Raises Malformed
-    for what is no message in any format, and one and the same Unauthentic for all else.
+    `secret_of` returns the secret of an own key id, None for others; `resolve` returns the document of any DID, own
+    ones included, or raises a RemoteError. `allow_plain` accepts unprotected messages; `lenient` accepts
+    anon(auth(sign)), which the specification forbids and yet gives as an example (Appendix C.3). Raises Malformed for
+    an unknown format, and the same Unauthentic for all other failures.
     """
     kind = media_type_of(data)
     if kind is MediaType.PLAIN:
@@ -138,9 +138,9 @@ def open_layers(
 
 
 def _unpack(packer: Packer, envelope: bytes, secret_of: SecretOf, resolve: Resolve) -> Unpacked:
-    """Open one envelope, in version 2 with keys that their owners' documents have for key agreement.
+    """Open one envelope; in version 2 the keys must be key agreement keys of their owners' documents.
 
-    A key id of version 1 is the key itself; whose it is shows in the message, and the packer looks.
+    A key id of version 1 is the key itself; the packer checks its owner.
     """
 
     def theirs(kid: str) -> PublicKey:
@@ -160,7 +160,7 @@ def _unpack(packer: Packer, envelope: bytes, secret_of: SecretOf, resolve: Resol
 
 
 def _inside(packer: Packer, outer: Unpacked, secret_of: SecretOf, resolve: Resolve, lenient: bool) -> Opened:
-    """What an encrypted layer of version 2 may hold: a message, a signed one, or (if anonymous) an authcrypted one."""
+    """Content of an encrypted version 2 layer: a message, a signed message, or (in anoncrypt) an authcrypted one."""
     message = _message(packer, outer.plain)
     if message is not None:
         return _encrypted(message, packer, outer, resolve)
@@ -183,7 +183,7 @@ def _inside(packer: Packer, outer: Unpacked, secret_of: SecretOf, resolve: Resol
 
 
 def _message(packer: Packer, plain: bytes) -> Message | None:
-    """The message in a plaintext, or None where that is another layer. Raises Malformed for a message that is wrong."""
+    """The message in a plaintext; None: another layer. Raises Malformed for an invalid message."""
     try:
         return packer.parse(plain)
     except Malformed:
@@ -211,7 +211,8 @@ def _encrypted(message: Message, packer: Packer, unpacked: Unpacked, resolve: Re
 
 
 def _signed_inside(packer: Packer, unpacked: Unpacked, resolve: Resolve) -> Opened:
-    """A signed message in an envelope: it must name us in `to`, or somebody else could have put it in there."""
+    """A signed message in an envelope; `to` must name the recipient, otherwise a third party could have re-encrypted
+    it."""
     signed = _signed(jws.read(unpacked.plain), resolve)
     opened = _encrypted(signed.message, packer, unpacked, resolve)
     if not opened.addressed:
@@ -220,7 +221,7 @@ def _signed_inside(packer: Packer, unpacked: Unpacked, resolve: Resolve) -> Open
 
 
 def _signed(signed: jws.Jws, resolve: Resolve) -> Opened:
-    """A message that its own `from` signed, with a key for authentication; other signatures do not count."""
+    """A message signed by its own `from` with an authentication key; other signatures are ignored."""
     message = parse(signed.payload)
     sender = message.from_
     if sender is None:
@@ -257,15 +258,15 @@ def seal_layers(
     recipient: TheirKey | None = None,
     protect_sender: bool = False,
 ) -> bytes:
-    """A message in DIDComm v2 layers: sign, auth, anon, anon(sign), or anon(auth) to `protect_sender`.
+    """Encode a message in DIDComm v2 layers: sign, auth, anon, anon(sign), or anon(auth) to `protect_sender`.
 
-    `from` and `to` are filled in where they are empty; raises ValueError where they name others than the keys' owners,
-    and for layers that must not be written. Raises as the packer does, too.
+    Fills in empty `from` and `to`. Raises ValueError if they contradict the keys' owners, and for layers that must not
+    be written; otherwise raises like the packer.
     """
     if sender is not None and signer is not None:
-        raise ValueError("auth(sign) says nothing that anon(sign) does not, and is not written")
+        raise ValueError("auth(sign) is not written; use anon(sign)")
     if recipient is None and (signer is None or sender is not None):
-        raise ValueError("nobody to seal for, and nobody to sign")
+        raise ValueError("neither a recipient nor a signer")
     if protect_sender and sender is None:
         raise ValueError("no sender to protect")
     plain = dump(_with_addresses(message, sender or signer, recipient))

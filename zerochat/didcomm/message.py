@@ -1,9 +1,8 @@
-"""The DIDComm v2.1 plaintext message: its headers, its limits, and its one way of being written.
+"""DIDComm v2.1 plaintext messages: headers, limits, encoding.
 
-Headers that zerochat does not know are ignored, as the specification demands ("Message Headers"), and a header that is
-null counts as absent, because real libraries write that. A header that says who, what or whereto must be right, or the
-message is refused; one that only asks a favour or gives a hint (times, languages, acknowledgements, the way back)
-counts as absent when it makes no sense. What the body says is the business of the protocol that its type names.
+Unknown headers are ignored, as the specification demands ("Message Headers"), and null counts as absent, because common
+libraries write it. Invalid headers about identity, type or routing are refused; invalid hints (times, languages,
+acknowledgements, return route) count as absent. Bodies are validated by their protocols.
 """
 
 import re
@@ -15,7 +14,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import INTEGER_MAX, compact_json, strict_json
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, dump_attachment, parse_attachment
 from zerochat.didcomm.uri import TYPE_CHARS_MAX, same_type
 from zerochat.errors import Malformed
@@ -36,16 +35,16 @@ __all__ = [
 ]
 
 MESSAGE_BYTES_MAX = 256 * 1024
-"""The longest post fits twice, and so does a welcome to a large group; far below what anybody could be flooded with."""
+"""Fits the longest post twice, and the welcome to a large group."""
 ID_CHARS_MAX = 256
-"""The specification says 32 and recommends UUIDs, which have 36."""
+"""The specification says 32, and recommends UUIDs, which have 36."""
 DID_CHARS_MAX = 4096
 TO_MAX = 64
 ACKS_MAX = 64
-"""Message ids in one please_ack or ack: whoever has missed more asks again."""
+"""Message ids in one please_ack or ack."""
 LANGUAGES_MAX = 16
 FROM_PRIOR_CHARS_MAX = 24 * 1024
-"""It holds three DIDs, each perhaps of the greatest length, and base64 adds a third."""
+"""Three DIDs of the greatest length, in base64."""
 
 PLAIN = "application/didcomm-plain+json"
 _PLAIN_READ = (None, PLAIN, "didcomm-plain+json")
@@ -58,10 +57,10 @@ _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8}){0,7}")
 """A language tag (RFC 5646), loosely."""
 
 
-class Message(Veiled, frozen=True):
+class Message(Redacted, frozen=True):
     """One plaintext message. Times in UTC seconds. `body` is any JSON object, so its values are Any."""
 
-    VEILED = ("body", "from_prior")
+    REDACTED = ("body", "from_prior")
 
     type: str
     id: str
@@ -75,16 +74,16 @@ class Message(Veiled, frozen=True):
     from_prior: str | None = None
     attachments: tuple[Attachment, ...] = ()
     please_ack: tuple[str, ...] = ()
-    """The ids of messages whose acknowledgement is asked for; the empty text stands for this message."""
+    """Message ids to acknowledge; an empty id means this message."""
     ack: tuple[str, ...] = ()
-    """The ids of messages that have come, the oldest first."""
+    """Acknowledged message ids, oldest first."""
     lang: str | None = None
     accept_lang: tuple[str, ...] = ()
-    """The languages that the sender prefers, the dearest first."""
+    """Preferred languages of the sender, best first."""
     return_route: ReturnRoute | None = None
-    """What may come back over the connection that brought this message (the extension "Return-Route")."""
+    """Messages accepted on the connection of this message (extension "Return-Route")."""
     delay_milli: int | None = None
-    """On a forward: how long to wait; a negative number asks for a random wait of up to so long ("Routing 2.0")."""
+    """Forwards only: delay in ms; negative: random delay up to the amount ("Routing 2.0")."""
 
     @property
     def thread(self) -> str:
@@ -92,17 +91,17 @@ class Message(Veiled, frozen=True):
         return self.thid or self.id
 
     def addressed(self, from_: str | None, to: tuple[str, ...], from_prior: str | None) -> "Message":
-        """The same message from this DID to these."""
+        """The message with these addresses."""
         return replace(self, from_=from_, to=to, from_prior=from_prior)
 
     @property
-    def acks_asked(self) -> tuple[str, ...]:
-        """`please_ack` with this message's own id where it is meant."""
+    def requested_acks(self) -> tuple[str, ...]:
+        """`please_ack`, with this message's own id resolved."""
         return tuple(name or self.id for name in self.please_ack)
 
 
 def new_id(random: Callable[[int], bytes]) -> str:
-    """A fresh message id: a random UUID (version 4), as everybody writes them."""
+    """A random message id (UUID version 4)."""
     raw = bytearray(random(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -111,7 +110,7 @@ def new_id(random: Callable[[int], bytes]) -> str:
 
 
 def same_id(one: str, other: str) -> bool:
-    """Whether two message or thread ids are one: they are compared without regard to case ("Message IDs")."""
+    """Whether two message or thread ids are equal, ignoring case ("Message IDs")."""
     return one == other or one.lower() == other.lower()
 
 
@@ -119,7 +118,7 @@ def same_id(one: str, other: str) -> bool:
 
 
 def dump(message: Message) -> bytes:
-    """The plaintext of a message. Raises Malformed for one that its reader would refuse as too long."""
+    """Encode a message. Raises Malformed if it is too long."""
     tree: dict[str, Any] = {"typ": PLAIN, "id": message.id, "type": message.type}
     if message.from_ is not None:
         tree["from"] = message.from_
@@ -160,7 +159,7 @@ def dump(message: Message) -> bytes:
 
 
 def parse(plain: bytes) -> Message:
-    """The message of a plaintext from a peer. Raises Malformed."""
+    """Decode a plaintext from a peer. Raises Malformed."""
     tree = strict_json(plain, MESSAGE_BYTES_MAX)
     if not isinstance(tree, dict):
         raise Malformed(why="a message that is not an object")
@@ -177,7 +176,7 @@ def parse(plain: bytes) -> Message:
 
 def _id(value: object) -> str:
     if not isinstance(value, str) or len(value) > ID_CHARS_MAX or not _ID.fullmatch(value):
-        raise Malformed(why="a message or thread id that is no text of unreserved characters, or too long")
+        raise Malformed(why="a message or thread id with reserved characters, or too long")
     return value
 
 
@@ -226,11 +225,11 @@ def _list(value: object, name: str, size_max: int) -> list[object]:
     return value
 
 
-# --- favours and hints: nonsense counts as absent --------------------------------------------------------------------
+# --- hints: invalid values count as absent ---------------------------------------------------------------------------
 
 
 def _time(value: object) -> int | None:
-    """A time in seconds. Some libraries write text or fractions: what they meant is not guessed."""
+    """A time in seconds; text and fractions, which some libraries write, count as absent."""
     return value if type(value) is int and 0 <= value <= INTEGER_MAX else None
 
 
@@ -239,7 +238,7 @@ def _milli(value: object) -> int | None:
 
 
 def _ids(value: object) -> tuple[str, ...]:
-    """The ids of an ack or please_ack, where an empty one is this message's. Some libraries write true."""
+    """The ids of an ack or please_ack; an empty id means this message. Some libraries write true."""
     if not isinstance(value, list):
         return ()
     names = [name for name in _list(value, "ack", ACKS_MAX) if isinstance(name, str) and len(name) <= ID_CHARS_MAX]
@@ -279,4 +278,4 @@ _HEADERS: dict[str, tuple[str, Callable[[object], object]]] = {
     "return_route": ("return_route", _return_route),
     "delay_milli": ("delay_milli", _milli),
 }
-"""Every header by its name on the wire: its field, and who reads a value that is not null."""
+"""Headers by wire name: the field, and the decoder of a non-null value."""

@@ -1,4 +1,4 @@
-"""The DIDComm v1 packer: the encryption envelope of Aries RFC 0019, with NaCl boxes and Ed25519 verification keys.
+"""DIDComm v1 packer: Aries RFC 0019 envelopes with NaCl boxes and Ed25519 verkeys.
 
     protected   enc, typ JWM/1.0, alg Authcrypt or Anoncrypt, and for every recipient, by its verkey in base58:
                 authcrypt   the content key in a box; the sender's verkey in a sealed box
@@ -6,15 +6,13 @@
     ciphertext  the message under that key, ChaCha20-Poly1305 with 12-byte nonces, whatever `enc` says; the header as it
                 was sent is the additional data
 
-Keys are the Ed25519 keys that identities sign with, because this format knows parties by their verkeys; the boxes use
-the X25519 keys at the same points. A verkey belongs to whom a DID document gives it to, which the message's `~from`
-names: `check_sender` looks.
+Keys are the identities' Ed25519 signing keys, because this format names parties by verkeys; boxes use the X25519 keys
+at the same points. `check_sender` verifies that a verkey belongs to the DID in the message's `~from`.
 
-One envelope is for one recipient. All recipients of an envelope share its content key, and nothing ties the ciphertext
-to whoever made the boxes: each of them can put other words under the same key, which the others take for the sender's.
-Such envelopes are read, because some write them, and marked `forgeable`; nothing that they hold proves its sender. The
-mark sees only what is there: a recipient of such an envelope can also strip it down to one that names nobody else. So
-who packs for several has given away its word, and zerochat never does.
+zerochat writes envelopes for a single recipient. With several, all share the content key and the ciphertext is not
+bound to the sender's boxes: every recipient can replace the content under the sender's name. Such envelopes are read
+and marked `forgeable`; they prove no sender. The mark is not reliable, because a recipient can strip the other
+recipients before forwarding.
 """
 
 from base64 import urlsafe_b64encode
@@ -46,7 +44,7 @@ from zerochat.crypto.primitives import (
     ed25519_to_x25519_secret,
     x25519_public,
 )
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Document, Identity
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked
@@ -54,20 +52,21 @@ from zerochat.didcomm.v1 import dump_v1, parse_v1
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 
 RECIPIENTS_MAX = 64
-"""As in v2. Nobody has more devices behind one party."""
+"""As in v2: devices under one DID."""
 HEADER_BYTES_MAX = 32 * 1024
-"""The protected header, decoded; a recipient has some 350 bytes."""
+"""The decoded protected header; a recipient takes about 350 bytes."""
 _HEADER_CHARS_MAX = HEADER_BYTES_MAX * 4 // 3 + 4
 
 TYP: Final = "JWM/1.0"
 ENC: Final = "xchacha20poly1305_ietf"
 _Enc: TypeAlias = Literal["xchacha20poly1305_ietf", "chacha20poly1305_ietf", "xchachapoly1305_ietf"]
 _ENC_READ: tuple[str, ...] = get_args(_Enc)
-"""The label says XChaCha and means ChaCha: one library wrote what is meant, and the RFC once left out some letters."""
+"""The label says XChaCha, but the algorithm is ChaCha20; one library writes the true name, and an edition of the RFC
+omitted some letters."""
 
 _BOXED_BYTES = KEY_BYTES + MAC_BYTES
 _BOXED_CHARS, _NONCE_CHARS, _IV_CHARS = (size // 3 * 4 for size in (_BOXED_BYTES, BOX_NONCE_BYTES, CHACHA_NONCE_BYTES))
-"""These three are whole groups of base64, without padding: so they can be decoded together with what follows them."""
+"""These are whole base64 groups without padding, so they can be decoded together with the following text."""
 _TAG_CHARS = 22
 _TAG_END, _BOXES_AT = CHACHA_NONCE_BYTES + MAC_BYTES, CHACHA_NONCE_BYTES + MAC_BYTES + 2
 _SEALED_AT = _BOXED_BYTES + BOX_NONCE_BYTES
@@ -76,10 +75,9 @@ _BOXES_BYTES = {
     "authcrypt": range(_SEALED_AT + SEAL_BYTES + 32, _SEALED_AT + SEAL_BYTES + 45),
     "anoncrypt": range(_SEALED_BYTES, _SEALED_BYTES + 1),
 }
-"""How long the boxes for a recipient are. A verkey in base58 has 43 or 44 characters, and fewer only if it begins with
-zeros."""
+"""Sizes of a recipient's boxes. A verkey in base58 has 43 or 44 characters, fewer only with leading zeros."""
 _JWE_ONLY = frozenset(("recipients", "unprotected", "header", "encrypted_key", "aad"))
-"""What would have a meaning outside the header if this were a JWE as RFC 7516 has it."""
+"""Members that a JWE has outside its header (RFC 7516)."""
 
 
 Kind: TypeAlias = Literal["authcrypt", "anoncrypt"]
@@ -87,13 +85,13 @@ Kind: TypeAlias = Literal["authcrypt", "anoncrypt"]
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
-class _Own(Veiled, frozen=True):
-    """A key of ours as the boxes use it; 32 bytes each."""
+class _Own(Redacted, frozen=True):
+    """An own key for boxes; 32 bytes each."""
 
-    VEILED = ("secret",)
+    REDACTED = ("secret",)
 
     name: bytes
-    """The verkey in base58."""
+    """Verkey in base58."""
     public: bytes
     secret: bytes
 
@@ -112,7 +110,7 @@ def _own_of(seed: bytes) -> _Own:
 
 @lru_cache(maxsize=KEYS_CACHED)
 def _name(key: PublicKey) -> bytes:
-    """A verkey as envelopes name it. Raises Unauthentic for a key of another kind."""
+    """The base58 name of a verkey. Raises Unauthentic for a key of another kind."""
     if key.kind != "Ed25519":
         raise Unauthentic()
     return base58(key.data).encode()
@@ -120,7 +118,7 @@ def _name(key: PublicKey) -> bytes:
 
 @lru_cache(maxsize=KEYS_CACHED)
 def _verkey(name: str) -> bytes:
-    """The verkey of such a name. Raises Malformed."""
+    """The verkey of a base58 name. Raises Malformed."""
     verkey = base58_bytes(name, KEY_BYTES)
     if len(verkey) != KEY_BYTES:
         raise Malformed(why="a verkey of the wrong length")
@@ -129,7 +127,7 @@ def _verkey(name: str) -> bytes:
 
 @lru_cache(maxsize=KEYS_CACHED)
 def _sender(name: bytes) -> tuple[str, bytes]:
-    """Who a sealed box names: the verkey in base58, and the X25519 key at the same point. Raises Unauthentic."""
+    """The sender named in a sealed box: the verkey in base58 and its X25519 key. Raises Unauthentic."""
     try:
         verkey = name.decode("ascii")
         return verkey, ed25519_to_x25519_public(_verkey(verkey))
@@ -142,11 +140,11 @@ def _sender(name: bytes) -> tuple[str, bytes]:
 _START = f'{{"enc":"{ENC}","typ":"{TYP}","alg":'.encode()
 _AUTHCRYPT = _START + b'"Authcrypt","recipients":[{"encrypted_key":"'
 _ANONCRYPT = _START + b'"Anoncrypt","recipients":[{"encrypted_key":"'
-"""The header is written piece by piece: base64url and base58 need no escaping."""
+"""The header is assembled from text: base64url and base58 need no escaping."""
 
 
 def _seal(plain: bytes, header: bytes, key: bytes, nonce: bytes) -> bytes:
-    """The envelope. Its base64url is padded: old readers want that, and the others do not mind."""
+    """The envelope, with padded base64url, which old implementations require."""
     if len(plain) > MESSAGE_BYTES_MAX:
         raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
     protected = urlsafe_b64encode(header)
@@ -163,12 +161,12 @@ def _seal(plain: bytes, header: bytes, key: bytes, nonce: bytes) -> bytes:
 
 
 class _Recipient(msgspec.Struct, frozen=True, gc=False):
-    """A recipient and what is for it alone."""
+    """A recipient with its boxes."""
 
     kid: str
     boxes: bytes
-    """Of authcrypt the box, its nonce and the sealed box; of anoncrypt the sealed box. Empty for what cannot be any:
-    only whoever it is for minds that."""
+    """Authcrypt: box, nonce and sealed box. Anoncrypt: sealed box. Empty if invalid, which only the recipient itself
+    reports."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -178,18 +176,18 @@ class _Envelope(msgspec.Struct, frozen=True, gc=False):
     aad: bytes
     iv: bytes
     sealed: bytes
-    """The ciphertext and the tag. Some writers cut between them in the wrong place, so they are never taken apart."""
+    """Ciphertext and tag together, because some implementations split them wrongly."""
 
 
 def _read(envelope: bytes) -> _Envelope:
-    """The envelope in its parts. Raises Malformed for whatever anybody can see to be wrong with it."""
+    """Parse an envelope. Raises Malformed."""
     return _usual(envelope) or _general(envelope)
 
 
 def _general(envelope: bytes) -> _Envelope:
     tree = _object(strict_json(envelope, ENVELOPE_BYTES_MAX))
     if not _JWE_ONLY.isdisjoint(tree):
-        raise Malformed(why="envelope: a member that does not belong outside the header")
+        raise Malformed(why="envelope: a misplaced member outside the header")
     protected = _text(tree, "protected")
     if len(protected) > _HEADER_CHARS_MAX:
         raise Malformed(why=f"envelope: a header of more than {HEADER_BYTES_MAX} bytes")
@@ -211,7 +209,7 @@ def _general(envelope: bytes) -> _Envelope:
 
 
 _KINDS: dict[str, Kind] = {"authcrypt": "authcrypt", "anoncrypt": "anoncrypt"}
-"""The RFC's schema has them in lower case, and everybody writes a capital."""
+"""Lower case in the RFC's schema, capitalised in practice."""
 
 
 def _recipient(entry: object, kind: Kind) -> _Recipient:
@@ -237,7 +235,7 @@ def _recipient(entry: object, kind: Kind) -> _Recipient:
 
 
 def _object(value: object) -> dict[str, object]:
-    """The members of an object that are not null: real libraries write null for absent."""
+    """The non-null members of an object: common libraries write null for absent."""
     if not isinstance(value, dict):
         raise Malformed(why="envelope: something is not an object")
     return {name: member for name, member in value.items() if member is not None}
@@ -250,7 +248,7 @@ def _text(tree: dict[str, object], name: str) -> str:
     return value
 
 
-# --- reading what most write ----------------------------------------------------------------------------------------
+# --- fast path for the usual shape ------------------------------------------------------------------------------------
 
 
 class _Names(msgspec.Struct, gc=False):
@@ -280,18 +278,16 @@ class _Outside(msgspec.Struct, gc=False):
 
 _decode_outside, _decode_header = msgspec.json.Decoder(_Outside).decode, msgspec.json.Decoder(_Header).decode
 _BARE_BYTES = len(b'{"protected":"","iv":"","ciphertext":"","tag":""}')
-"""An envelope that is longer than its texts by so much has room for nothing else."""
+"""Length of an envelope without its values; a longer remainder contains something else."""
 _QUOTES_OUTSIDE, _QUOTES = 16, {"Authcrypt": 32, "Anoncrypt": 24}
-"""The quotation marks of an envelope, and of a header, in which each member stands once and no other stands at all: two
-for a name and two for a text. A member more, or one twice, would have more of them."""
+"""Quotation marks of an envelope and of a header with exactly the expected members: four per member."""
 
 
 def _usual(envelope: bytes) -> _Envelope | None:
-    """An envelope for one recipient, with a tag of 16 bytes and no members but those that we and most others write;
-    None for any other.
+    """Fast path: an envelope for one recipient with a 16-byte tag and the usual members only; None for any other.
 
-    It is parsed into these members at once, which takes three quarters of the time. This never decides anything by
-    itself: whatever does not fit exactly is read in the general way, and what fits would have been read so too.
+    Parsed directly into its members in three quarters of the time. Any deviation falls back to the general parser, with
+    the same result.
     """
     if len(envelope) > ENVELOPE_BYTES_MAX:
         return None
@@ -324,7 +320,7 @@ def _usual(envelope: bytes) -> _Envelope | None:
             or not (kid and kid.isascii())
         ):
             return None
-        # The tag's last group is filled up with zeros: they come out as zeros, unless bits were left over.
+        # The tag's last group is padded with zero bits; after decoding, non-zero bits mean left-over bits.
         short = b64url_bytes(f"{iv}{tag[:_TAG_CHARS]}AA{boxed}{nonce}{sender}")
         content = b64url_bytes(ciphertext)
     except (ValueError, RecursionError, Malformed):
@@ -340,7 +336,7 @@ def _usual(envelope: bytes) -> _Envelope | None:
 
 
 def _open_key(kind: Kind, boxes: bytes, own: _Own) -> tuple[bytes, str | None]:
-    """The content key and the sender's verkey in base58. Raises Malformed for lengths, Unauthentic for all else."""
+    """The content key and the sender's verkey in base58. Raises Malformed for wrong lengths, Unauthentic otherwise."""
     if not boxes:
         raise Malformed(why="envelope: a key, a nonce or a sender that is not base64url, or of the wrong length")
     if kind == "anoncrypt":
@@ -353,11 +349,11 @@ def _open_key(kind: Kind, boxes: bytes, own: _Own) -> tuple[bytes, str | None]:
 
 
 class Rfc0019Packer:
-    """DIDComm v1, profile `didcomm/aip2;env=rfc19`. It has no state."""
+    """DIDComm v1, profile `didcomm/aip2;env=rfc19`, stateless."""
 
     name: ClassVar[str] = "didcomm/v1"
     media_type: ClassVar[str] = "application/didcomm-envelope-enc"
-    """As RFC 0044 has it."""
+    """Defined in RFC 0044."""
 
     def dump(self, message: Message) -> bytes:
         return dump_v1(message)
@@ -366,7 +362,7 @@ class Rfc0019Packer:
         return parse_v1(plain)
 
     def own_key(self, identity: Identity, did: str) -> OwnKey:
-        """The Ed25519 key that the identity signs with, by its verkey in base58, whatever DID it stands under."""
+        """The identity's Ed25519 signing key, named by its verkey in base58 regardless of `did`."""
         return OwnKey(base58(identity.signing_public), SecretKey("Ed25519", identity.signing_seed))
 
     def their_key(self, document: Document, did: str) -> TheirKey:
@@ -400,9 +396,9 @@ class Rfc0019Packer:
         secret_of: Callable[[str], SecretKey | None],
         public_of: Callable[[str], PublicKey] | None = None,
     ) -> Unpacked:
-        """Open an envelope that names exactly one key of ours.
+        """Open an envelope that names exactly one own key.
 
-        `public_of` is not asked: a verkey is its own name. Whose it is, `check_sender` says.
+        `public_of` is unused: a verkey is its own key id. `check_sender` verifies its owner.
         """
         read = _read(envelope)
         ours = [(one, secret) for one in read.recipients if (secret := secret_of(one.kid)) is not None]
@@ -416,9 +412,9 @@ class Rfc0019Packer:
         return Unpacked(plain, read.kind, sender, recipient.kid, read.enc, len(read.recipients) > 1)
 
     def check_sender(self, message: Message, unpacked: Unpacked, resolve: Callable[[str], Document]) -> str:
-        """The DID in `~from`, whose document must have the sender's verkey among its authentication keys.
+        """The DID in `~from`; its document must contain the sender's verkey as an authentication key.
 
-        A message without one, as others write them, is from the verkey itself, as a did:key.
+        A message without `~from`, as other implementations write it, is from the verkey's did:key.
         """
         if unpacked.sender_kid is None or unpacked.forgeable:
             raise Unauthentic()

@@ -1,67 +1,64 @@
-"""DID rotation: an old DID's signature that from now on a new DID speaks in its place (DIDComm v2.1, "DID Rotation").
+"""DID rotation: a JWT by which an old DID hands over to a new one (DIDComm v2.1, "DID Rotation").
 
-It is a JWT in the header `from_prior` of every message from the new DID until one has come back to that. zerochat
-rotates once in every exchange, from an invitation's public DID to one that nobody else has seen, and on demand. A
-rotation to nothing ends the relationship: a JWT without `sub`, in a message without `from`.
+The JWT is in the `from_prior` header of every message from the new DID until the peer has used that. zerochat rotates
+once in every exchange, from the invitation's public DID to a private one, and on demand. A JWT without `sub`, in a
+message without `from`, ends the relationship.
 
-What needs a memory is the caller's: that a relationship's rotations have later and later times, that messages from the
-old DID are ignored afterwards, and that the message which brought the JWT was encrypted.
+Stateful checks are the caller's: increasing rotation times, ignoring the old DID afterwards, and that the message with
+the JWT was encrypted.
 """
 
 from msgspec import Struct
 
 from zerochat.crypto.encoding import INTEGER_MAX, strict_json
 from zerochat.crypto.keys import KeyKind, SecretKey
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Document, same_did
 from zerochat.didcomm.jws import Token, check_token, read_token, sign_compact
 from zerochat.didcomm.message import FROM_PRIOR_CHARS_MAX
 from zerochat.errors import Malformed, Unauthentic
 
 
-class Prior(Veiled, frozen=True):
-    """A DID of ours that is to be replaced, with the key that may say so."""
+class Prior(Redacted, frozen=True):
+    """An own DID to be replaced, with the key that signs the rotation."""
 
-    VEILED = ("seed",)
+    REDACTED = ("seed",)
 
     did: str
     kid: str
-    """The absolute id of the key, in the DID's authentication section."""
+    """Absolute key id in the DID's authentication section."""
     seed: bytes
-    """The secret key: an Ed25519 seed, or the scalar of another kind."""
+    """Secret key: an Ed25519 seed, or a scalar of another kind."""
     kind: KeyKind = "Ed25519"
 
 
 class Rotation(Struct, frozen=True):
-    """What a valid `from_prior` says."""
+    """Content of a valid `from_prior`."""
 
     issued: int
-    """When the DID was rotated, in UTC seconds."""
+    """Time of the rotation, UTC seconds."""
     new_did: str | None
-    """The new DID as the old one spelled it; None where the relationship ends."""
+    """The new DID as spelled in the JWT; None: the relationship ends."""
 
 
 def from_prior(prior: Prior, new_did: str | None, now_s: int) -> str:
-    """The JWT by which `prior` hands over to `new_did`, or ends the relationship; `now_s` in UTC seconds."""
+    """The JWT that hands over from `prior` to `new_did`, or ends the relationship (None); `now_s` in UTC seconds."""
     claims: dict[str, object] = {} if new_did is None else {"sub": new_did}
     claims |= {"iss": prior.did, "iat": now_s}
     return sign_compact({"typ": "JWT", "kid": prior.kid}, claims, SecretKey(prior.kind, prior.seed))
 
 
 def prior_did(jwt: str) -> str:
-    """The DID that a `from_prior` claims to come from, to find out whom it is about; nothing is verified yet.
-
-    Raises Malformed.
-    """
+    """The claimed issuer of a `from_prior`, unverified. Raises Malformed."""
     return _did(_claims(_token(jwt)), "iss")
 
 
 def verify_from_prior(jwt: str, prior: Document, new_did: str | None) -> Rotation:
-    """What the owner of `prior` says in the `from_prior` of a message from `new_did` (None: a message without `from`).
+    """Verify the `from_prior` of a message from `new_did` (None: a message without `from`).
 
-    Raises Malformed for what is no such JWT, Unauthentic unless the prior DID itself signed it, for exactly this DID or
-    for none. Of the other claims none is enforced: published vectors carry an `exp` of 1970 and are meant to verify.
-    Nor does `crv` in the header matter, because a key says itself which curve it is on.
+    Raises Malformed for an invalid JWT, Unauthentic unless the prior DID signed it for exactly this DID, or for none.
+    Other claims are not enforced: published vectors carry an `exp` of 1970 and have to verify. `crv` in the header is
+    ignored, because a key states its own curve.
     """
     token = _token(jwt)
     claims = _claims(token)

@@ -1,9 +1,8 @@
-"""Where a DID document wants its messages delivered: every endpoint as a route, the preferred ones first.
+"""Delivery routes of a DID document's services, by preference.
 
-Four generations of service stand in documents side by side. They differ in their names, in what they accept when they
-do not say, and in which routing key the outermost wrapping is for; a route says all of it, so that whoever wraps need
-not know where it came from. One route is to be used, the others are for when it fails. What is malformed, or would
-grow without end, is left out: one bad entry must not make its owner unreachable.
+Four generations of service types coexist. They differ in member names, default `accept` and the order of routing keys;
+a `Route` normalises these. One route is used, others are fallbacks. Malformed or oversized entries are skipped: one bad
+entry must not make its owner unreachable.
 
 Specified in: DIDComm v2.1, "Service Endpoint"; the DIDComm draft of December 2020, "DID Document Service"; Aries RFC
 0067 (did-communication), RFC 0360 (did:key in recipientKeys).
@@ -23,13 +22,13 @@ from zerochat.didcomm.did import DID_CHARS_MAX, Document, Service, did_key_of
 from zerochat.errors import Malformed
 
 ROUTES_MAX = 16
-"""Of one document; nobody tries more before giving up."""
+"""Routes of one document."""
 ROUTING_KEYS_MAX = 8
-"""Every one is a wrapping that makes the envelope half as large again."""
+"""Each is a layer that makes the envelope half as large again."""
 RECIPIENT_KEYS_MAX = 8
 ACCEPT_MAX = 16
 URI_CHARS_MAX = DID_CHARS_MAX
-"""A mediator's DID may stand where a URI does; URLs are far shorter."""
+"""A mediator's DID may be used as URI."""
 KID_CHARS_MAX = DID_CHARS_MAX + 256
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
@@ -39,7 +38,7 @@ _PROFILES = {
     "didcomm/v2": frozenset({"didcomm/v2"}),
     "didcomm/v1": frozenset({"didcomm/v1", "didcomm/aip1", "didcomm/aip2;env=rfc19"}),
 }
-"""What a service's `accept` calls each of our packers."""
+"""Names of each packer in a service's `accept`."""
 _V1 = ("didcomm/aip2;env=rfc19", "didcomm/aip1")
 _ACCEPT_UNSAID = {
     "DIDCommMessaging": ("didcomm/v2",),
@@ -50,21 +49,21 @@ _ACCEPT_UNSAID = {
 
 
 class Route(Struct, frozen=True):
-    """One way to deliver to somebody."""
+    """A delivery route."""
 
     uri: str
-    """Where to send: a URL, or the DID of a mediator, whose own document says where (see `deliverable`)."""
+    """A URL, or the DID of a mediator, whose document has the address (see `deliverable`)."""
     routing_keys: tuple[str, ...]
-    """Whom to wrap for: key ids (DID URLs) or DIDs as they came, and bare keys of v1 as did:key."""
+    """Keys to wrap for: key ids (DID URLs) or DIDs as received, and bare v1 keys as did:key."""
     accept: tuple[str, ...]
-    """Media type profiles in order of preference; as announced, or what such a service means by silence."""
+    """Media type profiles by preference; defaults of the service type if not stated."""
     order: Literal["final", "draft"]
-    """Which routing key is the outermost wrapping's: the first ("final"), or the last ("draft", and all of v1)."""
+    """Which routing key is the outermost layer: the first ("final"), or the last ("draft", and v1)."""
     recipient_keys: tuple[str, ...] = ()
-    """For v1: the Ed25519 keys to encrypt to, as did:key."""
+    """v1: Ed25519 keys to encrypt to, as did:key."""
 
     def takes(self, profile: str) -> bool:
-        """Whether envelopes of this profile (a packer's name: `didcomm/v2`, `didcomm/v1`) may be sent here."""
+        """Whether the route accepts a profile (a packer's name: `didcomm/v2`, `didcomm/v1`)."""
         return any(accepted.lower().replace(" ", "") in _PROFILES[profile] for accepted in self.accept)
 
 
@@ -73,22 +72,22 @@ class Route(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def verkey(text: str) -> PublicKey:
-    """The Ed25519 key that a v1 message or service names: base58, did:key, or a did:key's key id. Raises Malformed."""
+    """The Ed25519 key of a v1 key name: base58, did:key, or a did:key's key id. Raises Malformed."""
     if text.startswith("did:key:"):
         bare, _, fragment = text[len("did:key:") :].partition("#")
         key = multikey_known(bare)
         if key is None or key.kind != "Ed25519" or fragment not in ("", bare):
-            raise Malformed(why="a did:key that is no Ed25519 key")
+            raise Malformed(why="a did:key that is not Ed25519")
     else:
         key = PublicKey("Ed25519", base58_bytes(text, 32))
     return checked(key)
 
 
 def routes(document: Document) -> tuple[Route, ...]:
-    """Every usable route of a document, the preferred ones first; it may have none.
+    """The usable routes of a document by preference; may be empty.
 
-    The order is the document's own. Only services that state a `priority` (v1) are in the order of those among
-    themselves, the smallest first, in the places where such services stand.
+    In document order. Services with a `priority` (v1) are sorted among themselves, smallest first, in the positions of
+    such services.
     """
     known = [service for service in document.services if service.type in _ACCEPT_UNSAID]
     ranked = iter(sorted((service for service in known if _priority(service) is not None), key=_rank))
@@ -113,7 +112,7 @@ def _rank(service: Service) -> int:
 
 
 def _endpoints(service: Service) -> Iterator[Mapping[str, object]]:
-    """The endpoints of a service, each as an object with `uri`; what belongs to an endpoint may stand beside it."""
+    """The endpoints of a service as objects with `uri`; members of an endpoint may also be members of the service."""
     value = service.properties.get("serviceEndpoint")
     beside = {name: service.properties.get(name) for name in ("routingKeys", "accept")}
     for endpoint in (value if isinstance(value, list) else [value])[:ROUTES_MAX]:
@@ -149,7 +148,7 @@ def _did_key(text: str) -> str:
 
 
 def _recipient(document: Document, text: str) -> str:
-    """A recipient key of v1, which stands there itself or refers to a key of its document."""
+    """A v1 recipient key, literal or a reference to a key of the document."""
     if text.startswith("did:key:") or "#" not in text:
         return _did_key(text)
     key = document.authentication_key(document.did + text if text.startswith("#") else text)
@@ -162,10 +161,10 @@ def _strings(value: object, size_max: int) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > size_max:
-        raise Malformed(why="a service with a list that is none, or too long")
+        raise Malformed(why="a service with an invalid or too long list")
     for item in value:
         if not isinstance(item, str) or len(item) > KID_CHARS_MAX or not _KID.fullmatch(item):
-            raise Malformed(why="a service with a list of other things than key ids")
+            raise Malformed(why="a service with an invalid key id")
     return tuple(value)
 
 
@@ -173,11 +172,11 @@ def _strings(value: object, size_max: int) -> tuple[str, ...]:
 
 
 def deliverables(route: Route, resolve: Callable[[str], Document]) -> tuple[Route, ...]:
-    """The routes that a route comes to, which are itself unless its URI is a DID: then those of that mediator.
+    """Resolve a route whose URI is a DID to routes through that mediator; any other route is returned as it is.
 
-    To the mediator itself is wrapped last, so its key comes first (in the draft's order: last), and whatever the
-    mediator's own route demands before it. Mediators do not hide behind other mediators' DIDs ("Using a DID as an
-    endpoint"): one level is followed. Raises Malformed where that leads nowhere.
+    The mediator's key is an additional outer layer, outside of the route's own keys, and the mediator's own routing
+    keys are outside of that. Only one level is followed ("Using a DID as an endpoint"). Raises Malformed if no address
+    is found.
     """
     if not route.uri.startswith("did:"):
         return (route,)
@@ -187,17 +186,17 @@ def deliverables(route: Route, resolve: Callable[[str], Document]) -> tuple[Rout
     found = [_through(way, keys[0].kid, route) for way in ways] if keys else []
     short = tuple(way for way in found if len(way.routing_keys) <= ROUTING_KEYS_MAX)
     if not short:
-        raise Malformed(why="a mediator that does not say how it is reached")
+        raise Malformed(why="a mediator without an address")
     return short
 
 
 def deliverable(route: Route, resolve: Callable[[str], Document]) -> Route:
-    """The route that comes first among `deliverables`. Raises Malformed."""
+    """The first of `deliverables`. Raises Malformed."""
     return deliverables(route, resolve)[0]
 
 
 def _through(way: Route, mediator_kid: str, route: Route) -> Route:
-    """A route through a mediator, with the mediator's keys outside the route's own."""
+    """A route through a mediator, with the mediator's keys as outer layers."""
     outside = (*_first_outermost(way), mediator_kid)
     if route.order == "final":
         keys = outside + route.routing_keys

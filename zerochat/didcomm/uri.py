@@ -1,10 +1,9 @@
-"""Protocol and message types as URIs: taking them apart, and whether two of them mean the same.
+"""Protocol Identifier URIs and Message Type URIs: parsing and equivalence.
 
-A type is `doc-uri protocol/version/name` (DIDComm v2.1, "Protocol Identifier URI" and "Message Type URI"). Equality of
-text is not enough: names are compared without regard to case and punctuation, versions by their major number, and the
-DID under which the first protocols were published means https://didcomm.org/. So whoever asks what a message is asks
-here. What the specification's two regular expressions match is what is read, by cutting instead of by matching: the
-expressions go back over their own steps, and the text comes from a peer.
+A type is `doc-uri protocol/version/name` (DIDComm v2.1, "Protocol Identifier URI" and "Message Type URI"). Types are
+equivalent, not textually equal: names ignore case and punctuation, versions compare by major number, and the DID of the
+first published protocols means https://didcomm.org/. Parsing follows the specification's regular expressions by
+slicing, because these backtrack on peers' input.
 """
 
 import re
@@ -17,7 +16,7 @@ TYPE_CHARS_MAX = 512
 
 DIDCOMM_ORG = "https://didcomm.org/"
 _DIDCOMM_ORG_AS_DID = "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/"
-"""The prefix of version 1 types; Aries RFC 0348 has it mean `DIDCOMM_ORG`."""
+"""Prefix of version 1 types; Aries RFC 0348 maps it to `DIDCOMM_ORG`."""
 
 _IDENTIFIER = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -27,10 +26,10 @@ _NO_PUNCTUATION = str.maketrans("", "", "._-")
 
 
 class Protocol(NamedTuple):
-    """A Protocol Identifier URI in its parts."""
+    """A parsed Protocol Identifier URI."""
 
     doc_uri: str
-    """Everything before the protocol's name, its delimiter included; scheme and host of the web in lower case."""
+    """Text before the protocol's name, with its delimiter; scheme and host of web URLs in lower case."""
     protocol: str
     """The name as it is compared: lower case, no punctuation."""
     major: int
@@ -38,7 +37,7 @@ class Protocol(NamedTuple):
 
 
 class MessageType(NamedTuple):
-    """A Message Type URI in its parts."""
+    """A parsed Message Type URI."""
 
     doc_uri: str
     protocol: str
@@ -50,7 +49,7 @@ class MessageType(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def parse_type(uri: str) -> MessageType:
-    """The parts of a Message Type URI. Raises Malformed."""
+    """Parse a Message Type URI. Raises Malformed."""
     head, _, name = uri.rpartition("/")
     if len(uri) > TYPE_CHARS_MAX or not _NAME.fullmatch(name):
         raise Malformed(why="a message type that is no Message Type URI")
@@ -59,7 +58,7 @@ def parse_type(uri: str) -> MessageType:
 
 @lru_cache(maxsize=1024)
 def parse_protocol(uri: str) -> Protocol:
-    """The parts of a Protocol Identifier URI, with or without a slash at its end. Raises Malformed."""
+    """Parse a Protocol Identifier URI, with or without a trailing slash. Raises Malformed."""
     if len(uri) > TYPE_CHARS_MAX:
         raise Malformed(why="a protocol that is no Protocol Identifier URI")
     return _protocol(uri.removesuffix("/"))
@@ -83,12 +82,12 @@ def _same_document(doc_uri: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A protocol's or message's name as it is compared: without case and punctuation ("Message Type URI")."""
+    """Normalise a protocol or message name: no case, no punctuation ("Message Type URI")."""
     return name.translate(_NO_PUNCTUATION).lower()
 
 
 def same_type(one: str, other: str) -> bool:
-    """Whether two Message Type URIs mean the same message, whatever their minor versions ("Semver Rules")."""
+    """Whether two Message Type URIs are equivalent, ignoring minor versions ("Semver Rules")."""
     if one == other:
         return True
     try:
@@ -99,14 +98,14 @@ def same_type(one: str, other: str) -> bool:
 
 
 def same_protocol(one: str, other: str) -> bool:
-    """Whether two Protocol Identifier URIs mean the same protocol, whatever their minor versions."""
+    """Whether two Protocol Identifier URIs are equivalent, ignoring minor versions."""
     return one == other or agreed_version(one, other) is not None
 
 
 def agreed_version(one: str, other: str) -> tuple[int, int] | None:
-    """The version in which two sides with these Protocol Identifier URIs speak, or None if they cannot.
+    """The common version of two Protocol Identifier URIs; None: incompatible.
 
-    Of one major version, that is the lower minor one; a patch number means nothing ("Semver Rules").
+    The lower minor version of the same major version; patch numbers are ignored ("Semver Rules").
     """
     try:
         mine, theirs = parse_protocol(one), parse_protocol(other)
@@ -116,6 +115,6 @@ def agreed_version(one: str, other: str) -> tuple[int, int] | None:
 
 
 def protocol_of(uri: str) -> str:
-    """The Protocol Identifier URI in a Message Type URI, as it came. Raises Malformed."""
+    """The Protocol Identifier URI of a Message Type URI, as received. Raises Malformed."""
     parse_type(uri)
     return uri.rpartition("/")[0]

@@ -1,10 +1,10 @@
-"""The plaintext of DIDComm v1: the same messages, with their headers as `@` members and `~` decorators beside the body.
+"""DIDComm v1 plaintext: `@` headers and `~` decorators around the body.
 
-Whatever begins with neither is the body, attachments that a protocol has named (`request~attach`) among it. Decorators
-that are not known here are ignored, one that is null is absent, and a time that is no time is absent too, as in v2.
+All other members are the body, including attachments named by a protocol (`request~attach`). Unknown decorators are
+ignored; null and invalid times count as absent, as in v2.
 
-What v1 has no word for travels in decorators named after v2's header (`~from`, `~to`, `~from_prior`, `~ack`), which
-others ignore: so whatever works between us works in either format.
+v2 headers without a v1 equivalent become decorators of the same name (`~from`, `~to`, `~from_prior`, `~ack`), which
+other agents ignore; so both formats carry everything.
 
 Specified in: Aries RFC 0008 (ids, threads), 0011 (decorators), 0017 (attachments), 0020 (types), 0032 (timing), 0043
 (l10n), 0092 (return route), 0317 (please_ack), 0348 (the prefix of types).
@@ -33,7 +33,7 @@ from zerochat.didcomm.uri import DIDCOMM_ORG
 from zerochat.errors import Malformed
 
 OLD_TYPE_PREFIX: Final = "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/"
-"""What the types of the community's protocols began with at first. It means DIDCOMM_ORG, and is only read."""
+"""Former prefix of community types, read only; it means DIDCOMM_ORG."""
 
 LANGUAGE_CHARS_MAX = 64
 TIME_CHARS_MAX = 40
@@ -53,9 +53,9 @@ _NOTHING: Members = {}
 
 
 def dump_v1(message: Message) -> bytes:
-    """The plaintext of a message. Raises Malformed for one that its reader would refuse, or read as something else."""
+    """Encode a message. Raises Malformed for one that a reader would refuse or misinterpret."""
     if any(name.startswith(_HEADERS) for name in message.body):
-        raise Malformed(why="a body with a member that DIDComm v1 takes for a header")
+        raise Malformed(why="a body with a member that is a header in DIDComm v1")
     timing = {
         "out_time": _time_text(message.created_time),
         "expires_time": _time_text(message.expires_time),
@@ -93,7 +93,7 @@ def _time_text(seconds: int | None) -> str | None:
 
 
 def _dump_please_ack(ids: tuple[str, ...]) -> dict[str, object] | None:
-    """v1 asks for an acknowledgement of this message only; the ids of others are ours."""
+    """v1 requests an acknowledgement of this message only; other ids are an extension."""
     if not ids:
         return None
     return {"on": ["RECEIPT"]} if ids == ("",) else {"on": ["RECEIPT"], "ids": list(ids)}
@@ -107,7 +107,7 @@ def _dump_return_route(message: Message) -> dict[str, object] | None:
 
 
 def dump_attachment_v1(attachment: Attachment) -> dict[str, object]:
-    """The attachment as it stands in a message, or in a body under the name that its protocol has for it."""
+    """The attachment as JSON members of a message or a body."""
     tree = {_V1_NAMES.get(name, name): value for name, value in dump_attachment(attachment).items()}
     if attachment.lastmod_time is not None:
         tree["lastmod_time"] = _time_text(attachment.lastmod_time)
@@ -116,14 +116,14 @@ def dump_attachment_v1(attachment: Attachment) -> dict[str, object]:
 
 _V1_NAMES = {"id": "@id", "media_type": "mime-type"}
 _V2_NAMES = {old: new for new, old in _V1_NAMES.items()}
-"""What an attachment's members are called in one version and in the other."""
+"""Attachment member names in both versions."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 def parse_v1(plain: bytes) -> Message:
-    """The message of a plaintext from a peer. Raises Malformed."""
+    """Decode a plaintext from a peer. Raises Malformed."""
     tree = strict_json(plain, MESSAGE_BYTES_MAX)
     if not isinstance(tree, dict):
         raise Malformed(why="a message that is not an object")
@@ -148,12 +148,12 @@ def parse_v1(plain: bytes) -> Message:
 
 
 def plain_type(uri: str) -> str:
-    """A message type with the prefix that all use today."""
+    """The message type with the current prefix."""
     return DIDCOMM_ORG + uri[len(OLD_TYPE_PREFIX) :] if uri.startswith(OLD_TYPE_PREFIX) else uri
 
 
 def parse_attachment_v1(tree: object) -> Attachment:
-    """The attachment, with v1's names, times and hexadecimal SHA-256 turned into v2's. Raises Malformed."""
+    """Decode an attachment, converting v1 names, times and hexadecimal SHA-256. Raises Malformed."""
     if not isinstance(tree, dict) or not isinstance(data := tree.get("data"), dict):
         raise Malformed(why="an attachment without data")
     if len(named := {_V2_NAMES.get(name, name): value for name, value in tree.items()}) != len(tree):

@@ -1,12 +1,11 @@
-"""How a subscription begins and ends: three statements that both have signed, and a fourth when it is over.
+"""Subscription handshake: signed request, accept and confirm statements, and a close.
 
-    request   the subscriber asks for a stream of the publisher's
-    accept    the publisher names the stream, where it stands, and the rules by which both may be judged
-    confirm   the subscriber has read that
-    close     it is over: when the subscriber says so, or when the log has it from the publisher, who could otherwise
-              sign an older one afterwards
+    request   the subscriber requests a publisher's stream
+    accept    the publisher names the stream, its current head, and the rules that both may be judged by
+    confirm   the subscriber acknowledges the accept
+    close     ends the subscription; a publisher's close counts from its place in the log, because it could be backdated
 
-The judge goes by them: without the three there was no subscription, and nobody owed anybody anything.
+The judge requires all three: without them there was no subscription and no obligation.
 """
 
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
@@ -14,8 +13,8 @@ from typing import Annotated, ClassVar, TypeAlias, TypeVar
 import msgspec
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
-from zerochat.crypto.field_types import Count, Did
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
+from zerochat.crypto.structs import Count, Did
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.messages import ALIAS_BYTES, KEY_BYTES, SIGNATURE_BYTES, parse_overwrite
 from zerochat.evidence.suite import ED25519, Suite
@@ -28,32 +27,32 @@ _Bytes: TypeAlias = Annotated[str, msgspec.Meta(max_length=400, pattern="^[A-Za-
 
 
 class SignedStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One statement as a JSON object; `says` tells which of them it is."""
+    """A statement as a JSON object, tagged by `says`."""
 
     time: Count
-    """By its author's clock, UTC milliseconds."""
+    """Time by the author's clock, UTC ms."""
     sig: _Bytes = ""
 
     signer: ClassVar[str]
-    """The name of the field with the key that has to have signed it."""
+    """Name of the field with the signer's did:key."""
 
-    def written(self) -> bytes:
+    def serialize(self) -> bytes:
         return canonical_json(msgspec.to_builtins(self))
 
     def signed(self: "_S", seed: bytes) -> "_S":
         unsigned = msgspec.structs.replace(self, sig="")
-        return msgspec.structs.replace(self, sig=b64url(ed25519_sign(seed, CONTEXT + unsigned.written())))
+        return msgspec.structs.replace(self, sig=b64url(ed25519_sign(seed, CONTEXT + unsigned.serialize())))
 
     def check(self) -> None:
-        """Raise Unauthentic unless it is signed by whose statement it is."""
+        """Verify the signature of the statement's author. Raises Unauthentic."""
         unsigned = msgspec.structs.replace(self, sig="")
         key = did_key_bytes(getattr(self, self.signer))
-        ed25519_verify(key, CONTEXT + unsigned.written(), b64url_bytes(self.sig))
+        ed25519_verify(key, CONTEXT + unsigned.serialize(), b64url_bytes(self.sig))
 
     @property
     def digest(self) -> str:
-        """What names this statement: base64url of SHA-256."""
-        return b64url(sha256(self.written()))
+        """Identifier of the statement: base64url of SHA-256."""
+        return b64url(sha256(self.serialize()))
 
 
 _S = TypeVar("_S", bound=SignedStatement)
@@ -68,30 +67,30 @@ class Request(SignedStatement, frozen=True, tag="request", tag_field="says", kw_
     publisher: Did
     nonce: _Bytes
     signs: _Bytes = ""
-    """The key of the subscriber's acknowledgements, where the rules name another suite than that of DIDs."""
+    """Key of the subscriber's acknowledgements, if the rules name another suite than Ed25519."""
 
 
 class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_only=True):
     signer = "publisher"
 
     request: Hash
-    """The digest of the request."""
+    """Digest of the request."""
     publisher: Did
     subscriber: Did
     alias: _Bytes
     start: _Bytes
     """`S_0`: the `Pre` of the first message, or of the overwrite."""
     overwrite: _Bytes = ""
-    """The overwrite that leads from there to where the stream stands, where it stands elsewhere already. It counts here
-    only: later it could jump over what was withheld."""
+    """Overwrite from `start` to the current head of a running stream. Valid only here: a later one could skip withheld
+    messages."""
     rules: Hash
-    """The digest of the rules (`case.Rules`)."""
+    """Digest of the rules (`case.Rules`)."""
     signs: _Bytes = ""
-    """The key of the stream's messages, where the rules name another suite than that of DIDs."""
+    """Key of the stream's messages, if the rules name another suite than Ed25519."""
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] = 0
-    """How many events of the publisher's own stand before the stream for this subscriber, where a group keeps a log."""
+    """Number of the publisher's events before the stream's start for this subscriber, in a group with a log."""
     key: _Bytes = ""
-    """The key of the content, sealed for the subscriber; empty where the group's own keys hold it."""
+    """Content key, sealed for the subscriber; empty where the group's key mode distributes it."""
 
 
 class Confirm(SignedStatement, frozen=True, tag="confirm", tag_field="says", kw_only=True):
@@ -112,7 +111,7 @@ Statement: TypeAlias = Request | Accept | Confirm | Close
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """The three statements with which one began, checked against each other."""
+    """The three statements of a subscription, verified against each other."""
 
     request: Request
     accept: Accept
@@ -120,20 +119,20 @@ class Subscription(msgspec.Struct, frozen=True):
     suite: Suite = ED25519
 
     def __post_init__(self) -> None:
-        """Raises Unauthentic where they do not belong together, or are not signed by the two."""
+        """Raises Unauthentic for statements that do not belong together or are not signed, Malformed for bad sizes."""
         for one in (self.request, self.accept, self.confirm):
             one.check()
-        asked, given, read = self.request, self.accept, self.confirm
-        same = (asked.subscriber, asked.publisher) == (given.subscriber, given.publisher)
-        named = (given.request, read.accept) == (asked.digest, given.digest)
-        if not same or not named or read.subscriber != asked.subscriber or asked.subscriber == asked.publisher:
+        request, accept, confirm = self.request, self.accept, self.confirm
+        same = (request.subscriber, request.publisher) == (accept.subscriber, accept.publisher)
+        named = (accept.request, confirm.accept) == (request.digest, accept.digest)
+        if not same or not named or confirm.subscriber != request.subscriber or request.subscriber == request.publisher:
             raise Unauthentic()
         sizes = len(self.alias), len(self.start), len(self.subscriber), len(self.publisher)
         if sizes != (ALIAS_BYTES, SIGNATURE_BYTES, KEY_BYTES, KEY_BYTES) or self.subscriber == self.publisher:
             raise Malformed(why="a subscription without a stream")
-        if given.overwrite:
-            told = parse_overwrite(b64url_bytes(given.overwrite), self.suite)
-            place = told.subscriber, told.publisher, told.alias, told.before
+        if accept.overwrite:
+            overwrite = parse_overwrite(b64url_bytes(accept.overwrite), self.suite)
+            place = overwrite.subscriber, overwrite.publisher, overwrite.alias, overwrite.before
             if place != (self.subscriber, self.publisher, self.alias, self.start):
                 raise Unauthentic()
 
@@ -155,16 +154,16 @@ class Subscription(msgspec.Struct, frozen=True):
 
     @property
     def head(self) -> bytes:
-        """Behind which signature the subscriber begins to listen."""
+        """Signature after which the subscriber's part of the stream begins."""
         if not self.accept.overwrite:
             return self.start
         return parse_overwrite(b64url_bytes(self.accept.overwrite), self.suite).then
 
 
-def parse_statement(written: bytes) -> Statement:
-    """One of them, not yet checked. Raises Malformed."""
+def parse_statement(encoded: bytes) -> Statement:
+    """Decode a statement without verifying it. Raises Malformed."""
     try:
-        found: Statement = msgspec.convert(strict_json(written, STATEMENT_BYTES_MAX), Statement)
+        found: Statement = msgspec.convert(strict_json(encoded, STATEMENT_BYTES_MAX), Statement)
     except msgspec.ValidationError as error:
         raise Malformed(why=f"a statement about a subscription: {error}") from None
     return found

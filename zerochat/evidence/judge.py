@@ -1,13 +1,13 @@
-"""What follows from a case: the rules in their order, each with what it came to, in sentences.
+"""Judge: a pure function from a case file to a verdict, rule by rule.
 
-A pure function of the file. So a verdict needs no trust in whoever gives it: anybody computes it again.
+Verdicts need no trust: every member recomputes them.
 
-What is judged is one missing link. A message came whose `Pre` the subscriber does not know; the publisher shows that
-what has this signature was acknowledged, or was in the log in time, or was not owed. This is stricter than comparing
-with the last message that was acknowledged (SUPRA, lemmas 2 and 3): there, an acknowledgement of something after the
-accuser's last message refuted the accusation, although a later one may be missing.
+The object of a case is one missing link: a message arrived whose `Pre` the subscriber does not know. The publisher has
+to show that the message with this signature was acknowledged, was in the log in time, or was not owed. This is stricter
+than SUPRA (lemmas 2 and 3), which compares with the last acknowledged message: there, an acknowledgement of any message
+after the accuser's last one refutes the accusation, although a later message may be missing.
 
-Two kinds of guilt need no waiting: two messages in one place, and a time that does not grow.
+Equivocation (a fork or a time reversal) needs no accusation and no waiting.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,15 +26,15 @@ from zerochat.evidence.case import (
     Accusation,
     Acknowledged,
     Case,
-    Clock,
     Closed,
     Defence,
     Ended,
     Fork,
-    Missing,
     Posted,
     Repeated,
     Rules,
+    TimeReversal,
+    Withheld,
     parse_defence,
 )
 from zerochat.evidence.handshake import Subscription
@@ -45,23 +45,23 @@ from zerochat.evidence.suite import ED25519, Suite
 from zerochat.evidence.witness import entry_of, parse_entry, parse_receipt
 
 UPHELD: Final = "upheld"
-"""It was owed, and neither delivered nor posted."""
+"""The message was owed, and neither delivered nor posted."""
 DISMISSED: Final = "dismissed"
 REPEATED: Final = "repeated"
-"""It was accused of before, and has its verdict there."""
+"""An earlier accusation covers the message; the verdict is there."""
 FALSE_ACCUSATION: Final = "false accusation"
-"""The accuser had acknowledged it before it accused."""
+"""The accuser had acknowledged the message before the accusation."""
 VOID: Final = "void"
-"""What was filed is no accusation by the rules."""
+"""The accusation is invalid by the rules."""
 OPEN: Final = "open"
-"""The time for defending is not over, or the file does not show what was posted in it."""
+"""The defence window is not over, or the file does not show all of it."""
 FORKED: Final = "forked"
-TURNED_BACK: Final = "turned back"
-"""A publisher's time did not grow."""
+TIME_REVERSED: Final = "time reversed"
+"""A publisher's message is not later than its predecessor."""
 
 
 class Finding(Struct, frozen=True):
-    """What one rule came to."""
+    """Result of one rule."""
 
     rule: str
     holds: bool
@@ -69,70 +69,78 @@ class Finding(Struct, frozen=True):
 
 
 class Judgement(Struct):
-    """What follows from a case."""
+    """Result of a case."""
 
     delivery: str = ""
-    """The verdict on the accusation; empty where there is none."""
+    """Verdict on the accusation; empty: no accusation."""
     guilty: list[str] = field(default_factory=list)
-    """What needs no accusation: FORKED, TURNED_BACK."""
+    """Proven equivocations: FORKED, TIME_REVERSED."""
     findings: list[Finding] = field(default_factory=list)
 
-    def say(self, rule: str, holds: bool, sentence: str) -> bool:
+    def add_finding(self, rule: str, holds: bool, sentence: str) -> bool:
         self.findings.append(Finding(rule, holds, sentence))
         return holds
 
 
 def judge(case: Case, suite: Suite = ED25519) -> Judgement:
-    """The judgement of a case, the same for everybody. Whatever is wrong with the file is a finding. `suite`: the one
-    that the rules name; whoever has none but the usual one cannot judge by another."""
-    made = Judgement()
+    """The deterministic judgement of a case; defects of the file become findings. `suite`: has to be the one that the
+    rules name."""
+    judgement = Judgement()
     named = ED25519.name if case.rules is None else case.rules.suite
-    if not made.say("suite", named == suite.name, f"The signatures are checked as {suite.name}."):
-        made.delivery = VOID if case.missing else ""
-        return made
+    if not judgement.add_finding("suite", named == suite.name, f"The signatures are checked as {suite.name}."):
+        judgement.delivery = VOID if case.withheld else ""
+        return judgement
     try:
-        subscription = case.opened(suite)
+        subscription = case.verified_subscription(suite)
     except RemoteError:
-        made.delivery = VOID if case.missing else ""
-        made.say("subscription", False, "The three statements of a subscription are not signed by the two it is about.")
-        return made
-    for count in case.counts:
-        guilt = _fork(made, subscription, count) if isinstance(count, Fork) else _clock(made, subscription, count)
-        if guilt and guilt not in made.guilty:
-            made.guilty.append(guilt)
-    if case.missing is not None and case.rules is None:
-        made.say("rules", False, "The two have agreed to no rules.")
-        made.delivery = VOID
-    elif case.missing is not None and case.rules is not None:
-        made.delivery = _Delivery(made, case.rules, subscription, case.missing).verdict()
-    return made
+        judgement.delivery = VOID if case.withheld else ""
+        judgement.add_finding(
+            "subscription", False, "The statements of the subscription are not signed by its two members."
+        )
+        return judgement
+    for count in case.equivocations:
+        guilt = (
+            _fork(judgement, subscription, count) if isinstance(count, Fork) else _clock(judgement, subscription, count)
+        )
+        if guilt and guilt not in judgement.guilty:
+            judgement.guilty.append(guilt)
+    if case.withheld is not None and case.rules is None:
+        judgement.add_finding("rules", False, "The two members agreed to no rules.")
+        judgement.delivery = VOID
+    elif case.withheld is not None and case.rules is not None:
+        judgement.delivery = _Delivery(judgement, case.rules, subscription, case.withheld).verdict()
+    return judgement
 
 
-# --- guilt that needs no accusation ---------------------------------------------------------------------------------
+# --- equivocation ---------------------------------------------------------------------------------------------------
 
 
-def _fork(made: Judgement, subscription: Subscription, count: Fork) -> str:
+def _fork(judgement: Judgement, subscription: Subscription, count: Fork) -> str:
     one, other = _stream(subscription, count.one), _stream(subscription, count.other)
     holds = one is not None and other is not None and one.before == other.before and one != other
-    made.say("E1 fork", holds, _either(holds, "The publisher signed two different messages for one place."))
+    judgement.add_finding(
+        "E1 fork", holds, _either(holds, "The publisher signed two messages with the same predecessor.")
+    )
     return FORKED if holds else ""
 
 
-def _clock(made: Judgement, subscription: Subscription, count: Clock) -> str:
+def _clock(judgement: Judgement, subscription: Subscription, count: TimeReversal) -> str:
     one, after = _stream(subscription, count.one), _stream(subscription, count.next)
     holds = one is not None and after is not None and after.before == one.signature and after.time <= one.time
-    made.say("E2 time", holds, _either(holds, "The publisher signed a message that is not later than the one before."))
-    return TURNED_BACK if holds else ""
+    judgement.add_finding(
+        "E2 time", holds, _either(holds, "The publisher signed a message that is not later than its predecessor.")
+    )
+    return TIME_REVERSED if holds else ""
 
 
 def _either(holds: bool, sentence: str) -> str:
-    return sentence if holds else "This was claimed, and is not shown: " + sentence[0].lower() + sentence[1:]
+    return sentence if holds else f"Claimed without proof: {sentence[0].lower()}{sentence[1:]}"
 
 
-def _stream(subscription: Subscription, written: bytes) -> Data | None:
-    """The message, if it is one of the stream that was subscribed to."""
+def _stream(subscription: Subscription, encoded: bytes) -> Data | None:
+    """The decoded message, if it belongs to the subscribed stream."""
     try:
-        found = parse_data(written, subscription.suite)
+        found = parse_data(encoded, subscription.suite)
     except RemoteError:
         return None
     ours = (found.publisher, found.alias) == (subscription.publisher, subscription.alias)
@@ -143,13 +151,18 @@ def _stream(subscription: Subscription, written: bytes) -> Data | None:
 
 
 class _Delivery:
-    """One accusation, on its way through the rules."""
+    """Evaluation of one accusation."""
 
-    def __init__(self, made: Judgement, rules: Rules, subscription: Subscription, missing: Missing) -> None:
-        self.say, self.rules, self.subscription, self.missing = made.say, rules, subscription, missing
-        self.accusation: Accusation = missing.accusation
+    def __init__(self, judgement: Judgement, rules: Rules, subscription: Subscription, withheld: Withheld) -> None:
+        self.add_finding, self.rules, self.subscription, self.withheld = (
+            judgement.add_finding,
+            rules,
+            subscription,
+            withheld,
+        )
+        self.accusation: Accusation = withheld.accusation
         self.suite = subscription.suite
-        self.came: Data | None = _stream(subscription, missing.message)
+        self.came: Data | None = _stream(subscription, withheld.message)
         self.index = self.filed_ms = 0
 
     def verdict(self) -> str:
@@ -158,64 +171,62 @@ class _Delivery:
         defences = self._defences()
         if defences is None:
             return OPEN
-        verdicts = {self._weighed(defence) for defence in defences}
+        verdicts = {self._evaluate(defence) for defence in defences}
         for verdict in (REPEATED, FALSE_ACCUSATION, DISMISSED):
             if verdict in verdicts:
                 return verdict
         return UPHELD
 
-    # Whether it is an accusation at all
+    # Validity of the accusation
 
     def _agreed(self) -> bool:
-        return self.say(
+        return self.add_finding(
             "rules",
             self.subscription.accept.rules == self.rules.digest,
-            "Both have agreed to be judged by these rules.",
+            "Both members agreed to these rules.",
         )
 
     def _accused(self) -> bool:
         try:
             self.accusation.check()
         except RemoteError:
-            return self.say("accuser", False, "The accusation is not signed by who accuses.")
-        came, said = self.came, self.accusation
+            return self.add_finding("accuser", False, "The accusation is not signed by the accuser.")
+        came, accusation = self.came, self.accusation
         holds = (
-            said.by == self.subscription.request.subscriber
-            and said.accept == self.subscription.accept.digest
+            accusation.by == self.subscription.request.subscriber
+            and accusation.accept == self.subscription.accept.digest
             and came is not None
-            and said.message == b64url(sha256(self.missing.message))
-            and said.missing == b64url(came.before)
+            and accusation.message == b64url(sha256(self.withheld.message))
+            and accusation.missing == b64url(came.before)
         )
-        return self.say("accuser", holds, "The subscriber accuses, and shows a message of this stream that came.")
+        return self.add_finding("accuser", holds, "The accuser is the subscriber and shows a message of this stream.")
 
     def _new(self) -> bool:
         came = self._came
         if came.before == self.subscription.head:
-            return self.say("link", False, "The message follows what the subscriber was told to begin with.")
-        return self.say(
+            return self.add_finding("link", False, "The message follows the start of the subscription.")
+        return self.add_finding(
             "link",
             came.time > self.subscription.accept.time,
-            "The message was sent under this subscription, and the one before it is missing.",
+            "The message was sent under this subscription, and its predecessor is missing.",
         )
 
     def _filed(self) -> bool:
-        span = self.missing.span
-        entry = entry_of("accusation", self.accusation.by, self.accusation.written())
+        span = self.withheld.span
+        entry = entry_of("accusation", self.accusation.by, self.accusation.serialize())
         try:
-            receipt = parse_receipt(self.missing.filed.encode())
+            receipt = parse_receipt(self.withheld.filed.encode())
             self.index, self.filed_ms = receipt.index, receipt.posted_ms(entry, self.rules.quorum)
         except RemoteError:
-            return self.say("filed", False, "The witnesses do not show that the accusation was filed.")
+            return self.add_finding("filed", False, "The witnesses do not confirm that the accusation was filed.")
         places = [span.before + place for place, record in enumerate(span.entries) if record == entry.record()]
         if span.before != self.accusation.since or places[:1] != [self.index]:
-            return self.say(
-                "filed", False, "The log is not shown from where the accuser knew it, or it was there before."
+            return self.add_finding(
+                "filed", False, "The log excerpt does not start at the accuser's size, or the entry is older."
             )
-        if (
-            self.accusation.time < self._due
-        ):  # else a false accuser would sign one that is older than its acknowledgement
-            return self.say("filed", False, "The accusation says of itself that it was made too early.")
-        return self.say("filed", self.filed_ms >= self._due, "It was filed when the time for delivering was over.")
+        if self.accusation.time < self._due:  # a false accuser could date it before its acknowledgement
+            return self.add_finding("filed", False, "The accusation is dated before the end of the delivery time.")
+        return self.add_finding("filed", self.filed_ms >= self._due, "It was filed after the end of the delivery time.")
 
     @property
     def _due(self) -> int:
@@ -226,28 +237,32 @@ class _Delivery:
         assert self.came is not None
         return self.came
 
-    # What was posted against it
+    # Defences
 
     def _defences(self) -> list[Defence] | None:
-        """All that count; None where the file does not show that these are all."""
-        named = tuple(accept.digest for _, accept, _ in self.missing.reopened)
-        if not self.say("reopened", named == self.accusation.reopened, "The later subscriptions are in the file."):
+        """The counted defences; None: the file does not prove that they are complete."""
+        named = tuple(accept.digest for _, accept, _ in self.withheld.reopened)
+        if not self.add_finding(
+            "reopened", named == self.accusation.reopened, "The later subscriptions are in the file."
+        ):
             return None
-        if not self.say("window", self._shown(), "The log is shown until the time for defending was over."):
+        if not self.add_finding("window", self._covers_window(), "The log excerpt covers the defence window."):
             return None
-        held = {b64url(sha256(written)): written for written in self.missing.defences}
+        held = {b64url(sha256(encoded)): encoded for encoded in self.withheld.defences}
         counted = self._counted()
-        if not self.say("complete", counted <= held.keys(), "Every defence that counts is in the file."):
+        if not self.add_finding("complete", counted <= held.keys(), "All counted defences are in the file."):
             return None
-        once = [written for hash_, written in held.items() if hash_ in counted]
-        return [defence for written in once if (defence := _defence(written, self.accusation.digest))]
+        once = [encoded for hash_, encoded in held.items() if hash_ in counted]
+        return [defence for encoded in once if (defence := _defence(encoded, self.accusation.digest))]
 
     def _counted(self) -> set[str]:
-        return set(counting(self.missing.span.entries, self.subscription.request.publisher, self.accusation.digest))
+        return set(
+            counted_defences(self.withheld.span.entries, self.subscription.request.publisher, self.accusation.digest)
+        )
 
-    def _shown(self) -> bool:
-        """Whether these are the entries of the log up to a checkpoint after the time for defending."""
-        span, quorum = self.missing.span, self.rules.quorum
+    def _covers_window(self) -> bool:
+        """Whether the entries lead to a checkpoint after the defence window."""
+        span, quorum = self.withheld.span, self.rules.quorum
         if len(span.peaks) != span.before.bit_count() or any(len(peak) != HASH_BYTES for peak in span.peaks):
             return False
         frontier = Frontier(span.before, span.peaks)
@@ -259,37 +274,39 @@ class _Delivery:
             closing = Checkpoint(quorum.origin, frontier.size, frontier.root())
             if parse_checkpoint(note.text) != closing:
                 return False
-            return quorum.whole_ms(note) >= self.filed_ms + self.rules.window_ms
+            return quorum.complete_until_ms(note) >= self.filed_ms + self.rules.window_ms
         except RemoteError:
             return False
 
-    # What a defence is worth
+    # Evaluation of a defence
 
-    def _weighed(self, defence: Defence) -> str:
+    def _evaluate(self, defence: Defence) -> str:
         ground = defence.ground
         if isinstance(ground, Acknowledged):
             return self._acknowledged(ground)
         if isinstance(ground, Repeated):
-            before = self._tried("D5 repeated", lambda: self._repeated(ground), "The same was accused of before.")
+            before = self._check(
+                "D5 repeated", lambda: self._repeated(ground), "An earlier accusation covers the same message."
+            )
             return REPEATED if before else ""
         if isinstance(ground, Posted):
-            holds = self._tried("D2 posted", lambda: self._posted(ground), "What is missing was in the log in time.")
+            holds = self._check(
+                "D2 posted", lambda: self._posted(ground), "The missing message was in the log in time."
+            )
         elif isinstance(ground, Closed):
-            holds = self._tried("D4 closed", lambda: self._closed(ground), "The subscription was over by then.")
+            holds = self._check("D4 closed", lambda: self._closed(ground), "The subscriber had ended the subscription.")
         else:
-            holds = self._tried(
-                "D6 ended", lambda: self._ended(ground), "The publisher had ended it before, in the log."
+            holds = self._check(
+                "D6 ended", lambda: self._ended(ground), "The publisher had ended the subscription in the log."
             )
         return DISMISSED if holds else ""
 
-    def _tried(self, rule: str, holds: Callable[[], bool], sentence: str) -> bool:
+    def _check(self, rule: str, holds: Callable[[], bool], sentence: str) -> bool:
         try:
             found = holds()
         except RemoteError:
             found = False
-        return self.say(
-            rule, found, sentence if found else f"Claimed, and not shown: {sentence[0].lower()}{sentence[1:]}"
-        )
+        return self.add_finding(rule, found, _either(found, sentence))
 
     def _acknowledged(self, ground: Acknowledged) -> str:
         at = 0
@@ -307,51 +324,49 @@ class _Delivery:
                 and (len(chain) == 1 or self._is_way(ground.chain, chain))
             )
 
-        if not self._tried("D1 acknowledged", holds, "The subscriber has acknowledged what it says is missing."):
+        if not self._check("D1 acknowledged", holds, "The subscriber acknowledged the missing message."):
             return ""
         before = at <= self.accusation.time
         if before:
-            self.say("D1 before", True, "It had done so before it accused.")
+            self.add_finding("D1 before", True, "It did so before the accusation.")
         return FALSE_ACCUSATION if before else DISMISSED
 
-    def _chain(self, written: Sequence[bytes]) -> list[Data]:
-        """The messages from what is missing on, each behind the one before. Whether their times grow is another
-        question (E2). Raises Malformed or Unauthentic."""
-        chain = [self._link(written[0]), *(parse_data(one, self.suite) for one in written[1:])]
+    def _chain(self, encoded: Sequence[bytes]) -> list[Data]:
+        """The chain from the missing message; time order is checked elsewhere (E2). Raises Malformed or Unauthentic."""
+        chain = [self._link(encoded[0]), *(parse_data(one, self.suite) for one in encoded[1:])]
         for one, after in pairwise(chain):
             same = (one.publisher, one.alias) == (after.publisher, after.alias)
             if not same or after.before != one.signature:
-                raise Malformed(why="a message that does not follow")
+                raise Malformed(why="a message that does not follow its predecessor")
         return chain
 
-    def _link(self, written: bytes) -> Data:
-        """What is missing. Raises Malformed or Unauthentic where this is something else."""
-        found = parse_data(written, self.suite)
+    def _link(self, encoded: bytes) -> Data:
+        """The missing message. Raises Malformed or Unauthentic for any other."""
+        found = parse_data(encoded, self.suite)
         ours = self.subscription.publisher, self.subscription.alias, self._came.before
         if (found.publisher, found.alias, found.signature) != ours:
-            raise Malformed(why="another message than the one that is missing")
+            raise Malformed(why="a message that is not the missing one")
         return found
 
-    def _is_way(self, written: Sequence[bytes], chain: Sequence[Data]) -> bool:
-        """Whether the subscriber could not acknowledge its end without having had its beginning.
+    def _is_way(self, encoded: Sequence[bytes], chain: Sequence[Data]) -> bool:
+        """Whether acknowledging the end of the chain implies having received its beginning.
 
-        What came stands behind what is missing: else the publisher has signed another one for that place, and leads
-        around it. What was acknowledged is not dated before what came: else it may be of an earlier subscription, that
-        began somewhere in between. And neither this subscription began in between, whatever the dates say, nor a later
-        one.
+        The received message has to follow the missing one; otherwise the publisher forked the stream and leads around
+        it. The acknowledged message may not be dated before the received one; otherwise it may belong to an earlier
+        subscription that began in between. Neither this subscription nor a later one may begin within the chain.
         """
         own = self.subscription.head
         return (
-            written[1] == self.missing.message
+            encoded[1] == self.withheld.message
             and self._came.time <= chain[-1].time
             and all(one.signature != own for one in chain)
             and not self._restarted(chain)
         )
 
     def _restarted(self, chain: Sequence[Data]) -> bool:
-        """Whether the two began anew somewhere in this chain: then its end says nothing of its beginning."""
+        """Whether a later subscription began within the chain: then its end implies nothing about its beginning."""
         starts = set()
-        for statements in self.missing.reopened:
+        for statements in self.withheld.reopened:
             try:
                 later = Subscription(*statements, self.suite)
             except RemoteError:
@@ -375,19 +390,19 @@ class _Delivery:
         return mine and ground.close.time <= self._came.time + self.rules.grace_ms
 
     def _ended(self, ground: Ended) -> bool:
-        """By the log's time and without any grace: the publisher has the receipt, and knows what it still owes."""
+        """Compared with the log's time, without grace: the publisher has the receipt and knows its obligations."""
         link, close = self._link(ground.message), ground.close
         close.check()
         mine = (close.accept, close.by) == (self.subscription.accept.digest, self.subscription.request.publisher)
-        entry = entry_of("close", close.by, close.written())
+        entry = entry_of("close", close.by, close.serialize())
         return mine and link.time > parse_receipt(ground.receipt.encode()).posted_ms(entry, self.rules.quorum)
 
     def _repeated(self, ground: Repeated) -> bool:
-        """Whether there is an earlier accusation that can be judged: one that was void itself takes nothing away."""
+        """Whether a valid earlier accusation exists; a void one does not count."""
         earlier = ground.accusation
         earlier.check()
         receipt = parse_receipt(ground.receipt.encode())
-        receipt.posted_ms(entry_of("accusation", earlier.by, earlier.written()), self.rules.quorum)
+        receipt.posted_ms(entry_of("accusation", earlier.by, earlier.serialize()), self.rules.quorum)
         same = (earlier.by, earlier.accept, earlier.message, earlier.missing) == (
             self.accusation.by,
             self.accusation.accept,
@@ -397,9 +412,9 @@ class _Delivery:
         return same and earlier.time >= self._due and earlier.since <= receipt.index < self.index
 
 
-def counting(entries: Iterable[bytes], publisher: str, about: str) -> list[str]:
-    """The hashes of the defences among these entries of a log that count against one accusation: of those that the
-    publisher has signed, and that are not too long, the first. Raises Malformed."""
+def counted_defences(entries: Iterable[bytes], publisher: str, about: str) -> list[str]:
+    """Hashes of the counted defences: the first in the log that the publisher signed and that are short enough. Raises
+    Malformed."""
     counted: dict[str, None] = {}
     for entry in map(parse_entry, entries):
         if (entry.kind, entry.about) != ("defence", about) or entry.size > DEFENCE_BYTES_MAX:
@@ -413,10 +428,10 @@ def counting(entries: Iterable[bytes], publisher: str, about: str) -> list[str]:
     return list(counted)
 
 
-def _defence(written: bytes, about: str) -> Defence | None:
-    """What was posted, where it can be read; what cannot is none."""
+def _defence(encoded: bytes, about: str) -> Defence | None:
+    """The decoded defence; None: malformed, or against another accusation."""
     try:
-        found = parse_defence(written)
+        found = parse_defence(encoded)
     except RemoteError:
         return None
     return found if found.accusation == about else None

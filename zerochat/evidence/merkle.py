@@ -1,6 +1,6 @@
-"""The tree over the entries of a log, as RFC 6962 §2.1 draws it: who has its root can be shown that an entry is in it.
+"""Merkle tree of a transparency log: roots and inclusion proofs (RFC 6962 §2.1).
 
-Leaves and inner nodes are hashed with different first bytes, so that neither passes for the other.
+Leaves and inner nodes have different hash prefixes (domain separation).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from zerochat.errors import Unauthentic
 
 HASH_BYTES = 32
 HASHES_MAX = 63
-"""In one proof: a tree of more than 2**63 entries is none."""
+"""Hashes in an inclusion proof, for at most 2**63 entries."""
 EMPTY_ROOT = sha256(b"")
 
 
@@ -25,8 +25,8 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 class Frontier(Struct, frozen=True):
-    """What somebody has to remember of a log to follow it: its length, and the roots of the complete subtrees side by
-    side, the largest first; at most one for each bit of the length."""
+    """Compact state of a log: its size and the roots of its complete subtrees (Merkle mountain range), the largest
+    first; one per set bit of the size."""
 
     size: int = 0
     peaks: tuple[bytes, ...] = ()
@@ -47,11 +47,11 @@ class Frontier(Struct, frozen=True):
 
 
 class Tree:
-    """A tree that entries are added to. It keeps a hash for each node that is complete: some 64 bytes an entry."""
+    """An append-only tree that stores every complete node: about 64 bytes per entry."""
 
     def __init__(self, entries: Iterable[bytes] = ()) -> None:
         self._levels: list[list[bytes]] = [[]]
-        """By height: the hashes of the complete subtrees, from the left."""
+        """Hashes of complete subtrees by height, from the left."""
         for entry in entries:
             self.append(entry)
 
@@ -59,7 +59,7 @@ class Tree:
         return len(self._levels[0])
 
     def append(self, entry: bytes) -> int:
-        """Add an entry. Returns its index, counted from 0."""
+        """Append an entry; return its index from 0."""
         node = leaf_hash(entry)
         for height in range(64):
             if height == len(self._levels):
@@ -78,7 +78,7 @@ class Tree:
         return self._hash(0, size) if size else EMPTY_ROOT
 
     def inclusion(self, index: int, size: int | None = None) -> list[bytes]:
-        """The hashes that lead from entry `index` to the root over the first `size` entries, from below (§2.1.1)."""
+        """Inclusion proof of entry `index` in the first `size` entries, bottom up (RFC 6962 §2.1.1)."""
         start, end = 0, len(self) if size is None else size
         assert 0 <= index < end <= len(self)
         path = []
@@ -93,7 +93,7 @@ class Tree:
         return path[::-1]
 
     def _hash(self, start: int, end: int) -> bytes:
-        """The hash of the subtree over these entries, of which there is at least one."""
+        """The hash of the subtree over a non-empty range of entries."""
         count = end - start
         if count & (count - 1) == 0 and start % count == 0:
             return self._levels[count.bit_length() - 1][start // count]
@@ -102,13 +102,13 @@ class Tree:
 
 
 def _split(count: int) -> int:
-    """How many of so many entries stand on the left: the largest power of two below."""
+    """Entries in the left subtree: the largest power of two below `count`."""
     return 1 << (count - 1).bit_length() - 1
 
 
-def root_from(entry: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
-    """The root of a tree of `size` entries in which the proof puts this one at `index` (RFC 9162 §2.1.3.2). Raises
-    Unauthentic where the proof is none."""
+def root_of_inclusion(entry: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """The root of a tree of `size` entries implied by an inclusion proof (RFC 9162 §2.1.3.2). Raises Unauthentic for an
+    invalid proof."""
     if not 0 <= index < size or len(path) > HASHES_MAX or any(len(one) != HASH_BYTES for one in path):
         raise Unauthentic()
     place, last, node = index, size - 1, leaf_hash(entry)

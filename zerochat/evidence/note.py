@@ -1,8 +1,7 @@
-"""Texts with signatures below them (C2SP `signed-note`), and a log's checkpoint as such a text (`tlog-checkpoint`).
+"""Signed notes, checkpoints and cosignatures (C2SP signed-note, tlog-checkpoint, tlog-cosignature).
 
-The formats are those of public transparency logs, so that their tools read ours. A log's own signature is of type 0x01.
-A cosignature (`tlog-cosignature`, type 0x04) also says when it was given: that at this second the log with this root
-was the longest that the witness had seen.
+Compatible with the tools of public transparency logs. An operator's signature has type 0x01. A cosignature (type 0x04)
+is timestamped: at this second, this was the largest log that the witness had seen.
 """
 
 import base64
@@ -17,16 +16,16 @@ from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.merkle import HASH_BYTES
 
 LOG, COSIGNER = 1, 4
-"""Types of signatures."""
+"""Signature types."""
 NOTE_BYTES_MAX = 32 * 1024
 SIGNATURES_MAX = 64
 COUNT_DIGITS_MAX = 16
-"""Of sizes, indices and seconds: below 2**53."""
+"""Digits of sizes, indices and seconds, below 2**53."""
 _DASH = "\u2014 "
 
 
 class Signature(Struct, frozen=True):
-    """One line below a note."""
+    """A signature line of a note."""
 
     name: str
     key_id: bytes
@@ -34,29 +33,29 @@ class Signature(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """A text, and what stands below it. Nothing is checked yet."""
+    """A text with signature lines, unverified."""
 
     text: str
     signatures: tuple[Signature, ...]
 
     def by(self, did: str, kind: int) -> Iterator[bytes]:
-        """What stands below it in the name of this key (a did:key), as signatures of this type."""
-        wanted = key_id(did, kind)
-        return (one.value for one in self.signatures if (one.name, one.key_id) == (did, wanted))
+        """The values of signatures of this type (`kind`) by this key (a did:key)."""
+        key = key_id(did, kind)
+        return (one.value for one in self.signatures if (one.name, one.key_id) == (did, key))
 
     def with_line(self, line: str) -> "Note":
-        """The same note with one more signature."""
+        """The note with one more signature line."""
         return Note(self.text, (*self.signatures, _signature(line.removesuffix("\n"))))
 
-    def written(self) -> str:
+    def serialize(self) -> str:
         return self.text + "\n" + "".join(_line(one) for one in self.signatures)
 
 
 class Checkpoint(Struct, frozen=True):
-    """How long a log is, and the root over all of it."""
+    """Size and root of a log."""
 
     origin: str
-    """Which log: in one line, without spaces."""
+    """Name of the log: one line without spaces."""
     size: int
     root: bytes
 
@@ -65,19 +64,19 @@ class Checkpoint(Struct, frozen=True):
 
 
 def key_id(did: str, kind: int) -> bytes:
-    """The four bytes that name a key and the type of its signatures; keys go by their did:key."""
+    """The four-byte key id of a did:key and a signature type (C2SP signed-note)."""
     return sha256(did.encode() + b"\n" + bytes([kind]) + did_key_bytes(did))[:4]
 
 
-def signed(checkpoint: Checkpoint, seed: bytes) -> Note:
-    """The checkpoint under the signature of the log's operator."""
+def sign_checkpoint(checkpoint: Checkpoint, seed: bytes) -> Note:
+    """The checkpoint signed by the log's operator."""
     text = checkpoint.text()
     did = did_key(ed25519_public(seed))
     return Note(text, (Signature(did, key_id(did, LOG), ed25519_sign(seed, text.encode())),))
 
 
-def check_signed(note: Note, did: str) -> None:
-    """Raise Unauthentic unless this key has signed the note as its log's operator."""
+def check_signature(note: Note, did: str) -> None:
+    """Raise Unauthentic unless this key signed the note as operator."""
     values = list(note.by(did, LOG))
     if not values:
         raise Unauthentic()
@@ -86,14 +85,14 @@ def check_signed(note: Note, did: str) -> None:
 
 
 def cosignature(text: str, seed: bytes, time_s: int) -> str:
-    """The line in which a witness says that at this time (UTC seconds) it knew of no longer log than this."""
+    """The cosignature line of a witness. `time_s`: UTC seconds."""
     did = did_key(ed25519_public(seed))
     value = time_s.to_bytes(8, "big") + ed25519_sign(seed, _cosigned(text, time_s))
     return _line(Signature(did, key_id(did, COSIGNER), value))
 
 
-def cosigned_at(note: Note, did: str) -> int | None:
-    """When this witness cosigned the note (UTC seconds); None: it did not. Raises Unauthentic for a forgery."""
+def cosignature_time(note: Note, did: str) -> int | None:
+    """When the witness cosigned the note, UTC seconds; None: never. Raises Unauthentic for an invalid signature."""
     times = []
     for value in note.by(did, COSIGNER):
         if len(value) != 8 + 64:
@@ -109,7 +108,7 @@ def _cosigned(text: str, time_s: int) -> bytes:
 
 
 def parse_note(data: bytes) -> Note:
-    """Raises Malformed."""
+    """Decode a note without verifying it. Raises Malformed."""
     if len(data) > NOTE_BYTES_MAX:
         raise Malformed(why="a note that is too long")
     try:
@@ -121,31 +120,30 @@ def parse_note(data: bytes) -> Note:
     text, found, below = whole.rpartition("\n\n")
     lines = below.split("\n")
     if not found or lines.pop() != "" or not 0 < len(lines) <= SIGNATURES_MAX:
-        raise Malformed(why="a note without its signatures")
+        raise Malformed(why="a note without signatures")
     return Note(text + "\n", tuple(_signature(line) for line in lines))
 
 
 def parse_checkpoint(text: str) -> Checkpoint:
-    """The checkpoint that a note says. Raises Malformed, also for one with more lines than the three: of those nobody
-    says what they mean."""
+    """The checkpoint in a note's text. Raises Malformed, also for extension lines, whose meaning is undefined."""
     lines = text.split("\n")
     if len(lines) != 4 or lines[3] or not lines[0] or " " in lines[0]:
         raise Malformed(why="a checkpoint of another shape")
-    root = hash_of(lines[2])
-    return Checkpoint(lines[0], count_of(lines[1]), root)
+    root = parse_hash(lines[2])
+    return Checkpoint(lines[0], parse_count(lines[1]), root)
 
 
-def count_of(digits: str) -> int:
-    """A number in its only form. Raises Malformed."""
+def parse_count(digits: str) -> int:
+    """Decode a canonical decimal number below 2**53. Raises Malformed."""
     if not (digits.isascii() and digits.isdigit()) or (digits[0] == "0") != (digits == "0"):
-        raise Malformed(why="a number in another form")
+        raise Malformed(why="a number that is not canonical")
     if len(digits) > COUNT_DIGITS_MAX or int(digits) >= 2**53:
         raise Malformed(why="a number that is too large")
     return int(digits)
 
 
-def hash_of(text: str) -> bytes:
-    """A hash in base64. Raises Malformed."""
+def parse_hash(text: str) -> bytes:
+    """Decode a base64 hash of 32 bytes. Raises Malformed."""
     value = _base64(text)
     if len(value) != HASH_BYTES:
         raise Malformed(why="a hash of another length")
@@ -158,14 +156,14 @@ def _base64(text: str) -> bytes:
     except (binascii.Error, ValueError):
         raise Malformed(why="bad base64") from None
     if base64.b64encode(value).decode() != text:
-        raise Malformed(why="base64 in another form")
+        raise Malformed(why="base64 that is not canonical")
     return value
 
 
 def _signature(line: str) -> Signature:
     words = line.removeprefix(_DASH).split(" ")
     if not line.startswith(_DASH) or len(words) != 2 or not words[0] or "+" in words[0]:
-        raise Malformed(why="a line below a note that is no signature")
+        raise Malformed(why="a note with an invalid signature line")
     value = _base64(words[1])
     if len(value) <= 4:
         raise Malformed(why="a signature that is too short")

@@ -1,5 +1,4 @@
-"""Who reads a group's log: it believes what a quorum has cosigned and nothing else, and only what goes on from where it
-stands."""
+"""Reader of a transparency log: accepts only append-only extensions that a quorum cosigned."""
 
 from collections.abc import Sequence
 
@@ -9,38 +8,37 @@ from msgspec.structs import replace
 from zerochat.errors import Refused, Unauthentic
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import Note, parse_checkpoint
-from zerochat.evidence.witness import Quorum, Split, parse_entry
+from zerochat.evidence.witness import Quorum, SplitView, parse_entry
 
 
-class Followed(Struct, frozen=True):
-    """A log as whoever reads it remembers it."""
+class ReaderLog(Struct, frozen=True):
+    """The reader's state of a log."""
 
     quorum: Quorum
     frontier: Frontier = Frontier()
     note: Note | None = None
-    """The last checkpoint that was believed."""
+    """The last accepted checkpoint."""
 
-    def followed(self, records: Sequence[bytes], note: Note) -> "Followed":
-        """The log up to this checkpoint, with the entries that come after what is known of it. What is known already
-        changes nothing.
+    def follow(self, records: Sequence[bytes], note: Note) -> "ReaderLog":
+        """Extend the log to a checkpoint by its new entries; a known checkpoint changes nothing.
 
-        Raises Unauthentic or Refused where no quorum stands behind it or the entries do not lead there, Malformed, and
-        Split where it contradicts what was believed before.
+        Raises Unauthentic or Refused without a quorum or for entries that do not match the root, Malformed, and
+        SplitView for a checkpoint that contradicts the accepted one.
         """
-        self.quorum.time_ms(note)
-        said = parse_checkpoint(note.text)
-        if said.origin != self.quorum.origin:
+        self.quorum.posted_by_ms(note)
+        target = parse_checkpoint(note.text)
+        if target.origin != self.quorum.origin:
             raise Unauthentic()
-        if said.size == self.frontier.size and self.note is not None and said.root != self.frontier.root():
-            raise Split(self.note, note)
-        if said.size <= self.frontier.size:
+        if target.size == self.frontier.size and self.note is not None and target.root != self.frontier.root():
+            raise SplitView(self.note, note)
+        if target.size <= self.frontier.size:
             return self
-        if len(records) != said.size - self.frontier.size:
-            raise Refused(why="a piece of a log with entries missing")
+        if len(records) != target.size - self.frontier.size:
+            raise Refused(why="a log extension with missing entries")
         frontier = self.frontier
         for record in records:
             parse_entry(record)
             frontier = frontier.with_entry(record)
-        if frontier.root() != said.root:
-            raise Refused(why="the entries do not lead to this checkpoint")
+        if frontier.root() != target.root:
+            raise Refused(why="the entries do not match the checkpoint")
         return replace(self, frontier=frontier, note=note)

@@ -1,7 +1,7 @@
-"""By which signatures a stream goes: one key, one message, one signature to name it.
+"""Signature suites for streams: 32-byte keys, 64-byte unique signatures.
 
-A suite has keys of 32 bytes and signatures of 64, so that the messages have the same form under each. The one here is
-what everybody has; the one that a contract can check (`zerochat/contract`) is secp256k1, and needs packages of its own.
+All suites have the same sizes, so messages have the same layout. Ed25519 is the default; secp256k1, which a contract
+can verify (`zerochat/contract`), needs extra packages.
 """
 
 from typing import Final, Literal, Protocol, TypeAlias
@@ -12,20 +12,20 @@ SuiteName: TypeAlias = Literal["ed25519", "secp256k1"]
 
 
 class Suite(Protocol):
-    """Signatures that nobody else can make another spelling of: they are what names a message."""
+    """A signature scheme with strongly unforgeable signatures: a signature identifies its message."""
 
     name: SuiteName
 
     def public(self, seed: bytes) -> bytes:
-        """What stands in a message for the key of this seed; 32 bytes each."""
+        """The public key (32 bytes) of a seed (32 bytes)."""
         ...
 
     def sign(self, seed: bytes, message: bytes) -> bytes:
-        """64 bytes, the same at every time."""
+        """The deterministic signature, 64 bytes."""
         ...
 
     def verify(self, key: bytes, message: bytes, signature: bytes) -> None:
-        """Raise Unauthentic unless this is the signature of the message by the key."""
+        """Raise Unauthentic for an invalid signature."""
         ...
 
 
@@ -43,4 +43,4 @@ class _Ed25519:
 
 
 ED25519: Final[Suite] = _Ed25519()
-"""Strict, as libsodium has it: it takes one spelling of a signature only, and no key of small order."""
+"""Strict verification (libsodium): canonical signatures only, no keys of small order."""

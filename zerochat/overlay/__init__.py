@@ -1,6 +1,6 @@
-"""Who carries the bytes: the Overlay protocol, and the full mesh in which everybody reaches everybody directly.
+"""Overlay routing: the Overlay protocol and the full mesh (one hop).
 
-An overlay decides only between neighbours and hops; it sees neither keys nor content, and knows members by their DID.
+An overlay selects neighbours and hops by DID; it sees neither keys nor content.
 """
 
 from collections.abc import Collection
@@ -8,21 +8,21 @@ from typing import Protocol
 
 
 class Overlay(Protocol):
-    """The way of one envelope through a group, hop by hop."""
+    """Routes an envelope through a group, hop by hop."""
 
     name: str
 
     def first_hops(self, me: str, destination: str, members: Collection[str]) -> tuple[str, ...]:
-        """The neighbours to which the author `me` hands an envelope meant for `destination`."""
+        """First hops of an envelope from author `me` to `destination`."""
         ...
 
     def next_hops(self, me: str, origin: str, destination: str, members: Collection[str]) -> tuple[str, ...]:
-        """The neighbours to which `me` passes on an envelope that is not its own; empty where it ends."""
+        """Next hops of an envelope that `me` relays; empty: it ends here."""
         ...
 
 
 class Mesh:
-    """The thesis' path: one hop, from the publisher to the subscriber; nobody carries for anybody else."""
+    """Full mesh: one hop from publisher to subscriber, no relaying."""
 
     name = "mesh"
 
@@ -34,4 +34,4 @@ class Mesh:
 
 
 OVERLAYS: dict[str, Overlay] = {Mesh.name: Mesh()}
-"""Every overlay by the name that a group's genesis event gives."""
+"""Overlays by the name in a group's genesis event."""

@@ -1,12 +1,6 @@
-"""DIDs: making a did:peer:4 or did:peer:2, and reading those, did:peer:0 and did:key.
+"""DIDs: creates did:peer:4 and did:peer:2; resolves those, did:peer:0 and did:key.
 
-All of them carry their document inside, so nothing is ever looked up anywhere.
-
-    forms       which DIDs are one identity
-    document    keys and services of a DID document
-    key peer2 peer4    the methods, one file each
-    resolver    from a DID to its document, with a bounded cache
-    identity    DIDs of our own
+All of them are self-contained: resolution needs no network.
 """
 
 from zerochat.didcomm.did.document import (
@@ -19,10 +13,9 @@ from zerochat.didcomm.did.document import (
 )
 from zerochat.didcomm.did.forms import DID_CHARS_MAX, same_did, short_form
 from zerochat.didcomm.did.identity import AGREEMENT_FRAGMENT, AUTHENTICATION_FRAGMENT, Identity, new_peer2, new_peer4
-from zerochat.didcomm.did.key import did_key_of
 from zerochat.didcomm.did.peer2 import peer2
 from zerochat.didcomm.did.peer4 import peer4, peer4_document
-from zerochat.didcomm.did.resolver import DOCUMENTS_CACHED, resolve
+from zerochat.didcomm.did.resolver import DOCUMENTS_CACHED, did_key_of, resolve
 
 __all__ = [
     "AGREEMENT_FRAGMENT",

@@ -1,8 +1,7 @@
-"""DID documents: the keys for two uses and the services, out of whatever else other people's documents hold.
+"""DID documents: extracts keys for key agreement and authentication, and services.
 
-A document may name its keys by relative or absolute ids, put them where they are used or refer to them, and write them
-in three ways. What zerochat cannot use (keys of other kinds, keys of other DIDs) is left out and harms nobody; what
-contradicts itself is refused, because two readers would see two different things in it.
+Accepts relative and absolute key ids, embedded and referenced keys, and three key encodings. Unusable keys (of unknown
+kinds or other DIDs) are ignored; contradictions are refused, because two readers could interpret them differently.
 
 Specified in: DID Core 1.0, section 5; Multikey (W3C Controlled Identifiers 1.0, section 2.2.2); JsonWebKey2020; the
 suites Ed25519VerificationKey2018/2020 and X25519KeyAgreementKey2019/2020.
@@ -19,10 +18,10 @@ from zerochat.didcomm.did.forms import same_did
 from zerochat.errors import Malformed
 
 KEYS_MAX = 16
-"""Of one use. Every key costs a point check of up to some 100 microseconds."""
+"""Keys per use. Each key costs a point check of up to 100 µs."""
 SERVICES_MAX = 16
 VERIFYING_KINDS: tuple[KeyKind, ...] = ("Ed25519", "P-256", "P-384", "P-521", "secp256k1")
-"""Whatever can sign at all; which signatures are read is for the JWS to say."""
+"""Kinds of signing keys; `jws.py` decides which signatures are supported."""
 
 _KIND_OF_TYPE: dict[str, KeyKind] = {
     "Ed25519VerificationKey2018": "Ed25519",
@@ -32,23 +31,23 @@ _KIND_OF_TYPE: dict[str, KeyKind] = {
     "P384Key2021": "P-384",
     "P521Key2021": "P-521",
 }
-"""The types whose base58 text is the bare key; all others say themselves which kind they are."""
+"""Types whose base58 text is the bare key; all others state the kind themselves."""
 _KEY_BYTES_MAX = 67
 """A compressed point of P-521."""
 _MULTIKEY_CHARS_MAX = 128
-"""A key of P-521 has 96. Longer ones are of kinds that are not known here, and take long to decode."""
+"""A P-521 key has 96; longer keys are of unknown kinds and slow to decode."""
 _KEY_SPELLINGS = ("publicKeyMultibase", "publicKeyJwk", "publicKeyBase58")
 
 
 class Method(Struct, frozen=True):
-    """A key of a DID document, with its absolute id."""
+    """A verification method with its absolute id."""
 
     kid: str
     key: PublicKey
 
 
 class Service(Struct, frozen=True):
-    """One service of a DID document; `properties` are all its members but id and type, as they came."""
+    """A service of a DID document; `properties`: its members except id and type, unmodified."""
 
     id: str
     type: str
@@ -56,7 +55,7 @@ class Service(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """What zerochat reads of a DID document, each list in the document's own order. Any of them may be empty."""
+    """The usable parts of a DID document, in its order; each may be empty."""
 
     did: str
     agreement: tuple[Method, ...]
@@ -66,16 +65,16 @@ class Document(Struct, frozen=True):
     services: tuple[Service, ...]
 
     def agreement_key(self, kid: str) -> PublicKey:
-        """The key to encrypt to that a key id names, in any of its spellings. Raises Malformed."""
+        """The key agreement key of a key id, in any of its spellings. Raises Malformed."""
         return _named(kid, self.did, self.agreement).key
 
     def authentication_key(self, kid: str) -> PublicKey:
-        """The key to verify with that a key id names, in any of its spellings. Raises Malformed."""
+        """The authentication key of a key id, in any of its spellings. Raises Malformed."""
         return _named(kid, self.did, self.authentication).key
 
 
 def _named(kid: str, did: str, methods: tuple[Method, ...]) -> Method:
-    """did:peer:2 is written with four ways of naming keys (peer-did-method-spec, pull request 62); all are read."""
+    """did:peer:2 has four conventions for key ids (peer-did-method-spec, pull request 62); all are accepted."""
     theirs, mark, fragment = kid.partition("#")
     if fragment and same_did(theirs, did):
         for method in methods:
@@ -93,10 +92,10 @@ def _named(kid: str, did: str, methods: tuple[Method, ...]) -> Method:
 
 
 def read_document(did: str, tree: object) -> Document:
-    """The document of a DID, from its JSON. Raises Malformed.
+    """Decode the document of a DID from JSON. Raises Malformed.
 
-    The document's own `id` is not looked at: whose document this is, the caller knows, from the DID or from a
-    signature. The section `publicKey` and the references from `authentication` to it are those of Aries RFC 0067.
+    The document's own `id` is ignored: the caller knows the DID, or verifies a signature. The section `publicKey` and
+    the references from `authentication` to it follow Aries RFC 0067.
     """
     if not isinstance(tree, dict):
         raise Malformed(why="a DID document that is not an object")
@@ -117,7 +116,7 @@ def read_document(did: str, tree: object) -> Document:
 
 
 def read_services(trees: list[dict[str, object]]) -> tuple[Service, ...]:
-    """The services of a document; one with several types counts as several. Raises Malformed."""
+    """The services of a document; a service with several types yields several. Raises Malformed."""
     services = []
     for tree in trees:
         properties = MappingProxyType({name: member for name, member in tree.items() if name not in ("id", "type")})
@@ -132,12 +131,12 @@ def read_services(trees: list[dict[str, object]]) -> tuple[Service, ...]:
 
 
 def known_key(text: str) -> PublicKey | None:
-    """The key of a multikey, not yet checked; None for kinds, or bases, that are not known here. Raises Malformed."""
+    """The unchecked key of a multikey; None for unknown kinds or bases. Raises Malformed."""
     return multikey_known(text) if text.startswith("z") and len(text) <= _MULTIKEY_CHARS_MAX else None
 
 
 def _absolute(did: str, name: str) -> str | None:
-    """A key id with the document's DID before it, in the form in which that was resolved; None for another DID's."""
+    """The absolute key id, in the form of the resolved DID; None for a key of another DID."""
     owner, _, fragment = name.partition("#")
     if owner and not same_did(owner, did):
         return None
@@ -149,14 +148,14 @@ def _absolute(did: str, name: str) -> str | None:
 def _methods(
     did: str, tree: dict[str, object], use: str, methods: dict[str, dict[str, object]], kinds: Collection[KeyKind]
 ) -> tuple[Method, ...]:
-    """The keys for one use, which stand there themselves or by reference."""
+    """The embedded and referenced keys of one use."""
     found: dict[str, Method] = {}
     for entry in _list(tree, use, KEYS_MAX):
         if isinstance(entry, dict) and "id" not in entry:
             entry = entry.get("publicKey")
         name = _text(entry, "id") if isinstance(entry, dict) else entry
         if not isinstance(name, str):
-            raise Malformed(why="a DID document that refers to a key in no way")
+            raise Malformed(why="a DID document with an invalid key reference")
         kid = _absolute(did, name)
         if kid is None:
             continue
@@ -172,10 +171,10 @@ def _methods(
 
 
 def _key(method: dict[str, object]) -> PublicKey | None:
-    """The key of a verification method; None for a kind, or a spelling, that is not known here."""
+    """The key of a verification method; None for an unknown kind or encoding."""
     spellings = [name for name in _KEY_SPELLINGS if method.get(name) is not None]
     if len(spellings) > 1:
-        raise Malformed(why="a key that is written in two ways")
+        raise Malformed(why="a key in two encodings")
     match method:
         case {"publicKeyMultibase": str(text)}:
             return known_key(text)
@@ -189,7 +188,7 @@ def _key(method: dict[str, object]) -> PublicKey | None:
 def _text(tree: dict[str, object], name: str) -> str:
     value = tree.get(name)
     if not isinstance(value, str):
-        raise Malformed(why=f"a DID document without {name} where it belongs")
+        raise Malformed(why=f"a DID document with a missing {name}")
     return value
 
 
@@ -198,7 +197,7 @@ def _list(tree: dict[str, object], name: str, size_max: int) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > size_max:
-        raise Malformed(why=f"a DID document with a {name} that is no list, or too long")
+        raise Malformed(why=f"a DID document with a {name} that is not a list, or too long")
     return value
 
 
@@ -206,5 +205,5 @@ def _objects(tree: dict[str, object], name: str, size_max: int) -> list[dict[str
     items = _list(tree, name, size_max)
     objects = [item for item in items if isinstance(item, dict)]
     if len(objects) != len(items):
-        raise Malformed(why=f"a DID document with a {name} that holds no objects")
+        raise Malformed(why=f"a DID document with a {name} with items that are not objects")
     return objects

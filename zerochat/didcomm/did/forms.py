@@ -1,7 +1,7 @@
-"""Which DIDs are one identity: a did:peer:4 has a long form, which holds its document, and a short one, its hash.
+"""DID equality: a did:peer:4 has a long form (with its document) and a short form (its hash).
 
-They are compared wherever a message names somebody, so the answers are kept. The long form must be kept as it came,
-because the hash is over its encoded text.
+Comparisons are frequent, so results are cached. The long form is kept verbatim, because the hash covers its encoded
+text.
 
 Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 4).
 """
@@ -13,22 +13,22 @@ from zerochat.crypto.primitives import sha256
 from zerochat.errors import Malformed
 
 DID_CHARS_MAX = 4096
-"""A did:peer:4 with two keys and two services has about 900 characters; this leaves room for other people's."""
+"""A did:peer:4 with two keys and two services has about 900 characters."""
 FORMS_CACHED = 512
-"""More than one agent has peers, and at most 2 MiB of text."""
+"""More than an agent's peers; at most 2 MiB of text."""
 
 
 def check_size(did: str) -> None:
-    """Raise Malformed for what is too long to be looked at, or no DID for its characters alone."""
+    """Raise Malformed for a DID that is too long or not ASCII."""
     if len(did) > DID_CHARS_MAX or not did.isascii():
         raise Malformed(why="a DID that is too long, or not ASCII")
 
 
 @lru_cache(maxsize=FORMS_CACHED)
 def short_form(did: str) -> str:
-    """The short form of a did:peer:4, and any other DID unchanged.
+    """The short form of a did:peer:4; any other DID unchanged.
 
-    Raises Malformed for a long form that is not the one of its hash: it would pass for somebody else.
+    Raises Malformed for a long form whose hash does not match its document.
     """
     check_size(did)
     if not did.startswith("did:peer:4"):
@@ -40,10 +40,10 @@ def short_form(did: str) -> str:
 
 
 def same_did(one: str, other: str) -> bool:
-    """Whether two DIDs are one identity: the same text, or the long and the short form of one did:peer:4."""
+    """Whether two DIDs are equal, or the long and short form of one did:peer:4."""
     return one == other or short_form(one) == short_form(other)
 
 
 def peer4_hash(encoded: str) -> str:
-    """The hash of an encoded document as did:peer:4 has it: a multihash in multibase."""
+    """The multibase multihash of an encoded did:peer:4 document."""
     return "z" + base58(SHA2_256 + sha256(encoded.encode()))

@@ -1,6 +1,6 @@
-"""DIDs of our own: fresh keys, the document that shows them, and the ids under which messages name them.
+"""Own DIDs: key generation, documents and key ids.
 
-Both kinds name their keys alike: `#key-1` signs (Ed25519), `#key-2` agrees on keys (X25519). A did:peer:4 is for
+Both methods use `#key-1` for the signing key (Ed25519) and `#key-2` for key agreement (X25519). A did:peer:4 is for
 relationships, because its short form keeps messages small; a did:peer:2 is for invitations, because it is short itself.
 """
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey, strict_json
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_public, x25519_public
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did.document import read_services
 from zerochat.didcomm.did.forms import DID_CHARS_MAX, check_size, short_form
 from zerochat.didcomm.did.peer2 import peer2
@@ -21,10 +21,10 @@ AUTHENTICATION_FRAGMENT = "#key-1"
 AGREEMENT_FRAGMENT = "#key-2"
 
 
-class Identity(Veiled, frozen=True):
-    """A did:peer:4 or did:peer:2 of our own with its secrets."""
+class Identity(Redacted, frozen=True):
+    """An own did:peer:4 or did:peer:2 with its secrets."""
 
-    VEILED = ("signing_seed", "agreement_secret")
+    REDACTED = ("signing_seed", "agreement_secret")
 
     did: str
     """The long form."""
@@ -51,27 +51,27 @@ class Identity(Veiled, frozen=True):
 
     @property
     def kid_long(self) -> str:
-        """The id of the X25519 key, with the long form: for the first message to somebody."""
+        """Key id of the X25519 key with the long form, for the first message to a peer."""
         return self.did + AGREEMENT_FRAGMENT
 
     @property
     def kid_short(self) -> str:
-        """The id of the X25519 key, with the short form: for everybody who has the long one."""
+        """Key id of the X25519 key with the short form, for peers that know the long form."""
         return self.short + AGREEMENT_FRAGMENT
 
     @property
     def kid_signing(self) -> str:
-        """The id of the Ed25519 key, with the long form."""
+        """Key id of the Ed25519 key with the long form."""
         return self.did + AUTHENTICATION_FRAGMENT
 
     @property
     def kid_signing_short(self) -> str:
-        """The same with the short form."""
+        """Key id of the Ed25519 key with the short form."""
         return self.short + AUTHENTICATION_FRAGMENT
 
 
 def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
-    """A fresh did:peer:4 with an Ed25519 key, an X25519 key and these services (as they stand in a DID document)."""
+    """A fresh did:peer:4 with an Ed25519 key, an X25519 key and these services (as in a DID document)."""
     seed, secret = random(32), random(32)
     document = {
         "verificationMethod": [
@@ -97,18 +97,18 @@ def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, ob
 
 
 def new_peer2(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
-    """A fresh did:peer:2 with an Ed25519 key, an X25519 key and these services (as they stand in a DID document)."""
+    """A fresh did:peer:2 with an Ed25519 key, an X25519 key and these services (as in a DID document)."""
     seed, secret = random(32), random(32)
     keys = PublicKey("Ed25519", ed25519_public(seed)), PublicKey("X25519", x25519_public(secret))
     did = peer2(keys[:1], keys[1:], services)
-    resolve(did)  # what others could not read must not leave this machine
+    resolve(did)  # refuse a DID that peers could not resolve
     return Identity(did, seed, secret)
 
 
 @lru_cache(maxsize=32)
 def _check_services(services: bytes) -> None:
-    """What others could not read must not leave this machine; the keys are ours, and cannot be wrong. A newcomer makes
-    a DID for every member, and all of them say the same."""
+    """Refuse services that peers could not decode. Cached, because a joiner creates a DID per member with the same
+    services."""
     found: object = strict_json(services, DID_CHARS_MAX)
     assert isinstance(found, list)
     read_services(found)

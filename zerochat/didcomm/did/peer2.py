@@ -1,7 +1,7 @@
-"""did:peer:2: keys and services one after the other in the DID itself; the shortest DID that has an endpoint.
+"""did:peer:2: keys and services inline in the DID; the shortest form with an endpoint.
 
-Writers differ in how they name the keys (see `Document.agreement_key`) and in how they write services: an endpoint as
-an object or as text, a service an element or several in one. All are read.
+Implementations differ in key ids (see `Document.agreement_key`) and service encodings (endpoint as object or text, one
+or several services per element); all are accepted.
 
 Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 2).
 """
@@ -37,10 +37,10 @@ _PURPOSES = ("V", "E", "A", "I", "D")
 def peer2(
     authentication: Sequence[PublicKey], agreement: Sequence[PublicKey], services: Sequence[Mapping[str, object]]
 ) -> str:
-    """The did:peer:2 of these keys, in this order, and services, as they stand in a DID document.
+    """The did:peer:2 of these keys and services (as in a DID document), in this order.
 
-    The keys are `#key-1`, `#key-2` and so on, the signing keys first. No member of a service may have one of the
-    abbreviations t, s, r and a for a name.
+    The keys become `#key-1`, `#key-2` and so on, signing keys first. Service members may not be named t, s, r or a,
+    which are abbreviations.
     """
     elements = ["V" + multikey(key) for key in authentication] + ["E" + multikey(key) for key in agreement]
     elements += ["S" + b64url(compact_json(_abbreviate(service))) for service in services]
@@ -82,7 +82,7 @@ def resolve_peer2(did: str) -> Document:
 
 
 def _services(value: str, before: int) -> tuple[Service, ...]:
-    """The service of one element, or the several ones that older writers put into one."""
+    """The service of one element, or the several ones that older implementations put into one."""
     tree = _expand(strict_json(b64url_bytes(value), DID_CHARS_MAX))
     services = []
     for number, service in enumerate(tree if isinstance(tree, list) else [tree], before):

@@ -1,4 +1,4 @@
-"""did:peer:4: a whole DID document in the DID, and a hash that stands for it once the reader has it.
+"""did:peer:4: a DID document encoded in the DID (long form), and its hash (short form).
 
 Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 4).
 """
@@ -12,26 +12,25 @@ from zerochat.errors import Malformed
 
 PREFIX = "did:peer:4"
 DOCUMENTS_CACHED = 128
-"""A newcomer's contact comes from every member, and goes to every one, without its base58: of whole DIDs, half a
-megabyte at the most."""
+"""A join sends and receives every member's DID without its base58; at most 512 kB of DIDs."""
 
 
 @lru_cache(maxsize=DOCUMENTS_CACHED)
 def peer4(document: bytes) -> str:
-    """The long form of the did:peer:4 of a DID document, which is hashed as the bytes that it is."""
+    """The long form of a did:peer:4; the hash covers the exact bytes of the document."""
     encoded = "z" + base58(JSON + document)
     return f"{PREFIX}{peer4_hash(encoded)}:{encoded}"
 
 
 @lru_cache(maxsize=DOCUMENTS_CACHED)
 def peer4_document(did: str) -> bytes:
-    """What `peer4` has made this long form of. Raises Malformed."""
+    """The document bytes of a long form; inverse of `peer4`. Raises Malformed."""
     encoded = did[len(short_form(did)) + 1 :]
     if not encoded.startswith("z"):
-        raise Malformed(why="the short form of a did:peer:4 whose long form is not known")
+        raise Malformed(why="the short form of a did:peer:4 with an unknown long form")
     data = base58_bytes(encoded[1:], DID_CHARS_MAX)
     if not data.startswith(JSON):
-        raise Malformed(why="a did:peer:4 that does not hold JSON")
+        raise Malformed(why="a did:peer:4 that is not JSON")
     return data[len(JSON) :]
 
 

@@ -1,31 +1,33 @@
-"""From a DID to its document. The methods read here carry it inside, so nothing is ever looked up anywhere.
+"""DID resolution with a bounded cache; did:key and did:peer:0, whose DID is a single public key.
 
-Documents are kept, as many and as large as fit a bound: every message names two DIDs, and reading one costs as much as
-opening an envelope.
+All methods are self-contained, so resolution needs no network. Documents are cached because every message names two
+DIDs, and parsing a document costs as much as opening an envelope.
+
+An Ed25519 key also yields an X25519 key for agreement with its own id; a NIST curve key serves both uses under one id;
+a secp256k1 key only signs (did:key, w3c-ccg, "Document Creation Algorithm"; did:peer, numalgo 0).
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 
-from zerochat.didcomm.did import key, peer2, peer4
-from zerochat.didcomm.did.document import Document
+from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, checked, ed25519_to_x25519, multikey
+from zerochat.didcomm.did import peer2, peer4
+from zerochat.didcomm.did.document import VERIFYING_KINDS, Document, Method, known_key
 from zerochat.didcomm.did.forms import check_size, short_form
 from zerochat.errors import Malformed
 
 DOCUMENTS_CACHED = 512
-"""More than one agent has peers."""
+"""More than an agent's peers."""
 COMMON_CHARS_MAX = 1536
-"""Most DIDs are shorter: ours have about 900 characters."""
+"""Most DIDs are shorter: own ones have about 900 characters."""
 LARGE_DOCUMENTS_CACHED = 64
-"""JSON that is made to be large in memory grows some thirtyfold, so all that is kept stays under some 30 MB even when
-every peer is hostile."""
+"""JSON can expand thirtyfold in memory, so this bounds the cache to about 30 MB with hostile peers."""
 
 
 def resolve(did: str, known: Mapping[str, str] | None = None) -> Document:
     """The document of a DID. Raises Malformed.
 
-    The short form of a did:peer:4 is looked up in `known`, which has the long forms by the short ones. A document need
-    not have keys for every use, nor any at all.
+    `known`: long forms by short forms, for the short form of a did:peer:4. A document may lack keys for some uses.
     """
     if known is not None and did in known:
         long = known[did]
@@ -33,6 +35,25 @@ def resolve(did: str, known: Mapping[str, str] | None = None) -> Document:
             raise Malformed(why="a long form that belongs to another DID")
         did = long
     return _common(did) if len(did) <= COMMON_CHARS_MAX else _large(did)
+
+
+def did_key_of(key: PublicKey) -> str:
+    """The did:key of a public key of any kind."""
+    return "did:key:" + multikey(key)
+
+
+def resolve_key(did: str, text: str) -> Document:
+    """The document of a DID that consists of the multikey `text`. Raises Malformed."""
+    key = known_key(text)
+    if key is None:
+        raise Malformed(why=f"a {did[:8]} of an unsupported type")
+    checked(key)
+    method = Method(f"{did}#{text}", key)
+    agreement = (method,) if key.kind in AGREEMENT_KINDS else ()
+    if key.kind == "Ed25519":
+        agreement_key = ed25519_to_x25519(key)
+        agreement = (Method(f"{did}#{multikey(agreement_key)}", agreement_key),)
+    return Document(did, agreement, (method,) if key.kind in VERIFYING_KINDS else (), ())
 
 
 def _read(did: str) -> Document:
@@ -43,8 +64,8 @@ def _read(did: str) -> Document:
         return peer2.resolve_peer2(did)
     for prefix in ("did:key:", "did:peer:0"):
         if did.startswith(prefix):
-            return key.resolve_key(did, did[len(prefix) :])
-    raise Malformed(why="a DID of a method that cannot be read here")
+            return resolve_key(did, did[len(prefix) :])
+    raise Malformed(why="a DID of an unsupported method")
 
 
 _common = lru_cache(maxsize=DOCUMENTS_CACHED)(_read)

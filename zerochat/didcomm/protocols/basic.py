@@ -1,6 +1,6 @@
-"""Basic message 2.0 and 1.0: a line of text to one person, the least that agents of all makers can say to each other.
+"""Basic message 2.0 and 1.0: plain text between agents of different implementations.
 
-zerochat's groups do not speak it: they have events. It is for conversations with other software.
+Used for external connections; groups use events.
 
 Specified in: https://didcomm.org/basicmessage/2.0; Aries RFC 0095 (1.0).
 """
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.iso8601 import iso_seconds, iso_time
 from zerochat.didcomm.message import Message, new_id, same_type
 from zerochat.didcomm.packer import Profile
@@ -21,13 +21,13 @@ PROTOCOL_V1: Final = "https://didcomm.org/basicmessage/1.0"
 BASIC, BASIC_V1 = PROTOCOL + "/message", PROTOCOL_V1 + "/message"
 
 CONTENT_CHARS_MAX = 64 * 1024
-"""A quarter of what fits a message even when every character takes four bytes."""
+"""Fits a message even with four bytes per character."""
 
 
-class Basic(Veiled, frozen=True):
-    """A line of text. `sent` (UTC seconds) and `lang` are the sender's claims, if any."""
+class Basic(Redacted, frozen=True):
+    """A text message. `sent` (UTC seconds) and `lang` are the sender's claims."""
 
-    VEILED = ("content",)
+    REDACTED = ("content",)
 
     content: str
     sent: int | None = None
@@ -46,7 +46,7 @@ def basic(
     profile: Profile = "didcomm/v2",
     lang: str | None = None,
 ) -> Message:
-    """A line of text, in the version that belongs to the profile of the envelope; `now_s` in UTC seconds."""
+    """A text message in the version of the envelope's profile; `now_s` in UTC seconds."""
     if profile == "didcomm/v2":
         return Message(type=BASIC, id=new_id(random), body={"content": content}, created_time=now_s, lang=lang)
     return Message(type=BASIC_V1, id=new_id(random), body={"content": content, "sent_time": iso_time(now_s)}, lang=lang)
@@ -57,7 +57,7 @@ def is_basic(message: Message) -> bool:
 
 
 def read_basic(message: Message) -> Basic:
-    """The text of a basic message. Raises Malformed. A time that is none is absent."""
+    """Decode a basic message; an invalid time counts as absent. Raises Malformed."""
     body = read_body(message, _BasicBody)
     sent = message.created_time if body.sent_time is None else iso_seconds(body.sent_time)
     return Basic(body.content, sent, message.lang)

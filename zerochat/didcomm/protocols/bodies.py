@@ -1,7 +1,7 @@
-"""The bodies of messages from peers, read into shapes: one place that turns every mistake in them into one error.
+"""Typed decoding of message bodies; every defect raises Malformed.
 
-Members that a shape does not know are ignored, and a member that is null where a shape allows it counts as absent,
-because real libraries write that. Every text and list in a shape has a greatest length.
+Unknown members are ignored, and null counts as absent where the type allows it, because common libraries write that.
+Texts and lists have maximum lengths.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed
 
 NAME_CHARS_MAX = 256
-"""Labels, goal codes, media type profiles: what stands on one line."""
+"""One-line texts: labels, goal codes, media type profiles."""
 TEXT_CHARS_MAX = 2048
-"""Sentences for people, and URIs."""
+"""Sentences and URIs."""
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
@@ -25,12 +25,12 @@ _S = TypeVar("_S")
 
 
 def read_body(message: Message, shape: type[_S]) -> _S:
-    """The body of a message in its shape. Raises Malformed."""
+    """Decode a message's body as `shape`. Raises Malformed."""
     return read_tree(message.body, shape, message.type.rpartition("/")[2])
 
 
 def read_tree(tree: object, shape: type[_S], what: str) -> _S:
-    """JSON in its shape; `what` it is, for the error. Raises Malformed."""
+    """Decode JSON as `shape`; `what`: its name for the error. Raises Malformed."""
     try:
         return msgspec.convert(tree, shape)
     except msgspec.ValidationError as error:
@@ -41,9 +41,9 @@ _V1_NAMES = {"@id": "id", "mime-type": "media_type"}
 
 
 def read_attachment(tree: Mapping[str, Any]) -> Attachment:
-    """An attachment that stands in a body, as v1 has them (Aries RFC 0017): some members have other names.
+    """An attachment within a body, with the member names of v1 (Aries RFC 0017).
 
-    Times are written in another way, and are only hints: they are left out. Raises Malformed.
+    Times have another format and are only hints, so they are dropped. Raises Malformed.
     """
     members = {_V1_NAMES.get(name, name): value for name, value in tree.items() if name != "lastmod_time"}
     return parse_attachment(members)

@@ -1,4 +1,4 @@
-"""DID Exchange 1.0 and 1.1 in DIDComm v1, with agents of other makers: two state machines that are values.
+"""DID Exchange 1.0 and 1.1 in DIDComm v1 (Aries RFC 0023): requester and responder state machines.
 
     requester                                                        responder
     |  request: did (, did_doc~attach)   to a key of the invitation ->  |
@@ -8,14 +8,14 @@
     |  complete ->                                                      |
     completed                                                           completed
 
-A problem report leads from everywhere to `abandoned`, and a message out of turn is refused and changes nothing. Whoever
-is asked rotates to a new DID in the answer; that it is theirs shows the signature of a key that was in the invitation.
-1.1 signs the new DID (`did_rotate~attach`), 1.0 a document (`did_doc~attach`). A DID that holds its own document is
-believed about its keys before any attachment; an attached document counts only for the old kind of DID that has none
-(did:sov, often without its prefix), and only if that is named after one of the document's own keys.
+A problem report leads from any state to `abandoned`; a message out of order is refused and changes nothing. The
+responder rotates to a new DID in its answer, proven by a signature of a key from the invitation. 1.1 signs the new DID
+(`did_rotate~attach`), 1.0 a document (`did_doc~attach`). The document of a self-contained DID takes precedence over an
+attachment; an attached document counts only for did:sov, often without prefix, and only if the DID is derived from one
+of its keys.
 
-The key that an envelope proves must be one of the DID's that its message brings: that is checked here too, because v1
-envelopes name no DIDs. In v2 the groups exchange their DIDs by `exchange.py`.
+The envelope's sender key must belong to the DID in the message; this is checked here, because v1 envelopes name no
+DIDs. In v2, groups exchange DIDs with `exchange.py`.
 
 Specified in: Aries RFC 0023.
 """
@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import base58, compact_json, strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import AUTHENTICATION_FRAGMENT, DID_CHARS_MAX, Document, read_document, same_did
 from zerochat.didcomm.did import resolve as resolve_did
 from zerochat.didcomm.message import Message, new_id, same_id, same_type
@@ -57,50 +57,50 @@ Reason = Literal[
 _SELF_CONTAINED: Final = ("did:peer:4", "did:peer:2", "did:peer:0", "did:key:")
 _SOV: Final = "did:sov:"
 _NYM_BYTES: Final = 16
-"""A did:sov is named after the first half of its first Ed25519 key."""
+"""A did:sov is the first half of its first Ed25519 key."""
 
 
 class Party(Struct, frozen=True):
-    """The other side, as its message brings it."""
+    """The peer as stated by its message."""
 
     did: str
-    """An old DID has its prefix here, even if it came without."""
+    """The DID, with the did:sov prefix added if it was missing."""
     document: Document
     verkeys: tuple[PublicKey, ...]
-    """The Ed25519 keys with which it may send: those that may sign. Keys that its services name may be anybody's."""
+    """Ed25519 authentication keys, accepted as sender keys. Keys in services prove nothing."""
     label: str = ""
-    """What it calls itself."""
+    """The peer's label."""
 
 
 class Requester(Struct, frozen=True):
-    """An exchange that we have asked for."""
+    """An exchange that we requested."""
 
     version: Version
     thid: str
     pthid: str | None
-    """The id of the invitation; or what stands for one, the DID that was asked."""
+    """Id of the invitation, or the requested DID."""
     did: str
-    """Ours."""
+    """Our DID."""
     signers: tuple[PublicKey, ...]
-    """The keys of the invitation."""
+    """Keys of the invitation."""
     invited_by: str | None = None
-    """The DID of the invitation, if it had one."""
+    """DID of the invitation, if any."""
     state: Literal["request-sent", "completed", "abandoned"] = "request-sent"
     peer: Party | None = None
     problem: Report | None = None
 
 
-class Responder(Veiled, frozen=True):
-    """An exchange that somebody has asked us for."""
+class Responder(Redacted, frozen=True):
+    """An exchange that a peer requested."""
 
-    VEILED = ("request",)
+    REDACTED = ("request",)
 
     version: Version
     request: Message
     peer: Party
     state: Literal["request-received", "response-sent", "completed", "abandoned"] = "request-received"
     did: str | None = None
-    """Ours, once we have answered."""
+    """Our DID, once we responded."""
     problem: Report | None = None
 
 
@@ -122,7 +122,7 @@ class _ResponseBody(msgspec.Struct, frozen=True):
 
 
 def service_v1(uri: str, routing_keys: Sequence[str] = (), priority: int = 0) -> dict[str, Any]:
-    """The service that agents of v1 look for in a DID of ours (RFC 0067): its key is the one that signs."""
+    """The service of our DID for v1 agents (RFC 0067); its key is the signing key."""
     return {
         "id": f"#didcomm-{priority}",
         "type": "did-communication",
@@ -149,14 +149,14 @@ def request(
     goal: str | None = None,
     attached: tuple[Mapping[str, Any], SecretKey] | None = None,
 ) -> tuple[Requester, Message]:
-    """Ask for an exchange, from our new DID `did`.
+    """Request an exchange from our new DID `did`.
 
-    `signers` are the keys of the invitation, and `pthid` its id. `attached`: the DID's document and the key of it to
-    sign that with, for somebody who cannot read the DID itself.
+    `signers`: the invitation's keys; `pthid`: its id. `attached`: the DID's document and its signing key, for peers
+    that cannot resolve the DID.
     """
     name = new_id(random)
-    said = {"goal_code": goal_code, "goal": goal}
-    body: dict[str, Any] = {"label": label, "did": did} | {key: text for key, text in said.items() if text is not None}
+    goals = {"goal_code": goal_code, "goal": goal}
+    body: dict[str, Any] = {"label": label, "did": did} | {key: text for key, text in goals.items() if text is not None}
     if attached is not None:
         body["did_doc~attach"] = signed_attachment(compact_json(attached[0]), attached[1], "application/json")
     message = Message(type=f"{PROTOCOLS[version]}/request", id=name, thid=name, pthid=pthid, body=body)
@@ -164,36 +164,38 @@ def request(
 
 
 def receive_response(
-    asked: Requester,
+    exchange: Requester,
     message: Message,
     sender: PublicKey,
     random: Callable[[int], bytes],
     resolve: Callable[[str], Document] = resolve_did,
 ) -> tuple[Requester, Message]:
-    """Take the answer to our request; what comes of it, and the message that completes the exchange.
+    """Process the response; return the new state and the complete message.
 
-    `sender`: the key that the envelope proves. Raises RemoteError, after which the exchange is as it was.
+    `sender`: the key proven by the envelope. Raises RemoteError; the exchange is then unchanged.
     """
-    _expect(message, RESPONSE, asked.thid, asked.pthid)
-    if asked.state != "request-sent":
-        raise Refused(why="a response out of turn")
+    _expect(message, RESPONSE, exchange.thid, exchange.pthid)
+    if exchange.state != "request-sent":
+        raise Refused(why="a response out of order")
     body = read_body(message, _ResponseBody)
-    peer = _party(body.did, body.document, asked.signers, "", resolve)
+    peer = _party(body.did, body.document, exchange.signers, "", resolve)
     if not body.did.startswith(_SELF_CONTAINED):
         pass
     elif body.rotation is not None:
-        _check_rotation(body.rotation, peer.did, asked.signers)
+        _check_rotation(body.rotation, peer.did, exchange.signers)
     elif body.document is not None:
-        _signed_document(body.document, peer.did, asked.signers)
-    elif asked.invited_by is None or not same_did(asked.invited_by, peer.did):
-        raise Refused(why="a response from a new DID that no key of the invitation has signed")
+        _signed_document(body.document, peer.did, exchange.signers)
+    elif exchange.invited_by is None or not same_did(exchange.invited_by, peer.did):
+        raise Refused(why="a response from a new DID that is not signed by a key of the invitation")
     _check_sender(peer, sender)
-    done = Message(type=f"{PROTOCOLS[asked.version]}/complete", id=new_id(random), thid=asked.thid, pthid=asked.pthid)
-    return replace(asked, state="completed", peer=peer), done
+    done = Message(
+        type=f"{PROTOCOLS[exchange.version]}/complete", id=new_id(random), thid=exchange.thid, pthid=exchange.pthid
+    )
+    return replace(exchange, state="completed", peer=peer), done
 
 
 def _check_rotation(tree: dict[str, Any], did: str, signers: Sequence[PublicKey]) -> None:
-    """Raise RemoteError unless keys of the invitation have signed this DID."""
+    """Raise RemoteError unless the invitation's keys signed this DID."""
     signed = read_signed(tree)
     if not all(signer in signers for signer in signed.signers):
         raise Unauthentic()
@@ -209,9 +211,9 @@ def _check_rotation(tree: dict[str, Any], did: str, signers: Sequence[PublicKey]
 def receive_request(
     message: Message, invitation: str, sender: PublicKey, resolve: Callable[[str], Document] = resolve_did
 ) -> Responder:
-    """Take a request that answers the invitation of this id; `sender`: the key that the envelope proves.
+    """Process a request for the invitation with this id; `sender`: the key proven by the envelope.
 
-    Raises RemoteError. Whether the invitation still stands, and who may come, is for the caller to say.
+    Raises RemoteError. The caller checks the invitation's validity and the authorisation.
     """
     _expect(message, REQUEST, message.thread, invitation)
     if message.pthid is None:
@@ -223,61 +225,61 @@ def receive_request(
 
 
 def respond(
-    asked: Responder,
+    exchange: Responder,
     did: str,
     signer: SecretKey,
     random: Callable[[int], bytes],
     document: Mapping[str, Any] | None = None,
 ) -> tuple[Responder, Message]:
-    """Accept: from our new DID `did`, signed over by the invitation's key `signer`.
+    """Respond from our new DID `did`, signed by the invitation's key `signer`.
 
-    `document`: that of the DID, to attach it for somebody who cannot read the DID itself.
+    `document`: the DID's document, for peers that cannot resolve the DID.
     """
-    assert asked.state in ("request-received", "response-sent")
+    assert exchange.state in ("request-received", "response-sent")
     body: dict[str, Any] = {"did": did, "did_rotate~attach": signed_attachment(did.encode(), signer, "text/string")}
     if document is not None:
         body["did_doc~attach"] = signed_attachment(compact_json(document), signer, "application/json")
     message = Message(
-        type=f"{PROTOCOLS[asked.version]}/response",
+        type=f"{PROTOCOLS[exchange.version]}/response",
         id=new_id(random),
-        thid=asked.request.thread,
-        pthid=asked.request.pthid,
+        thid=exchange.request.thread,
+        pthid=exchange.request.pthid,
         body=body,
     )
-    return replace(asked, state="response-sent", did=did), message
+    return replace(exchange, state="response-sent", did=did), message
 
 
-def receive_complete(asked: Responder, message: Message, sender: PublicKey) -> Responder:
-    """Take the requester's last word. Raises RemoteError. Once more is no harm."""
-    _expect(message, COMPLETE, asked.request.thread, asked.request.pthid)
-    _check_sender(asked.peer, sender)
-    if asked.state not in ("response-sent", "completed"):
-        raise Refused(why="a completion out of turn")
-    return replace(asked, state="completed")
+def receive_complete(exchange: Responder, message: Message, sender: PublicKey) -> Responder:
+    """Process the complete message; idempotent. Raises RemoteError."""
+    _expect(message, COMPLETE, exchange.request.thread, exchange.request.pthid)
+    _check_sender(exchange.peer, sender)
+    if exchange.state not in ("response-sent", "completed"):
+        raise Refused(why="a completion out of order")
+    return replace(exchange, state="completed")
 
 
 # --- problems -------------------------------------------------------------------------------------------------------
 
 
 def decline(about: Message, reason: Reason, text: str, random: Callable[[int], bytes]) -> Message:
-    """Say that we give the exchange up, because of this message."""
+    """A problem report that abandons the exchange because of this message."""
     version = PROTOCOLS["1.1" if parse_type(about.type).minor else "1.0"]
     return problem_v1(reason, about, text, random, kind=f"{version}/problem_report")
 
 
-def receive_problem(asked: Requester, message: Message) -> Requester:
-    """Take the other side's refusal, in this protocol's report or a general one. Raises RemoteError.
+def receive_problem(exchange: Requester, message: Message) -> Requester:
+    """Process the responder's problem report, specific or general. Raises RemoteError.
 
-    Before the response nobody on the other side is known, so whoever knows the id of our request, which only the keys
-    of the invitation could read, is believed.
+    Before the response no peer key is known, so knowledge of the request's id suffices: only the invitation's keys
+    could read the request.
     """
-    return replace(asked, state="abandoned", problem=_problem(message, asked.thid, asked.state))
+    return replace(exchange, state="abandoned", problem=_problem(message, exchange.thid, exchange.state))
 
 
-def receive_problem_from(asked: Responder, message: Message, sender: PublicKey) -> Responder:
-    """Take the requester's refusal of our answer. Raises RemoteError."""
-    _check_sender(asked.peer, sender)
-    return replace(asked, state="abandoned", problem=_problem(message, asked.request.thread, asked.state))
+def receive_problem_from(exchange: Responder, message: Message, sender: PublicKey) -> Responder:
+    """Process the requester's problem report. Raises RemoteError."""
+    _check_sender(exchange.peer, sender)
+    return replace(exchange, state="abandoned", problem=_problem(message, exchange.request.thread, exchange.state))
 
 
 def _problem(message: Message, thid: str, state: str) -> Report:
@@ -287,11 +289,11 @@ def _problem(message: Message, thid: str, state: str) -> Report:
     if report.thread is None or not same_id(report.thread, thid):
         raise Refused(why="a problem report about something else")
     if state in ("completed", "abandoned"):
-        raise Refused(why="a problem report out of turn")
+        raise Refused(why="a problem report out of order")
     return report
 
 
-# --- what both sides check ------------------------------------------------------------------------------------------
+# --- checks of both sides -------------------------------------------------------------------------------------------
 
 
 def _expect(message: Message, kind: str, thid: str, pthid: str | None) -> None:
@@ -315,22 +317,21 @@ def _party(
     label: str,
     resolve: Callable[[str], Document],
 ) -> Party:
-    """Whose DID it is; from the DID itself, or for an old one from the attached document, which `signers` must have
-    signed (None: keys of its own)."""
+    """The peer of a DID. For did:sov the attached document is used, signed by `signers` (None: by its own keys)."""
     if did.startswith(_SELF_CONTAINED):
         document = resolve(did)
     else:
         nym = did.removeprefix(_SOV)
         if ":" in nym:
-            raise Refused(why="a DID of a method that cannot be read here")
+            raise Refused(why="a DID of an unsupported method")
         if attachment is None:
-            raise Refused(why="a DID without a document, of a kind that would have to be looked up")
+            raise Refused(why="a DID that is not self-contained, without a document")
         did, document = _SOV + nym, _signed_document(attachment, _SOV + nym, signers)
         if nym not in {base58(key.data[:_NYM_BYTES]) for key in _signing_keys(document)}:
             raise Refused(why="a DID that is not named after a key of its document")
     verkeys = _signing_keys(document)
     if not verkeys:
-        raise Refused(why="a DID without a key to send with in DIDComm v1")
+        raise Refused(why="a DID without a signing key for DIDComm v1")
     return Party(did, document, verkeys, label)
 
 
@@ -339,7 +340,7 @@ def _signing_keys(document: Document) -> tuple[PublicKey, ...]:
 
 
 def _signed_document(tree: dict[str, Any], did: str, signers: Sequence[PublicKey] | None) -> Document:
-    """The attached document of this DID, after its signatures have been verified."""
+    """The verified attached document of this DID."""
     signed = read_signed(tree)
     content = strict_json(signed.content, CONTENT_BYTES_MAX)
     if not isinstance(content, dict) or not isinstance(owner := content.get("id"), str):

@@ -1,12 +1,12 @@
-"""DID Exchange: how two strangers come to hold one DID each for the other (Aries RFC 0023, in DIDComm v2 messages).
+"""DID Exchange in DIDComm v2 messages (Aries RFC 0023): two strangers exchange pairwise DIDs.
 
     requester                                   responder
       | -- request, from a new DID, pthid -------> |   to the DID of an invitation or a contact, which is public
       | <-- response, from a new DID, from_prior - |   `from_prior` signs the public DID over to the new one
       | -- complete -----------------------------> |
 
-The public DID carries nothing but the request: it is rotated away by the first answer, so what many people may have
-seen never names a conversation. Who may ask, and what a repeated message means, is for the group to say (`group/`).
+The public DID receives the request only; the first answer rotates it away, so no conversation uses a widely known DID.
+Authorisation and handling of repeated messages are the group's (`group/`).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,16 +21,18 @@ PROTOCOL = "https://didcomm.org/didexchange/1.1/"
 REQUEST, RESPONSE, COMPLETE = PROTOCOL + "request", PROTOCOL + "response", PROTOCOL + "complete"
 
 
-def request(mine: Identity, asked: str, pthid: str, body: Mapping[str, Any], random: Callable[[int], bytes]) -> Message:
-    """A request from our new DID to the DID `asked`; `pthid` names the invitation (or group) that allows it."""
+def request(
+    mine: Identity, recipient: str, pthid: str, body: Mapping[str, Any], random: Callable[[int], bytes]
+) -> Message:
+    """A request from our new DID to `recipient`; `pthid` names the authorising invitation or group."""
     name = new_id(random)
-    return Message(type=REQUEST, id=name, body=dict(body), from_=mine.did, to=(asked,), thid=name, pthid=pthid)
+    return Message(type=REQUEST, id=name, body=dict(body), from_=mine.did, to=(recipient,), thid=name, pthid=pthid)
 
 
 def response(
     to: Message, mine: Identity, prior: Prior, body: Mapping[str, Any], now_s: int, random: Callable[[int], bytes]
 ) -> Message:
-    """The answer to a request: from our new DID, to which the public DID that was asked (`prior`) is rotated."""
+    """The response: from our new DID, to which the public DID of the request (`prior`) is rotated."""
     return Message(
         type=RESPONSE,
         id=new_id(random),
@@ -43,13 +45,14 @@ def response(
     )
 
 
-def check_response(message: Message, asked: str, sender: str) -> None:
-    """Raise RemoteError unless the public DID `asked` has itself signed its rotation to the sender of this response."""
+def check_response(message: Message, recipient: str, sender: str) -> None:
+    """Raise RemoteError unless `recipient`, the public DID of the request, signed its rotation to the response's
+    sender."""
     if message.from_prior is None:
         raise Refused(why="a response that does not rotate the invitation's DID away")
-    verify_from_prior(message.from_prior, resolve(asked), sender)
+    verify_from_prior(message.from_prior, resolve(recipient), sender)
 
 
 def complete(thid: str, pthid: str | None, random: Callable[[int], bytes]) -> Message:
-    """The requester's last word: the response has come."""
+    """The requester's confirmation of the response."""
     return Message(type=COMPLETE, id=new_id(random), body={}, thid=thid, pthid=pthid)

@@ -1,15 +1,14 @@
-"""Discover features 2.0 and 1.0: which protocols, goals and headers somebody supports, as far as it wants to say.
+"""Discover features 2.0 and 1.0: disclosure of protocols, goals and headers per relationship.
 
-What is disclosed is a value, `Features`, so every relationship can have its own: what a stranger may know is less than
-what a friend may. An answer holds what matches the queries and nothing else, in an order that varies, because a list
-that is always alike is a fingerprint ("Privacy Considerations"). A query that matches nothing and one about something
-that is not to be known are answered alike.
+`Features` may differ per relationship: strangers learn less than peers. Answers contain the matches only, in random
+order, because a constant list is a fingerprint ("Privacy Considerations"). A query without matches and a query for
+undisclosed features get the same answer.
 
     2.0   queries -> disclose (DIDComm v2.1), queries -> disclosures (Aries RFC 0557)
     1.0   query -> disclose (the DIDComm draft, whose protocols have a `ptid`; Aries RFC 0031: `pid`)
 
-The only wildcard is `*`, for any characters. Matching goes through a text once for every piece between wildcards, so
-that no query costs more than another of its length.
+The wildcard `*` matches any characters. Matching takes one pass per piece between wildcards, so the cost is bounded by
+the length.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,32 +28,32 @@ from zerochat.errors import Malformed
 PROTOCOL: Final = "https://didcomm.org/discover-features/2.0"
 PROTOCOL_V1: Final = "https://didcomm.org/discover-features/1.0"
 QUERIES, DISCLOSE, DISCLOSURES = PROTOCOL + "/queries", PROTOCOL + "/disclose", PROTOCOL + "/disclosures"
-"""The specification's text calls the first message `query`, but writes `queries`; RFC 0557 calls the other one
+"""The specification says `query` in its text and `queries` in its examples; RFC 0557 names the other one
 `disclosures`."""
 QUERY_V1, DISCLOSE_V1 = PROTOCOL_V1 + "/query", PROTOCOL_V1 + "/disclose"
 
 QUERIES_MAX = 32
 DISCLOSURES_MAX = 256
-"""Both ways: what we say, and what we read."""
+"""For both directions."""
 ROLES_MAX = 16
 WILDCARDS_MAX = 8
-"""Nobody looks for something with more pieces."""
+"""Wildcards in one query."""
 
 _OLD_DIDCOMM_ORG = "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/"
 
 
 class Features(Struct, frozen=True):
-    """What may be known of us, or is known of a peer, in one relationship."""
+    """Features of one side in one relationship."""
 
     protocols: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Protocol Identifier URIs, each with the roles that can be played; no roles: not said."""
+    """Protocol Identifier URIs with the supported roles; no roles: not stated."""
     goal_codes: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     max_receive_bytes: int | None = None
-    """The longest envelope that is received ("Agent Constraint Disclosure")."""
+    """Maximum envelope size ("Agent Constraint Disclosure")."""
 
     def __or__(self, other: "Features") -> "Features":
-        """Both together."""
+        """Union of both."""
         return Features(
             tuple(dict((*self.protocols, *other.protocols)).items()),
             tuple(dict.fromkeys((*self.goal_codes, *other.goal_codes))),
@@ -63,19 +62,19 @@ class Features(Struct, frozen=True):
         )
 
     def without(self, *piuris: str) -> "Features":
-        """Everything but these protocols."""
+        """All features except these protocols."""
         return replace(self, protocols=tuple(entry for entry in self.protocols if entry[0] not in piuris))
 
 
 class Query(Struct, frozen=True):
-    """One question: about the features of a type whose identifiers match."""
+    """A query for features of a type with matching identifiers."""
 
     feature_type: str
     match: str
 
 
 ANYTHING: Final = Query("protocol", "*")
-"""Every protocol that the other side wants to tell of."""
+"""All disclosed protocols."""
 
 
 class _QueryItem(msgspec.Struct, frozen=True):
@@ -112,17 +111,17 @@ class _DiscloseBodyV1(msgspec.Struct, frozen=True):
     protocols: Annotated[list[_ProtocolV1], msgspec.Meta(max_length=DISCLOSURES_MAX)]
 
 
-# --- asking ---------------------------------------------------------------------------------------------------------
+# --- querying -------------------------------------------------------------------------------------------------------
 
 
-def queries(random: Callable[[int], bytes], *asked: Query) -> Message:
-    """A question in version 2.0, which other agents understand in either kind of envelope."""
-    items = [{"feature-type": query.feature_type, "match": query.match} for query in asked or (ANYTHING,)]
+def queries(random: Callable[[int], bytes], *selected: Query) -> Message:
+    """A query in version 2.0, which other agents accept in both envelope profiles."""
+    items = [{"feature-type": query.feature_type, "match": query.match} for query in selected or (ANYTHING,)]
     return Message(type=QUERIES, id=new_id(random), body={"queries": items})
 
 
 def query_v1(random: Callable[[int], bytes], match: str = "*") -> Message:
-    """A question about protocols in version 1.0."""
+    """A protocol query in version 1.0."""
     return Message(type=QUERY_V1, id=new_id(random), body={"query": match})
 
 
@@ -135,9 +134,9 @@ def is_disclosure(message: Message) -> bool:
 
 
 def read_disclosure(message: Message) -> Features:
-    """What a peer says of itself, asked or unasked. Raises Malformed.
+    """Decode a disclosure. Raises Malformed.
 
-    It may not be all, and need not be true; feature types that are not known here are left out.
+    The content may be incomplete or false; unknown feature types are dropped.
     """
     if same_type(message.type, DISCLOSE_V1):
         listed = [(entry.pid or entry.ptid, entry.roles) for entry in read_body(message, _DiscloseBodyV1).protocols]
@@ -153,7 +152,7 @@ def read_disclosure(message: Message) -> Features:
 
 
 def _whole(value: str | int | None) -> int | None:
-    """The specification's example writes the number as text."""
+    """The specification's example has the number as text."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         return int(value)
     return value if isinstance(value, int) and value >= 0 else None
@@ -163,7 +162,7 @@ def _whole(value: str | int | None) -> int | None:
 
 
 def read_queries(message: Message) -> tuple[Query, ...]:
-    """What a message of either version asks. Raises Malformed."""
+    """Decode the queries of either version. Raises Malformed."""
     found: tuple[Query, ...]
     if same_type(message.type, QUERY_V1):
         found = (Query("protocol", read_body(message, _QueryBody).query),)
@@ -178,7 +177,7 @@ def read_queries(message: Message) -> tuple[Query, ...]:
 def answer(
     message: Message, disclosed: Features, random: Callable[[int], bytes], profile: Profile = "didcomm/v2"
 ) -> Message:
-    """The answer to a query, in its version: what matches it of what may be known. Raises Malformed."""
+    """The answer to a query in its version: the matching disclosed features. Raises Malformed."""
     found = select(disclosed, read_queries(message))
     entries = _shuffled(_entries(found), random)[:DISCLOSURES_MAX]
     if same_type(message.type, QUERY_V1):
@@ -192,17 +191,17 @@ def answer(
     return Message(type=kind, id=new_id(random), thid=message.thread, body={"disclosures": entries})
 
 
-def select(disclosed: Features, asked: Sequence[Query]) -> Features:
-    """What of these features any query asks for. Feature types that are not known here match nothing."""
+def select(disclosed: Features, queries: Sequence[Query]) -> Features:
+    """The features matching any query; unknown feature types match nothing."""
 
-    def wanted(feature_type: str, name: str) -> bool:
-        return any(query.feature_type == feature_type and matches(query.match, name) for query in asked)
+    def matching(feature_type: str, name: str) -> bool:
+        return any(query.feature_type == feature_type and matches(query.match, name) for query in queries)
 
     return Features(
-        tuple(entry for entry in disclosed.protocols if wanted("protocol", entry[0])),
-        tuple(code for code in disclosed.goal_codes if wanted("goal-code", code)),
-        tuple(header for header in disclosed.headers if wanted("header", header)),
-        disclosed.max_receive_bytes if wanted("constraint", "max_receive_bytes") else None,
+        tuple(entry for entry in disclosed.protocols if matching("protocol", entry[0])),
+        tuple(code for code in disclosed.goal_codes if matching("goal-code", code)),
+        tuple(header for header in disclosed.headers if matching("header", header)),
+        disclosed.max_receive_bytes if matching("constraint", "max_receive_bytes") else None,
     )
 
 
@@ -225,7 +224,7 @@ def _shuffled(entries: list[dict[str, Any]], random: Callable[[int], bytes]) -> 
 
 @lru_cache(maxsize=256)
 def matches(match: str, name: str) -> bool:
-    """Whether a query's `match` means this identifier: wildcards by the text, a whole protocol by the rules of URIs."""
+    """Whether a query matches an identifier: wildcards textually, complete protocols by URI equivalence."""
     if match.startswith(_OLD_DIDCOMM_ORG):
         match = DIDCOMM_ORG + match[len(_OLD_DIDCOMM_ORG) :]
     if "*" not in match:

@@ -1,21 +1,21 @@
-"""Coordinate Mediation 2.0 and 3.0: a recipient asks a mediator to take its messages in, and says for which DIDs.
+"""Coordinate Mediation 2.0 and 3.0: a recipient registers its DIDs with a mediator.
 
     recipient                          mediator
       | -- mediate-request --------------> |   pthid: the mediator's invitation, if it came from one
       | <- mediate-grant, routing_did ---- |   or mediate-deny
-      | -- keylist-update ---------------> |   these DIDs, from now on or no longer
-      | <- keylist-update-response ------- |   what became of each
+      | -- keylist-update ---------------> |   add and remove DIDs
+      | <- keylist-update-response ------- |   the result of each
       | -- keylist-query (page) ---------> |
       | <- keylist ----------------------- |
 
-Version 3.0 is the same under other names (`recipient-update` and so on), and there the grant may name several routing
-DIDs. A mediator answers in the version in which it was asked. A recipient has no address, so everything that it sends
-asks for the answer on the same connection (`return_route`).
+Version 3.0 has other names (`recipient-update` and so on), and its grant may contain several routing DIDs. A mediator
+answers in the version of the request. A recipient has no address, so its messages request answers on the same
+connection (`return_route`).
 
-The protocol does not ask whether a DID is the recipient's own, so whoever knows somebody's DID could register it first
-and keep its messages from it. zerochat's recipients therefore put a proof into their updates, in a member of its own
-that others ignore: a signature by the DID's key, for this recipient at this mediator. A zerochat mediator lets a DID
-with a proof take the place of the same DID without one.
+The protocol does not verify ownership of a DID: a third party could register another recipient's DID first and
+intercept its messages. zerochat's recipients therefore add a proof to their updates, in an extension member: a
+signature by the DID's key over this recipient and this mediator. A zerochat mediator lets a proven registration replace
+an unproven one.
 
 Specified in: https://didcomm.org/coordinate-mediation/2.0 and /3.0.
 """
@@ -67,31 +67,31 @@ _TYPES: Final = {
 }
 
 UPDATES_MAX: Final = 64
-"""In one message; a recipient with more DIDs asks several times."""
+"""Updates in one message."""
 PAGE_MAX: Final = 64
 OFFSET_MAX: Final = 2**31
-"""Beyond any list, and within what a database counts with."""
+"""Beyond any list, within a database integer."""
 ROUTING_DIDS_MAX: Final = 8
 PROOF_CHARS_MAX: Final = 128
-"""64 bytes have 86."""
+"""64 bytes in base64url have 86."""
 _PROVING_KEYS_MAX: Final = 4
-"""Keys of a DID that are tried; each costs up to some 300 microseconds."""
+"""Keys of a DID that are tried, each up to 300 µs."""
 
 _PROOF = "org.zerochat.proof"
-"""A member of an update that only zerochat writes, and that everybody else ignores."""
+"""Extension member of an update."""
 
 
 class Change(Struct, frozen=True):
-    """What shall become of a DID (or of a key, as a did:key)."""
+    """A requested registration change of a DID (or of a key, as a did:key)."""
 
     did: str
     action: Action
     proof: str | None = None
-    """That it is the recipient's own (`is_proven`)."""
+    """Proof of ownership (`is_proven`)."""
 
 
 class Changed(Struct, frozen=True):
-    """What has become of it."""
+    """Result of a change."""
 
     did: str
     action: Action
@@ -99,14 +99,14 @@ class Changed(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Which part of a list is wanted."""
+    """A requested page of a list."""
 
     offset: int = 0
     limit: int = PAGE_MAX
 
 
 class Listed(Struct, frozen=True):
-    """A part of the list of a recipient's DIDs, and how many follow after it."""
+    """A page of a recipient's DIDs; `remaining`: how many follow."""
 
     dids: tuple[str, ...]
     offset: int = 0
@@ -114,20 +114,20 @@ class Listed(Struct, frozen=True):
 
 
 def kind_of(message: Message) -> tuple[Version, Kind] | None:
-    """Which message of the protocol it is, in which version; None: none of them."""
+    """Version and kind of a message; None: another protocol."""
     return next((key for key, uri in _TYPES.items() if same_type(message.type, uri)), None)
 
 
-# --- what the recipient says ----------------------------------------------------------------------------------------
+# --- the recipient's messages ---------------------------------------------------------------------------------------
 
 
 def request(random: Callable[[int], bytes], *, pthid: str | None = None, version: Version = "2.0") -> Message:
-    """Ask to be taken in; `pthid` is the id of the mediator's invitation."""
+    """Request mediation; `pthid`: the id of the mediator's invitation."""
     return _asking(version, "request", {}, random, pthid)
 
 
 def update(changes: Sequence[Change], random: Callable[[int], bytes], *, version: Version = "2.0") -> Message:
-    """Ask for at most UPDATES_MAX changes."""
+    """Request up to UPDATES_MAX changes."""
     assert 0 < len(changes) <= UPDATES_MAX
     rows = [{"recipient_did": each.did, "action": each.action, _PROOF: each.proof} for each in changes]
     body = {"updates": [{name: value for name, value in row.items() if value is not None} for row in rows]}
@@ -135,9 +135,9 @@ def update(changes: Sequence[Change], random: Callable[[int], bytes], *, version
 
 
 def query(random: Callable[[int], bytes], page: Page | None = None, *, version: Version = "2.0") -> Message:
-    """Ask which DIDs are known."""
-    wanted = page or Page()
-    body = {"paginate": {"limit": wanted.limit, "offset": wanted.offset}}
+    """Query the registered DIDs."""
+    page = page or Page()
+    body = {"paginate": {"limit": page.limit, "offset": page.offset}}
     return _asking(version, "query", body, random)
 
 
@@ -147,13 +147,13 @@ def _asking(
     return Message(type=_TYPES[version, kind], id=new_id(random), body=body, pthid=pthid, return_route="all")
 
 
-# --- whose a DID is -------------------------------------------------------------------------------------------------
+# --- ownership proofs -----------------------------------------------------------------------------------------------
 
 
 def with_proofs(update: Message, keys: Mapping[str, SecretKey]) -> Message:
-    """An update, addressed already, with a proof for each DID that is added and whose signing key is among `keys`.
+    """Add ownership proofs to an addressed update, for each added DID with a key in `keys`.
 
-    What is no update comes back as it is.
+    Other messages are returned unchanged.
     """
     kind = kind_of(update)
     if kind is None or kind[1] != "update" or update.from_ is None or not update.to:
@@ -170,8 +170,8 @@ def with_proofs(update: Message, keys: Mapping[str, SecretKey]) -> Message:
 
 
 def is_proven(change: Change, recipient: str, mediator: str, resolve: Callable[[str], Document]) -> bool:
-    """Whether a key for authentication of the DID has signed that it is for this recipient (the DID that the update
-    came from) at this mediator. A copy of the proof is of no use to anybody else."""
+    """Whether an authentication key of the DID signed its registration by this recipient (the sender of the update)
+    at this mediator. The proof is bound to both, so a copy is useless to others."""
     if change.proof is None or change.action != "add":
         return False
     try:
@@ -196,39 +196,39 @@ def _statement(did: str, recipient: str, mediator: str) -> bytes:
     return "\n".join(("zerochat mediation proof 1", *names)).encode()
 
 
-# --- what the mediator says -----------------------------------------------------------------------------------------
+# --- the mediator's messages ----------------------------------------------------------------------------------------
 
 
-def grant(asked: Message, routing_did: str, random: Callable[[int], bytes]) -> Message:
-    version, _ = _checked_kind(asked, "request")
+def grant(incoming: Message, routing_did: str, random: Callable[[int], bytes]) -> Message:
+    version, _ = _checked_kind(incoming, "request")
     did: object = routing_did if version == "2.0" else [routing_did]
-    return _answer(asked, version, "grant", {"routing_did": did}, random)
+    return _answer(incoming, version, "grant", {"routing_did": did}, random)
 
 
-def deny(asked: Message, random: Callable[[int], bytes]) -> Message:
-    version, _ = _checked_kind(asked, "request")
-    return _answer(asked, version, "deny", {}, random)
+def deny(incoming: Message, random: Callable[[int], bytes]) -> Message:
+    version, _ = _checked_kind(incoming, "request")
+    return _answer(incoming, version, "deny", {}, random)
 
 
-def update_response(asked: Message, changed: Sequence[Changed], random: Callable[[int], bytes]) -> Message:
-    version, _ = _checked_kind(asked, "update")
+def update_response(incoming: Message, changed: Sequence[Changed], random: Callable[[int], bytes]) -> Message:
+    version, _ = _checked_kind(incoming, "update")
     rows = [{"recipient_did": each.did, "action": each.action, "result": each.result} for each in changed]
-    return _answer(asked, version, "updated", {"updated": rows}, random)
+    return _answer(incoming, version, "updated", {"updated": rows}, random)
 
 
-def listing(asked: Message, found: Listed, random: Callable[[int], bytes]) -> Message:
-    version, _ = _checked_kind(asked, "query")
+def listing(incoming: Message, found: Listed, random: Callable[[int], bytes]) -> Message:
+    version, _ = _checked_kind(incoming, "query")
     body = {
         "keys" if version == "2.0" else "dids": [{"recipient_did": did} for did in found.dids],
         "pagination": {"count": len(found.dids), "offset": found.offset, "remaining": found.remaining},
     }
-    return _answer(asked, version, "list", body, random)
+    return _answer(incoming, version, "list", body, random)
 
 
 def _answer(
-    asked: Message, version: Version, kind: Kind, body: dict[str, Any], random: Callable[[int], bytes]
+    incoming: Message, version: Version, kind: Kind, body: dict[str, Any], random: Callable[[int], bytes]
 ) -> Message:
-    return Message(type=_TYPES[version, kind], id=new_id(random), body=body, thid=asked.thread, pthid=asked.pthid)
+    return Message(type=_TYPES[version, kind], id=new_id(random), body=body, thid=incoming.thread, pthid=incoming.pthid)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -292,16 +292,16 @@ def read_update(message: Message) -> tuple[Change, ...]:
 
 
 def read_query(message: Message) -> Page:
-    """The page that is wanted, of at most PAGE_MAX DIDs. Raises Malformed."""
+    """The requested page, limited to PAGE_MAX DIDs. Raises Malformed."""
     _checked_kind(message, "query")
-    wanted = _convert(message.body, _QueryBody).paginate or _Paginate()
-    if not 0 <= wanted.offset <= OFFSET_MAX or wanted.limit < 1:
-        raise Malformed(why="mediation: a page that cannot be")
-    return Page(wanted.offset, min(wanted.limit, PAGE_MAX))
+    page = _convert(message.body, _QueryBody).paginate or _Paginate()
+    if not 0 <= page.offset <= OFFSET_MAX or page.limit < 1:
+        raise Malformed(why="mediation: an invalid page")
+    return Page(page.offset, min(page.limit, PAGE_MAX))
 
 
 def read_grant(message: Message) -> tuple[str, ...]:
-    """The DIDs under which messages for the recipient may be sent to the mediator; one at least. Raises Malformed."""
+    """The mediator's routing DIDs, at least one. Raises Malformed."""
     _checked_kind(message, "grant")
     found = _convert(message.body, _GrantBody).routing_did
     dids = _checked_list([found] if isinstance(found, str) else found, ROUTING_DIDS_MAX)
@@ -322,21 +322,21 @@ def read_listing(message: Message) -> Listed:
     rows = body.keys or body.dids
     page = body.pagination or _Pagination()
     if len(rows) > 16 * PAGE_MAX or page.offset < 0 or page.remaining < 0:
-        raise Malformed(why="mediation: a list that is too long, or cannot be")
+        raise Malformed(why="mediation: an invalid or too long list")
     return Listed(tuple(_did(row.recipient_did) for row in rows), page.offset, page.remaining)
 
 
-def _checked_kind(message: Message, wanted: Kind) -> tuple[Version, Kind]:
+def _checked_kind(message: Message, expected: Kind) -> tuple[Version, Kind]:
     found = kind_of(message)
-    if found is None or found[1] != wanted:
-        raise Malformed(why=f"mediation: another message than {wanted}")
+    if found is None or found[1] != expected:
+        raise Malformed(why=f"mediation: another message than {expected}")
     return found
 
 
 def _did(text: str) -> str:
-    """A DID, a key id, or a bare verkey of a mediator that speaks so."""
+    """A DID, a key id, or a bare verkey."""
     if not 0 < len(text) <= NEXT_CHARS_MAX or not text.isascii():
-        raise Malformed(why="mediation: a DID that is none")
+        raise Malformed(why="mediation: an invalid DID")
     return text
 
 

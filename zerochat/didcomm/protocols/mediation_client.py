@@ -1,14 +1,14 @@
-"""The recipient's side of mediation and pickup, as a value: what one of us knows of one mediator, and what to say next.
+"""Recipient's side of mediation and pickup with one mediator: a pure state machine.
 
-    asking ── grant ──> granted          on every new connection: ask again, or bring the list of DIDs up to date,
-       └──── deny ───> denied            turn live mode on, and take what is waiting in bites
+    requested ── grant ──> granted         on each connection: request again, or synchronise the list of DIDs,
+        └────── deny ────> denied          turn live mode on and fetch queued envelopes
 
-Every function takes the value and gives the next one with the messages to send, over the connection to the mediator
-and no other. Envelopes come out as parcels, whose ids go to `acknowledge` when they are on disk and not before: until
-then the mediator keeps them, and delivers them again after every reconnection. So a parcel may come twice.
+Every function takes the state and returns the next one with messages for the mediator's connection. Received parcels
+are acknowledged (`acknowledge`) only when they are on disk; until then the mediator redelivers them after every
+reconnection, so duplicates are possible.
 
-Nothing here waits for an acknowledgement before it asks for more, up to HELD_MAX parcels; and nothing that a mediator
-answers makes us ask the same question at once again, so a mad one cannot make us spin.
+Up to UNACKNOWLEDGED_MAX parcels are requested without waiting for acknowledgements. No answer of a mediator triggers
+the same request again at once, so a faulty mediator cannot cause a busy loop.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,171 +26,177 @@ from zerochat.didcomm.protocols.pickup import Parcel
 Random = Callable[[int], bytes]
 
 DIDS_MAX: Final = 1024
-"""DIDs registered with one mediator: more than anybody has relationships."""
-HELD_MAX: Final = 256
-"""Parcels that have come and are not on disk yet, before no more are asked for."""
+"""DIDs registered with one mediator."""
+UNACKNOWLEDGED_MAX: Final = 256
+"""Unacknowledged parcels at which fetching pauses."""
 
 
-class Mediated(Struct, frozen=True):
-    """What a recipient knows of one mediator."""
+class MediationState(Struct, frozen=True):
+    """State of one mediator."""
 
     mediator: str
-    """The mediator's DID, from its invitation."""
+    """The mediator's DID from its invitation."""
     me: str
-    """The DID (long form) under which we speak to it, and to nobody else."""
+    """Our DID (long form) towards this mediator only."""
     pthid: str | None = None
-    """The id of the invitation."""
-    phase: Literal["asking", "granted", "denied"] = "asking"
+    """Id of the invitation."""
+    phase: Literal["requested", "granted", "denied"] = "requested"
     routing_did: str | None = None
-    """What stands in our DID documents as the endpoint, once it is granted."""
-    wanted: frozenset[str] = frozenset()
-    """The DIDs (long forms) that shall be registered."""
+    """Routing DID for our DID documents, once granted."""
+    desired: frozenset[str] = frozenset()
+    """DIDs (long forms) to register."""
     registered: frozenset[str] = frozenset()
-    """Those that are, by the mediator's word."""
+    """DIDs that the mediator confirmed."""
     refused: frozenset[str] = frozenset()
-    """Those of `wanted` that it has not taken; asked for again on the next connection."""
+    """Desired DIDs that the mediator refused; retried on the next connection."""
     connected: bool = False
-    asked: frozenset[str] = frozenset()
-    """DIDs in an update that has not been answered on this connection."""
-    fetching: str | None = None
-    """The id of the delivery request that has not been answered."""
-    held: frozenset[str] = frozenset()
-    """The ids of parcels that have come over this connection and are not acknowledged."""
+    pending: frozenset[str] = frozenset()
+    """DIDs in an unanswered update of this connection."""
+    pending_delivery: str | None = None
+    """Id of the unanswered delivery request."""
+    unacknowledged: frozenset[str] = frozenset()
+    """Ids of parcels received over this connection and not acknowledged yet."""
     version: Version = "2.0"
 
 
-class Said(Struct, frozen=True):
-    """The next value, what to send to the mediator, and what has come from it."""
+class MediationStep(Struct, frozen=True):
+    """Result of a transition: the next state, messages to send, received parcels."""
 
-    state: Mediated
+    state: MediationState
     messages: tuple[Message, ...] = ()
     parcels: tuple[Parcel, ...] = ()
 
 
-def opened(state: Mediated, random: Random) -> Said:
-    """A new connection to the mediator is there."""
-    fresh = replace(closed(state), connected=True, refused=frozenset())
+def connected(state: MediationState, random: Random) -> MediationStep:
+    """A connection to the mediator was established."""
+    fresh = replace(disconnected(state), connected=True, refused=frozenset())
     if state.phase == "granted":
         return _begin(fresh, random)
-    asking = replace(fresh, phase="asking")
-    return Said(asking, _addressed(asking, [mediation.request(random, pthid=state.pthid, version=state.version)]))
+    request = replace(fresh, phase="requested")
+    return MediationStep(
+        request, _addressed(request, [mediation.request(random, pthid=state.pthid, version=state.version)])
+    )
 
 
-def closed(state: Mediated) -> Mediated:
-    """The connection is gone."""
-    return replace(state, connected=False, asked=frozenset(), fetching=None, held=frozenset())
+def disconnected(state: MediationState) -> MediationState:
+    """The connection was lost."""
+    return replace(state, connected=False, pending=frozenset(), pending_delivery=None, unacknowledged=frozenset())
 
 
-def want(state: Mediated, dids: Iterable[str], random: Random) -> Said:
-    """From now on exactly these DIDs (long forms) shall be registered."""
-    wanted = frozenset(dids)
-    assert len(wanted) <= DIDS_MAX
-    changed = replace(state, wanted=wanted, refused=state.refused & wanted)
+def set_dids(state: MediationState, dids: Iterable[str], random: Random) -> MediationStep:
+    """Register exactly these DIDs (long forms)."""
+    desired = frozenset(dids)
+    assert len(desired) <= DIDS_MAX
+    changed = replace(state, desired=desired, refused=state.refused & desired)
     return _update(changed, random)
 
 
-def acknowledge(state: Mediated, ids: Iterable[str], random: Random) -> Said:
-    """These parcels are on disk. The mediator answers with what is still waiting, and that is asked for."""
+def acknowledge(state: MediationState, ids: Iterable[str], random: Random) -> MediationStep:
+    """The parcels are on disk: acknowledge them. The mediator answers with the remaining count."""
     listed = list(dict.fromkeys(ids))
     if not listed or not state.connected:
-        return Said(state)
-    bites = [listed[start : start + pickup.RECEIVED_MAX] for start in range(0, len(listed), pickup.RECEIVED_MAX)]
-    said = _addressed(state, [pickup.messages_received(bite, random) for bite in bites])
-    return Said(replace(state, held=state.held - set(listed)), said)
+        return MediationStep(state)
+    batches = [listed[start : start + pickup.RECEIVED_MAX] for start in range(0, len(listed), pickup.RECEIVED_MAX)]
+    messages = _addressed(state, [pickup.messages_received(batch, random) for batch in batches])
+    return MediationStep(replace(state, unacknowledged=state.unacknowledged - set(listed)), messages)
 
 
-def poll(state: Mediated, random: Random) -> Said:
-    """Ask for what is waiting, whatever was believed; for a timer too, in case an answer was lost."""
+def poll(state: MediationState, random: Random) -> MediationStep:
+    """Request waiting messages unconditionally; also for a timer, in case an answer was lost."""
     if state.phase != "granted" or not state.connected:
-        return Said(state)
-    asking = pickup.delivery_request(random)
-    return Said(replace(state, fetching=asking.id), _addressed(state, [asking]))
+        return MediationStep(state)
+    request = pickup.delivery_request(random)
+    return MediationStep(replace(state, pending_delivery=request.id), _addressed(state, [request]))
 
 
-def hear(state: Mediated, message: Message, random: Random) -> Said:
-    """A message from the mediator: authenticated, and for `state.me`. Raises Malformed; what is not of these two
-    protocols changes nothing."""
+def receive(state: MediationState, message: Message, random: Random) -> MediationStep:
+    """Process an authenticated message from the mediator to `state.me`; other protocols change nothing. Raises
+    Malformed."""
     kind = mediation.kind_of(message)
     if kind is not None:
-        return _hear_mediation(state, message, kind[1], random)
+        return _receive_mediation(state, message, kind[1], random)
     match pickup.kind_of(message):
         case "delivery":
-            return _hear_delivery(state, message, random)
+            return _receive_delivery(state, message, random)
         case "status":
             waiting = pickup.read_status(message)
-            if message.thid is not None and message.thid == state.fetching:
-                return Said(replace(state, fetching=None))
-            if waiting.count > len(state.held) and state.fetching is None and len(state.held) < HELD_MAX:
+            if message.thid is not None and message.thid == state.pending_delivery:
+                return MediationStep(replace(state, pending_delivery=None))
+            if (
+                waiting.count > len(state.unacknowledged)
+                and state.pending_delivery is None
+                and len(state.unacknowledged) < UNACKNOWLEDGED_MAX
+            ):
                 return poll(state, random)
-    return Said(state)
+    return MediationStep(state)
 
 
-def _hear_delivery(state: Mediated, message: Message, random: Random) -> Said:
-    parcels = tuple(parcel for parcel in pickup.read_delivery(message) if parcel.id not in state.held)
-    held = state.held | {parcel.id for parcel in parcels}
-    if message.thid is None or message.thid != state.fetching:
-        return Said(replace(state, held=held), parcels=parcels)
-    answered = replace(state, held=held, fetching=None)
-    further = poll(answered, random) if parcels and len(held) < HELD_MAX else Said(answered)
+def _receive_delivery(state: MediationState, message: Message, random: Random) -> MediationStep:
+    parcels = tuple(parcel for parcel in pickup.read_delivery(message) if parcel.id not in state.unacknowledged)
+    held = state.unacknowledged | {parcel.id for parcel in parcels}
+    if message.thid is None or message.thid != state.pending_delivery:
+        return MediationStep(replace(state, unacknowledged=held), parcels=parcels)
+    answered = replace(state, unacknowledged=held, pending_delivery=None)
+    further = poll(answered, random) if parcels and len(held) < UNACKNOWLEDGED_MAX else MediationStep(answered)
     return replace(further, parcels=parcels)
 
 
-def _hear_mediation(state: Mediated, message: Message, kind: mediation.Kind, random: Random) -> Said:
+def _receive_mediation(state: MediationState, message: Message, kind: mediation.Kind, random: Random) -> MediationStep:
     match kind:
         case "grant" if state.phase != "granted":
             routing = mediation.read_grant(message)[0]
             return _begin(replace(state, phase="granted", routing_did=routing), random)
-        case "deny" if state.phase == "asking":
-            return Said(replace(state, phase="denied"))
+        case "deny" if state.phase == "requested":
+            return MediationStep(replace(state, phase="denied"))
         case "updated":
             return _update(_updated(state, message), random)
-    return Said(state)
+    return MediationStep(state)
 
 
-def _updated(state: Mediated, message: Message) -> Mediated:
-    """The mediator names a DID in either form; we know the long one."""
-    registered, refused, asked = set(state.registered), set(state.refused), set(state.asked)
-    long = {short_form(did): did for did in state.asked}
+def _updated(state: MediationState, message: Message) -> MediationState:
+    """The mediator may name DIDs in either form; the state has the long one."""
+    registered, refused, pending = set(state.registered), set(state.refused), set(state.pending)
+    long = {short_form(did): did for did in state.pending}
     for row in mediation.read_update_response(message):
         did = long.get(short_form(row.did))
         if did is None:
             continue
-        asked.discard(did)
+        pending.discard(did)
         if row.result not in ("success", "no_change"):
             refused.add(did)
         elif row.action == "add":
             registered.add(did)
         else:
             registered.discard(did)
-    return replace(state, registered=frozenset(registered), refused=frozenset(refused), asked=frozenset(asked))
+    return replace(state, registered=frozenset(registered), refused=frozenset(refused), pending=frozenset(pending))
 
 
-def _begin(state: Mediated, random: Random) -> Said:
-    """After a grant, or a reconnection: every DID is registered again, because a mediator that was put back from a
-    backup may have forgotten some, and to add one twice changes nothing."""
-    updates = _update(replace(state, registered=state.registered - state.wanted), random)
+def _begin(state: MediationState, random: Random) -> MediationStep:
+    """After a grant or a reconnection: register every DID again (idempotent), because a mediator restored from a
+    backup may have lost some."""
+    updates = _update(replace(state, registered=state.registered - state.desired), random)
     live = _addressed(state, [pickup.live_delivery_change(True, random)])
     fetch = poll(updates.state, random)
-    return Said(fetch.state, updates.messages + live + fetch.messages)
+    return MediationStep(fetch.state, updates.messages + live + fetch.messages)
 
 
-def _update(state: Mediated, random: Random) -> Said:
-    """Ask for the next changes; one message at a time is under way."""
-    if state.phase != "granted" or not state.connected or state.asked:
-        return Said(state)
-    missing = sorted(state.wanted - state.registered - state.refused)
-    surplus = sorted(state.registered - state.wanted - state.refused)
+def _update(state: MediationState, random: Random) -> MediationStep:
+    """Send the next changes; one update is pending at a time."""
+    if state.phase != "granted" or not state.connected or state.pending:
+        return MediationStep(state)
+    missing = sorted(state.desired - state.registered - state.refused)
+    surplus = sorted(state.registered - state.desired - state.refused)
     changes = [*(Change(did, "add") for did in missing), *(Change(did, "remove") for did in surplus)][:UPDATES_MAX]
     if not changes:
-        return Said(state)
-    asking = replace(state, asked=frozenset(change.did for change in changes))
-    return Said(asking, _addressed(asking, [mediation.update(changes, random, version=state.version)]))
+        return MediationStep(state)
+    request = replace(state, pending=frozenset(change.did for change in changes))
+    return MediationStep(request, _addressed(request, [mediation.update(changes, random, version=state.version)]))
 
 
-def _addressed(state: Mediated, messages: Iterable[Message]) -> tuple[Message, ...]:
+def _addressed(state: MediationState, messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(replace(message, from_=state.me, to=(state.mediator,)) for message in messages)
 
 
-def speaks(state: Mediated, sender: str) -> bool:
-    """Whether a proven sender is this mediator."""
+def is_mediator(state: MediationState, sender: str) -> bool:
+    """Whether a proven sender is the mediator."""
     return same_did(sender, state.mediator)

@@ -1,8 +1,8 @@
-"""Detours between mediators, as the first draft of DIDComm v2 had them (`mix`) and the final specification has not.
+"""Mixing: random detours through mediators and size padding (`mix` of the first DIDComm v2 draft).
 
-A sender may ask its mediator to let a message wander through others before it is delivered, and to distort its size on
-the way, so that who watches the network learns less. Only zerochat's mediators know that, and only those that have been
-told of each other (`zerochat mediator --mix-with`). These are the decisions alone; dice come in.
+A sender may request that its mediator routes a message through other mediators and pads it, against traffic analysis.
+Only zerochat mediators support it, among those configured with `zerochat mediator --mix-with`. Decisions only;
+randomness is a parameter.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,20 +14,20 @@ from msgspec.structs import force_setattr, replace
 from zerochat.errors import Malformed
 
 HOP_DECAY_MAX: Final = 0.99
-"""So says the draft: a chance that did not decay would let a message wander for ever."""
+"""From the draft: without decay a message could circulate for ever."""
 NOISE_BYTES_MAX: Final = 4096
-"""A few times the size of a short message: enough that a size tells little, and cheap."""
+"""A few times the size of a short message."""
 
 
 class Mix(Struct, frozen=True):
-    """What a sender asks of mediators that know other mediators (the draft's `mix`). Chances from 0 to 1."""
+    """Mixing parameters of a sender; probabilities from 0 to 1."""
 
     hop_chance: float
-    """That another mediator comes in between."""
+    """Probability of another detour."""
     hop_decay: float = 0.5
-    """What the chance is multiplied by at every such detour."""
+    """Factor of the probability per detour."""
     noise_chance: float = 0.0
-    """That the size is distorted on the way to it."""
+    """Probability of padding."""
 
     def __post_init__(self) -> None:
         if not all(0 <= chance <= 1 for chance in (self.hop_chance, self.hop_decay, self.noise_chance)):
@@ -36,7 +36,7 @@ class Mix(Struct, frozen=True):
 
 
 class Detour(Struct, frozen=True):
-    """A mediator that is to come in between, with what it is to be told, and noise in bytes."""
+    """A chosen detour: the mediator, its parameters, and padding in bytes."""
 
     via: str
     mix: Mix
@@ -46,9 +46,9 @@ class Detour(Struct, frozen=True):
 def detour(
     mix: Mix | None, nodes: Sequence[str], random: Callable[[int], bytes], noise_chance: float = 0.0
 ) -> Detour | None:
-    """Whether another mediator comes in between, and which of `nodes`; each of them is one of ours that knows mixing.
+    """Decide on a detour through one of `nodes`; None: no detour.
 
-    `noise_chance` is the mediator's own, and the greater one counts.
+    `noise_chance`: the mediator's own; the greater one counts.
     """
     if mix is None or not nodes or not _happens(mix.hop_chance, random):
         return None
@@ -63,5 +63,5 @@ def _happens(chance: float, random: Callable[[int], bytes]) -> bool:
 
 
 def below(limit: int, random: Callable[[int], bytes]) -> int:
-    """A number from 0 to `limit` - 1; 16 bytes leave no bias that anybody could measure."""
+    """A uniform number below `limit`; 16 bytes make the bias negligible."""
     return int.from_bytes(random(16), "big") % limit

@@ -1,4 +1,4 @@
-"""Out-of-Band invitations of other makers' kinds, read: a link, or what was fetched from one.
+"""Parses Out-of-Band invitations of other implementations, from links or JSON.
 
     ?_oob=    2.0, a DIDComm v2 plaintext: `from` is a DID                     (DIDComm v2.1, "Out Of Band Messages")
     ?_oob=    0.1, the draft of that, written partly as v1                     (DIDComm draft of December 2020)
@@ -6,11 +6,10 @@
     ?_oobid=  a short link, from which the invitation has to be fetched        (both)
     ?c_i=     an invitation of the older protocols (RFC 0160): recognised, and refused
 
-They all become one value. It has come over an open channel, so it proves nothing and everybody may have seen it: whom
-the sender's keys belong to shows only in an answer. Nothing is resolved or fetched here.
+All become one value. An invitation comes over an open channel and proves nothing: the owner of its keys is proven by an
+answer only. Nothing is resolved or fetched here.
 
-zerochat's own invitations to groups are in `didcomm/invitation.py`; the `why` of a refusal here is a clause that says
-to a person what is wrong with what was pasted.
+zerochat's group invitations are in `didcomm/invitation.py`. The `why` of a refusal is a clause about the pasted text.
 """
 
 import re
@@ -23,7 +22,7 @@ from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url_bytes, strict_json
 from zerochat.crypto.keys import PublicKey
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, Service
 from zerochat.didcomm.message import ID_CHARS_MAX, Message, parse
@@ -38,7 +37,7 @@ PROTOCOL_V1: Final = "https://didcomm.org/out-of-band/1.1"
 INVITATION, INVITATION_V1 = PROTOCOL + "/invitation", PROTOCOL_V1 + "/invitation"
 
 LINK_CHARS_MAX = 64 * 1024
-"""Some invitations hold the offer of a whole credential, with its pictures."""
+"""Some invitations contain a whole credential offer with images."""
 SHORT_LINK_CHARS_MAX = 2048
 SERVICES_MAX = 16
 REQUESTS_MAX = 16
@@ -46,37 +45,37 @@ PROTOCOLS_MAX = 16
 
 
 class Inviter(Struct, frozen=True):
-    """One way to answer: a DID whose document says more, or (v1) a route with its keys, written out."""
+    """An inviter: a DID, or (v1) an inline route with keys."""
 
     did: str | None = None
     route: Route | None = None
 
 
-class OutOfBand(Veiled, frozen=True):
-    """An invitation of any version, as it was read."""
+class OutOfBand(Redacted, frozen=True):
+    """A parsed invitation of any version."""
 
-    VEILED = ("id",)
+    REDACTED = ("id",)
 
     id: str
-    """The parent thread (`pthid`) of whatever answers it."""
+    """Parent thread (`pthid`) of answers."""
     version: tuple[int, int]
     inviters: tuple[Inviter, ...]
-    """The preferred one first; one at least."""
+    """By preference, at least one."""
     label: str | None = None
     goal_code: str | None = None
     goal: str | None = None
     accept: tuple[str, ...] = ()
-    """Media type profiles, the preferred ones first; none: not said."""
+    """Media type profiles by preference; empty: not stated."""
     handshake_protocols: tuple[str, ...] = ()
-    """v1: Protocol Identifier URIs of the ways to connect, the preferred ones first."""
+    """v1: Protocol Identifier URIs of connection protocols, by preference."""
     requests: tuple[Attachment, ...] = ()
-    """Messages of which one may be answered, the preferred ones first."""
+    """Messages to answer one of, by preference."""
     expires_time: int | None = None
     """UTC seconds."""
 
 
 class ShortLink(Struct, frozen=True):
-    """A link under which an invitation lies, to be fetched with an HTTP GET."""
+    """A link to an invitation, to be fetched with HTTP GET."""
 
     url: str
 
@@ -86,16 +85,16 @@ class ShortLink(Struct, frozen=True):
 _INVISIBLE = re.compile("[\\s\u00ad\u200b-\u200f\u2060\ufeff]+")
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):[!-~]*")
 _PERCENT = re.compile(r"%(3[dD]|2[bB]|2[fF])")
-_OLDER: Final = "it is an invitation of the Connections protocol (RFC 0160), which zerochat does not speak"
+_OLDER: Final = "it is an invitation of the Connections protocol (RFC 0160), which zerochat does not support"
 _DAMAGED: Final = "it is cut off or damaged"
 _NAMES = ("_oob", "oob", "_oobid", "c_i", "d_m")
 
 
 def read_invitation(text: str) -> OutOfBand | ShortLink:
-    """The invitation in a link that somebody pasted, or in JSON.
+    """Parse a pasted link or JSON.
 
-    White space in it does not matter, nor do angle brackets or quotes around it. Raises Malformed for what is damaged
-    or no invitation, Refused for one that cannot be answered from here.
+    White space, and angle brackets or quotes around it, are ignored. Raises Malformed for damaged input or no
+    invitation, Refused for an unsupported one.
     """
     if len(text) > LINK_CHARS_MAX:
         raise Malformed(why=f"it has more than {LINK_CHARS_MAX} characters")
@@ -122,12 +121,12 @@ def read_invitation(text: str) -> OutOfBand | ShortLink:
 
 def _short_link(bare: str, scheme: str) -> ShortLink:
     if scheme.lower() not in ("https", "http") or len(bare) > SHORT_LINK_CHARS_MAX:
-        raise Refused(why="the invitation lies behind a link of a kind that is not fetched")
+        raise Refused(why="the short link is not an http or https link")
     return ShortLink(bare)
 
 
 def _plaintext(value: str) -> bytes:
-    """Writers differ in alphabet and padding, and some escape what stands in a URL well enough as it is."""
+    """Implementations differ in alphabet and padding, and some percent-encode needlessly."""
     text = _PERCENT.sub(lambda match: chr(int(match[1], 16)), value).replace("+", "-").replace("/", "_")
     try:
         return b64url_bytes(text.rstrip("."))
@@ -154,16 +153,16 @@ class _BodyV1(_Body, frozen=True):
 
 
 def read_json(data: bytes) -> OutOfBand:
-    """The invitation in a plaintext of either format. Raises Malformed, and Refused as `read_invitation` does."""
+    """Parse an invitation message of either format. Raises Malformed, and Refused like `read_invitation`."""
     try:
         tree = strict_json(data, LINK_CHARS_MAX)
     except Malformed:
         raise Malformed(why=_DAMAGED) from None
     if not isinstance(tree, dict):
-        raise Malformed(why="it does not hold a message")
+        raise Malformed(why="it does not contain a message")
     kind = tree.get("@type", tree.get("type"))
     if not isinstance(kind, str) or len(kind) > TYPE_CHARS_MAX:
-        raise Malformed(why="it does not say what kind of message it is")
+        raise Malformed(why="it has no message type")
     version = _version(kind)
     if version.protocol == "connections" or (version.protocol == "didexchange" and version.name == "invitation"):
         raise Refused(why=_OLDER)
@@ -175,15 +174,17 @@ def read_json(data: bytes) -> OutOfBand:
         return _read_v1(parse_v1(data), version)
     if version.major == 0:
         return _read_draft(tree, version)
-    raise Refused(why=f"it is an invitation of version {version.major}, which this zerochat does not know")
+    raise Refused(
+        why=f"it is an invitation of version {version.major}, which this version of zerochat does not support"
+    )
 
 
 def _version(kind: str) -> MessageType:
-    """The draft left its version to be filled in, and some have left it so."""
+    """The draft has a placeholder as version, which some implementations kept."""
     try:
         return parse_type(kind.replace("/%VER/", "/0.1/"))
     except Malformed:
-        raise Malformed(why="it does not say what kind of message it is") from None
+        raise Malformed(why="it has no message type") from None
 
 
 def _read_v2(message: Message, version: MessageType) -> OutOfBand:
@@ -206,12 +207,12 @@ def _read_v2(message: Message, version: MessageType) -> OutOfBand:
 def _read_v1(message: Message, version: MessageType) -> OutOfBand:
     body = read_body(message, _BodyV1)
     if not body.handshake_protocols and not body.requests:
-        raise Malformed(why="the invitation says neither how to connect nor what is asked for")
+        raise Malformed(why="the invitation contains neither a handshake protocol nor a request")
     if not body.services:
         raise Malformed(why="the invitation does not say who it is from")
     inviters = tuple(inviter for service in body.services if (inviter := _inviter(service)) is not None)
     if not inviters:
-        raise Refused(why="the invitation names no way to reach its sender that is known here")
+        raise Refused(why="the invitation contains no supported address of its sender")
     return OutOfBand(
         id=message.id,
         version=(version.major, version.minor),
@@ -227,7 +228,7 @@ def _read_v1(message: Message, version: MessageType) -> OutOfBand:
 
 
 def _inviter(service: dict[str, Any] | str) -> Inviter | None:
-    """A service of a v1 invitation; None for one that nobody here can use, for there may be others."""
+    """A service of a v1 invitation; None: unusable."""
     if isinstance(service, str):
         return Inviter(did=service) if service.startswith("did:") else None
     kind = service.get("type") or "did-communication"
@@ -239,7 +240,7 @@ def _inviter(service: dict[str, Any] | str) -> Inviter | None:
 
 
 def _read_draft(tree: dict[str, Any], version: MessageType) -> OutOfBand:
-    """The draft shows the message once as v2 and once as v1, and its `request~attach` inside and beside the body."""
+    """The draft shows the message as v2 and as v1, and its `request~attach` inside and beside the body."""
     inside = tree.get("body")
     members = {**tree, **(inside if isinstance(inside, dict) else {})}
     name, did = tree.get("id", tree.get("@id")), tree.get("from")
@@ -247,9 +248,9 @@ def _read_draft(tree: dict[str, Any], version: MessageType) -> OutOfBand:
         raise Malformed(why="the invitation has no id")
     if not isinstance(did, str) or not did.startswith("did:") or len(did) > DID_CHARS_MAX:
         raise Malformed(why="the invitation does not say who it is from")
-    wanted = {name: members.get(name, members.get(name.replace("_", "-"))) for name in ("goal_code", "goal", "accept")}
-    asked = {"requests~attach": members.get("request~attach", members.get("requests~attach"))}
-    body = read_tree({**wanted, **asked}, _BodyV1, "invitation")
+    fields = {name: members.get(name, members.get(name.replace("_", "-"))) for name in ("goal_code", "goal", "accept")}
+    requests = {"requests~attach": members.get("request~attach", members.get("requests~attach"))}
+    body = read_tree({**fields, **requests}, _BodyV1, "invitation")
     return OutOfBand(
         id=name,
         version=(version.major, version.minor),
@@ -265,7 +266,7 @@ def _read_draft(tree: dict[str, Any], version: MessageType) -> OutOfBand:
 
 
 def ways(inviter: Inviter, resolve: Callable[[str], Document]) -> tuple[Route, ...]:
-    """The routes to an inviter, the preferred one first. Raises Malformed for a DID that cannot be read here."""
+    """The routes to an inviter by preference. Raises Malformed for an unsupported DID."""
     if inviter.route is not None:
         return (inviter.route,)
     assert inviter.did is not None
@@ -273,7 +274,7 @@ def ways(inviter: Inviter, resolve: Callable[[str], Document]) -> tuple[Route, .
 
 
 def signers(inviter: Inviter, resolve: Callable[[str], Document]) -> tuple[PublicKey, ...]:
-    """The Ed25519 keys of the invitation: with one of them, v1 has its sender sign the new DID. Raises Malformed."""
+    """The invitation's Ed25519 keys; in v1 the sender signs its new DID with one of them. Raises Malformed."""
     if inviter.route is not None:
         return tuple(verkey(key) for key in inviter.route.recipient_keys)
     assert inviter.did is not None
@@ -282,10 +283,10 @@ def signers(inviter: Inviter, resolve: Callable[[str], Document]) -> tuple[Publi
 
 
 def handshake(invitation: OutOfBand) -> str | None:
-    """The first of an invitation's handshake protocols that is spoken here: DID Exchange, by the version of theirs.
+    """The version of the first supported handshake protocol (DID Exchange).
 
-    None for an invitation that wants no connection: its requests are answered without one. Raises Refused where only
-    other protocols are offered.
+    None for an invitation without a connection: its requests are answered directly. Raises Refused if only unsupported
+    protocols are offered.
     """
     if not invitation.handshake_protocols:
         return None
@@ -296,4 +297,4 @@ def handshake(invitation: OutOfBand) -> str | None:
             continue
         if (theirs.protocol, theirs.major) == ("didexchange", 1):
             return f"1.{min(theirs.minor, 1)}"
-    raise Refused(why="the invitation offers no way to connect that zerochat speaks (DID Exchange)")
+    raise Refused(why="the invitation offers no handshake protocol that zerochat supports (DID Exchange)")

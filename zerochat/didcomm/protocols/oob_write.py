@@ -1,7 +1,7 @@
-"""Out-of-Band invitations of our own for agents of other makers, written: 2.0 with a DID, 1.1 with a DID or a service.
+"""Creates Out-of-Band invitations for agents of other implementations: 2.0 and 1.1.
 
-Reading is in `oob.py`. Beside it stands what RFC 0434 adds for people who know each other already: an invitation that
-is answered with `handshake-reuse`, over the connection that there is, instead of making another.
+Parsing is in `oob_read.py`. Includes connection reuse (RFC 0434): answering an invitation with `handshake-reuse` over
+an existing connection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +31,13 @@ def invitation(
     expires_time: int | None = None,
     requests: Sequence[Attachment] = (),
 ) -> Message:
-    """An invitation 2.0, from a DID that its reader can resolve: a did:peer:2, or the long form of a did:peer:4."""
-    said = {"goal_code": goal_code, "goal": goal}
+    """An invitation 2.0 from a self-contained DID: a did:peer:2, or the long form of a did:peer:4."""
+    goals = {"goal_code": goal_code, "goal": goal}
     return Message(
         type=INVITATION,
         id=new_id(random),
         from_=did,
-        body={**{name: text for name, text in said.items() if text is not None}, "accept": list(accept)},
+        body={**{name: text for name, text in goals.items() if text is not None}, "accept": list(accept)},
         expires_time=expires_time,
         attachments=tuple(requests),
     )
@@ -55,9 +55,9 @@ def invitation_v1(
     expires_time: int | None = None,
     requests: Sequence[Attachment] = (),
 ) -> Message:
-    """An invitation 1.1; the services are DIDs, or written out (`inline_service`), the preferred one first.
+    """An invitation 1.1; services are DIDs or inline (`inline_service`), by preference.
 
-    Some agents refuse a goal without its code and a code without a goal: give both, or none.
+    Some agents require goal and goal code together: give both, or none.
     """
     body: dict[str, Any] = {"label": label, "accept": list(accept)}
     if goal_code is not None or goal is not None:
@@ -76,7 +76,7 @@ def _attachment_v1(attachment: Attachment) -> dict[str, Any]:
 
 
 def inline_service(uri: str, key: PublicKey, routing_keys: Sequence[str] = ()) -> dict[str, Any]:
-    """A service for an invitation 1.1: where to send, and the Ed25519 key to encrypt to (RFC 0434, "services").
+    """An inline service for an invitation 1.1: endpoint and Ed25519 key (RFC 0434, "services").
 
     `routing_keys`: did:keys of mediators, the outermost last.
     """
@@ -85,9 +85,9 @@ def inline_service(uri: str, key: PublicKey, routing_keys: Sequence[str] = ()) -
 
 
 def link(page: str, message: Message) -> str:
-    """An invitation as a link to a page, which will be shown to whoever has no agent to open it with.
+    """An invitation as a link to a page, which browsers show to users without an agent.
 
-    Padding is left out in version 2 and written in version 1, as the specifications' own examples have it.
+    Padding is omitted in version 2 and written in version 1, as in the specifications' examples.
     """
     mark = "&" if "?" in page else "?"
     if same_type(message.type, INVITATION):
@@ -97,7 +97,7 @@ def link(page: str, message: Message) -> str:
 
 
 def short_link(page: str, oobid: str) -> str:
-    """The link under which an invitation can be fetched; `oobid` is random, and long enough that nobody guesses it."""
+    """The link to fetch an invitation from; `oobid`: random, unguessable."""
     return f"{page}{'&' if '?' in page else '?'}_oobid={oobid}"
 
 
@@ -105,7 +105,7 @@ def short_link(page: str, oobid: str) -> str:
 
 
 def reuse(invitation_id: str, random: Callable[[int], bytes]) -> Message:
-    """The answer to an invitation from somebody we are connected with: use that connection (RFC 0434, "Reuse")."""
+    """The answer to an invitation from a connected peer: reuse that connection (RFC 0434, "Reuse")."""
     name = new_id(random)
     return Message(type=REUSE, id=name, thid=name, pthid=invitation_id)
 
@@ -115,12 +115,12 @@ def is_reuse(message: Message) -> bool:
 
 
 def reuse_accepted(message: Message, random: Callable[[int], bytes]) -> Message:
-    """The answer to `reuse`; whether its `pthid` is an invitation of ours the caller has seen. Raises Malformed."""
+    """The answer to `reuse`; the caller has checked that `pthid` is an own invitation. Raises Malformed."""
     if message.pthid is None:
         raise Malformed(why="handshake-reuse: it names no invitation")
     return Message(type=REUSE_ACCEPTED, id=new_id(random), thid=message.thread, pthid=message.pthid)
 
 
 def is_reuse_accepted(message: Message, to: Message) -> bool:
-    """Whether a message answers our `reuse`."""
+    """Whether a message accepts our `reuse`."""
     return same_type(message.type, REUSE_ACCEPTED) and (message.thid, message.pthid) == (to.id, to.pthid)

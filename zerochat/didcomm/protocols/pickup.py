@@ -1,18 +1,17 @@
-"""Message Pickup 3.0: a recipient asks its mediator what is waiting, takes it in bites, and says what it has kept.
+"""Message Pickup 3.0: a recipient fetches queued messages from its mediator in batches.
 
     recipient                          mediator
       | -- status-request --------------> |
       | <- status ----------------------- |
       | -- delivery-request, limit -----> |
-      | <- delivery, envelopes ---------- |   or a status, when nothing is waiting
-      | -- messages-received, ids ------> |   only now does the mediator forget them
+      | <- delivery, envelopes ---------- |   or a status, if the queue is empty
+      | -- messages-received, ids ------> |   then the mediator deletes them
       | <- status ----------------------- |
-      | -- live-delivery-change --------> |   on a connection that stays: what arrives is delivered at once
+      | -- live-delivery-change --------> |   on a persistent connection: immediate delivery
       | <- status, then delivery … ------ |
 
-What was delivered and not acknowledged is delivered again, so a recipient acknowledges after it has put a message on
-disk, and receiving one twice must be harmless. A live delivery is a `delivery` like any other (the text of version 4.0
-settles what that of 3.0 leaves open).
+Unacknowledged deliveries are repeated: a recipient acknowledges after storing a message, and has to tolerate
+duplicates. Live delivery uses `delivery` messages, as the text of version 4.0 clarifies.
 
 Specified in: https://didcomm.org/messagepickup/3.0.
 """
@@ -25,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, compact_json, strict_json
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.message import ID_CHARS_MAX, MESSAGE_BYTES_MAX, Message, dump, new_id, parse
 from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX
@@ -47,19 +46,19 @@ PROTOCOL: Final = "https://didcomm.org/messagepickup/3.0"
 _TYPES: Final = {kind: f"{PROTOCOL}/{kind}" for kind in KINDS}
 
 DELIVERY_MAX: Final = ATTACHMENTS_MAX
-"""Envelopes in one delivery, which are its attachments."""
+"""Envelopes (attachments) in one delivery."""
 DELIVERY_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 16 * 1024
-"""What the attachments of one delivery may have together; the rest is room for headers and ids."""
+"""Total size of a delivery's attachments; the rest is for headers and ids."""
 ENVELOPE_BYTES_KEPT: Final = DELIVERY_BYTES_MAX - 1024
-"""A larger envelope could be kept and never be delivered."""
+"""Larger envelopes could be stored and never be delivered."""
 RECEIVED_MAX: Final = 1024
 """Ids in one acknowledgement."""
 LIVE_MODE_NOT_SUPPORTED: Final = "e.m.live-mode-not-supported"
-"""The problem code for a connection that does not stay."""
+"""Problem code for a connection that is not persistent."""
 
 
 class Waiting(Struct, frozen=True):
-    """What is waiting for a recipient; times in UTC seconds."""
+    """Queue status of a recipient; times in UTC seconds."""
 
     count: int
     bytes: int | None = None
@@ -67,13 +66,13 @@ class Waiting(Struct, frozen=True):
     newest: int | None = None
     live: bool | None = None
     did: str | None = None
-    """Set when only what came for this DID was asked about."""
+    """The DID that the status is limited to."""
 
 
-class Parcel(Veiled, frozen=True):
-    """An envelope as the mediator keeps it, under an id of the mediator's making."""
+class Parcel(Redacted, frozen=True):
+    """A stored envelope with the mediator's id."""
 
-    VEILED = ("envelope",)
+    REDACTED = ("envelope",)
 
     id: str
     envelope: bytes
@@ -89,7 +88,7 @@ def kind_of(message: Message) -> Kind | None:
     return next((kind for kind, uri in _TYPES.items() if same_type(message.type, uri)), None)
 
 
-# --- what the recipient says ----------------------------------------------------------------------------------------
+# --- the recipient's messages ---------------------------------------------------------------------------------------
 
 
 def status_request(random: Callable[[int], bytes], did: str | None = None) -> Message:
@@ -102,7 +101,7 @@ def delivery_request(random: Callable[[int], bytes], limit: int = DELIVERY_MAX, 
 
 
 def messages_received(ids: Sequence[str], random: Callable[[int], bytes]) -> Message:
-    """Say that these have been kept, at most RECEIVED_MAX."""
+    """Acknowledge stored messages, at most RECEIVED_MAX."""
     assert 0 < len(ids) <= RECEIVED_MAX
     return _asking("messages-received", {"message_id_list": list(ids)}, random)
 
@@ -115,10 +114,10 @@ def _asking(kind: Kind, body: dict[str, Any], random: Callable[[int], bytes]) ->
     return Message(type=_TYPES[kind], id=new_id(random), body=body, return_route="all")
 
 
-# --- what the mediator says -----------------------------------------------------------------------------------------
+# --- the mediator's messages ----------------------------------------------------------------------------------------
 
 
-def status(asked: Message, waiting: Waiting, now_s: int, random: Callable[[int], bytes]) -> Message:
+def status(incoming: Message, waiting: Waiting, now_s: int, random: Callable[[int], bytes]) -> Message:
     body: dict[str, Any] = {
         "recipient_did": waiting.did,
         "message_count": waiting.count,
@@ -128,16 +127,16 @@ def status(asked: Message, waiting: Waiting, now_s: int, random: Callable[[int],
         "total_bytes": waiting.bytes,
         "live_delivery": waiting.live,
     }
-    told = {name: value for name, value in body.items() if value is not None}
-    return Message(type=_TYPES["status"], id=new_id(random), body=told, thid=asked.thread)
+    present = {name: value for name, value in body.items() if value is not None}
+    return Message(type=_TYPES["status"], id=new_id(random), body=present, thid=incoming.thread)
 
 
 def delivery(
     parcels: Sequence[Parcel], random: Callable[[int], bytes], *, thid: str | None = None, did: str | None = None
 ) -> Message:
-    """At most DELIVERY_MAX envelopes of DELIVERY_BYTES_MAX (`delivery_size`) together.
+    """A delivery of at most DELIVERY_MAX envelopes with DELIVERY_BYTES_MAX in total (`delivery_size`).
 
-    They are base64url, as the protocol shows them; one that would become too long by that is JSON.
+    Envelopes are base64url, as in the protocol; one that would be too long is JSON.
     """
     assert 0 < len(parcels) <= DELIVERY_MAX
     return Message(
@@ -150,17 +149,17 @@ def delivery(
 
 
 def delivery_size(envelope_bytes: int) -> int:
-    """What an envelope of so many bytes takes up in a delivery."""
+    """The size of an envelope in a delivery."""
     encoded = envelope_bytes * 4 // 3 + 256
     return encoded if encoded <= DELIVERY_BYTES_MAX else envelope_bytes + 256
 
 
 def deliverable(envelope: bytes) -> bytes:
-    """The envelope in the form in which it can be kept: a delivery of it alone can be written, and read by who has the
-    same limits as we. Raises Malformed where there is none.
+    """The form of an envelope to store, such that a delivery of it alone can be encoded and decoded within the same
+    limits. Raises Malformed.
 
-    One that has to be JSON in a delivery may grow when it is written again (`1E9` has three characters, 1000000000.0
-    twelve), and is nested deeper there. Whoever sent such a one to somebody would stop everything that comes after it.
+    An envelope delivered as JSON may grow when it is encoded again (`1E9` becomes 1000000000.0), and is nested deeper.
+    Storing one that cannot be delivered would block all later messages of the recipient.
     """
     if not _fits_base64(envelope):
         envelope = compact_json(strict_json(envelope, ENVELOPE_BYTES_KEPT))
@@ -211,7 +210,7 @@ class _Status(msgspec.Struct):
 
 
 def read_status_request(message: Message) -> str | None:
-    """The DID that alone is asked about. Raises Malformed."""
+    """The DID that the request is limited to; None: all. Raises Malformed."""
     return _did(_read(message, "status-request", _StatusRequest).recipient_did)
 
 
@@ -219,7 +218,7 @@ def read_delivery_request(message: Message) -> Wanted:
     """Raises Malformed."""
     body = _read(message, "delivery-request", _DeliveryRequest)
     if body.limit < 1:
-        raise Malformed(why="pickup: a limit of nothing")
+        raise Malformed(why="pickup: a limit below 1")
     return Wanted(min(body.limit, DELIVERY_MAX), _did(body.recipient_did))
 
 
@@ -240,7 +239,7 @@ def read_status(message: Message) -> Waiting:
     """Raises Malformed."""
     body = _read(message, "status", _Status)
     if body.message_count < 0:
-        raise Malformed(why="pickup: less than nothing is waiting")
+        raise Malformed(why="pickup: a negative count")
     return Waiting(
         body.message_count,
         body.total_bytes,
@@ -252,7 +251,7 @@ def read_status(message: Message) -> Waiting:
 
 
 def read_delivery(message: Message) -> tuple[Parcel, ...]:
-    """The envelopes of a delivery; of what they hold nothing is known. Raises Malformed."""
+    """The envelopes of a delivery, not examined. Raises Malformed."""
     if kind_of(message) != "delivery":
         raise Malformed(why="pickup: another message than delivery")
     parcels = []
@@ -265,7 +264,7 @@ def read_delivery(message: Message) -> tuple[Parcel, ...]:
 
 def _did(text: str | None) -> str | None:
     if text is not None and (not 0 < len(text) <= NEXT_CHARS_MAX or not text.isascii()):
-        raise Malformed(why="pickup: a DID that is none")
+        raise Malformed(why="pickup: an invalid DID")
     return text
 
 

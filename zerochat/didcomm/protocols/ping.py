@@ -1,7 +1,6 @@
-"""Trust ping 2.0 and 1.0: is somebody there, and does what one side sends reach the other and come back?
+"""Trust ping 2.0 and 1.0: tests reachability and keys in both directions.
 
-A response proves that the way works in both directions and that the keys are right; who answers a ping therefore
-answers it on the way on which every message to its sender goes, and never to somebody who is not proven.
+A response takes the usual route to its sender, and is sent to proven senders only.
 
 Specified in: DIDComm v2.1, "Trust Ping Protocol 2.0"; Aries RFC 0048 (1.0).
 """
@@ -26,7 +25,7 @@ class _PingBody(msgspec.Struct, frozen=True):
 
 
 def ping(random: Callable[[int], bytes], profile: Profile = "didcomm/v2", response_requested: bool = True) -> Message:
-    """A ping, in the version that belongs to the profile of the envelope."""
+    """A ping in the version of the envelope's profile."""
     kind = PING if profile == "didcomm/v2" else PING_V1
     return Message(type=kind, id=new_id(random), body={"response_requested": response_requested})
 
@@ -36,14 +35,14 @@ def is_ping(message: Message) -> bool:
 
 
 def is_response(message: Message, to: str | None = None) -> bool:
-    """Whether a message answers a ping; if given, the one whose id is `to`."""
+    """Whether a message is a ping response, to the ping with id `to` if given."""
     if not same_type(message.type, PING_RESPONSE) and not same_type(message.type, PING_RESPONSE_V1):
         return False
     return to is None or (message.thid is not None and same_id(message.thid, to))
 
 
 def answer(message: Message, random: Callable[[int], bytes]) -> Message | None:
-    """The response to a ping, in its version; None if it wants none. Raises Malformed."""
+    """The response to a ping in its version; None: not requested. Raises Malformed."""
     if read_body(message, _PingBody).response_requested is False:
         return None
     kind = PING_RESPONSE if same_type(message.type, PING) else PING_RESPONSE_V1

@@ -1,11 +1,11 @@
-"""Problem reports 2.0, and those of v1: what went wrong, in a code for programs and a sentence for people.
+"""Problem reports 2.0 and v1, with a circuit breaker against report loops.
 
-A code says whether it is an error or a warning, how much of the conversation it undoes, and ever more precisely what it
-is about: `e.p.xfer.cant-use-endpoint`. Whoever does not know a code goes by its beginning. The sentence belongs to the
-code and never changes; what does change stands in `args`, and is put in by whoever reads it.
+A code states severity, scope of the rollback and, increasingly precisely, the subject: `e.p.xfer.cant-use-endpoint`. An
+unknown code is interpreted by its prefix. The comment is fixed per code; variable parts are in `args` and interpolated
+by the reader.
 
-Two sides that answer each other's reports would do so for ever. So a report is never answered with another, except
-with the last word of a circuit breaker (`Breaker`); neither are acknowledgements and forwards.
+A report is never answered with another, except with the final one of a circuit breaker (`Breaker`); acknowledgements
+and forwards are never answered with a report.
 
 Specified in: DIDComm v2.1, "Problem Reports" and "Cascading Problems"; Aries RFC 0035 (1.0), RFC 0023 ("Errors").
 """
@@ -47,7 +47,7 @@ COMMENTS: Mapping[str, str] = {
     "w.m.xfer.cant-use-endpoint": "The endpoint {1} cannot be used.",
     TOO_MANY_ERRORS: "There have been too many errors.",
 }
-"""The codes that zerochat uses outside its own protocols, each with the sentence that belongs to it."""
+"""zerochat's general codes with their comments."""
 
 
 # --- codes ----------------------------------------------------------------------------------------------------------
@@ -56,12 +56,12 @@ _TOKEN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 class Code(Struct, frozen=True):
-    """A problem code in its parts."""
+    """A parsed problem code."""
 
     is_error: bool
-    """If not, a warning: what follows from it, its reader has to judge."""
+    """False: a warning, whose consequences are up to the reader."""
     scope: str
-    """How much is undone: `p` (the protocol), `m` (the message), or else back to the state of this name."""
+    """Scope of the rollback: `p` (protocol), `m` (message), or the name of a state."""
     descriptors: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Code(Struct, frozen=True):
 
 
 def parse_code(text: str) -> Code:
-    """A code's parts. Raises Malformed for what the grammar does not allow: `sorter.scope.descriptors`, kebab-case."""
+    """Parse a code: `sorter.scope.descriptors`, kebab-case. Raises Malformed."""
     sorter, *rest = text.split(".") if len(text) <= CODE_CHARS_MAX else [""]
     if sorter not in ("e", "w") or not 1 <= len(rest) <= 1 + DESCRIPTORS_MAX:
         raise Malformed(why="a problem code without sorter or scope, or too long")
@@ -79,7 +79,7 @@ def parse_code(text: str) -> Code:
 
 
 def begins_with(code: str, prefix: str) -> bool:
-    """Whether a code is this one or a more precise one. Older texts have underscores where hyphens belong."""
+    """Whether a code has this prefix. Older codes have underscores instead of hyphens."""
     return f"{code}.".replace("_", "-").startswith(f"{prefix}.")
 
 
@@ -89,10 +89,10 @@ _PLACE = re.compile(r"\{([0-9]{1,3})\}")
 
 
 def interpolate(comment: str, args: Sequence[object]) -> str:
-    """A comment with its arguments in it, at most TEXT_CHARS_MAX characters: `{1}` is the first.
+    """Interpolate arguments into a comment, at most TEXT_CHARS_MAX characters; `{1}` is the first.
 
-    A missing one is a question mark, and those that no place asks for follow at the end. What an argument holds is not
-    looked through for places again. The result is still a stranger's text.
+    A missing argument becomes a question mark, unused ones are appended. Arguments are not interpolated recursively.
+    The result is untrusted text.
     """
     texts = [_argument(arg)[:TEXT_CHARS_MAX] for arg in args]
     used: set[int] = set()
@@ -116,22 +116,22 @@ def _argument(value: object) -> str:
 
 
 class Report(Struct, frozen=True):
-    """A problem report of any version, as it was read. Its texts are the sender's."""
+    """A parsed problem report of any version; its texts are untrusted."""
 
     code: str
-    """In v1 any word; empty where there was none."""
+    """In v1 free-form; may be empty."""
     text: str
-    """The sentence for people, arguments in their places; may be empty."""
+    """The interpolated comment; may be empty."""
     thread: str | None
-    """The id of the thread (in v1 perhaps of the message) that the problem is in."""
+    """Thread of the problem (in v1 possibly a message id)."""
     version: Literal[1, 2]
-    """Whose rules the code follows."""
+    """Version of the code's grammar."""
     ack: tuple[str, ...] = ()
     escalate_to: str | None = None
 
     @property
     def parsed(self) -> Code | None:
-        """The parts of the code; None for one outside the grammar, as those of v1 are."""
+        """The parsed code; None for one outside the grammar, like those of v1."""
         try:
             return parse_code(self.code.replace("_", "-")) if self.version == 2 else None
         except Malformed:
@@ -139,13 +139,13 @@ class Report(Struct, frozen=True):
 
     @property
     def is_error(self) -> bool:
-        """Whether this is no mere warning; so is what cannot be told."""
+        """Whether this is an error rather than a warning; true if unknown."""
         parsed = self.parsed
         return parsed is None or parsed.is_error
 
     @property
     def ends_protocol(self) -> bool:
-        """Whether its sender has given the whole protocol up. The problem reports of v1 all mean that."""
+        """Whether the sender abandoned the whole protocol, as all v1 reports do."""
         parsed = self.parsed
         return self.version == 1 if parsed is None else parsed.is_error and parsed.scope == "p"
 
@@ -160,15 +160,15 @@ class _Body(msgspec.Struct, frozen=True):
 class _BodyV1(msgspec.Struct, frozen=True):
     description: Annotated[dict[Name, Any], msgspec.Meta(max_length=LOCALES_MAX)] | Text | None = None
     problem_code: Name | None = msgspec.field(name="problem-code", default=None)
-    """RFC 0023 and RFC 0160 have a code and a sentence beside each other."""
+    """RFC 0023 and RFC 0160 have separate members for code and sentence."""
     explain: Text | None = None
     explain_ltxt: Text | None = msgspec.field(name="explain-ltxt", default=None)
-    """The name in RFC 0035's older editions."""
+    """Name in older editions of RFC 0035."""
     escalation_uri: Text | None = None
 
 
 def is_problem(message: Message) -> bool:
-    """Whether a message is a problem report: of the protocol for it, or one that another protocol has adopted."""
+    """Whether a message is a problem report, general or adopted by another protocol."""
     try:
         return same_type(message.type, PROBLEM) or parse_type(message.type).name == "problemreport"
     except Malformed:
@@ -176,9 +176,9 @@ def is_problem(message: Message) -> bool:
 
 
 def read_problem(message: Message) -> Report:
-    """A problem report of either version, and as other protocols adopt it in v1. Raises Malformed.
+    """Decode a problem report of either version, including v1 reports of other protocols. Raises Malformed.
 
-    Whether the sender has anything to do with the thread that it names is for the caller to see.
+    The caller checks that the sender takes part in the thread.
     """
     if "code" in message.body:
         body = read_body(message, _Body)
@@ -212,9 +212,9 @@ def problem(
     comment: str | None = None,
     escalate_to: str | None = None,
 ) -> Message:
-    """A report of a problem with a message: in a new thread, whose parent is the message's.
+    """A problem report about a message, in a new thread whose parent is the message's.
 
-    The comment is that of the code in COMMENTS, unless the protocol has its own.
+    The comment defaults to that of the code in COMMENTS.
     """
     parse_code(code)
     body: dict[str, Any] = {"code": code}
@@ -228,9 +228,9 @@ def problem(
 
 
 def problem_v1(code: str, about: Message, text: str, random: Callable[[int], bytes], kind: str = PROBLEM_V1) -> Message:
-    """A report in DIDComm v1, in the thread of the message; `kind`: the type that the message's protocol has for it.
+    """A problem report in DIDComm v1, in the message's thread; `kind`: the type of the message's protocol.
 
-    Code and sentence stand there twice, because RFC 0023 and the agents that speak it put them into different members.
+    Code and sentence are duplicated, because RFC 0023 and its implementations use different members.
     """
     body = {"description": {"code": code, "en": text}, "problem-code": code, "explain": text}
     return Message(type=kind, id=new_id(random), thid=about.thread, pthid=about.pthid, body=body, lang="en")
@@ -239,27 +239,27 @@ def problem_v1(code: str, about: Message, text: str, random: Callable[[int], byt
 # --- the circuit breaker --------------------------------------------------------------------------------------------
 
 ERRORS_MAX = 5
-"""In one thread. An exchange that works has none, and one that could be mended has been mended by then."""
+"""Errors per thread and window."""
 ERRORS_WINDOW_S = 3600
-"""A thread may be as long as a friendship: an error an hour is no vicious circle."""
+"""Threads may last for years; one error per hour is not a loop."""
 
 
 class Breaker(Struct, frozen=True):
-    """The errors of one thread, those that were sent and those that came; it breaks for good when they are too many.
+    """Circuit breaker of one thread: counts sent and received errors, and opens permanently above ERRORS_MAX.
 
-    A broken thread gets one last report, TOO_MANY_ERRORS, and after that no answer to anything.
+    An open breaker sends one final report, TOO_MANY_ERRORS, and then nothing.
     """
 
     errors: int = 0
     since_s: int = 0
-    """When the first of them happened, in seconds of any clock."""
+    """Time of the first error, in seconds of any clock."""
 
     @property
     def is_broken(self) -> bool:
         return self.errors > ERRORS_MAX
 
     def after(self, now_s: int) -> "Breaker":
-        """After one more error. Warnings count too: two sides can warn each other for ever."""
+        """Count one error. Warnings count too, because they can loop as well."""
         if self.is_broken:
             return self
         if self.errors and now_s - self.since_s < ERRORS_WINDOW_S:
@@ -267,13 +267,13 @@ class Breaker(Struct, frozen=True):
         return Breaker(1, now_s)
 
     def sending(self, code: str, now_s: int) -> tuple["Breaker", str | None]:
-        """The code to report in place of `code`: itself, the last word, or None once that has been said."""
+        """The code to report instead of `code`: itself, the final one, or None after that."""
         if self.is_broken:
             return self, None
         after = self.after(now_s)
         return after, TOO_MANY_ERRORS if after.is_broken else code
 
-    def hearing(self, now_s: int) -> tuple["Breaker", str | None]:
-        """The code to answer a peer's report with: none, or the last word."""
+    def receiving(self, now_s: int) -> tuple["Breaker", str | None]:
+        """The code to answer a peer's report with: None, or the final one."""
         after = self.after(now_s)
         return after, TOO_MANY_ERRORS if after.is_broken and not self.is_broken else None

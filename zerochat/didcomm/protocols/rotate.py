@@ -1,10 +1,10 @@
-"""DID Rotate 1.0 (Aries RFC 0794): how a DID is replaced, or given up, in DIDComm v1, which knows no `from_prior`.
+"""DID Rotate 1.0 (Aries RFC 0794): DID rotation in DIDComm v1, which has no `from_prior`.
 
     from the old DID:  rotate, to_did  -->
                                        <--  ack, to the new DID
     from the old DID:  hangup          -->       the relationship ends
 
-The message comes from the DID that is given up, so its envelope is the proof; nothing is signed.
+The message is sent from the old DID, so its envelope is the proof; nothing is signed.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def rotate(new_did: str, random: Callable[[int], bytes]) -> Message:
-    """From now on this DID (long form) speaks in our place."""
+    """Announce our new DID (long form)."""
     return Message(type=ROTATE, id=new_id(random), body={"to_did": new_did})
 
 
 def hangup(random: Callable[[int], bytes]) -> Message:
-    """Nobody speaks in our place."""
+    """End the relationship."""
     return Message(type=HANGUP, id=new_id(random))
 
 
 def ack(message: Message, random: Callable[[int], bytes]) -> Message:
-    """The answer to `rotate`, to the new DID."""
+    """The acknowledgement of `rotate`, to the new DID."""
     return Message(type=ACK, id=new_id(random), body={"status": "OK"}, thid=message.thread)
 
 

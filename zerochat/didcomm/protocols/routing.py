@@ -1,16 +1,14 @@
-"""Routing 2.0: an envelope travels inside `forward` messages, one for each mediator on its way.
+"""Routing 2.0: onion of anonymous `forward` messages, one layer per mediator.
 
-Every layer is anonymous and says no more than whom the next envelope is for, so a mediator learns neither who sent a
-message nor what follows after the next hop. Three spellings of `forward` are read: that of DIDComm v2.1, that of its
-first draft (`to`, `payloads~attach`), and that of RFC 0094 for v1 (`to`, `msg`). The first and the last are written.
+A layer names only its next hop, so a mediator learns neither the sender nor later hops. Three forms of `forward` are
+read: DIDComm v2.1, its first draft (`to`, `payloads~attach`), and RFC 0094 for v1 (`to`, `msg`); the first and the last
+are written.
 
-With two or more routing keys the drafts and the final specification build opposite onions: the final one loops over
-`routingKeys` in reverse, so that its first key is the outermost layer; RFC 0094 and the drafts wrap in the order of
-the list, so that the last one is. Which it is, the type of the service says (`Route.order`). A mediator that is named
-by its DID in place of an address is the outermost layer in either.
+For several routing keys the specifications contradict each other: DIDComm v2.1 wraps in reverse order of `routingKeys`,
+so the first key is the outermost layer; RFC 0094 and the drafts wrap in list order, so the last key is. The service
+type decides (`Route.order`). A mediator named by DID instead of an address is always the outermost layer.
 
-`please_ack` on a forward is never honoured, as the specification demands: whoever could ask for that would learn
-whether somebody is there.
+`please_ack` on a forward is ignored, as the specification demands: it would reveal the recipient's presence.
 """
 
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from zerochat.crypto.encoding import b64url, compact_json, strict_json
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, did_key_of, short_form
 from zerochat.didcomm.iso8601 import iso_seconds
@@ -35,45 +33,45 @@ FORWARD: Final = PROTOCOL + "/forward"
 FORWARD_V1: Final = "https://didcomm.org/routing/1.0/forward"
 
 HOPS_MAX: Final = 8
-"""Layers of one onion. Nobody needs three mediators, and each layer costs a third of an envelope's size more."""
+"""Layers of one onion; each adds a third to the envelope's size."""
 UNWRAP_DEPTH_MAX: Final = 5
-"""Forwards addressed to oneself, one inside the other: a mediator may add one, and mixing a few more."""
+"""Nested forwards addressed to the reader: a mediator may add one, mixing a few more."""
 NEXT_CHARS_MAX: Final = DID_CHARS_MAX + 256
 """A DID with a fragment."""
 DELAY_MS_MAX: Final = 7 * 86_400_000
-"""No mediator here keeps anything much longer than that."""
+"""Mediators store mail for about that long."""
 
 _MIX = "org.zerochat.mix"
 _NOISE = "org.zerochat.noise"
 _RECEIPT = "org.zerochat.receipt"
-"""Members of the body that only zerochat writes, and that everybody else ignores."""
+"""Extension members of the body."""
 
 
-class Forward(Veiled, frozen=True):
-    """What a mediator is asked for."""
+class Forward(Redacted, frozen=True):
+    """A parsed forward."""
 
-    VEILED = ("envelopes",)
+    REDACTED = ("envelopes",)
 
     next: str
-    """A DID, the id of one of its keys, or (v1) a bare verkey in base58."""
+    """A DID, a key id, or (v1) a bare verkey in base58."""
     envelopes: tuple[bytes, ...]
-    """One at least."""
+    """At least one."""
     delay_milli: int | None = None
-    """Wait this long; if negative, any time up to the amount."""
+    """Delay; a negative value means a random delay up to the amount."""
     expires_time: int | None = None
-    """UTC seconds; whatever has not been delivered by then is dropped."""
+    """UTC seconds; undelivered envelopes are dropped then."""
     mix: Mix | None = None
     not_before: int | None = None
-    """UTC seconds; only the draft has that (`wait_until_time`), and where there is a delay too, the later counts."""
+    """UTC seconds (`wait_until_time`, draft only); the later of delay and this counts."""
     wants_receipt: bool = False
-    """Whether the sender would like to have the mediator's word that it keeps it (`held.py`)."""
+    """Whether the sender requests a mediator receipt (`mediator_receipt.py`)."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 class _Body(msgspec.Struct):
-    """The bodies of the two spellings that are messages like any other."""
+    """Body of the forms in standard plaintexts."""
 
     next: str | None = None
     to: str | None = None
@@ -104,7 +102,7 @@ class _Payload(msgspec.Struct):
 
 
 class _Old(msgspec.Struct):
-    """A forward of v1 or of the draft, as it stands in its envelope; neither demands an `@id`."""
+    """A forward of v1 or of the draft; neither requires an `@id`."""
 
     type: str = msgspec.field(name="@type")
     to: str
@@ -119,7 +117,7 @@ def is_forward(message: Message) -> bool:
 
 
 def forward_in(plain: bytes) -> Forward | None:
-    """The forward that a plaintext of any spelling is; None: it is another message. Raises like `read_forward`."""
+    """The forward in a plaintext of any form; None: another message. Raises like `read_forward`."""
     if b'"@type"' not in plain:
         message = parse(plain)
         return read_forward(message) if is_forward(message) else None
@@ -142,8 +140,8 @@ def forward_in(plain: bytes) -> Forward | None:
 
 
 def read_forward(message: Message) -> Forward:
-    """What a message that `is_forward` asks for. Raises Malformed, and Refused for a payload that would have to be
-    fetched from somewhere: a mediator that fetches is a tool against others."""
+    """Decode a forward (`is_forward`). Raises Malformed, and Refused for a linked payload: a mediator that fetches
+    URLs could be abused."""
     body = _convert(message.body, _Body)
     if body.msg is not None:
         payloads = [_member(body.msg)]
@@ -152,13 +150,13 @@ def read_forward(message: Message) -> Forward:
     else:
         payloads = [attachment_bytes(attachment) for attachment in message.attachments]
     recipient = _recipient(body.to if body.next is None else body.next)
-    wishes = message.delay_milli, message.expires_time, _mix(body.mix)
-    return Forward(recipient, _checked(payloads), *wishes, wants_receipt=body.wants_receipt is True)
+    options = message.delay_milli, message.expires_time, _mix(body.mix)
+    return Forward(recipient, _checked(payloads), *options, wants_receipt=body.wants_receipt is True)
 
 
 def _recipient(name: str | None) -> str:
     if name is None or not 0 < len(name) <= NEXT_CHARS_MAX or not name.isascii():
-        raise Malformed(why="forward: it does not say whom it is for")
+        raise Malformed(why="forward: no recipient")
     return name
 
 
@@ -173,7 +171,7 @@ def _payload(data: _Data) -> bytes:
 
 
 def _checked(payloads: list[bytes]) -> tuple[bytes, ...]:
-    """All of them envelopes: a mediator is no place for anything else."""
+    """Check that all payloads are envelopes."""
     if not 0 < len(payloads) <= ATTACHMENTS_MAX:
         raise Malformed(why="forward: no payload, or too many")
     for payload in payloads:
@@ -218,10 +216,9 @@ def forward(
     noise: int = 0,
     wants_receipt: bool = False,
 ) -> bytes:
-    """The plaintext of a forward: `envelope` is for `recipient` (a DID, a key id, a verkey), and `to` is the mediator.
+    """The plaintext of a forward of `envelope` for `recipient` (a DID, key id or verkey); `to`: the mediator.
 
-    The envelope is put in as it is, not read and written again. `noise`: so many bytes more, which mean nothing.
-    `wants_receipt`: ask for the mediator's word that it keeps it.
+    The envelope is inserted verbatim. `noise`: padding in bytes. `wants_receipt`: request a mediator receipt.
     """
     body: dict[str, Any] = {"next" if profile == "didcomm/v2" else "to": recipient}
     if mix is not None:
@@ -257,12 +254,11 @@ def wrap(
     mix: Mix | None = None,
     wants_receipt: bool = False,
 ) -> bytes:
-    """The envelope with a layer for every mediator on a route, which leads to the recipient `to` (its DID; or a
-    verkey, in v1). Without routing keys it stays as it is.
+    """Wrap an envelope for every mediator of a route to the recipient `to` (its DID; in v1 a verkey).
 
-    The wishes (delay, mix, receipt) are for the mediator next to the recipient, which is the innermost; the expiry is
-    for all. A route whose `uri` is a DID has been made one with an address before (`service.deliverables`). Raises
-    Malformed for keys that cannot be used or resolved, and for an onion that would be too long.
+    Delay, mix and receipt request apply to the innermost mediator, the expiry to all. A route whose `uri` is a DID has
+    to be resolved before (`service.deliverables`). Raises Malformed for unusable keys and for an onion that is too
+    long.
     """
     if len(route.routing_keys) > HOPS_MAX:
         raise Malformed(why="a route with too many mediators")
@@ -287,7 +283,7 @@ def wrap(
 
 
 def outermost_first(route: Route) -> tuple[str, ...]:
-    """The routing keys in the order in which their owners open the onion."""
+    """The routing keys, outermost layer first."""
     return route.routing_keys if route.order == "final" else route.routing_keys[::-1]
 
 
@@ -303,8 +299,8 @@ def rewrap(
     inner: str | None = None,
     expires_time: int | None = None,
 ) -> bytes:
-    """The envelope inside one more forward to `recipient` (DIDComm v2.1, "Rewrapping"), for `inner` (by default the
-    recipient itself), with so many bytes of noise. Raises Malformed."""
+    """Wrap an envelope in one more forward to `recipient` (DIDComm v2.1, "Rewrapping"), addressed to `inner`
+    (default: the recipient), with padding. Raises Malformed."""
     packer = PACKERS[profile]
     target = inner or recipient
     plain = forward(
@@ -321,12 +317,12 @@ def rewrap(
 
 
 def as_did(name: str) -> str:
-    """A routing key as a DID or DID URL: a bare verkey in base58, as v1 wrote them, is a did:key. Raises Malformed."""
+    """A routing key as DID or DID URL; a bare v1 verkey becomes a did:key. Raises Malformed."""
     return name if name.startswith("did:") else did_key_of(verkey(name))
 
 
 def _hop(packer: Packer, name: str, resolve: Callable[[str], Document]) -> TheirKey:
-    """The key to encrypt a layer to: the one that is named, or whichever of the DID's the packer prefers."""
+    """The key to encrypt a layer to: the named one, or the packer's choice."""
     did, _, fragment = as_did(name).partition("#")
     document = resolve(did)
     if packer.name == "didcomm/v2" and fragment:
@@ -335,7 +331,7 @@ def _hop(packer: Packer, name: str, resolve: Callable[[str], Document]) -> Their
 
 
 def _named(packer: Packer, name: str, resolve: Callable[[str], Document]) -> str:
-    """A recipient as a forward names it: by its DID or key id, as short as it can be; in v1 by its verkey."""
+    """A recipient's name in a forward: the shortest DID or key id; in v1 its verkey."""
     if packer.name == "didcomm/v1":
         return packer.their_key(resolve(as_did(name).partition("#")[0]), as_did(name)).kid
     did, mark, fragment = name.partition("#")
@@ -346,7 +342,7 @@ def _named(packer: Packer, name: str, resolve: Callable[[str], Document]) -> str
 
 
 class Opened(Protocol):
-    """Whatever opens an envelope gives something that has its message."""
+    """An opened envelope with its message."""
 
     @property
     def message(self) -> Message: ...
@@ -358,10 +354,10 @@ _O = TypeVar("_O", bound=Opened)
 def open_through(
     envelope: bytes, opened: Callable[[bytes], _O], is_mine: Callable[[str], bool], depth: int = UNWRAP_DEPTH_MAX
 ) -> tuple[_O, ...]:
-    """What an envelope holds, once the forwards in which mediators have wrapped it for us are off.
+    """Open an envelope and the nested forwards addressed to the reader.
 
-    `opened` opens one envelope; `is_mine` says whether a name in `next` means us. A forward to anybody else comes back
-    like every other message. Raises Malformed for more than `depth` layers, and whatever `opened` raises.
+    `opened` opens one envelope; `is_mine`: whether a `next` names the reader. A forward to others is returned like any
+    message. Raises Malformed for more than `depth` layers, or like `opened`.
     """
     outer = opened(envelope)
     if not is_forward(outer.message):
@@ -370,21 +366,21 @@ def open_through(
     if not is_mine(found.next):
         return (outer,)
     if depth == 0:
-        raise Malformed(why="forwards inside forwards")
+        raise Malformed(why="nested forwards beyond the limit")
     return tuple(inner for each in found.envelopes for inner in open_through(each, opened, is_mine, depth - 1))
 
 
 # --- delays ---------------------------------------------------------------------------------------------------------
 
 
-def delay(wanted: Forward, random: Callable[[int], bytes]) -> int:
-    """How many milliseconds to wait: the amount that was asked for, or for a negative one any up to it, all alike."""
-    asked = wanted.delay_milli or 0
-    amount = min(abs(asked), DELAY_MS_MAX)
-    return amount if asked >= 0 else below(amount + 1, random)
+def delay(parsed: Forward, random: Callable[[int], bytes]) -> int:
+    """The delay in ms: the requested amount, or for a negative one a uniform value up to it."""
+    requested = parsed.delay_milli or 0
+    amount = min(abs(requested), DELAY_MS_MAX)
+    return amount if requested >= 0 else below(amount + 1, random)
 
 
-def ready_at(wanted: Forward, now_ms: int, random: Callable[[int], bytes]) -> int:
-    """When to pass on what came at `now_ms` (UTC milliseconds, as the result): the later of its two wishes."""
+def ready_at(parsed: Forward, now_ms: int, random: Callable[[int], bytes]) -> int:
+    """Time to forward an envelope received at `now_ms` (both UTC ms): the later of delay and `not_before`."""
     latest = now_ms + DELAY_MS_MAX
-    return min(max(now_ms + delay(wanted, random), (wanted.not_before or 0) * 1000), latest)
+    return min(max(now_ms + delay(parsed, random), (parsed.not_before or 0) * 1000), latest)

@@ -1,9 +1,8 @@
-"""Attachments of v1 that carry signatures, as DID Exchange uses them: a DID, or a whole DID document.
+"""Signed attachments of DIDComm v1 (Aries RFC 0017), as used by DID Exchange.
 
-The content stands in `data.base64` in the older alphabet (some readers take no other), while the signature is over the
-same bytes in base64url without padding. The signer is named three times: as did:key in the unprotected header, where
-some look for it, and in the protected one as `jwk` with a `kid` of its own, where others do. What is read must not name
-two different keys, or two readers would believe two different signers.
+`data.base64` uses the standard alphabet (some implementations accept no other), while the signature covers the same
+bytes in base64url without padding. The signer is named three times, for different implementations: as did:key in the
+unprotected header, and in the protected header as `jwk` with its own `kid`. Contradicting names are refused.
 
 Specified in: Aries RFC 0017, "Signing Attachments"; RFC 7515, Appendix F.
 """
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
 from zerochat.crypto.keys import ALGORITHM_OF, PublicKey, SecretKey, jwk_public, public_jwk, public_of, sign
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.attachment import attachment_bytes
 from zerochat.didcomm.did import did_key_of
 from zerochat.didcomm.jws import HEADER_BYTES_MAX, SIGNATURES_MAX, verify_detached
@@ -23,20 +22,20 @@ from zerochat.didcomm.service import verkey
 from zerochat.errors import Malformed, Refused
 
 CONTENT_BYTES_MAX: Final = 64 * 1024
-"""DID documents have one or two thousand."""
+"""DID documents have one or two kB."""
 
 
-class SignedContent(Veiled, frozen=True):
-    """The content of an attachment, and the keys (Ed25519) that have signed it: every signature was verified."""
+class SignedContent(Redacted, frozen=True):
+    """Verified content of an attachment and its Ed25519 signers."""
 
-    VEILED = ("content",)
+    REDACTED = ("content",)
 
     content: bytes
     signers: tuple[PublicKey, ...]
 
 
 def signed_attachment(content: bytes, signer: SecretKey, media_type: str) -> dict[str, Any]:
-    """An attachment of v1 with a signature over its content, made with an Ed25519 key."""
+    """A v1 attachment signed with an Ed25519 key."""
     key = public_of(signer)
     kid = did_key_of(key)
     protected = b64url(compact_json({"alg": ALGORITHM_OF[key.kind], "jwk": {**public_jwk(key), "kid": kid}}))
@@ -51,9 +50,10 @@ def signed_attachment(content: bytes, signer: SecretKey, media_type: str) -> dic
 
 
 def read_signed(tree: Mapping[str, Any]) -> SignedContent:
-    """The content of a signed attachment of v1, as it stands in a body.
+    """Decode and verify a signed v1 attachment from a body.
 
-    Raises Malformed for what is none, Refused for one without a signature, Unauthentic where any signature is wrong.
+    Raises Malformed for an invalid attachment, Refused for one without a signature, Unauthentic for any wrong
+    signature.
     """
     attachment = read_attachment(tree)
     if attachment.jws is None or attachment.base64 is None:
@@ -66,7 +66,7 @@ def read_signed(tree: Mapping[str, Any]) -> SignedContent:
 
 
 def _named(jws: Mapping[str, Any]) -> dict[str, Any]:
-    """The same signatures, each with the key id in its unprotected header, after all that names the signer agrees."""
+    """The signatures with the key id in the unprotected header, after checking that all names of the signer agree."""
     listed = jws.get("signatures")
     if listed is None:
         return _named_one(dict(jws))

@@ -1,48 +1,46 @@
-"""An encrypted message as its reader takes it apart, before any key is touched.
+"""Parses DIDComm v2.1 encrypted messages before any key is used.
 
-DIDComm v2.1, "DIDComm Encrypted Messages", in JSON Web Encryption's General form, or the Flattened one with a single
-recipient. Reading is strict: whatever two readers could take in two ways is refused.
+JSON Web Encryption in the General form, or the Flattened one with a single recipient (DIDComm v2.1, "DIDComm Encrypted
+Messages"). Ambiguous input is refused.
 
-Most of an envelope's text is the same from one to the next between the same two ends: all but the ephemeral key, the
-wrapped key and the content. An envelope of the shape that most libraries write is therefore remembered once it has
-opened (`remember`), and the next like it is cut at known places and compared, instead of parsed. This never decides
-anything by itself: whatever does not fit exactly is read in the general way, and what fits would have been read so too.
+Fast path: consecutive envelopes between the same two keys differ only in the ephemeral key, the wrapped key and the
+content. The layout of an opened envelope is cached as a template (`cache_template`); the next one with the same header
+is sliced and compared instead of parsed. Any deviation falls back to the general parser, so the result is the same.
 """
 
 from typing import NamedTuple
 
 from zerochat.crypto.content_encryption import CONTENTS, Content
 from zerochat.crypto.encoding import b64url_ascii, b64url_bare, b64url_bytes, strict_json
-from zerochat.crypto.kdf import other_info
 from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, jwk_public
-from zerochat.crypto.primitives import sha256
+from zerochat.crypto.primitives import other_info, sha256
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed
 
 RECIPIENTS_MAX = 64
-"""How many recipients an envelope may name: nobody has more devices under one DID, and each costs parsing."""
+"""Recipients of an envelope: devices under one DID. Each costs parsing."""
 HEADER_BYTES_MAX = 32 * 1024
-"""The protected header, decoded: the sender's key id stands in it twice, perhaps with a DID of the greatest length."""
+"""The decoded protected header; it contains the sender's key id twice."""
 
 AUTHCRYPT, ANONCRYPT = "ECDH-1PU+A256KW", "ECDH-ES+A256KW"
 TYP = "application/didcomm-encrypted+json"
 _TYP_READ = (None, TYP, "didcomm-encrypted+json", "application/didcomm+encrypted")
-"""The prefix may be left out (RFC 7515, section 4.1.9); the last one is what one widespread library writes."""
+"""The prefix is optional (RFC 7515, section 4.1.9); the last one is written by a widespread library."""
 
 
 class Recipient(NamedTuple):
     kid: str
     wrapped: bytes
-    """The content's key under the key-encryption key."""
+    """The content key, wrapped by the key-encryption key."""
     ephemeral: PublicKey
 
 
 class Envelope(NamedTuple):
-    """An envelope whose every part has the right shape; nothing of it is trusted yet."""
+    """A well-formed envelope, not authenticated."""
 
     content: Content
     sender_kid: str | None
-    """Who claims to have written it; None for anoncrypt."""
+    """The claimed sender; None for anoncrypt."""
     info: bytes
     """The OtherInfo of its key derivation."""
     recipients: tuple[Recipient, ...]
@@ -50,24 +48,24 @@ class Envelope(NamedTuple):
     ciphertext: bytes
     tag: bytes
     aad: bytes
-    familiar: bool = False
-    """Whether it was read by its likeness to one before."""
+    from_template: bool = False
+    """Whether it was parsed with a template."""
 
 
 def read(envelope: bytes) -> Envelope:
     """Raises Malformed."""
-    return _familiar(envelope) or _general(envelope)
+    return _read_by_template(envelope) or _read_general(envelope)
 
 
 def apv_of(kids: list[str]) -> bytes:
-    """The recipients' key ids as one value (DIDComm v2.1, "ECDH-1PU key wrapping and common protected headers")."""
+    """Hash of the recipients' key ids (DIDComm v2.1, "ECDH-1PU key wrapping and common protected headers")."""
     return sha256(".".join(sorted(kids)).encode())
 
 
 # --- in general -----------------------------------------------------------------------------------------------------
 
 
-def _general(envelope: bytes) -> Envelope:
+def _read_general(envelope: bytes) -> Envelope:
     tree = _object(strict_json(envelope, ENVELOPE_BYTES_MAX), "envelope")
     if "unprotected" in tree:
         raise Malformed(why="envelope: headers that nothing protects")
@@ -97,7 +95,7 @@ def _general(envelope: bytes) -> Envelope:
 
 
 def _sender(header: dict[str, object], algorithm: str) -> tuple[str | None, bytes]:
-    """The sender's key id and PartyUInfo. Where skid is absent, apu alone names the sender."""
+    """The sender's key id and PartyUInfo. Without skid, apu alone names the sender."""
     if algorithm == ANONCRYPT:
         if "skid" in header:
             raise Malformed(why="envelope: an anonymous one that names its sender")
@@ -113,9 +111,9 @@ def _sender(header: dict[str, object], algorithm: str) -> tuple[str | None, byte
 
 
 def _recipients(tree: dict[str, object], content: Content, common: PublicKey | None) -> tuple[Recipient, ...]:
-    """The recipients, of the general form or (one only) of the flattened one; all of them keys of one DID.
+    """The recipients of the general or flattened form; all are keys of one DID.
 
-    `common` is the ephemeral key of the protected header; without it every recipient must have one of its own.
+    `common`: the ephemeral key of the protected header; None: every recipient needs its own.
     """
     listed = tree.get("recipients")
     if listed is None:
@@ -155,7 +153,7 @@ def _ephemeral(header: dict[str, object]) -> PublicKey | None:
 
 
 def _object(value: object, what: str) -> dict[str, object]:
-    """The members of an object that are not null: real libraries write null for absent."""
+    """The non-null members of an object: common libraries write null for absent."""
     if not isinstance(value, dict):
         raise Malformed(why=f"envelope: the {what} is not an object")
     return {name: member for name, member in value.items() if member is not None}
@@ -175,18 +173,18 @@ _TO_RECIPIENT, _TO_WRAPPED = b'","recipients":[{"header":{"kid":"', b'"},"encryp
 _TO_IV, _TO_CIPHERTEXT, _TO_TAG, _END = b'"}],"iv":"', b'","ciphertext":"', b'","tag":"', b'"}'
 _X_AND_CLOSE = _X_CHARS + len(_CLOSE)
 
-HEADERS_KEPT = 1024
-HEADER_KEPT_CHARS_MAX = 6 * 1024
-"""Enough for two DIDs in their long form. What is kept may be anybody's: together it has some 12 MB at the most."""
+TEMPLATES_MAX = 1024
+TEMPLATE_CHARS_MAX = 6 * 1024
+"""Enough for two DIDs in their long form. Entries may come from any peer; together they take at most 12 MB."""
 
 
-class _Likeness(NamedTuple):
-    """What envelopes have in common that differ in their X25519 ephemeral key and their content alone."""
+class _Template(NamedTuple):
+    """The common layout of envelopes that differ only in the X25519 ephemeral key and the content."""
 
     before_x: bytes
-    """The end of the protected header's JSON before the ephemeral key's text, after the last whole group of base64."""
+    """JSON of the protected header before the ephemeral key's text, after the last whole base64 group."""
     to_wrapped: bytes
-    """The envelope from after the protected header to the wrapped key."""
+    """The envelope between the protected header and the wrapped key."""
     kid: str
     content: Content
     sender_kid: str | None
@@ -196,22 +194,22 @@ class _Likeness(NamedTuple):
     tag_chars: int
 
 
-_KEPT: dict[bytes, _Likeness] = {}
-"""By the base64 of the protected header, as far as it does not depend on the ephemeral key."""
+_TEMPLATES: dict[bytes, _Template] = {}
+"""By the base64 of the protected header before the ephemeral key."""
 
 
 def _constant(protected: bytes) -> bytes:
-    """The base64 groups in front of the ephemeral key's text, where that stands at the end: `"x":"…"}}`."""
+    """The base64 groups before the ephemeral key's text, which is last: `"x":"…"}}`."""
     return protected[: (len(protected) * 3 // 4 - _X_AND_CLOSE) // 3 * 4]
 
 
-def _familiar(envelope: bytes) -> Envelope | None:
+def _read_by_template(envelope: bytes) -> Envelope | None:
     if len(envelope) > ENVELOPE_BYTES_MAX:
         return None
     end = envelope.find(b'"', len(_START))
     protected = envelope[len(_START) : end]
     constant = _constant(protected)
-    like = _KEPT.get(constant)
+    like = _TEMPLATES.get(constant)
     if like is None or not envelope.startswith(_START):
         return None
     wrapped_at = end + len(like.to_wrapped)
@@ -245,13 +243,13 @@ def _familiar(envelope: bytes) -> Envelope | None:
     return Envelope(like.content, like.sender_kid, like.info, (recipient,), iv, ciphertext, tag, protected, True)
 
 
-def remember(envelope: bytes, opened: Envelope) -> None:
-    """Know the likes of an envelope that has opened, if it has the one shape that is worth it.
+def cache_template(envelope: bytes, opened: Envelope) -> None:
+    """Cache the layout of an opened envelope, if it has the usual shape.
 
-    That is: one recipient with a plain key id, and a protected header that ends with the X25519 ephemeral key's x. Then
-    another x of the same length in its place is all that another parse could find different.
+    Usual: one recipient with a plain key id, and a protected header that ends with the X25519 ephemeral key's x. Then
+    replacing x by another of the same length is the only possible difference for a parser.
     """
-    if opened.familiar or len(opened.recipients) != 1:
+    if opened.from_template or len(opened.recipients) != 1:
         return
     [recipient] = opened.recipients
     end = envelope.find(b'"', len(_START))
@@ -261,16 +259,16 @@ def remember(envelope: bytes, opened: Envelope) -> None:
         recipient.ephemeral.kind != "X25519"
         or protected != opened.aad
         or protected.endswith(b"=")
-        or len(protected) + len(to_wrapped) > HEADER_KEPT_CHARS_MAX
+        or len(protected) + len(to_wrapped) > TEMPLATE_CHARS_MAX
         or not envelope.startswith(_START)
         or not envelope.startswith(to_wrapped, end)
         or not _ends_with_x(b64url_bare(protected), recipient.ephemeral)
     ):
         return
     constant, content = _constant(protected), opened.content
-    if len(_KEPT) >= HEADERS_KEPT:
-        _KEPT.clear()
-    _KEPT[constant] = _Likeness(
+    if len(_TEMPLATES) >= TEMPLATES_MAX:
+        _TEMPLATES.clear()
+    _TEMPLATES[constant] = _Template(
         b64url_bare(protected[len(constant) :])[:-_X_AND_CLOSE],
         to_wrapped,
         recipient.kid,
@@ -282,7 +280,7 @@ def remember(envelope: bytes, opened: Envelope) -> None:
 
 
 def _ends_with_x(header: bytes, ephemeral: PublicKey) -> bool:
-    """Whether the last text in a header that has been read is its ephemeral key's x, without any escape."""
+    """Whether a parsed header ends with the ephemeral key's x, unescaped."""
     if not header.endswith(b'"' + b64url_ascii(ephemeral.data) + _CLOSE):
         return False
     tree = strict_json(header, HEADER_BYTES_MAX)
@@ -290,5 +288,5 @@ def _ends_with_x(header: bytes, ephemeral: PublicKey) -> bool:
 
 
 def _chars(size: int) -> int:
-    """The characters of base64 without padding for so many bytes."""
+    """Length of unpadded base64 for `size` bytes."""
     return (size * 4 + 2) // 3
