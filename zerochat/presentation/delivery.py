@@ -1,293 +1,303 @@
-"""What is known of a group's log, in sentences: how much of it is here, and what has become of one message.
+"""Sentences about the completeness of a group's log and the delivery state of a message.
 
-Only the vocabulary of the control protocol is needed for this, so every face can use it. `Name` makes a nick fit to be
-shown, `Clock` a time.
+`Name` sanitises a display name, `Clock` formats a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from zerochat.rpc import (
+    BackfillNotification,
+    ChainDifferenceNotification,
     Completeness,
-    CompleteNews,
-    ConfirmedNews,
-    DiffersNews,
-    EarlierNews,
-    Fate,
-    ForkNews,
+    CompleteNotification,
+    ConfirmedNotification,
+    ForkNotification,
     GapInfo,
-    GapNews,
-    Heard,
-    LateNews,
+    GapNotification,
+    LateNotification,
     MemberDelivery,
-    RecountedNews,
-    RefutedNews,
+    MessageStatus,
+    RefutedNotification,
+    ValidityNotification,
 )
 
 Name: TypeAlias = Callable[[str], str]
 Clock: TypeAlias = Callable[[str], str]
 
-NOT_FOR_ALL: Final = "Not everybody is shown them, and newcomers do not get them."
-
-NAMES_MAX = 4
-"""More members than these are counted and not named."""
-
+VOID_NOTE: Final = "Not all members are shown them, and new members do not receive them."
+NAMES_MAX: Final = 4
+"""Longer lists of members are shown as a number."""
 STATES: Final = {
     "delivered": "delivered",
     "sent": "sent",
-    "held": "held by its mediator",
+    "stored": "stored by the mediator",
     "queued": "queued",
-    "left": "left without it",
+    "left": "left before delivery",
     "unknown": "unknown",
 }
-WAYS: Final = {"link": "link", "mail": "mediator", "mediator": "mediator", "web": "web"}
+ROUTES: Final = {"link": "link", "mail": "mediator", "mediator": "mediator", "web": "web"}
+
+
+def name_list(names: Iterable[str], most: int = NAMES_MAX) -> str:
+    """`a, b and c`; the number of members if there are more than `most`; empty for none."""
+    found = list(names)
+    if len(found) > most:
+        return f"{len(found)} members"
+    *first, last = found or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _messages(count: int, author: str) -> str:
+    return f"{count} message{'s' * (count != 1)} from {author}"
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
 
 
-def wholeness(found: Completeness, name: Name, clock: Clock, *, fetching: bool = False) -> str:
-    """How complete a log is, without a full stop: "complete with alice and bob as of 12:04; carol not heard from since
-    09:10". `fetching`: what was said before we joined is still on its way, and not meant here."""
+def completeness_text(found: Completeness, name: Name, clock: Clock, *, fetching: bool = False) -> str:
+    """The completeness of a log without a full stop: "complete with alice and bob as of 12:04; carol last seen 09:10".
+
+    `fetching`: the history before our join is still being fetched and is not covered by the text.
+    """
     if not found.members:
-        return "nobody else is here"
+        return "no other members"
     parts = []
-    whole = [one for one in found.members if one.present and not one.missing]
+    whole = [name(member.nick) for member in found.members if member.present and not member.missing]
     if whole and found.at is not None:
-        parts.append(f"complete{' since you joined,' * fetching} with {_names(whole, name)} as of {clock(found.at)}")
+        parts.append(f"complete{' since you joined,' * fetching} with {name_list(whole)} as of {clock(found.at)}")
     parts += [_missing(gap, name, clock) for gap in found.gaps]
     if found.waiting:
-        parts.append("something that changed who is a member is missing")
-    for at in dict.fromkeys(one.at for one in found.members if not one.present):
-        silent = [one for one in found.members if not one.present and one.at == at]
-        parts.append(f"{_names(silent, name)} not heard from " + (f"since {clock(at)}" if at else "yet"))
-    if differing := [one for one in found.members if one.agrees is False]:
-        parts.append(f"{_names(differing, name)} {'sees' if len(differing) == 1 else 'see'} other members")
+        parts.append("a membership event is missing")
+    for at in dict.fromkeys(member.at for member in found.members if not member.present):
+        absent = [name(member.nick) for member in found.members if not member.present and member.at == at]
+        parts.append(f"{name_list(absent)} " + (f"last seen {clock(at)}" if at else "not seen yet"))
+    if differing := [name(member.nick) for member in found.members if member.view_matches is False]:
+        parts.append(f"{name_list(differing)} {'has' if len(differing) == 1 else 'have'} a different member list")
     return "; ".join(parts)
 
 
 def _missing(gap: GapInfo, name: Name, clock: Clock) -> str:
-    what = f"{gap.missing} message{'s' * (gap.missing != 1)} of {name(gap.nick)} missing"
+    text = f"{_messages(gap.missing, name(gap.nick))} missing"
     match gap.state:
         case "asked":
-            return f"{what} (asked for since {clock(gap.since)})" if gap.since else f"{what} (asked for)"
+            return f"{text} (requested since {clock(gap.since)})" if gap.since else f"{text} (requested)"
         case "lost":
-            return f"{what} (nobody who could be asked has {'it' if gap.missing == 1 else 'them'})"
+            return f"{text} (not available from any member)"
         case _:
-            return what
+            return text
 
 
-def _names(members: list[Heard], name: Name) -> str:
-    if len(members) > NAMES_MAX:
-        return f"{len(members)} members"
-    *first, last = (name(one.nick) for one in members)
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-LogNews: TypeAlias = (
-    GapNews
-    | LateNews
-    | ForkNews
-    | CompleteNews
-    | ConfirmedNews
-    | RefutedNews
-    | RecountedNews
-    | DiffersNews
-    | EarlierNews
+LogNotification: TypeAlias = (
+    GapNotification
+    | LateNotification
+    | ForkNotification
+    | CompleteNotification
+    | ConfirmedNotification
+    | RefutedNotification
+    | ValidityNotification
+    | ChainDifferenceNotification
+    | BackfillNotification
 )
 
 
-def news(item: LogNews, name: Name, clock: Clock) -> str:
-    """What has become known of a log, in a sentence."""
+def notification_sentence(item: LogNotification, name: Name, clock: Clock) -> str:
+    """A notification about a log as a sentence."""
     match item:
-        case GapNews():
-            count = item.upto - item.after
-            what = f"{count} message{'s' * (count != 1)} of {name(item.nick)}"
-            verb = "is" if count == 1 else "are"
-            match item.state:
-                case "filled":
-                    return f"{what} that {'was' if count == 1 else 'were'} missing {verb} here now."
-                case "lost":
-                    return f"{what} {verb} missing, and nobody who could be asked has {'it' if count == 1 else 'them'}."
-                case "asked":
-                    return f"{what} {verb} missing; others are asked for {'it' if count == 1 else 'them'}."
-                case _:
-                    return f"{what} {verb} missing."
-        case LateNews():
-            return f"A message of {name(item.nick)} from {clock(item.sent_at)} has come late."
-        case ForkNews():
+        case GapNotification():
+            return _gap_sentence(item, name)
+        case LateNotification():
+            return f"A message from {name(item.nick)} of {clock(item.sent_at)} arrived late."
+        case ForkNotification():
             return (
-                f"Careful: {name(item.nick)} has said two different things in one place. Ask the others what they see."
+                f"Warning: {name(item.nick)} has sent two different events for one position (equivocation). Compare"
+                " with the other members."
             )
-        case CompleteNews():
-            return "Nothing is missing any more of what anybody has told of."
-        case ConfirmedNews():
+        case CompleteNotification():
+            return "The log is complete: no known messages are missing."
+        case ConfirmedNotification():
             count = item.upto - item.after
-            what = f"{count} message{'s' * (count != 1)} of {name(item.nick)}"
-            return f"{what} that others had handed over {'is' if count == 1 else 'are'} confirmed."
-        case RefutedNews(by=""):
-            who, count = name(item.nick), item.upto - item.after
-            what = f"{count} message{'s' * (count != 1)} of {who} that others had handed over"
-            return f"{what} {'is' if count == 1 else 'are'} taken back, until {who} says the same."
-        case RefutedNews():
-            who, by = name(item.nick), name(item.by_nick)
-            return f"Careful: {by} has handed over words of {who} that {who} has not said. They are not shown any more."
-        case RecountedNews(counts=False):
-            whose = "Your last words here do" if item.mine else f"What {name(item.nick)} said last here does"
-            became = "put out" if item.out else "made a reader"
-            who = "you were" if item.mine else "it was"
-            return f"{whose} not count: {who} {became} as of before that. {NOT_FOR_ALL}"
-        case RecountedNews():
-            who = "you" if item.mine else name(item.nick)
-            return f"What {who} said last here counts after all."
-        case DiffersNews():
-            who, other = name(item.nick), name(item.member_nick)
-            if item.by:
-                return (
-                    f"Careful: what {name(item.by_nick)} has handed over of {who}'s chain is something else than what "
-                    f"{other} has in place {item.position}: one of these three, or whoever they have it from, shows "
-                    "what is not so, and nobody can prove which. Ask them all."
-                )
-            if item.mine:
-                return (
-                    f"Careful: {other} has something else than you from number {item.position} of your own chain on. "
-                    f"Either another copy of your profile has spoken, or {other}, or whoever it has it from, shows "
-                    "what is not so."
-                )
-            return (
-                f"Careful: {other} has something else than you from number {item.position} of {who}'s chain on. Either "
-                f"{who} has said two different things, or {other}, or whoever it has it from, shows what is not so: "
-                "nobody can prove which. Ask them both."
-            )
-        case EarlierNews():
-            events = f"{item.got} event{'s' * (item.got != 1)}"
-            if not item.done:
-                left = f"; about {item.left} more are on their way" if item.left else " so far"
-                return f"{events} from before you joined {'is' if item.got == 1 else 'are'} here{left}."
-            if not item.got:
-                return "There is nothing for you from before you joined."
-            return f"What there is for you from before you joined is here: {events}."
+            relayed = f"{_messages(count, name(item.nick))} relayed by others"
+            return f"{relayed} {'is' if count == 1 else 'are'} now confirmed."
+        case RefutedNotification(by=""):
+            author, count = name(item.nick), item.upto - item.after
+            relayed = f"{_messages(count, author)} relayed by others"
+            return f"{relayed} {'is' if count == 1 else 'are'} hidden until {author} confirms the same."
+        case RefutedNotification():
+            author, relayer = name(item.nick), name(item.by_nick)
+            return f"Warning: {relayer} relayed messages that {author} denies. They are no longer shown."
+        case ValidityNotification(valid=False):
+            whose = "Your last events here do" if item.mine else f"The last events of {name(item.nick)} here do"
+            became = "removed" if item.author_removed else "made a reader"
+            who = "you were" if item.mine else "the author was"
+            return f"{whose} not count: {who} {became} before them. {VOID_NOTE}"
+        case ValidityNotification():
+            whose = "Your last events" if item.mine else f"The last events of {name(item.nick)}"
+            return f"{whose} here count after all."
+        case ChainDifferenceNotification():
+            return _difference_sentence(item, name)
+        case BackfillNotification():
+            return _backfill_sentence(item)
+
+
+def _gap_sentence(item: GapNotification, name: Name) -> str:
+    count = item.upto - item.after
+    messages, verb = _messages(count, name(item.nick)), "is" if count == 1 else "are"
+    match item.state:
+        case "filled":
+            return f"{messages} {'that was' if count == 1 else 'that were'} missing {verb} now here."
+        case "lost":
+            return f"{messages} {verb} missing and not available from any member."
+        case "asked":
+            return f"{messages} {verb} missing; requesting {'it' if count == 1 else 'them'} from other members."
+        case _:
+            return f"{messages} {verb} missing."
+
+
+def _difference_sentence(item: ChainDifferenceNotification, name: Name) -> str:
+    author, other = name(item.nick), name(item.member_nick)
+    if item.by:
+        return (
+            f"Warning: position {item.position} of {author}'s chain differs between {name(item.by_nick)}, who relayed"
+            f" it, and {other}. One of the three is wrong or was deceived, and it cannot be proven which. Ask them all."
+        )
+    if item.mine:
+        return (
+            f"Warning: {other} has a different version of your chain from position {item.position} on. Either another"
+            f" copy of your profile has posted, or {other} is wrong or was deceived."
+        )
+    return (
+        f"Warning: {other} has a different version of {author}'s chain from position {item.position} on. Either"
+        f" {author} equivocates, or {other} is wrong or was deceived; it cannot be proven which. Ask both."
+    )
+
+
+def _backfill_sentence(item: BackfillNotification) -> str:
+    events = f"{item.received:,} event{'s' * (item.received != 1)}"
+    if not item.done:
+        left = f", about {item.remaining:,} remaining" if item.remaining else " so far"
+        return f"Receiving earlier history: {events}{left}."
+    return f"Earlier history received ({events})." if item.received else "There is no earlier history for you."
 
 
 # --- one message ----------------------------------------------------------------------------------------------------
 
 
-def way_of(one: MemberDelivery, nicks: dict[str, str], name: Name) -> str:
-    """Over which way it is known that a member has an event, or the event goes there; empty: that is not known."""
+def route_of(one: MemberDelivery, nicks: dict[str, str], name: Name) -> str:
+    """The source of a member's delivery state, or the route to it; empty if unknown. `nicks`: display names by DID."""
     if one.via in nicks:
         return "itself" if one.via == one.did else name(nicks[one.via])
-    return WAYS.get(one.via, "another member" if one.via else "")
+    return ROUTES.get(one.via, "another member" if one.via else "")
 
 
-def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> list[str]:
-    """What is known of one event: who said it, whose word it is, where it stands, and who has it. `nicks`: by DID."""
-    event = fate.event
+def status_sentences(status: MessageStatus, nicks: dict[str, str], name: Name, clock: Clock) -> list[str]:
+    """All that is known about an event: author, provenance, position and delivery. `nicks`: display names by DID."""
+    event = status.event
     who = "You" if event.self else name(event.author.nick)
     wrote = "wrote this" if event.type == "message" else "did this"
-    come = "" if event.self else f"; it came here at {clock(event.received_at)}"
-    late = ", and it came to this log after what stands below it" if event.late else ""
-    said = [f"{who} {wrote} at {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
+    received = "" if event.self else f"; received at {clock(event.received_at)}"
+    late = ", after later events" if event.late else ""
+    sentences = [
+        f"{who} {wrote} at {clock(event.sent_at)}{received}{late}.",
+        *_provenance(status, who, name),
+        *_position(status, who),
+    ]
     if event.void:
-        whom, ticked = ("you", ", even where it has a ✓,") if event.self else (who, "")
-        said.append(
-            f"It does not count: somebody has put {whom} out, or made a reader, as of before that. Not everybody is "
-            f"shown it{ticked} and newcomers do not get it."
+        whom, ticked = ("you were", ", even where it has a ✓,") if event.self else (f"{who} was", "")
+        sentences.append(
+            f"It does not count: {whom} removed, or made a reader, before it. Not all members are shown it{ticked} and"
+            " new members do not receive it."
         )
-    if fate.forked:
-        said.append(f"Careful: {who} has said two different things in one place.")
-    said += [news(one, name, clock) for one in fate.differs]
-    return [*said, *_having(fate, nicks, name, clock)]
+    if status.forked:
+        sentences.append(f"Warning: {who} has sent two different events for one position (equivocation).")
+    sentences += [notification_sentence(difference, name, clock) for difference in status.differs]
+    return [*sentences, *_delivery(status, nicks, name, clock)]
 
 
-def _word(fate: Fate, who: str, name: Name) -> list[str]:
-    by = name(fate.event.vouched.nick) if fate.event.vouched else "somebody else"
-    match fate.word:
-        case "mine" if fate.report.signed:
-            return ["You have signed it, which proves to anybody that it is yours."]
+def _provenance(status: MessageStatus, who: str, name: Name) -> list[str]:
+    relayer = name(status.event.relayed_by.nick) if status.event.relayed_by else "another member"
+    match status.provenance:
+        case "own" if status.report.signed:
+            return ["You have signed it; anyone can verify that it is yours."]
         case "signed":
-            return [f"{who} has signed it, which proves to anybody whose it is."]
+            return [f"{who} has signed it; anyone can verify the author."]
         case "author":
-            return [f"It is {who}'s own word: from {who} itself, or named by what {who} has said since."]
-        case "vouched":
-            beside = f" {name(fate.second.nick)} has the same." if fate.second else ""
-            return [f"{by} has handed it over, and {who} has not confirmed it yet.{beside}"]
+            return [f"It is confirmed: received from {who}, or referenced by a later event of {who}."]
+        case "relayed":
+            also = f" {name(status.corroborated_by.nick)} has the same." if status.corroborated_by else ""
+            return [f"It was relayed by {relayer}; {who} has not confirmed it yet.{also}"]
         case "refuted":
-            return [f"It is nobody's word: {by} has handed it over, and {who} has said something else in its place."]
+            return [f"It is refuted: {relayer} relayed it, but {who} has another event at its position."]
         case _:
             return []
 
 
-def _place(fate: Fate, who: str) -> list[str]:
-    """Where it stands in its author's chain, and what is missing there."""
-    at, whose = fate.event.position, "your" if fate.event.self else f"{who}'s"
-    stands = f"It is number {at} of {whose} chain"
-    if at > fate.here:
-        return [f"{stands}; what {who} said just before it is not here."]
-    if at < fate.first:
-        return [f"{stands}; what {who} said after it is here from number {fate.first} on."]
-    if not fate.first:
-        before = f"from where on {who}'s chain is here, is not known"
-    elif fate.first == 1:
+def _position(status: MessageStatus, who: str) -> list[str]:
+    """The position in the author's chain, and missing events around it."""
+    at, whose = status.event.position, "your" if status.event.self else f"{who}'s"
+    position = f"It has position {at} in {whose} chain"
+    if at > status.here:
+        return [f"{position}; the event before it is missing."]
+    if at < status.first:
+        return [f"{position}; the chain is complete here from position {status.first} on."]
+    if not status.first:
+        before = "it is unknown where the chain starts here"
+    elif status.first == 1:
         before = "nothing before it is missing"
-    elif at == fate.first:
-        before = "what was before it is not here"
+    elif at == status.first:
+        before = "earlier events are not here"
     else:
-        before = f"nothing before it is missing since number {fate.first}, with which it begins here"
-    after = fate.known - fate.here
-    missing = f"; {after} after number {fate.here} {'is' if after == 1 else 'are'} known of and missing" * (after > 0)
-    return [f"{stands}; {before}{missing}."]
+        before = f"nothing before it is missing back to position {status.first}, where the chain starts here"
+    after = status.known - status.here
+    missing = f"; {after} after position {status.here} {'is' if after == 1 else 'are'} missing" * (after > 0)
+    return [f"{position}; {before}{missing}."]
 
 
-def _having(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> list[str]:
-    report = fate.report
+def _delivery(status: MessageStatus, nicks: dict[str, str], name: Name, clock: Clock) -> list[str]:
+    report = status.report
     if not report.of:
-        said = ["It is for nobody else."]
+        summary = "It has no other recipients."
     elif report.delivered == report.of:
-        said = ["Everybody whom it is for has it." if report.of > 1 else "The only other one whom it is for has it."]
+        summary = "Delivered to everyone."
     else:
-        said = [f"{report.delivered} of {report.of} others are known to have it."]
-    others = [one for one in (*report.members, *fate.gone) if one.connection != "self"]
-    return said + [_one(one, nicks, name, clock) for one in others] + _reading(others, name)
-
-
-def _reading(others: list[MemberDelivery], name: Name) -> list[str]:
-    """Who says that it has read it, which is more than to have it; nothing where nobody says so."""
-    *first, last = [name(one.nick) for one in others if one.read] or [""]
-    who = f"{', '.join(first)} and {last}" if first else last
-    return [f"Read by {who}, as {'they say' if first else 'it says'}."] if who else []
+        summary = f"Delivered to {report.delivered} of {report.of} members."
+    others = [one for one in (*report.members, *status.former_members) if one.connection != "self"]
+    readers = name_list((name(one.nick) for one in others if one.read), len(others))
+    read = [f"Read by {readers}, according to their clients."] if readers else []
+    return [summary, *(_member_sentence(one, nicks, name, clock) for one in others), *read]
 
 
 def signature(one: MemberDelivery, clock: Clock) -> str:
-    """Behind the sentence that a member has something: that it has signed that, and when."""
+    """The end of a sentence about a delivery: that the member has signed for it; empty if not."""
     if not one.signed:
         return ""
-    return ", and has signed that" + (f" at {clock(one.signed_at)}" if one.signed_at else "")
+    return ", and signed for it" + (f" at {clock(one.signed_at)}" if one.signed_at else "")
 
 
-def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -> str:
-    """What has become of it at one member."""
-    who, heard = name(one.nick), f"since {clock(one.last_heard)}" if one.last_heard else "yet"
-    way = way_of(one, nicks, name)
+def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -> str:
+    """The delivery state of one member."""
+    who, seen = name(one.nick), f"last seen {clock(one.last_seen)}" if one.last_seen else "not seen yet"
+    route = route_of(one, nicks, name)
     match one.state:
         case "delivered":
-            since = f" since {clock(one.at)}" if one.at else ""
-            how = f", as {'it' if way == 'itself' else way} said" if one.via in nicks else f", over a {way}" * bool(way)
-            return f"{who} has it{since}{how}{signature(one, clock)}."
+            at = f" at {clock(one.at)}" if one.at else ""
+            if one.via in nicks:
+                source = ", acknowledged directly" if route == "itself" else f", according to {route}"
+            else:
+                source = f", via {route}" * bool(route)
+            return f"{who} received it{at}{source}{signature(one, clock)}."
         case "left":
-            return f"{who} has left, and was not known to have it."
+            return f"{who} left before acknowledging it."
         case "unknown":
-            return f"{who} has not told whether it has it; not heard from {heard}."
-        case "held":
-            until = f" until {clock(one.held_until)}" if one.held_until else ""
-            return (
-                f"{who} has not said so yet: its mediator has signed that it holds it{until}; not heard from {heard}."
-            )
+            return f"It is unknown whether {who} has received it; {seen}."
+        case "stored":
+            until = f" until {clock(one.stored_until)}" if one.stored_until else ""
+            return f"{who} has not acknowledged it yet: the mediator has confirmed that it stores it{until}; {seen}."
         case "queued":
-            return (
-                f"{who} has not: not connected, and not heard from {heard}. It goes out as soon as there is a way, and "
-                "whoever else reaches it hands it on."
-            )
-    again = f"repeated {'once' if one.tries == 1 else f'{one.tries} times'}" if one.tries else "sent"
+            return f"{who} has not received it: not connected, {seen}. It is sent, or relayed by others, when possible."
+    sent = "sent"
+    if one.tries:
+        sent = f"retransmitted {'once' if one.tries == 1 else f'{one.tries} times'}"
     after = f", next at {clock(one.next_try)}" if one.tries and one.next_try else ""
-    over = "over a mediator" if one.via == "mediator" else "over a link"
-    return f"{who} has not said so yet: {again} {over}{after}; not heard from {heard}."
+    via = "via mediator" if one.via == "mediator" else "via link"
+    return f"{who} has not acknowledged it yet: {sent} {via}{after}; {seen}."

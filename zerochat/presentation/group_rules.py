@@ -1,13 +1,10 @@
-"""A group's rules as people say them: whether they go together, what they mean, and what they do not promise.
-
-Faces show them and the desk goes by them, so one place has the words. It needs no more than the schema, and so it is
-there for a verb that must start at once.
-"""
+"""Group policies: validation of their combinations, their meaning and their limitations as sentences."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from zerochat.errors import LocalError
+from zerochat.limits import MEMBERS_MAX
 from zerochat.presentation import history_rules
 from zerochat.rpc import GroupInfo, MemberInfo, PolicyInfo, VoteInfo
 
@@ -20,56 +17,57 @@ KINDS: Final = {
     "classic-multi": ("pairwise-multi", "acks"),
     "classic-single": ("pairwise-single", "acks"),
     "signed": ("sender-key", "acks"),
-    "accountable": ("sender-key", "ledger"),
+    "accountable": ("sender-key", "tlog"),
 }
-"""Keys and accountability in one word. You see who has your messages in each; where it is `signed`, you can show it
-too; and where it is `accountable`, what somebody has not acknowledged in time stands in a log that members witness."""
-SIGNS: Final = ("sender-key",)
-"""The keys under which whoever says something signs it."""
-SIGNED: Final = "What you say here is signed: any member can show it to anybody, for good, and you cannot deny it."
-"""What one gives up in such a group."""
+"""Keys and accountability by kind. All show who has received a message; `signed` can prove it; `accountable` also
+enters unacknowledged messages in a witnessed transparency log."""
+SIGNING_KEYS: Final = ("sender-key",)
+"""Keys with which authors sign their messages."""
+SIGNED: Final = (
+    "Your messages here are signed: any member can prove to anyone what you wrote, and you can never deny it."
+)
 QUORUM: Final = 2
-"""How many have to want somebody out, unless a group says otherwise."""
-QUORUM_MAX: Final = 64
+"""Default number of votes for a removal."""
+QUORUM_MAX: Final = MEMBERS_MAX
 
-_NUMBERS: Final = ("nobody", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 _KEYS: Final = {
-    "pairwise-multi": "keys for each pair of members; each member gets an envelope of its own",
-    "pairwise-single": "keys for each pair of members; one envelope for all, with a section for each",
-    "sender-key": "a key for each author; one envelope for all, with its author's signature",
+    "pairwise-multi": "pairwise keys; one envelope per member",
+    "pairwise-single": "pairwise keys; one envelope for all, with a section per member",
+    "sender-key": "one key per author; one envelope for all, signed by the author",
 }
-_PATHS: Final = {"mesh": "every member is connected with every other"}
+_PATHS: Final = {"mesh": "every member connects to every other"}
 _ACCOUNTABILITY: Final = {
-    "acks": "you see who has your messages",
-    "ledger": "you see who has your messages, and have that signed; what is not acknowledged in time stands in a log"
-    " that members witness",
+    "acks": "you see who has received your messages",
+    "tlog": "you see who has received your messages, with signatures; messages not acknowledged in time are entered in"
+    " a witnessed transparency log",
 }
 _JOIN: Final = {
-    "invited": "anybody with an invitation gets in",
-    "ask": "anybody with an invitation may ask, and gets in when whoever made it says yes",
-    "open": "anybody gets in, as an invitation may be passed on and used by as many as come",
+    "invited": "anyone with an invitation can join",
+    "ask": "anyone with an invitation can ask to join; the inviter decides",
+    "open": "open: an invitation can be used by any number of members",
 }
 _ROLES: Final = {
-    "flat": "everybody may write, and is free to only read",
-    "admins": "the owner and the admins say who may write; the owner makes the admins",
+    "flat": "all members are equal and can post",
+    "admins": "the owner appoints admins; they decide who can post",
 }
 _AGREEMENT: Final = {
-    "permissive": "a newcomer to whom members tell different things stays, and is warned",
-    "strict": "a newcomer to whom members tell different things does not come in",
+    "permissive": "conflicting member lists cause a warning for new members",
+    "strict": "conflicting member lists cancel a join",
 }
 
 
 class BadRules(LocalError):
-    """Such a group cannot be made: {why}."""
+    """Invalid group settings: {why}."""
 
     exit_code: ClassVar[int] = 2
 
 
-# --- whether they go together ---------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------------------------
 
 
-def settled(
+def completed_policy(
     join: str = "invited",
     remove: str | None = None,
     quorum: int | None = None,
@@ -78,222 +76,214 @@ def settled(
     history: str = "all",
     keepers: int = 0,
 ) -> PolicyInfo:
-    """The rules with what follows from the others filled in. Raises BadRules where they do not go together, BadHistory
-    where `history` is none of the rules (`histories.py`)."""
-    _one_of("way to get in", join, JOIN_RULES)
-    _one_of("kind of roles", roles, ROLE_RULES)
-    _one_of("kind of agreement", agreement, AGREEMENT_RULES)
+    """The policy, with defaults that depend on other rules. Raises BadRules or BadHistory."""
+    _one_of("join rule", join, JOIN_RULES)
+    _one_of("role rule", roles, ROLE_RULES)
+    _one_of("agreement rule", agreement, AGREEMENT_RULES)
     history_rules.check(history)
     if not 0 <= keepers <= history_rules.KEEPERS_MAX:
-        raise BadRules(why=f"who keep the history are from 1 to {history_rules.KEEPERS_MAX}, or 0, which is everybody")
+        raise BadRules(why=f"there can be 1 to {history_rules.KEEPERS_MAX} history keepers, or 0 for all members")
     if remove is None:
         remove = "quorum" if quorum is not None or roles == "flat" else "admins"
-    _one_of("way to put somebody out", remove, REMOVE_RULES)
+    _one_of("removal rule", remove, REMOVE_RULES)
     if remove == "admins" and roles == "flat":
-        raise BadRules(
-            why="where everybody is equal there are no admins who could put somebody out. Take `admins` for the roles"
-            " too, or let `anyone` or a `quorum` put members out"
-        )
+        raise BadRules(why="removal by `admins` requires the roles `admins`; with flat roles use `anyone` or `quorum`")
     if remove != "quorum":
         if quorum:
-            raise BadRules(why=f"a quorum counts votes, and nobody votes where `{remove}` can put somebody out alone")
+            raise BadRules(why=f"a quorum applies only to the removal rule `quorum`, not to `{remove}`")
         quorum = 0
     elif quorum is None:
         quorum = QUORUM
     if remove == "quorum" and not QUORUM <= quorum <= QUORUM_MAX:
-        raise BadRules(
-            why=f"a quorum is from {QUORUM} to {QUORUM_MAX} members; where one is enough, let `anyone` put members out"
-        )
+        raise BadRules(why=f"the quorum must be {QUORUM} to {QUORUM_MAX}; for one member use the removal rule `anyone`")
     return PolicyInfo(
         join=join, remove=remove, quorum=quorum, roles=roles, agreement=agreement, history=history, keepers=keepers
     )
 
 
-def kind_for(kind: str | None, keys: str | None) -> tuple[str, str]:
-    """The keys and the accountability of a group that somebody wants by one word or the other, or by neither. Raises
-    BadRules."""
+def keys_and_accountability(kind: str | None, keys: str | None) -> tuple[str, str]:
+    """The keys and the accountability of a kind, or of the keys alone. Raises BadRules."""
     if kind is None:
         return keys or KEYS[0], "acks"
-    _one_of("kind of group", kind, tuple(KINDS))
+    _one_of("kind", kind, tuple(KINDS))
     if keys not in (None, KINDS[kind][0]):
-        raise BadRules(why=f"a group that is `{kind}` has the keys `{KINDS[kind][0]}`, and not `{keys}`")
+        raise BadRules(why=f"the kind `{kind}` has the keys `{KINDS[kind][0]}`, not `{keys}`")
     return KINDS[kind]
 
 
 def check_accountability(accountability: str, keys: str) -> None:
-    """Raise BadRules where these do not go together."""
-    _one_of("kind of accountability", accountability, tuple(_ACCOUNTABILITY))
-    if accountability == "ledger" and keys not in SIGNS:
-        raise BadRules(why=f"a log with witnesses needs keys that sign (`{SIGNS[0]}`), and not `{keys}`")
+    """Raise BadRules for an invalid combination."""
+    _one_of("accountability", accountability, tuple(_ACCOUNTABILITY))
+    if accountability == "tlog" and keys not in SIGNING_KEYS:
+        raise BadRules(why=f"a transparency log requires the keys `{SIGNING_KEYS[0]}`, not `{keys}`")
 
 
 def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
-        raise BadRules(why=f"there is no {what} called {given[:32]!a}, only {', '.join(known[:-1])} and {known[-1]}")
+        raise BadRules(why=f"unknown {what} {given[:32]!a}; choose {', '.join(known[:-1])} or {known[-1]}")
 
 
-# --- what they mean -------------------------------------------------------------------------------------------------
+# --- meaning --------------------------------------------------------------------------------------------------------
 
 
 def keys_of(info: GroupInfo) -> str:
-    return _KEYS.get(info.keys, "a kind that this program does not know")
+    return _KEYS.get(info.keys, "unknown to this version")
 
 
 def path_of(info: GroupInfo) -> str:
-    return _PATHS.get(info.path, "a kind that this program does not know")
+    return _PATHS.get(info.path, "unknown to this version")
 
 
 def accountability_of(info: GroupInfo) -> str:
-    if info.accountability == "acks" and info.keys in SIGNS:
-        return "you see who has your messages, and have that signed"
-    return _ACCOUNTABILITY.get(info.accountability, "a kind that this program does not know")
+    if info.accountability == "acks" and info.keys in SIGNING_KEYS:
+        return "you see who has received your messages, with signatures"
+    return _ACCOUNTABILITY.get(info.accountability, "unknown to this version")
 
 
-def signing(info: GroupInfo) -> str:
-    """What one gives up in this group by speaking, in a sentence; empty where nothing is signed."""
-    return SIGNED if info.keys in SIGNS else ""
+def signing_warning(info: GroupInfo) -> str:
+    """The warning that messages in this group are signed; empty if they are not."""
+    return SIGNED if info.keys in SIGNING_KEYS else ""
 
 
-def rules_of(policy: PolicyInfo) -> list[str]:
-    """What holds in a group, a sentence without its full stop each: getting in, being put out, writing, agreeing, what
-    newcomers get of what was said before."""
+def policy_sentences(policy: PolicyInfo) -> list[str]:
+    """The rules of a group without full stops: joining, removal, posting, agreement, history."""
     match policy.remove:
         case "anyone":
-            out = "every member can put another out"
+            removal = "every member can remove others"
         case "admins":
-            out = "the owner and the admins can put somebody out"
+            removal = "the owner and the admins can remove members"
         case _:
-            out = f"{number(policy.quorum)} members together can put somebody out"
+            removal = f"{number(policy.quorum)} members together can remove a member"
     return [
         _JOIN.get(policy.join, policy.join),
-        out,
+        removal,
         _ROLES.get(policy.roles, policy.roles),
         _AGREEMENT.get(policy.agreement, policy.agreement),
-        history_rules.in_words(policy.history, policy.keepers),
+        history_rules.policy_text(policy.history, policy.keepers),
     ]
 
 
-def limits_of(info: GroupInfo) -> list[str]:
-    """What the group cannot promise, in sentences."""
-    said = (
-        "Messages are not signed by themselves: whoever reads one knows who wrote it, and can prove it to nobody until"
-        " its author signs something about who is in, such as a new name; that stands for all that it had said by then."
+def limitations(info: GroupInfo) -> list[str]:
+    """What the group does not protect against, as sentences."""
+    signatures = (
+        "Messages are not signed: recipients know the author but cannot prove it, until the author signs a membership"
+        " event, such as a new name, which references all earlier messages."
     )
-    if info.keys in SIGNS:
-        said = SIGNED
+    if info.keys in SIGNING_KEYS:
+        signatures = SIGNED
     if info.keys == "pairwise-single":
-        said += " Whoever watches the network can tell from an envelope's size how many members there are."
-    gone = "Who is put out keeps all that was read, and whoever has not heard of it yet goes on writing to them."
-    return [said, gone]
+        signatures += " A network observer can infer the number of members from the size of an envelope."
+    removed = (
+        "Removed members keep the messages they have received, and still receive messages of members who do not know of"
+        " the removal yet."
+    )
+    return [signatures, removed]
 
 
 def connected(info: GroupInfo) -> str:
-    """How many of the others there is a connection to; and for how many only a mediator takes in what is said, which
-    does not tell whether they are there."""
-    mailed = f", {info.mailed} over a mediator" if info.mailed else ""
-    return f"{info.connected - info.mailed}/{max(info.members - 1, 0)} connected{mailed}"
+    """The number of connected members, and of those reachable only via a mediator, who may be offline."""
+    mailed = f", {info.via_mediator} via mediator" if info.via_mediator else ""
+    return f"{info.connected - info.via_mediator}/{max(info.members - 1, 0)} connected{mailed}"
 
 
 def number(count: int) -> str:
     return _NUMBERS[count] if 0 <= count < len(_NUMBERS) else str(count)
 
 
-def places(differ: Sequence[int]) -> str:
-    """Which of the words that somebody read out differ, for the end of a sentence; empty where that is not known."""
+def positions_text(differ: Sequence[int]) -> str:
+    """The positions of differing words, for the end of a sentence; empty if unknown."""
     if not differ:
         return ""
-    *first, last = (str(place) for place in differ)
+    *first, last = (str(position) for position in differ)
     where = f"{', '.join(first)} and {last}" if first else last
-    return f" at {'places' if first else 'place'} {where}"
+    return f" at {'positions' if first else 'position'} {where}"
 
 
-def owner_leaves(group: GroupInfo, members: Sequence[MemberInfo]) -> str:
-    """What a group loses with its owner, in a sentence; empty where we are not its owner, or nobody else is there."""
+def owner_leaving_warning(group: GroupInfo, members: Sequence[MemberInfo]) -> str:
+    """A warning for an owner who is about to leave; empty for other members, or if the group is empty."""
     if group.role != "owner" or len(members) < 2:
         return ""
     if any(one.role == "admin" for one in members):
-        return "You are the owner: without you nobody can make admins any more; those that there are stay."
-    out = ", or put anybody out" if group.policy.remove == "admins" else ""
+        return "You are the owner: after you leave, no new admins can be appointed. The current admins stay."
+    removal = " or remove members" if group.policy.remove == "admins" else ""
     return (
-        f"You are the owner, and there are no admins: without you nobody can ever again say who may write{out}. Make"
-        " somebody an admin first if that is not what you want."
+        f"You are the owner, and there are no admins: after you leave, no member can ever change who can post{removal}."
+        " Consider appointing an admin first."
     )
 
 
-# --- what has become of somebody ------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------------------------
 
 
-def removal(vote: VoteInfo, who: str) -> str:
-    """How far it is with putting somebody out, without a full stop; `who` is what it is called, made printable."""
+def removal_state(vote: VoteInfo, who: str) -> str:
+    """The state of a removal, without a full stop. `who`: sanitised name."""
     if vote.needed <= 1:
-        return f"{who} is out" if vote.out else f"{who} is not out"
-    count = counted(vote)
-    if vote.out:
-        return f"{count}: {who} is out"
+        return f"{who} was removed" if vote.removed else f"{who} was not removed"
+    count = vote_count(vote)
+    if vote.removed:
+        return f"{count}: {who} was removed"
     left = max(1, vote.needed - vote.votes)
-    return f"{count}; {number(left)} more {'member has' if left == 1 else 'members have'} to say the same"
+    return f"{count}; {number(left)} more {'vote' if left == 1 else 'votes'} needed"
 
 
-def counted(vote: VoteInfo) -> str:
-    """The votes for putting somebody out that count, and how many were cast where that is another number."""
-    more = f" ({vote.cast} cast; some count as one)" if vote.cast > vote.votes else ""
+def vote_count(vote: VoteInfo) -> str:
+    """The valid votes for a removal, and the number of votes cast if it differs."""
+    more = f" ({vote.cast} cast; some count only once)" if vote.cast > vote.votes else ""
     return f"{vote.votes} of {vote.needed} votes{more}"
 
 
 _GUILT: Final = {
     "upheld": "has withheld a message",
-    "forked": "has signed two messages in one place",
-    "turned back": "has dated a message back",
+    "forked": "has signed two messages for one position",
+    "time reversed": "has backdated a message",
 }
 
 
-def guilt(member: MemberInfo) -> str:
-    """What somebody was convicted of by the group's log and its own signatures, behind its name, without a full stop;
-    empty: of nothing."""
-    *first, last = list(dict.fromkeys(_GUILT.get(one, "has broken the rules") for one in member.guilty)) or [""]
+def conviction(member: MemberInfo) -> str:
+    """The proven offences of a member, without a full stop; may be empty."""
+    *first, last = list(dict.fromkeys(_GUILT.get(one, "has broken the rules") for one in member.verdicts)) or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 
-NEVER_ARRIVED: Final = "never arrived"
+NEVER_CONNECTED: Final = "never connected"
 FORGET: Final = (
-    "What was said there is deleted on this machine, and nothing here brings it back; the others keep what they have."
+    "Its messages are deleted from this machine. This cannot be undone; the other members keep their copies."
 )
 DELETE: Final = (
-    "Everybody's zerochat shows it no more; whoever has kept a copy, or runs another program, still has it. Nothing"
-    " brings it back."
+    "It is hidden in all members' clients; copies and modified clients may still have it. This cannot be undone."
 )
 RESUME: Final = (
-    "This is an older copy of your profile. Whoever has heard more of you than this copy knows will see two histories"
-    " from you, and tell others to be careful."
+    "This is an older copy of your profile. Members who received later posts of yours will see two contradicting"
+    " histories, and a warning about you."
 )
-"""What one risks by going on."""
 
 
-def never_arrived(who: str, remover: str) -> str:
-    """That somebody whom we have let in has not come; `who` is made printable, `remover` says how to put it out, empty
-    where we may not."""
-    gone = f" {remover} puts it out." if remover else " Whoever may put members out can do that."
-    return f"You have let {who} in, and nothing was ever heard from there: its join must have failed.{gone}"
+def never_connected(who: str, remover: str) -> str:
+    """Warns that an admitted member has never connected. `who`: sanitised name; `remover`: the command to remove it, or
+    empty."""
+    remedy = f" Remove it with {remover}." if remover else " A member with the permission can remove it."
+    return f"You admitted {who}, who has never connected: the join probably failed.{remedy}"
 
 
-def put_out(group: str, by: Sequence[str]) -> str:
-    """That we were put out of a group, and `by` whom. All made printable."""
+def removed_from(group: str, by: Sequence[str]) -> str:
+    """States that we were removed from a group, and `by` whom; all names sanitised."""
+    reason = removal_reason(by)
     return (
-        f"You are no longer in {group}: {why_out(by)}. Its history stays here; to come back you need a new invitation."
+        f"You are no longer in {group}: {reason}. Its history stays on this machine; to return, get a new invitation."
     )
 
 
-def why_out(by: Sequence[str]) -> str:
-    """What has put us out, without a full stop; `by`: who has done it or voted for it, nobody where it only follows
-    from somebody else's going. Made printable."""
+def removal_reason(by: Sequence[str]) -> str:
+    """Why we were removed, without a full stop. `by`: the members who did it or voted for it; empty if it follows from
+    another removal. Sanitised."""
     if not by:
-        return "whoever let you in was put out before"
+        return "the member who invited you had been removed before"
     *first, last = by
-    return f"{', '.join(first)} and {last} have voted you out" if first else f"{last} has put you out"
+    return f"{', '.join(first)} and {last} voted to remove you" if first else f"{last} removed you"
 
 
 def removers_of(info: GroupInfo) -> list[str]:
-    """What those are called who have put us out; nobody did where it only follows from somebody else's going."""
+    """The names of the members who removed us; empty if it follows from another removal."""
     if info.removed_by is None or info.removed_by.did == info.me:
         return []
     return [one.nick for one in info.voters] or [info.removed_by.nick]

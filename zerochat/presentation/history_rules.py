@@ -1,7 +1,7 @@
-"""What newcomers get of what was said before they came: the rule as people write it, and what it means, in words.
+"""History rules: which earlier messages new members receive; parser and sentences.
 
 A rule is `none`, `all`, `last:N` posts or `since:T` (UTC ms). A group has one, and an invitation may have one too; then
-both hold. Nothing but the schema is needed here, so a verb that must start at once can use it.
+both apply.
 """
 
 import re
@@ -10,31 +10,32 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 from zerochat.errors import LocalError
-from zerochat.rpc import Beginning
+from zerochat.limits import MEMBERS_MAX
+from zerochat.rpc import HistoryStart
 
-KEEPERS_MAX: Final = 64
+KEEPERS_MAX: Final = MEMBERS_MAX
 LAST_MAX: Final = 9_999_999
 _SINCE_MAX: Final = 10**15 - 1
 _UNITS: Final = {"h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RULE = re.compile(r"none|all|last:[1-9]\d{0,6}|since:\d{1,15}", re.ASCII)
 _MS = re.compile(r"since:\d{10,15}", re.ASCII)
-"""Shorter numbers are dates: 20260701."""
+"""A time in UTC ms; shorter numbers are dates such as 20260701."""
 _AGO = re.compile(r"(\d{1,5})([hdw])", re.ASCII)
 
 
 class BadHistory(LocalError):
-    """Newcomers cannot get {given} of what was said before: {why}."""
+    """Invalid history rule {given}: {why}."""
 
     exit_code: ClassVar[int] = 2
 
 
-# --- as people write it ---------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------------------------
 
 
 def read_rule(text: str, now: int) -> str:
-    """The rule that somebody means: `none`, `all`, `last:50` or 50, `since:2026-07-01`, `since:7d`. `now`: UTC ms.
+    """The rule in canonical form, from `none`, `all`, `last:50` or 50, `since:2026-07-01`, `since:7d`. `now`: UTC ms.
 
-    A date without a time zone is meant in that of this machine. Raises BadHistory.
+    A date without a time zone is local. Raises BadHistory.
     """
     kind, colon, value = text.partition(":")
     if kind != "since" and _RULE.fullmatch(text):
@@ -42,7 +43,7 @@ def read_rule(text: str, now: int) -> str:
     if (kind == "last" and colon) or text.isdecimal():
         number = value if colon else text
         if not (number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= LAST_MAX and len(number) <= 7):
-            why = f"`last:N` takes a number from 1 to {LAST_MAX}; `none` gives nothing"
+            why = f"`last:N` takes a number from 1 to {LAST_MAX}; use `none` for no history"
             raise BadHistory(given=ascii(text[:32]), why=why)
         return f"last:{int(number)}"
     if kind == "since" and colon:
@@ -51,7 +52,7 @@ def read_rule(text: str, now: int) -> str:
 
 
 def check(rule: str) -> None:
-    """Raise BadHistory where that is none of the rules, as they stand in a group's first event."""
+    """Raise BadHistory for a rule that is not in canonical form."""
     if not _RULE.fullmatch(rule):
         raise BadHistory(given=ascii(rule[:32]), why="the rule is none, all, last:NUMBER or since:TIME")
 
@@ -68,14 +69,14 @@ def _time(text: str, value: str, now: int) -> int:
             why = "`since:` takes a date like 2026-07-01, with a time like 2026-07-01T18:00, or 12h, 7d, 2w"
             raise BadHistory(given=ascii(text[:32]), why=why) from None
     if not 0 <= time <= _SINCE_MAX:
-        raise BadHistory(given=ascii(text[:32]), why="that time is out of reach")
+        raise BadHistory(given=ascii(text[:32]), why="the time is out of range")
     if time > now:
-        raise BadHistory(given=ascii(text[:32]), why="that time is still to come; `none` gives nothing")
+        raise BadHistory(given=ascii(text[:32]), why="the time is in the future; use `none` for no history")
     return time
 
 
 def exceeds(rule: str, other: str) -> bool:
-    """Whether one rule gives more than another one, which holds as well, and so promises what it cannot give."""
+    """Whether a rule allows more than another rule that also applies."""
     kind, _, number = rule.partition(":")
     limit, _, most = other.partition(":")
     if limit == "all" or kind == "none":
@@ -85,97 +86,94 @@ def exceeds(rule: str, other: str) -> bool:
     return kind == "all" or limit == "none"
 
 
-# --- what it means --------------------------------------------------------------------------------------------------
+# --- sentences ------------------------------------------------------------------------------------------------------
 
 
 def day_of(time: int) -> str:
-    """A time (UTC ms) as a person anywhere reads it."""
+    """A time (UTC ms) as a date, with the time in UTC if it is not midnight."""
     moment = datetime.fromtimestamp(min(time, 253_402_300_799_000) // 1000, UTC)
     return f"{moment:%Y-%m-%d}" + (f" {moment:%H:%M} UTC" if time % 86_400_000 else "")
 
 
-def given(rule: str) -> str:
-    """What newcomers get by a rule: the end of a sentence."""
+def rule_text(rule: str) -> str:
+    """What new members receive by a rule: the end of a sentence."""
     kind, _, number = rule.partition(":")
     match kind:
         case "none":
-            return "nothing of what was said before they came"
+            return "no earlier messages"
         case "all":
-            return "all that was said before they came, as far as somebody there has it"
+            return "all earlier messages that a member still has"
         case "last" if number.isdecimal():
-            return f"{_last(int(number))} from before they came"
+            return f"{_last(int(number))} before they joined"
         case "since" if number.isdecimal():
-            return f"what was said since {day_of(int(number))}"
+            return f"messages since {day_of(int(number))}"
         case _:
-            return "what a later version of this program knows of"
+            return "earlier messages by a rule that this version does not support"
 
 
-def in_words(rule: str, keepers: int) -> str:
-    """A group's rule, and who keeps the history for newcomers, in a sentence without its full stop."""
-    said = f"newcomers get {given(rule)}"
+def policy_text(rule: str, keepers: int) -> str:
+    """A group's rule and its history keepers, without a full stop."""
+    text = f"new members receive {rule_text(rule)}"
     if rule != "none" and keepers:
-        who = "the one who has" if keepers == 1 else f"the {keepers} who have"
-        said += f"; {who} been here longest {'keeps' if keepers == 1 else 'keep'} it for them"
-    return said
+        who = "the longest-standing member keeps" if keepers == 1 else f"the {keepers} longest-standing members keep"
+        text += f"; {who} it for them"
+    return text
 
 
 def _last(number: int) -> str:
     return "the last message" if number == 1 else f"the last {number:,} messages"
 
 
-# --- what a newcomer has --------------------------------------------------------------------------------------------
+# --- the state after joining ----------------------------------------------------------------------------------------
 
-ABSENT: Final = "What was said before you came is not here."
+UNAVAILABLE: Final = "Earlier messages are not available."
 
 
-def progress(found: Beginning) -> str:
-    """How far the history has been fetched: "1,200 here, 4,000 to go". Where a rule holds some of it back, what is left
-    is more than what may be had."""
+def backfill_progress(found: HistoryStart) -> str:
+    """The progress of a backfill: "1,200 received, 4,000 to go". With a restricting rule the rest is an upper bound."""
     most = "" if set(found.rules) <= {"all"} else "up to "
-    return f"{found.got:,} here" + (f", {most}{found.left:,} to go" if found.left else " so far")
+    return f"{found.received:,} received" + (f", {most}{found.remaining:,} to go" if found.remaining else " so far")
 
 
-def fetching(found: Beginning) -> str:
-    """The same with what it is about, without a full stop."""
-    return f"fetching what was said before: {progress(found)}"
+def backfill_text(found: HistoryStart) -> str:
+    """The progress of a backfill with its subject, without a full stop."""
+    return f"fetching earlier messages: {backfill_progress(found)}"
 
 
-def sentence(found: Beginning, group: str) -> str:
-    """What stands above the first line that is here of a group, and why it is the first. `group`: its name, made
-    printable."""
+def start_sentence(found: HistoryStart, group: str) -> str:
+    """The line above the first event of a group: why the log starts there. `group`: its sanitised name."""
     match found.state:
         case "whole":
             return f"This is the beginning of {group}."
         case "fetching":
-            text = fetching(found)
+            text = backfill_text(found)
             return f"{text[0].upper()}{text[1:]}."
         case "withheld":
             return _withheld(found.rules)
         case "ended":
-            return "You left before all that was said before you came was fetched."
+            return "You left the group before all earlier messages were fetched."
         case "gone":
-            has = "what came before this" if found.got else "what was said before you came"
-            return f"Nobody who is there has {has}."
+            return f"No member has the {'messages before this' if found.received else 'earlier messages'}."
 
 
 def _withheld(rules: Sequence[str]) -> str:
     group, *invitation = rules
     if group == "none":
-        return "What was said before you came is not given to newcomers in this group."
+        return "New members of this group do not receive earlier messages."
     if "none" in invitation:
-        return "Your invitation gave you nothing of what was said before you came."
+        return "Your invitation does not include earlier messages."
     last = [int(rule.partition(":")[2]) for rule in rules if rule.startswith("last:")]
     since = [int(rule.partition(":")[2]) for rule in rules if rule.startswith("since:")]
     if last and since:
-        return f"Of {_last(min(last))} from before you came you have what was said since {day_of(max(since))}."
+        return f"You have those of {_last(min(last))} before you joined that were sent since {day_of(max(since))}."
     if last:
-        return f"You have {_last(min(last))} from before you came."
-    return f"Of what was said before you came you have what was said since {day_of(max(since))}." if since else ABSENT
+        return f"You have {_last(min(last))} before you joined."
+    return f"You have the earlier messages since {day_of(max(since))}." if since else UNAVAILABLE
 
 
-def no_topic(found: Beginning | None) -> str:
-    """That nobody says what a group is about, as far as its history is here. It is a word like any other: who came in
-    later and got none of what was said before does not know of it until somebody says it anew."""
+def no_topic_sentence(found: HistoryStart | None) -> str:
+    """States that the group has no topic, as far as its history is available: a topic that was set before is unknown to
+    new members without that history."""
     if found is None or found.state == "whole":
-        return "Nobody has said what this group is about."
-    return "In what you have of its history, nobody says what this group is about."
+        return "This group has no topic."
+    return "No topic is set in the available history."

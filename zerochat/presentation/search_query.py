@@ -1,17 +1,16 @@
-"""What somebody looks for, as people type it, and where it stands in a text.
+"""Search query syntax, and matching of queries in texts.
 
     bridge eight        posts with a word that begins with `bridge` and one that begins with `eight`
-    "by the bridge"     these words, one behind the other
-    from:alice          what Alice has said; `from:me` my own
-    to:me               what calls me by name; `to:alice` Alice
+    "by the bridge"     this phrase
+    from:alice          posts of Alice; `from:me` my own
+    to:me               posts that mention me; `to:alice` Alice
     in:hikers           in this group
     after:2026-03-01    from this day on; also 2026-03-01T18:00, 18:00, today, yesterday, 12h, 7d, 2w
     before:2026-04-01   earlier than this day
 
-Nothing that can be typed is a mistake of grammar: what is none of these is a word, and what has no letter, digit or
-sign in it is left out. Letters count the same in any case and with any accent. Scripts that put no spaces between
-words (Chinese, Japanese, Thai and others) are taken letter by letter, so that any part of a sentence is found; a sign
-such as an emoji is a word of its own.
+There are no syntax errors: anything else is a word, and tokens without a letter, digit or symbol are ignored. Case and
+accents are ignored. Scripts without spaces (Chinese, Japanese, Thai and others) are matched letter by letter; a symbol
+such as an emoji is a word.
 """
 
 import re
@@ -29,9 +28,9 @@ QUERY_CHARS_MAX: Final = 512
 TERMS_MAX: Final = 16
 EXCERPT_CHARS: Final = 160
 LEAD_CHARS: Final = 40
-"""Of an excerpt, before the first word that was found."""
+"""Characters of an excerpt before the first match."""
 SOUGHT_CHARS_MAX: Final = 16 * 1024
-"""Where in a text words are marked; what is found further down is shown by the text's beginning."""
+"""Part of a text in which matches are highlighted; later matches show the start of the text."""
 SPANS_MAX: Final = 32
 
 _UNSPACED: Final = (
@@ -53,37 +52,37 @@ _TIME_MAX: Final = 253_402_300_799_000
 
 
 class BadSearch(LocalError):
-    """This cannot be looked for: {why}."""
+    """Invalid search: {why}."""
 
 
 class Term(Struct, frozen=True):
-    """One word, or several that stand one behind the other."""
+    """A word or a phrase."""
 
     text: str
     whole: bool = False
-    """Its last word is meant as it stands, and not as the beginning of one."""
+    """Whether the last word must match completely, not as a prefix."""
 
 
-class Wanted(Struct, frozen=True):
-    """What is looked for: all of it has to be so."""
+class Query(Struct, frozen=True):
+    """A search query; all conditions must match."""
 
     terms: tuple[Term, ...] = ()
     authors: tuple[str, ...] = ()
-    """As they were typed; each post is by one of them."""
+    """Names as typed; a post must be by one of them."""
     called: tuple[str, ...] = ()
-    """As they were typed; each post calls one of them by name."""
+    """Names as typed; a post must mention one of them."""
     groups: tuple[str, ...] = ()
     after: int | None = None
-    """UTC ms; not earlier than this."""
+    """Earliest time, UTC ms."""
     before: int | None = None
-    """UTC ms; earlier than this."""
+    """Exclusive latest time, UTC ms."""
 
 
-# --- as people type it ----------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------------------------
 
 
-def read_query(text: str, now: int) -> Wanted:
-    """What was typed. `now`: UTC ms. Raises BadSearch for a date that is none, and for what is far too long."""
+def read_query(text: str, now: int) -> Query:
+    """Parse a query. `now`: UTC ms. Raises BadSearch for an invalid date or a query that is too long."""
     if len(text) > QUERY_CHARS_MAX:
         raise BadSearch(why=f"it has more than {QUERY_CHARS_MAX} characters")
     terms: list[Term] = []
@@ -100,7 +99,7 @@ def read_query(text: str, now: int) -> Wanted:
             times[key].append(read_time(value, now))
     if len(terms) > TERMS_MAX:
         raise BadSearch(why=f"it has more than {TERMS_MAX} words")
-    return Wanted(
+    return Query(
         tuple(terms),
         tuple(kept["from"]),
         tuple(kept["to"]),
@@ -111,9 +110,9 @@ def read_query(text: str, now: int) -> Wanted:
 
 
 def read_time(text: str, now: int) -> int:
-    """The time (UTC ms) that somebody means, in the time zone of this machine. Raises BadSearch."""
+    """Parse a local date or time, as UTC ms. Raises BadSearch."""
     value = text.strip().lower()
-    here = datetime.fromtimestamp(now / 1000)  # noqa: DTZ006  # the person's own clock is meant
+    here = datetime.fromtimestamp(now / 1000)  # noqa: DTZ006  # local time
     midnight = here.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         if ago := _AGO.fullmatch(value):
@@ -126,7 +125,9 @@ def read_time(text: str, now: int) -> int:
         else:
             time = _ms(datetime.fromisoformat(value))
     except (ValueError, OverflowError, OSError):
-        why = f"{text[:32]!a} is no date: 2026-03-01, 2026-03-01T18:00, 18:00, today, yesterday, 12h, 7d, 2w are"
+        why = (
+            f"{text[:32]!a} is not a date such as 2026-03-01, 2026-03-01T18:00, 18:00, today, yesterday, 12h, 7d or 2w"
+        )
         raise BadSearch(why=why) from None
     return max(0, min(time, _TIME_MAX))
 
@@ -135,30 +136,30 @@ def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-# --- as the index has it --------------------------------------------------------------------------------------------
+# --- tokens of the index --------------------------------------------------------------------------------------------
 
 
-@cache  # To compile it takes a hundredth of an agent's start, and nothing that is plain ASCII needs it.
+@cache  # Compiling it takes a hundredth of an agent's start, and ASCII texts do not need it.
 def _alone() -> re.Pattern[str]:
-    """What is a word by itself, wherever it stands."""
+    """Characters that are words by themselves."""
     return re.compile(f"[{_UNSPACED}{_SIGNS}]")
 
 
 def spaced(text: str) -> str:
-    """`text` with spaces around everything that is a word by itself."""
+    """`text` with spaces around characters that are words by themselves."""
     return text if text.isascii() else _alone().sub(r" \g<0> ", text)
 
 
 def has_words(text: str) -> bool:
-    """Whether there is anything in it that can be found."""
+    """Whether a text contains a searchable word."""
     return _WORD.search(text) is not None or _alone().search(text) is not None
 
 
-# --- where it stands ------------------------------------------------------------------------------------------------
+# --- matching -------------------------------------------------------------------------------------------------------
 
 
 def pattern_of(terms: tuple[Term, ...]) -> re.Pattern[str] | None:
-    """What finds the terms in a text that is `folded`; None: there are none."""
+    """The pattern that finds the terms in a `folded` text; None without terms."""
     patterns = [one for term in terms if (one := _pattern(term))]
     return re.compile("|".join(patterns)) if patterns else None
 
@@ -170,7 +171,7 @@ def _pattern(term: Term) -> str:
         return ""
     parts = ["".join(re.escape(letter) + _MARKS for letter in words[0])]
     for before, word in pairwise(words):
-        # It does not begin with a mark, which the letter before it takes: else they could be shared out in many ways.
+        # A gap does not start with a mark, which belongs to the letter before it: avoids ambiguous backtracking.
         gap = rf"(?:(?!{_A_MARK})[\W_][\W_]*)" + ("?" if _alone().match(before) or _alone().match(word) else "")
         parts += [gap, "".join(re.escape(letter) + _MARKS for letter in word)]
     start = "" if _alone().match(words[0]) else rf"(?:(?<![^\W_])|(?<=[{_UNSPACED}]))"
@@ -183,7 +184,7 @@ def _split(part: str) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """`text` without case and accents, as many characters as it has."""
+    """`text` without case and accents, of the same length."""
     return text.lower() if text.isascii() else "".join(map(_fold, text))
 
 
@@ -193,15 +194,15 @@ def _fold(letter: str) -> str:
     return small if len(small) == 1 else letter
 
 
-def has_all(text: str, terms: tuple[Term, ...]) -> bool:
-    """Whether every term is in a text."""
+def matches_all(text: str, terms: tuple[Term, ...]) -> bool:
+    """Whether a text contains all terms."""
     flat = folded(text[:SOUGHT_CHARS_MAX])
     patterns = [pattern_of((term,)) for term in terms]
     return bool(text) and all(one.search(flat) is not None for one in patterns if one is not None)
 
 
 def excerpt(text: str, sought: re.Pattern[str] | None) -> tuple[str, list[tuple[int, int]]]:
-    """A piece of `text` about what was found in it, and from where to where in that piece each of it goes."""
+    """An excerpt of `text` around the first match, and the spans of the matches in it."""
     flat = folded(text[:SOUGHT_CHARS_MAX])
     first = sought.search(flat) if sought is not None else None
     start = 0

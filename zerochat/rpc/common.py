@@ -1,17 +1,26 @@
-"""What the shapes of several subjects have in them."""
+"""Types that several subjects of the control protocol share, and its time format."""
 
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 from msgspec import Struct
 
 Role = Literal["reader", "writer", "admin", "owner"]
 Trust = Literal["unverified", "verified", "changed"]
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999."""
 
 
 class Author(Struct, frozen=True):
     did: str
     nick: str
     bot: bool = False
-    """It says of itself that it is one."""
+    """The member has announced that it is a bot."""
     verified: bool = False
-    """I have compared words with it."""
+    """I have compared safety words with this member."""
+
+
+def timestamp(ms: int) -> str:
+    """UTC milliseconds in RFC 3339 format with milliseconds; values outside the calendar are clamped."""
+    bounded = min(max(ms, 0), _LAST_MS)
+    return datetime.fromtimestamp(bounded / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

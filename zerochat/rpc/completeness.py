@@ -1,71 +1,69 @@
-"""What is known to be missing of a group's log, and what everybody who was heard from has told of."""
+"""Completeness: gaps, reports of members, confirmation, and where the history starts."""
 
 from typing import Literal
 
 from msgspec import Struct, field
 
 GapState = Literal["waiting", "asked", "lost", "filled"]
-"""`waiting`: nobody was asked for it yet. `asked`: somebody was, or is about to be. `lost`: nobody who was asked
-has it; it goes on being asked for, rarely. `filled`: it is here now."""
+"""`waiting`: not requested yet. `asked`: requested, or about to be. `lost`: no member that was queried has it; it is
+still requested, rarely. `filled`: received."""
 
 
 class GapInfo(Struct, frozen=True, kw_only=True):
-    """A stretch of an author's chain that is known to exist and is not here."""
+    """A range of an author's chain that is known to exist and is missing."""
 
     author: str
     nick: str
     after: int
     upto: int
-    """The missing events have positions after `after`, up to this one."""
+    """The missing positions are after `after`, up to this one."""
     missing: int
-    """How many of them are not here: what lies between them may have come early, and waits."""
+    """How many of them are missing; the others arrived early and wait in the reorder buffer."""
     state: GapState = "waiting"
     tries: int = 0
-    """How often somebody was asked for it."""
+    """The number of requests."""
     since: str | None = None
-    """Since when it is known to be missing; None: that was not kept."""
+    """When it was detected; null: unknown."""
 
 
-class Heard(Struct, frozen=True, kw_only=True):
-    """Another member's word on what there is."""
+class MemberReport(Struct, frozen=True, kw_only=True):
+    """Another member's report about the log."""
 
     did: str
     nick: str
     at: str | None = None
-    """When its last authentic message came; None: never."""
+    """When its last authentic message was received; null: never."""
     present: bool = False
-    """Whether it is connected now, or was heard from in the last few minutes."""
+    """It is connected, or has sent something in the last minutes."""
     missing: int = 0
-    """How many of its own events are known to exist and are not here."""
-    agrees: bool | None = None
-    """Whether it sees the same members as we do; None: it has not said since that last changed."""
+    """The number of its own events that are known to exist and are missing here."""
+    view_matches: bool | None = None
+    """Whether its view equals mine; null: not reported since my view changed."""
 
 
 class Completeness(Struct, frozen=True, kw_only=True):
-    """How much of what was said in a group since we are in it is here, as far as the others have told us.
+    """Which events since we joined are stored here, as far as members have reported them.
 
-    Nobody can know more: whoever was not heard from may have said something since.
+    Members that have not reported recently may have sent more.
     """
 
     complete: bool = True
-    """Nothing that anybody has told us of is missing."""
+    """No reported event is missing."""
     upto: int = 0
-    """Every event that anybody has told us of and that is not newer than this Lamport time (UTC milliseconds, as a
-    rule) is here; 0: that cannot be said."""
+    """Every reported event up to this Lamport time (normally UTC milliseconds) is stored; 0: unknown."""
     upto_at: str | None = None
     """The same as a time."""
     at: str | None = None
-    """The oldest of the last words of those who are `present` and of whom nothing is missing: as of then it holds for
-    all of them."""
-    members: list[Heard] = field(default_factory=list)
-    """The others, in the order in which they joined."""
+    """The oldest of the last reports of members that are `present` and complete: the statement holds as of then."""
+    members: list[MemberReport] = field(default_factory=list)
+    """The other members in the order of joining."""
     gaps: list[GapInfo] = field(default_factory=list)
     waiting: int = 0
-    """Membership events that are here and cannot take effect, because what they rest on is missing."""
+    """The number of membership events that cannot take effect because their causes are missing."""
 
 
-class GapNews(Struct, frozen=True, kw_only=True):
-    """Something is known to be missing, was asked for, is given up for now, or has come (`filled`)."""
+class GapNotification(Struct, frozen=True, kw_only=True):
+    """Events are missing, were requested, are given up for now, or have arrived (`filled`)."""
 
     type: Literal["gap"] = "gap"
     group: str
@@ -76,10 +74,10 @@ class GapNews(Struct, frozen=True, kw_only=True):
     state: GapState
 
 
-class LateNews(Struct, frozen=True, kw_only=True):
-    """An event has come after others that stand below it, and has taken its place above them."""
+class LateNotification(Struct, frozen=True, kw_only=True):
+    """An event was delivered after later ones, and is inserted before them."""
 
-    type: Literal["late"] = "late"
+    type: Literal["late_event"] = "late_event"
     group: str
     id: str
     author: str
@@ -88,8 +86,8 @@ class LateNews(Struct, frozen=True, kw_only=True):
     received_at: str
 
 
-class ForkNews(Struct, frozen=True, kw_only=True):
-    """An author has said two different things in one place of its chain; the first that came stays."""
+class ForkNotification(Struct, frozen=True, kw_only=True):
+    """An author has signed two events at one position; the first that arrived is kept."""
 
     type: Literal["fork"] = "fork"
     group: str
@@ -98,8 +96,8 @@ class ForkNews(Struct, frozen=True, kw_only=True):
     position: int
 
 
-class CompleteNews(Struct, frozen=True, kw_only=True):
-    """Whatever was known to be missing is here: every event that anybody has told us of, up to `upto`."""
+class CompleteNotification(Struct, frozen=True, kw_only=True):
+    """No event is missing any more: every reported event up to `upto` is stored."""
 
     type: Literal["complete"] = "complete"
     group: str
@@ -108,8 +106,8 @@ class CompleteNews(Struct, frozen=True, kw_only=True):
     at: str
 
 
-class ConfirmedNews(Struct, frozen=True, kw_only=True):
-    """What others have handed over as an author's events is its own word now: it is vouched no more."""
+class ConfirmedNotification(Struct, frozen=True, kw_only=True):
+    """The author has confirmed events that other members relayed."""
 
     type: Literal["confirmed"] = "confirmed"
     group: str
@@ -120,45 +118,45 @@ class ConfirmedNews(Struct, frozen=True, kw_only=True):
     """The positions after `after`, up to this one."""
 
 
-class RefutedNews(Struct, frozen=True, kw_only=True):
-    """What was handed over as an author's events is shown no more: the author says something else, or nobody can tell
-    yet. What turns out to be the author's comes anew."""
+class RefutedNotification(Struct, frozen=True, kw_only=True):
+    """Relayed events are no longer shown: the author has signed other events there, or it is undecided. Events that
+    turn out to be the author's are delivered again."""
 
     type: Literal["refuted"] = "refuted"
     group: str
     author: str
     nick: str
     by: str
-    """Who has handed over what the author has not said; empty: nobody is known to have."""
+    """The member that relayed them; empty: unknown."""
     by_nick: str
     after: int
     upto: int
     """The positions after `after`, up to this one."""
 
 
-class RecountedNews(Struct, frozen=True, kw_only=True):
-    """What an author has said does not count any more, or does again (`Event.void`). An `amended` follows for each
-    message that stands otherwise by that."""
+class ValidityNotification(Struct, frozen=True, kw_only=True):
+    """Events of an author are no longer valid, or are valid again (`Event.void`). A `message_changed` follows for each
+    message that this changes."""
 
-    type: Literal["recounted"] = "recounted"
+    type: Literal["validity_changed"] = "validity_changed"
     group: str
     author: str
     nick: str
     mine: bool
-    """Whether the author is who asks."""
-    out: bool
-    """Whether the author is no member any more."""
+    """The author is this profile."""
+    author_removed: bool
+    """The author is not a member any more."""
     after: int
     upto: int
     """The positions after `after`, up to this one."""
-    counts: bool
+    valid: bool
 
 
-class DiffersNews(Struct, frozen=True, kw_only=True):
-    """A member has something else of an author than I, from this position on: the author has said two things, or
-    somebody says what is not so. That proves nothing to anybody."""
+class ChainDifferenceNotification(Struct, frozen=True, kw_only=True):
+    """A member has other events of an author than I, from this position on: the author has forked its chain, or a
+    member relays false events. This is no proof."""
 
-    type: Literal["differs"] = "differs"
+    type: Literal["chain_difference"] = "chain_difference"
     group: str
     author: str
     nick: str
@@ -166,37 +164,35 @@ class DiffersNews(Struct, frozen=True, kw_only=True):
     member: str
     member_nick: str
     mine: bool = False
-    """Whether I am the author: then another copy of my profile may have spoken."""
+    """The author is this profile: another copy of it may have sent events."""
     by: str = ""
-    """Who has handed over what I have, where the author has not confirmed it yet."""
+    """The member that relayed my version, where the author has not confirmed it yet."""
     by_nick: str = ""
 
 
-class Beginning(Struct, frozen=True, kw_only=True):
-    """With what a group's log begins here, and why. `presentation/history_rules.py` puts it into a sentence."""
+class HistoryStart(Struct, frozen=True, kw_only=True):
+    """Where a group's log starts here, and why. `presentation/history_rules.py` describes it in a sentence."""
 
     state: Literal["whole", "fetching", "withheld", "gone", "ended"]
-    """`whole`: with the group itself, as far as is known. `fetching`: more of what was said before I came is on its
-    way. `withheld`: I may not have more. `gone`: I may, and nobody who could be asked has it. `ended`: I left before
-    all of it had come."""
+    """`whole`: with the group itself. `fetching`: earlier history is being fetched. `withheld`: the rules give no more.
+    `gone`: no member that could be queried has it. `ended`: I left before it was complete."""
     rules: list[str] = field(default_factory=list)
-    """What I may have of what was said before I came: by the group's rule, and by that of my invitation; none where I
-    have founded the group."""
+    """The rules that limit the history, of the group and of my invitation; none for the founder."""
     joined: int = 0
-    """Lamport time (UTC milliseconds, as a rule) of the event that brought me in."""
-    got: int = 0
-    """Events from before that which have been fetched."""
-    left: int = 0
-    """How many more there are, as far as that is known."""
+    """The Lamport time (normally UTC milliseconds) of the event that admitted me."""
+    received: int = 0
+    """The number of earlier events that were fetched."""
+    remaining: int = 0
+    """The number of earlier events left, as far as known."""
 
 
-class EarlierNews(Struct, frozen=True, kw_only=True):
-    """More of what was said before we were in the group is here."""
+class BackfillNotification(Struct, frozen=True, kw_only=True):
+    """Earlier history was received."""
 
-    type: Literal["earlier"] = "earlier"
+    type: Literal["backfill"] = "backfill"
     group: str
-    got: int
-    """Events, in all."""
-    left: int
-    """How many more there are, as whoever was asked last says."""
+    received: int
+    """Events in total."""
+    remaining: int
+    """The number left, as the last responder reported."""
     done: bool

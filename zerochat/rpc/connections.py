@@ -1,16 +1,16 @@
-"""Relationships outside of any group, and what is asked of one peer."""
+"""External connections, their messages, and questions to one peer."""
 
 from typing import Literal
 
 from msgspec import Struct
 
-Way = Literal["direct", "mediator", "web"]
+Channel = Literal["direct", "mediator", "web"]
 ConnectionState = Literal["offered", "requested", "established", "ended"]
-Mediation = Literal["asking", "granted", "denied"]
+Mediation = Literal["requested", "granted", "denied"]
 
 
-class LetterInfo(Struct, frozen=True):
-    """A line of text to (`mine`) or from a connection; answer of `letters`, which has the last ones, oldest first."""
+class ConnectionMessage(Struct, frozen=True):
+    """A message to (`mine`) or from an external connection."""
 
     id: str
     at: str
@@ -19,98 +19,98 @@ class LetterInfo(Struct, frozen=True):
 
 
 class ConnectionInfo(Struct, frozen=True, kw_only=True):
-    """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
+    """A relationship outside of groups: with a mediator or another DIDComm agent."""
 
     id: str
     label: str
     state: ConnectionState
     envelope: str
     did: str
-    """The peer's DID, in its short form; empty while its answer is awaited."""
+    """The peer's DID in short form; empty until it has answered."""
     my_did: str
     mediator: Mediation | None = None
-    """What the peer has said to being our mediator; None: it was not asked."""
+    """The state of mediation; null: not requested."""
     reachable: bool | None = None
-    """Whether what it keeps for us can be fetched now; None: it is no mediator of ours."""
+    """Whether the mediator can be reached now; null: it is not our mediator."""
     begun_at: str
 
 
-class OfferInfo(Struct, frozen=True, kw_only=True):
-    """An invitation to connect, outside of any group, for one agent of whatever make."""
+class ConnectionOffer(Struct, frozen=True, kw_only=True):
+    """An Out-of-Band invitation to an external connection, for one agent."""
 
     url: str
     """The Out-of-Band link."""
     expires_at: str
     connection: str
-    """The id of the connection that it becomes."""
+    """The id of the future connection."""
     short: str = ""
     """As in `InvitationInfo`."""
 
 
-class Question(Struct, frozen=True):
-    """Something was asked of a peer; its answer comes as news with this `thread`."""
+class PendingReply(Struct, frozen=True):
+    """A question was sent to a peer. The answer is a notification with this `thread`."""
 
     thread: str
 
 
-class ToldInfo(Struct, frozen=True):
+class SentConnectionMessage(Struct, frozen=True):
     id: str
-    """The id of the message that was sent."""
+    """The id of the sent message."""
 
 
-class PongNews(Struct, frozen=True, kw_only=True):
+class PongNotification(Struct, frozen=True, kw_only=True):
     """A peer has answered a ping."""
 
     thread: str
     peer: str
-    """What it is called."""
+    """Its label."""
     rtt_ms: int
     envelope: str
-    """The kind of envelope that the answer came in, and how it was protected."""
+    """The envelope format of the answer and its protection."""
     their_key: str
-    """The key id of the peer that the answer is proven to be from."""
+    """The key id of the authenticated sender."""
     my_key: str
-    """The key id of ours that it was encrypted to."""
-    way: Way
-    """How the peer is reached: over a link of our own, over a mediator, or at its address on the web."""
+    """The key id of the recipient."""
+    channel: Channel
+    """How the peer is reached: by a link, through a mediator, or over HTTP."""
 
 
 class FeatureInfo(Struct, frozen=True):
-    """`type`: `protocol`, `goal-code` or `header`; `id`: which one."""
+    """`type`: `protocol`, `goal-code` or `header`."""
 
     type: str
     id: str
 
 
-class FeaturesNews(Struct, frozen=True):
-    """What a peer discloses of what it speaks: all of it need not be there."""
+class FeaturesNotification(Struct, frozen=True):
+    """The features that a peer discloses; it need not disclose all."""
 
     thread: str
     peer: str
     features: list[FeatureInfo]
 
 
-class ConnectionNews(Struct, frozen=True, kw_only=True):
-    """A connection was established, has ended, or its peer has said whether it will be our mediator."""
+class ConnectionNotification(Struct, frozen=True, kw_only=True):
+    """A connection was established or has ended, or its mediation was granted or denied."""
 
     connection: str
     text: str
-    """One sentence for a person, with the peer's label in it."""
+    """One sentence for the user, with the peer's label."""
     label: str = ""
     state: ConnectionState = "ended"
     mediator: Mediation | None = None
 
 
-class ToldNews(Struct, frozen=True):
-    """A basic message from a connection."""
+class ConnectionMessageNotification(Struct, frozen=True):
+    """A basic message from an external connection."""
 
     connection: str
     label: str
     text: str
 
 
-class ProblemNews(Struct, frozen=True):
-    """A peer says that something went wrong on its side (a problem report)."""
+class ProblemNotification(Struct, frozen=True):
+    """A problem report from a peer."""
 
     peer: str
     code: str
@@ -121,27 +121,27 @@ class PeerParams(Struct, frozen=True):
     peer: str
 
 
-class FeaturesParams(Struct, frozen=True):
-    """`match`: a protocol's URI, or the beginning of some with `*` behind it."""
+class QueryFeaturesParams(Struct, frozen=True):
+    """`match`: the URI of a protocol, or a prefix followed by `*`."""
 
     peer: str
     match: str = "*"
 
 
-class TellParams(Struct, frozen=True):
+class SendConnectionMessageParams(Struct, frozen=True):
     peer: str
     text: str
 
 
-class ConnectParams(Struct, frozen=True):
-    """`invitation`: an Out-of-Band link of any version, or the JSON in one. `name`: what to call the connection here.
-    `mediate`: ask that agent to be our mediator."""
+class OpenConnectionParams(Struct, frozen=True):
+    """`invitation`: an Out-of-Band link of any version, or its JSON. `name`: the local name of the connection.
+    `mediate`: request mediation."""
 
     invitation: str
     name: str = ""
     mediate: bool = False
 
 
-class OfferParams(Struct, frozen=True):
+class OfferConnectionParams(Struct, frozen=True):
     envelope: str = "didcomm/v2"
     expires_s: int = 24 * 3600

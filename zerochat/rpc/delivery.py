@@ -1,16 +1,16 @@
-"""Who has an event, and what has become of it on its way."""
+"""Delivery: which members have an event, and everything known about it."""
 
 from typing import Literal
 
 from msgspec import Struct, field
 
 from zerochat.rpc.common import Author
-from zerochat.rpc.completeness import DiffersNews
+from zerochat.rpc.completeness import ChainDifferenceNotification
 from zerochat.rpc.events import Event
 from zerochat.rpc.members import Connection
 
-DeliveryState = Literal["queued", "sent", "held", "delivered", "left", "unknown"]
-Word = Literal["mine", "signed", "author", "vouched", "refuted"]
+DeliveryState = Literal["queued", "sent", "stored", "delivered", "left", "unknown"]
+Provenance = Literal["own", "signed", "author", "relayed", "refuted"]
 
 
 class MemberDelivery(Struct, frozen=True):
@@ -20,36 +20,34 @@ class MemberDelivery(Struct, frozen=True):
     nick: str
     delivered: bool
     state: DeliveryState = "unknown"
-    """`delivered`: it has said so itself. `sent`: it can be reached, and has not said so yet. `held`: the same, but its
-    mediator has signed that it keeps the event for it (in the answers of `delivery` and `why`). `queued`: it cannot be
-    reached, and gets the event as soon as it can be. `left`: it went before it had said so. `unknown`: the event is
-    somebody else's, who repeats it and not we, and this member has told us nothing of it."""
+    """`delivered`: acknowledged. `sent`: the member is reachable and has not acknowledged. `stored`: the same, and its
+    mediator has signed that it stores the event (only in `get_delivery` and `get_message_status`). `queued`: not
+    reachable; the event is sent when it is. `left`: left before acknowledging. `unknown`: another member's event, about
+    which this member has not reported."""
     at: str | None = None
-    """Since when it is known to have it; None: it is not, or that was not kept."""
+    """When the delivery became known; null: not delivered, or unknown."""
     via: str = ""
-    """How that was heard (`link`, `mediator`, or the DID of whoever told it); while it is not delivered, how the member
-    is reached now. Empty: unknown, or not at all."""
+    """How it became known (`link`, `mediator`, or the DID of the reporting member); before delivery, how the member is
+    reached. Empty: unknown or not reachable."""
     connection: Connection = "unreachable"
-    last_heard: str | None = None
-    """When the member's last authentic message came; None: never."""
+    last_seen: str | None = None
+    """When the member's last authentic message was received; null: never."""
     tries: int = 0
-    """How often it was repeated to this member since the member last acknowledged anything."""
+    """The number of retransmissions since the member's last acknowledgement."""
     next_try: str | None = None
-    """When it is repeated next; None: as soon as the member can be reached."""
+    """The time of the next retransmission; null: as soon as the member is reachable."""
     read: bool = False
-    """It has it, and says that it has read up to there or further. Never so unless `share.read_receipts` is on here and
-    there."""
+    """It has read up to the event. Only with `share.read_receipts` at both ends."""
     signed: bool = False
-    """It has signed that it has it, and that is kept here (`proof`). Only of my own words, in a group whose keys
-    sign."""
+    """Its signed acknowledgement is stored (`get_proof`). Only for my own events in groups with signed messages."""
     signed_at: str | None = None
-    """When it has, by its own clock."""
-    held_until: str | None = None
-    """Of what is `held`: when the mediator throws it away, by its own word."""
+    """The time of that signature, by its clock."""
+    stored_until: str | None = None
+    """When the mediator deletes a `stored` event, by its own statement."""
 
 
 class DeliveryReport(Struct, frozen=True):
-    """Answer of `wait` and `delivery`. `complete` says whether what was waited for has happened."""
+    """The delivery of one event. `complete`: the condition of `wait_for_delivery` holds."""
 
     group: str
     id: str
@@ -58,38 +56,37 @@ class DeliveryReport(Struct, frozen=True):
     complete: bool
     members: list[MemberDelivery]
     event: Event | None = None
-    """The event itself, in the answer of `delivery`."""
+    """The event; only in `get_delivery`."""
     signed: bool = False
-    """Whether its author has signed it, and that is kept here; in the answers of `delivery` and `why`."""
+    """The author's signature is stored here; only in `get_delivery` and `get_message_status`."""
 
 
-class Fate(Struct, frozen=True, kw_only=True):
-    """Answer of `why`: what is known of one event, from its author's chain to everybody who was to have it."""
+class MessageStatus(Struct, frozen=True, kw_only=True):
+    """Everything known about one event, from its author's chain to its recipients."""
 
     event: Event
     report: DeliveryReport
-    word: Word
-    """Whose word it is: mine; signed by its author, and so proof for everybody; the author's, as its envelope or its
-    later word says (`author`); that of `event.vouched` alone, so far; or nobody's, since the author says something else
-    in this place."""
+    provenance: Provenance
+    """`own`; `signed` by its author, which proves it to everyone; confirmed by the `author`'s envelope or later
+    statement; `relayed` by `event.relayed_by` alone; or `refuted`: the author has signed another event there."""
     first: int
-    """The author's chain is here without a break from this position on; 0: that is not known."""
+    """The first position of the contiguous part of the author's chain; 0: unknown."""
     here: int
-    """And up to this one; 0: it is not here but for single events that concern the group."""
+    """The last position of that part; 0: none except membership events."""
     known: int
-    """The last position that anybody has told us of."""
+    """The last position that any member has reported."""
     forked: bool = False
-    """Whether the author has signed, or said, two different things in one place of its chain."""
-    differs: list[DiffersNews] = field(default_factory=list)
-    """Who has something else of the author, in this place or from an earlier one on."""
-    second: Author | None = None
-    """Of what is vouched for: another member that has the same, when it was asked."""
-    gone: list[MemberDelivery] = field(default_factory=list)
-    """Those for whom it was too and who are no longer members, as far as they are known to have it or not."""
+    """The author has signed a fork."""
+    differs: list[ChainDifferenceNotification] = field(default_factory=list)
+    """The members that have other events of the author at this or an earlier position."""
+    corroborated_by: Author | None = None
+    """For a relayed event: another member that has the same event."""
+    former_members: list[MemberDelivery] = field(default_factory=list)
+    """Recipients that are no longer members, as far as their delivery is known."""
 
 
-class ReceiptNews(Struct, frozen=True):
-    """`member` is now known to have `author`'s events with `after < position <= upto`."""
+class ReceiptNotification(Struct, frozen=True):
+    """`member` now has the events of `author` with `after < position <= upto`."""
 
     group: str
     member: str
@@ -99,15 +96,15 @@ class ReceiptNews(Struct, frozen=True):
 
 
 class EventParams(Struct, frozen=True):
-    """`id`: an event's id, its first letters (four or more), `last` for the newest message of my own, or `last:NAME`
-    for that of whoever is called so."""
+    """`id`: an event id, a prefix of at least four characters, `last` for my newest message, or `last:NAME` for a
+    member's."""
 
     group: str
     id: str
 
 
 class WaitParams(Struct, frozen=True):
-    """Wait until `count` other members have the event (-1: all of them), at most `timeout_s` seconds."""
+    """Wait until `count` other members have the event (-1: all), for at most `timeout_s` seconds."""
 
     group: str
     id: str

@@ -1,4 +1,4 @@
-"""Cases: who is accused of having withheld a message, what is said to it, and what comes of it."""
+"""Dispute cases: accusations of withholding a message, defences and verdicts."""
 
 from typing import Literal, TypeAlias
 
@@ -10,15 +10,14 @@ CaseState: TypeAlias = Literal["waiting", "open", "over", "decided"]
 
 
 class AccuseParams(Struct, frozen=True):
-    """Accuse a member, by name or key, of what is missing in its stream the longest."""
+    """Accuse a member, by name or DID, of withholding the oldest missing message of its stream."""
 
     group: str
     member: str
 
 
 class CaseParams(Struct, frozen=True):
-    """The case with this digest (or its first letters) as a file that anybody can judge, in parts: from the character
-    `after` on."""
+    """A case, by its digest or a prefix, in its file format, in parts: from the character `after`."""
 
     group: str
     case: str
@@ -28,39 +27,39 @@ class CaseParams(Struct, frozen=True):
 class CasePart(Struct, frozen=True):
     text: str
     size: int
-    """Characters of the whole; all are ASCII."""
+    """The size of the whole file in characters, all ASCII."""
     digest: str
-    """base64url of SHA-256 over the whole: between two parts the log may have grown, and then it is another one."""
+    """base64url of SHA-256 of the whole file. It changes where the transparency log grows between two parts."""
 
 
-class ToldVerdict(Struct, frozen=True):
-    """What a member has told of a case."""
+class AnnouncedVerdict(Struct, frozen=True):
+    """A member's verdict on a case."""
 
     by: Author
     outcome: str
     agrees: bool | None
-    """Whether I come to the same; None: I cannot tell yet."""
+    """Whether my own verdict is the same; null: I have none yet."""
 
 
 class CaseInfo(Struct, frozen=True, kw_only=True):
     group: str
     id: str
-    """The digest of the accusation; where somebody is convicted by two of its messages, of both."""
+    """The digest of the accusation, or of the two conflicting messages of an equivocation."""
     accuser: Author
-    """Who has accused, or has shown the two messages."""
+    """The member that accused, or that presented the two messages."""
     accused: Author | None = None
-    """None: nobody has shown yet what it is about, to whoever is neither of the two."""
+    """Null: the content of the case is not known here yet."""
     mine: Literal["", "accuser", "accused"] = ""
     state: CaseState
-    """`waiting`: it has no place in the log yet. `open`: the time for an answer is not over. `over`: it is, and I lack
-    something to judge by. `decided`: see `verdict`."""
+    """`waiting`: not in the transparency log yet. `open`: the time for a defence is not over. `over`: it is, and
+    evidence is missing for a verdict. `decided`: see `verdict`."""
     filed_at: str | None = None
-    """When the log had it at the latest."""
+    """The latest time at which the transparency log included it."""
     until: str | None = None
-    """Until when it can be answered."""
+    """The deadline of a defence."""
     answers: list[str] = field(default_factory=list)
-    """The grounds that I have answered with."""
+    """The kinds of my defences."""
     verdict: str = ""
-    """What comes of it, as I have worked it out myself: `upheld`, `dismissed`, `repeated`, `false accusation`, `void`;
-    of two messages that cannot both be: `forked`, `turned back`."""
-    told: list[ToldVerdict] = field(default_factory=list)
+    """My own verdict: `upheld`, `dismissed`, `repeated`, `false accusation`, `void`; for an equivocation `forked` or
+    `time reversed`."""
+    announced: list[AnnouncedVerdict] = field(default_factory=list)

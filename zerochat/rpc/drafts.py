@@ -1,24 +1,23 @@
-"""What a person has begun to write and not sent."""
+"""Drafts: messages that the user has not sent yet."""
 
 from msgspec import Struct
 
 
 class Draft(Struct, frozen=True):
-    """What is begun in a group; also the params of `draft`, which keeps it. `group`: there an id, a name, or the first
-    letters of an id. `text`: as it was typed; empty: there is none any more."""
+    """A draft, and the params of `save_draft`. In the params, `group` is an id, a name or a prefix of an id."""
 
     group: str
     text: str
+    """As typed; empty: delete the draft."""
 
 
 class DraftsParams(Struct, frozen=True):
-    """`after`: the id of the last group of the page before."""
-
     after: str = ""
+    """The id of the last group of the previous page."""
 
 
 class Drafts(Struct, frozen=True):
-    """A page of drafts, by the ids of their groups; `more`: there is another one."""
+    """A page of drafts, ordered by group id."""
 
     drafts: list[Draft]
     more: bool

@@ -1,26 +1,28 @@
-"""What is told in passing: who is writing, and up to where somebody has read. Nothing of it is on the log."""
+"""Indicators that are not in the event log: typing and read receipts."""
 
 from msgspec import Struct
 
 
 class ReadParams(Struct, frozen=True):
-    """I have read whatever of this group has the Lamport time `upto` or a lower one."""
+    """I have read the group's messages up to the Lamport time `upto`."""
 
     group: str
     upto: int
 
 
-class Shared(Struct, frozen=True):
-    """Answer of `typing` and `read`: how many members are told. It is 0 unless the setting `share.typing` or
-    `share.read_receipts` has it told; for a bot; where nobody is connected, or the group has more than 32 members; and
-    for what comes within four seconds of the last time (`read`: two)."""
+class EphemeralResult(Struct, frozen=True):
+    """Result of `send_typing` and `mark_read`.
+
+    Nothing is sent unless the setting `share.typing` or `share.read_receipts` is on; by bots; in groups with more than
+    32 members; and within four seconds of the last typing indicator (two for read receipts).
+    """
 
     members: int = 0
+    """The number of members that it was sent to."""
 
 
-class TypingNews(Struct, frozen=True):
-    """`member` was writing just now. Take it for over after six seconds, or when a message of its comes; whoever goes
-    on writing says so again."""
+class TypingNotification(Struct, frozen=True):
+    """A member is typing. It ends after six seconds without a repetition, or with the member's next message."""
 
     group: str
     member: str

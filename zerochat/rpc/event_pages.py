@@ -1,40 +1,39 @@
-"""A group's log for whoever wants to check it: every row as it lies on disk, and what the agent's state says of it."""
+"""The event log as stored, for audit, export and import: rows, and what the agent's state says about them."""
 
 from typing import Literal
 
 from msgspec import Struct, field
 
-Place = tuple[int, str, str]
-"""Lamport time, author's DID and id: where an event stands in the order that every member sees."""
+EventPosition = tuple[int, str, str]
+"""Lamport time, author and id: the position of an event in the total order."""
 
 
-class Height(Struct, frozen=True, kw_only=True):
-    """How much of an author's chain the state says is here."""
+class ChainExtent(Struct, frozen=True, kw_only=True):
+    """The part of an author's chain that is stored here, by the agent's state."""
 
     author: str
     nick: str
     seq: int
-    """The last position; 0: nothing of it is here yet but, perhaps, membership events."""
-    tip: str = ""
-    """The id of the event there; empty: not known."""
+    """The last position; 0: none except, perhaps, membership events."""
+    head: str = ""
+    """The id of the event at `seq`; empty: unknown."""
     first: int = 1
-    """The first position of the unbroken stretch that ends at `seq`; what is before, if anything, are membership
-    events. 0: not known."""
-    sure: int = 0
-    """Up to here it is the author's own word; what follows, up to `seq`, others have handed over."""
+    """The first position of the contiguous range that ends at `seq`. 0: unknown."""
+    confirmed: int = 0
+    """Events up to here are confirmed by the author; later ones, up to `seq`, were relayed by other members."""
 
 
-class Dispute(Struct, frozen=True, kw_only=True):
-    """A place of an author's chain of which there is known to be more than one version."""
+class ChainConflict(Struct, frozen=True, kw_only=True):
+    """A position of a chain with more than one known version."""
 
     author: str
     position: int
     forked: bool = False
-    """True: the author has said two things there itself. False: a member has something else than is here."""
+    """True: the author signed two versions (a fork). False: a member reports a different event than ours."""
 
 
-class Ledger(Struct, frozen=True, kw_only=True):
-    """Answer of `ledger`: what a group's log must come to, as the agent's state has it at this moment."""
+class LogSummary(Struct, frozen=True, kw_only=True):
+    """What a group's log must contain, by the agent's state now."""
 
     group: str
     name: str
@@ -42,48 +41,47 @@ class Ledger(Struct, frozen=True, kw_only=True):
     nick: str
     view: str
     """The checksum of the membership view."""
-    heights: list[Height]
+    chains: list[ChainExtent]
     events: int
-    """Rows in the log, without those that were refuted."""
+    """The number of rows without refuted ones."""
     refuted: int = 0
-    disputes: list[Dispute] = field(default_factory=list)
+    conflicts: list[ChainConflict] = field(default_factory=list)
     latest: int = 0
-    """The local number of the last row of all: what comes later is not meant by this answer."""
+    """The local seq of the last row: later rows are not covered."""
 
 
 class LogRow(Struct, frozen=True, kw_only=True):
     """A row of the log."""
 
     seq: int
-    """Local and monotone: the order in which this agent delivered."""
+    """Local and monotone: the order of delivery."""
     id: str
     author: str
     position: int
     lamport: int
     type: str
     record: bytes
-    """The canonical record, exactly as it was hashed, with its signature where it has one."""
+    """The canonical record as it was hashed, with its signature if any."""
     received: int
     """UTC milliseconds."""
     late: bool = False
-    vouched: str = ""
+    relayed_by: str = ""
     """The DID of who handed it over; empty: its author's own word."""
     refuted: bool = False
     history: bool = False
-    """From before our time in the group."""
+    """Backfilled: older than our membership."""
 
 
-Outcome = Literal["new", "known", "apart", "causes", "contradiction", "invalid", "stranger", "own"]
-"""What has become of a record out of a file. `new`: it was missing here. `known`: it was here. `apart`: it does not
-join on to what is here of its author's chain. `causes`: a membership event that it rests on is not here.
-`contradiction`: something else is here in its place, or is named there. `invalid`: it is not as it must be, or of
-another group. `stranger`: its author is no member, or was none any more. `own`: it says that it is mine, and nobody but
-I says what is mine."""
+Outcome = Literal["new", "known", "detached", "missing-causes", "contradiction", "invalid", "not-a-member", "own"]
+"""The result of importing a record. `new`: stored. `known`: stored already. `detached`: it does not connect to the
+stored part of its author's chain. `missing-causes`: a membership event that it depends on is missing. `contradiction`:
+another event is stored or announced at its position. `invalid`: malformed, or of another group. `not-a-member`: its
+author was not a member. `own`: it claims to be by this profile."""
 
 
-class ImportParams(Struct, frozen=True):
-    """Records out of a file, to be taken in where they are missing here: at most 256, and 1 MB of them. `back`: they go
-    from the newest to the oldest, and down from what is here of each chain; else from the oldest on, and up."""
+class ImportEventsParams(Struct, frozen=True):
+    """Import records: at most 256 and 1 MB. `back`: newest first, continuing each stored chain backwards; otherwise
+    oldest first."""
 
     group: str
     records: list[bytes]
@@ -91,21 +89,21 @@ class ImportParams(Struct, frozen=True):
 
 
 class Imported(Struct, frozen=True):
-    """Answer of `import`: what has become of each record, in their order."""
+    """The outcome of each record, in order."""
 
     outcomes: list[Outcome]
 
 
-class RowsParams(Struct, frozen=True):
-    """The next rows after the place `after` (None: from the beginning) in the order that every member sees, of those
-    with a local number of at most `latest`."""
+class EventPageParams(Struct, frozen=True):
+    """The next rows in the total order with a local seq of at most `latest`."""
 
     group: str
     latest: int
-    after: Place | None = None
+    after: EventPosition | None = None
+    """The position of the last row of the previous page; null: the first page."""
 
 
-class Rows(Struct, frozen=True):
+class EventPage(Struct, frozen=True):
     rows: list[LogRow]
-    last: Place | None
-    """Where to go on; None: that was all."""
+    last: EventPosition | None
+    """`after` of the next page; null: there is none."""

@@ -1,4 +1,4 @@
-"""The events of a group's log: what was said and what happened, in pages and as it comes."""
+"""Events of a group's log: messages, membership changes and annotations."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from zerochat.rpc.members import AnnouncedCommand
 
 
 class Delivery(Struct, frozen=True):
-    """How many of the other members are known to have an event: `delivered` of `of`."""
+    """How many other members are known to have an event: `delivered` of `of`."""
 
     delivered: int
     of: int
 
 
 class Reaction(Struct, frozen=True):
-    """What members have answered a message with: one emoji, and the DIDs of all who have."""
+    """An emoji and the DIDs of the members that reacted with it."""
 
     emoji: str
     by: list[str]
 
 
 class Quote(Struct, frozen=True, kw_only=True):
-    """The message that another one answers, as it stands now, its beginning only."""
+    """The start of the message that another one replies to, in its current state."""
 
     id: str
     author: Author | None = None
-    """None: it is not here."""
+    """Null: the message is not stored here."""
     text: str = ""
     deleted: bool = False
 
@@ -38,72 +38,69 @@ class Event(Struct, frozen=True, kw_only=True):
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
     `member_renamed`, `terms_set`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`,
-    `commands_announced` or `verdict_told`, and `unknown` for what a later version may have written; a reader skips
-    types that it does not know. A message says how it stands now, with all that has become of it since; whoever
-    follows the log hears of that again with each `amended`.
-    Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
+    `commands_announced` or `verdict_told`, and `unknown` for types of later versions, which readers skip. A message has
+    its annotations applied; subscribers receive `message_changed` when they change. Lists are in the total order
+    (`lamport`, `author.did`, `id`), which is the same for every member.
     """
 
     v: int = 1
     seq: int
-    """Local and monotone: the order in which this agent delivered. Use it as a cursor."""
+    """Local and monotone: the order of delivery. Use it as a cursor."""
     type: str
     group: str
     id: str
     author: Author
     position: int
-    """The event's place in its author's chain, from 1."""
+    """The position in its author's chain, from 1."""
     lamport: int
     parents: list[str]
     sent_at: str
     received_at: str
     body: dict[str, Any]
     """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
-    `member_removed` and `removal_voted`: {"did", "nick"}, whom the author puts out, or wants out. `role_changed`:
-    {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before.
-    `terms_set`: {"operator", "witnesses"}, who keeps the group's log from then on, {"did", "nick"} each. Each
-    `nick` is the name of that time. `message_edited`: {"of", "text"}, the id of the message and its new text.
-    `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; not `on`: taken back. `topic_changed`: {"text"}.
-    `commands_announced`: {"bot", "commands"}, what its author says of itself (`AnnounceParams`). `verdict_told`:
-    {"of", "outcome", "did", "nick"}, what its author says has come of a case, and against whom; `cases` says whether
-    that is so."""
-    then: str = ""
-    """What the author was called at that time, while `author.nick` is what it is called now; empty for what is said."""
+    `member_removed` and `removal_voted`: {"did", "nick"}. `role_changed`: {"did", "nick", "role"}. `member_renamed`:
+    {"did", "nick", "was"}, the new and the previous display name. `terms_set`: {"operator", "witnesses"} of the
+    transparency log, {"did", "nick"} each. Each `nick` is the name at that time. `message_edited`: {"of", "text"}, the
+    id of the message and its new text. `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; `on` false: the
+    reaction was removed. `topic_changed`: {"text"}. `commands_announced`: {"bot", "commands"} (`AnnounceParams`).
+    `verdict_told`: {"of", "outcome", "did", "nick"}, the author's verdict on a case (`list_cases` has your own)."""
+    author_nick_then: str = ""
+    """The author's display name at that time; `author.nick` is the current one. Empty for messages and annotations."""
     reply_to: str | None = None
     quoted: Quote | None = None
     """The message with the id `reply_to`."""
     mentions: list[str] = field(default_factory=list)
-    """The DIDs of those whom it calls by name; of `message_edited`: those whom the message has not called before."""
+    """The DIDs of mentioned members; of `message_edited`: those that were not mentioned before."""
     action: bool = False
-    """It says what its author does (`/me`)."""
+    """It describes an action of its author (`/me`)."""
     edited_at: str = ""
-    """When its author has last changed it; empty: never. `body` has the text of then."""
+    """When its author last edited it; empty: never. `body` has the edited text."""
     deleted: bool = False
-    """Its author has taken it back: `body` has no text any more."""
+    """Its author has deleted it: `body` has no text."""
     reactions: list[Reaction] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
-    """The files that come with it; none of a message that was taken back."""
+    """Its files; none of a deleted message."""
     self: bool = False
     replayed: bool = False
-    """True when it comes from the log, false when it has just been delivered."""
+    """It comes from the log, not from a new delivery."""
     late: bool = False
-    """True when something that stands below it was already here."""
-    vouched: Author | None = None
-    """Who has handed it over, as long as its author has not confirmed it; None: it is the author's own word."""
+    """It was delivered after events that follow it in the total order."""
+    relayed_by: Author | None = None
+    """The member that relayed it, while its author has not confirmed it; null: it is confirmed."""
     refuted: bool = False
-    """True when its author has said something else in this place: it is nobody's word."""
+    """Its author has signed another event at this position."""
     void: bool = False
-    """True when it does not count: somebody has put its author out, or made it a reader, as of an earlier place of its
-    chain. Not everybody is shown it, and newcomers do not get it."""
+    """It is not valid: its author was removed, or became a reader, as of an earlier position of its chain. New members
+    do not receive it."""
     delivery: Delivery
 
 
 class History(Struct, frozen=True):
     events: list[Event]
     more: bool
-    """True when there are older events than the first one."""
+    """There are events before the first one."""
     newer: bool = False
-    """True when there are newer events than the last one, on a page that was asked for behind or around something."""
+    """There are events after the last one; only on pages requested with `after`, `around` or `at`."""
 
 
 class Sent(Struct, frozen=True):
@@ -112,30 +109,31 @@ class Sent(Struct, frozen=True):
     lamport: int
     position: int
     of: int
-    """How many other members it is meant for."""
-    again: bool = False
-    """It was said before, under the same `key`, and nothing was said anew."""
+    """The number of other members that it is sent to."""
+    duplicate: bool = False
+    """It was sent before under the same `key`; nothing was sent now."""
 
 
-class Amended(Struct, frozen=True):
-    """A message that has been edited, deleted or reacted to, as it stands now."""
+class MessageChanged(Struct, frozen=True):
+    """A message whose annotations have changed, in its current state."""
 
     event: Event
 
 
-class SendParams(Struct, frozen=True):
+class SendMessageParams(Struct, frozen=True):
     group: str
     text: str
     reply_to: str | None = None
-    """The id of the message that it answers, or its first letters."""
+    """The id of the message that it replies to, or a prefix of it."""
     action: bool = False
     key: str | None = None
-    """1 to 128 printable ASCII characters: what was asked under the same key within 30 days in the same group is not
-    done again, but answered again (`Sent.again`). The same key for anything else is refused (`KeyReused`)."""
+    """An idempotency key of 1 to 128 printable ASCII characters. A request that repeats a key of the last 30 days in
+    the same group is not carried out again, but gets the same result (`Sent.duplicate`). A different request with the
+    same key is refused (`KeyReused`)."""
 
 
-class EditParams(Struct, frozen=True):
-    """Change one of my messages."""
+class EditMessageParams(Struct, frozen=True):
+    """Edit a message of mine."""
 
     group: str
     event: str
@@ -143,8 +141,8 @@ class EditParams(Struct, frozen=True):
     key: str | None = None
 
 
-class DeleteParams(Struct, frozen=True):
-    """Take one of my messages back."""
+class DeleteMessageParams(Struct, frozen=True):
+    """Delete a message of mine."""
 
     group: str
     event: str
@@ -152,7 +150,7 @@ class DeleteParams(Struct, frozen=True):
 
 
 class ReactParams(Struct, frozen=True):
-    """Answer a message with an emoji, or (not `on`) take that back."""
+    """React to a message with an emoji, or (`on` false) remove the reaction."""
 
     group: str
     event: str
@@ -161,8 +159,8 @@ class ReactParams(Struct, frozen=True):
     key: str | None = None
 
 
-class TopicParams(Struct, frozen=True):
-    """Say what the group is about; empty: nothing in particular."""
+class SetTopicParams(Struct, frozen=True):
+    """Set the topic of a group; empty: remove it."""
 
     group: str
     text: str
@@ -170,9 +168,9 @@ class TopicParams(Struct, frozen=True):
 
 
 class AnnounceParams(Struct, frozen=True):
-    """Say of myself that I am a bot, and which commands I listen to: at most 32, of 4 kB in all. It takes the place of
-    what I have announced before, and an empty one takes that back. The same again says nothing, unless somebody has
-    come into the group since, who may not have heard it."""
+    """Announce that this profile is a bot with these commands: at most 32, of 4 kB in total. It replaces the previous
+    announcement; an empty one removes it. An unchanged announcement is sent again only where members have joined since.
+    """
 
     group: str
     bot: bool = True
@@ -180,19 +178,18 @@ class AnnounceParams(Struct, frozen=True):
 
 
 class Announced(Struct, frozen=True):
-    """What I have announced of myself stands."""
+    """The announcement is in effect."""
 
     group: str
     id: str = ""
-    """Of the event that says so; empty: there was nothing to take back."""
-    again: bool = False
-    """It stood so before, and nothing was said anew."""
+    """The id of its event; empty: there was nothing to remove."""
+    unchanged: bool = False
+    """It was in effect already; nothing was sent."""
 
 
 class HistoryParams(Struct, frozen=True):
-    """The newest `limit` events, oldest first; or those before (older than) the event `before`; those behind (newer
-    than) the event `after`, the oldest of them; or those around the event `around`, or around a time. Only one of these
-    can be asked for."""
+    """A page of the log, oldest first: the newest `limit` events; those before the event `before`; those after the
+    event `after`; or those around the event `around` or the time `at`. Only one of these can be given."""
 
     group: str
     limit: int = 100
@@ -200,4 +197,4 @@ class HistoryParams(Struct, frozen=True):
     after: str | None = None
     around: str | None = None
     at: int | None = None
-    """Lamport time, which is UTC milliseconds: where nothing is as new as this, the newest events."""
+    """Lamport time (normally UTC milliseconds). Where it is newer than every event: the newest events."""

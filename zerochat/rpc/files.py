@@ -1,4 +1,4 @@
-"""The files that come with messages: what is known of each, how far it has come, and what can be done with it."""
+"""Files attached to messages: state, download, saving and preview."""
 
 from typing import Literal
 
@@ -7,58 +7,58 @@ from msgspec import Struct, field
 from zerochat.rpc.common import Author
 
 FileState = Literal["offered", "getting", "here", "gone"]
-"""Not on this machine; on its way; whole on this machine; and asked for, but no member has it any more."""
+"""Not downloaded; downloading; complete; requested, but no member has it any more."""
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
-    """One file, as a message names it and as it stands now."""
+    """A file of a message and its state here."""
 
     id: str
     name: str
-    """As its author has written it: no path, and nothing that could be trusted."""
+    """The author's file name: not a path, and untrusted."""
     size: int
     """Bytes."""
     type: str = ""
-    """A MIME type, as its author has guessed; empty: unknown."""
+    """The MIME type that the author gave; empty: unknown."""
     state: FileState = "offered"
     have: int = 0
-    """Bytes that are here."""
+    """The number of bytes stored here."""
     from_: Author | None = field(default=None, name="from")
-    """Who is asked for it now; None: nobody."""
+    """The member that it is downloaded from; null: none."""
     holders: int = 0
-    """How many other members have said that they have it. All of them say so to whoever has posted it."""
+    """The number of other members that reported having it. All members report to the author."""
     of: int = 0
-    """How many other members there are."""
+    """The number of other members."""
     fault: str = ""
-    """Why it does not get on, as a sentence; empty: nothing is wrong."""
+    """Why the download does not continue, as a sentence; empty: no error."""
 
 
 class FileInfo(Struct, frozen=True, kw_only=True):
-    """A file, and the message that it came with."""
+    """A file and its message."""
 
     group: str
     event: str
     """The message's id."""
     author: Author
     posted_at: str
-    """When the message came here."""
+    """When the message was received."""
     file: Attachment
 
 
-class FileNews(Struct, frozen=True):
-    """A file has got on, somebody else has it, or it is fetched no more; a few times a second at the most."""
+class FileNotification(Struct, frozen=True):
+    """A file has progressed, another member has it, or its download has stopped; at most a few times per second."""
 
     group: str
     event: str
     file: Attachment
 
 
-class AttachParams(Struct, frozen=True):
-    """Send a message with files. The agent reads them itself; when this is answered it has a copy of its own."""
+class SendFilesParams(Struct, frozen=True):
+    """Send a message with files. The agent has copied them when it answers."""
 
     group: str
     paths: list[str]
-    """Whole paths, each of a regular file; 8 at the most."""
+    """Absolute paths of regular files, at most 8."""
     text: str = ""
     reply_to: str | None = None
     action: bool = False
@@ -68,27 +68,27 @@ class AttachParams(Struct, frozen=True):
 class FileParams(Struct, frozen=True):
     group: str
     file: str
-    """Its id, the first letters of that (four or more), its name, or the id of a message that has one file."""
+    """Its id or a prefix of at least four characters, its name, or the id of a message with one file."""
 
 
 class SaveParams(Struct, frozen=True):
-    """Save a file that is here, as a copy that is not encrypted. Nothing is overwritten: another name is taken."""
+    """Save an unencrypted copy of a complete file. Nothing is overwritten: a free name is chosen."""
 
     group: str
     file: str
     to: str = ""
-    """The whole path of a file or of a folder; empty: into the downloads of this user."""
+    """The absolute path of a file or folder; empty: the user's download folder."""
 
 
 class Saved(Struct, frozen=True):
     path: str
     size: int
     sha256: str
-    """Of the content, as `sha256sum` prints it."""
+    """Of the content, in hexadecimal."""
 
 
-class PictureParams(Struct, frozen=True):
-    """See a picture that is here, not larger than so many pixels. It is decoded in a process of its own."""
+class RenderPictureParams(Struct, frozen=True):
+    """Decode a complete picture, scaled to fit these pixels, in a separate process."""
 
     group: str
     file: str
@@ -100,11 +100,11 @@ class Picture(Struct, frozen=True):
     width: int
     height: int
     pixels: bytes
-    """Three bytes for each, red, green and blue, row by row (in base64)."""
+    """Red, green and blue, one byte each, row by row (in base64)."""
 
 
-class FilesParams(Struct, frozen=True):
-    """The files of a group, the newest first; `after`: those behind the one with this id."""
+class ListFilesParams(Struct, frozen=True):
+    """The files of a group, newest first; `after`: the id of the last file of the previous page."""
 
     group: str
     after: str = ""

@@ -1,80 +1,79 @@
-"""Groups: what they are, their rules, who asks to be let in, and how somebody comes in and goes out."""
+"""Groups: policies, invitations, joins, join requests and votes."""
 
 from typing import Literal
 
 from msgspec import Struct, field
 
 from zerochat.rpc.common import Author, Role
-from zerochat.rpc.completeness import Beginning, Completeness
-from zerochat.rpc.tlog import LogState
+from zerochat.rpc.completeness import Completeness, HistoryStart
+from zerochat.rpc.tlog import TlogState
 
 GroupState = Literal["active", "leaving", "left"]
 
 
 class PolicyInfo(Struct, frozen=True, kw_only=True):
-    """The rules that a group has had from its beginning. `presentation/group_rules.py` puts them into sentences."""
+    """The rules of a group, fixed at its creation. `presentation/group_rules.py` describes them in sentences."""
 
     join: str = "invited"
-    """Who comes in: whoever an invitation is for (`invited`); once its maker says yes (`ask`); as many as come with one
-    (`open`)."""
+    """Who can join: users with a personal invitation (`invited`), after the inviter's approval (`ask`), or everyone
+    with an invitation (`open`)."""
     remove: str = "quorum"
-    """Who puts a member out: `anyone`, the owner and the `admins`, or a `quorum` of members together."""
+    """Who can remove a member: `anyone`, the owner and the `admins`, or a `quorum` of members by vote."""
     quorum: int = 2
-    """How many members have to want somebody out; 0 unless `remove` is `quorum`."""
+    """The number of votes that remove a member; 0 unless `remove` is `quorum`."""
     roles: str = "flat"
-    """Everybody is equal (`flat`), or the founder is the owner, and makes `admins`."""
+    """All members are equal (`flat`), or the founder is the owner and appoints `admins`."""
     agreement: str = "permissive"
-    """What a newcomer does to whom the members tell different things: go on, and say so (`permissive`), or go
-    (`strict`)."""
+    """What a joiner does when members report different views: join with a warning (`permissive`) or fail (`strict`)."""
     history: str = "all"
-    """What newcomers get of what was said before they came: `none`, `all`, `last:N` messages, or what was said
-    `since:T` (UTC milliseconds)."""
+    """The earlier history that new members get: `none`, `all`, `last:N` messages, or messages `since:T` (UTC
+    milliseconds)."""
     keepers: int = 0
-    """How many members keep the history for newcomers: those who have been in longest; 0: everybody."""
+    """The number of members that store the history for new members, those who joined first; 0: all members."""
 
 
 class VoteInfo(Struct, frozen=True, kw_only=True):
-    """How far it is with putting somebody out; also the answer of `remove`."""
+    """A vote on removing a member."""
 
     group: str
     did: str
-    """Whom it is about."""
+    """The member to remove."""
     nick: str
     votes: int
-    """How many votes count for it."""
+    """The number of votes that count."""
     needed: int
-    """How many have to: 1 where one is enough."""
+    """The number of votes that are needed; 1 where no quorum is."""
     cast: int = 0
-    """How many members have voted. More than `votes` where the votes of several count as one, because they came in
-    through each other and nobody else had seen that yet."""
-    mine: bool = False
-    """Whether one of the votes is mine."""
-    out: bool = False
-    """Whether it is out."""
+    """The number of members that have voted. It exceeds `votes` where votes of members that admitted each other count
+    as one."""
+    voted: bool = False
+    """I have voted."""
+    removed: bool = False
+    """The member is removed."""
 
 
-class RequestInfo(Struct, frozen=True, kw_only=True):
-    """Somebody who waits to be let into a group."""
+class JoinRequestInfo(Struct, frozen=True, kw_only=True):
+    """A join request that waits for an answer."""
 
     group: str
     did: str
     nick: str
     role: Role
-    """What it wants to be."""
+    """The requested role."""
     words: list[str]
-    """Eight words for its key, which its own `JoinStatus` has too: to be compared by voice, before it is let in."""
+    """Eight safety words of the joiner's key, which its `JoinStatus` has too: compare them before you admit it."""
     asked_at: str
 
 
-class DisagreementNews(Struct, frozen=True):
-    """The members tell different things of who is in the group, or one of them has signed two histories."""
+class WarningNotification(Struct, frozen=True):
+    """Members report different views of the group, or a member has signed a fork."""
 
     group: str
     member: str
-    """Who says something else than the others; empty: that cannot be told."""
+    """The member that deviates; empty: unknown."""
     nick: str
     text: str
-    """One sentence for a person."""
+    """One sentence for the user."""
 
 
 class GroupInfo(Struct, frozen=True, kw_only=True):
@@ -86,46 +85,45 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     nick: str
     members: int
     connected: int
-    """How many of the others are connected now, over a link or over a mediator."""
-    mailed: int = 0
-    """How many of these are reached over a mediator only: it keeps what is for them, and nobody knows whether they are
-    there (`MemberInfo.last_heard`)."""
+    """The number of other members that are connected, over a link or through a mediator."""
+    via_mediator: int = 0
+    """How many of them are reachable through a mediator only, which stores messages while they are offline
+    (`MemberInfo.last_seen`)."""
     keys: str
     path: str
     accountability: str
     envelope: str = ""
-    """The kind of envelopes that everything in this group travels in: `didcomm/v2` or `didcomm/v1`."""
+    """The envelope format of the group: `didcomm/v2` or `didcomm/v1`."""
     view: str
-    """The checksum of the membership view: equal at two members exactly when they see the same members."""
+    """The checksum of the membership view: equal for two members exactly when they see the same members."""
     unacknowledged: int
-    """Events of mine that not every member is known to have."""
+    """The number of my events that some member has not acknowledged."""
     created_at: str
     topic: str = ""
-    """What it is about, as somebody has last said (`topic`)."""
+    """The current topic."""
     policy: PolicyInfo = PolicyInfo()
     role: Role = "writer"
-    """What I am in it. A reader cannot send."""
+    """My role. A reader cannot send."""
     removed_by: Author | None = None
-    """Who has put me out, where that is why I am no longer in (`state` is `left`)."""
+    """The member that removed me, where I was removed."""
     voters: list[Author] = field(default_factory=list)
-    """Who has voted me out, where a quorum puts members out and that is why I am no longer in."""
+    """The members that voted to remove me, where a quorum removed me."""
     votes: list[VoteInfo] = field(default_factory=list)
-    """The members whom somebody wants out."""
-    requests: list[RequestInfo] = field(default_factory=list)
-    """Who has come with an invitation of mine and waits for my answer (`answer`), the first that asked first."""
+    """The open votes on removing members."""
+    requests: list[JoinRequestInfo] = field(default_factory=list)
+    """The join requests that wait for my answer, oldest first."""
     forked: list[str] = field(default_factory=list)
-    """The DIDs of those who have signed two different histories, members or not: there is proof of it."""
-    disagreements: list[DisagreementNews] = field(default_factory=list)
-    """What casts doubt on what I was told of the members, until it is dismissed (`dismiss`)."""
+    """The DIDs of members and former members that have signed a fork."""
+    warnings: list[WarningNotification] = field(default_factory=list)
+    """The warnings about the membership view, until dismissed."""
     completeness: Completeness | None = None
-    """How much of what was said is here, as far as the others have told; None: we are not in the group."""
-    beginning: Beginning | None = None
-    """With what the log begins here, and why."""
-    log: LogState = ""
-    """How the group's log stands (`LogInfo`); empty: it is not meant to keep one."""
+    """Which events are known to be missing; null: I am not in the group."""
+    history_start: HistoryStart | None = None
+    """Where the log starts here, and why."""
+    tlog: TlogState = ""
+    """The state of the transparency log (`TlogInfo`); empty: the group has none."""
     suspended: bool = False
-    """I can say nothing here yet: this is an older copy of the profile, from a backup say, and somebody may have heard
-    more of me than is here (`resume`)."""
+    """I cannot send: the profile is an older copy, and members may have newer events of mine (`resume_group`)."""
 
 
 class InvitationInfo(Struct, frozen=True, kw_only=True):
@@ -133,17 +131,17 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     url: str
     """The Out-of-Band 2.0 link (`_oob`)."""
     code: str
-    """The compact code (`ZC:…`), the same invitation; empty for one that leads over a mediator."""
+    """The same invitation as a compact code (`ZC:…`); empty where it leads through a mediator."""
     expires_at: str
     uses: int
-    """How many may use it; 0: as many as come."""
+    """How many users can join with it; 0: no limit."""
     endpoint: str
     role: Role = "writer"
-    """What whoever accepts it may be at the most."""
+    """The highest role of a user that joins with it."""
     short: str = ""
-    """A short link to the same invitation, served by the agent while it takes HTTP in; empty where it does not."""
+    """A short link to the invitation, while the agent serves HTTP; empty otherwise."""
     history: str = "all"
-    """What it gives of what was said before, as in `PolicyInfo`; never more than the group's own rule."""
+    """The earlier history that it gives, as in `PolicyInfo`, at most as much as the group's rule."""
     id: str = ""
     """Its `OpenInvitation.id`."""
 
@@ -152,40 +150,39 @@ InviteeState = Literal["joining", "waiting", "joined", "gone"]
 
 
 class Invitee(Struct, frozen=True, kw_only=True):
-    """Somebody who has used an invitation of mine, and how far that is."""
+    """A user of an invitation of mine."""
 
     state: InviteeState
-    """`joining`: its agent and mine are at it. `waiting`: for my answer. `joined`: it is a member. `gone`: it was one,
-    or was refused."""
+    """`joining`: in progress. `waiting`: for my approval. `joined`: a member. `gone`: a former member, or refused."""
     nick: str = ""
-    """Empty as long as it has not said what it wants to be called."""
+    """Empty until the joiner has sent it."""
     at: str = ""
-    """Since when it uses the invitation."""
+    """When it used the invitation."""
 
 
 class OpenInvitation(Struct, frozen=True, kw_only=True):
-    """An invitation of mine that can still be used, or could be until it expires; answer of `invitations`."""
+    """An invitation of mine that has not expired."""
 
     id: str
-    """What `revoke` takes."""
+    """The parameter of `revoke_invitation`."""
     group: str
     expires_at: str
     uses: int
-    """How many may use it; 0: as many as come."""
+    """How many users can join with it; 0: no limit."""
     role: Role = "writer"
     history: str = "all"
     invitees: list[Invitee] = field(default_factory=list)
-    """Who has used it, the first first."""
+    """Its users, oldest first."""
 
 
 JoinPhase = Literal["dialling", "exchanging", "asking", "connecting", "joined", "failed"]
 
 CONTRADICTION = "Contradiction"
-"""The `error` of a join that ended because the members had signed different things."""
+"""The `error` of a join that failed because members had signed different views."""
 
 
 class JoinStatus(Struct, frozen=True, kw_only=True):
-    """How a join is getting on; also the notification `join`."""
+    """The progress of a join; also the notification `join_changed`."""
 
     join: str
     phase: JoinPhase
@@ -194,50 +191,49 @@ class JoinStatus(Struct, frozen=True, kw_only=True):
     connected: int = 0
     members: int = 0
     error: str = ""
-    """The code of what went wrong, when `failed`; `CONTRADICTION` among them."""
+    """The error code of a `failed` join, for example `CONTRADICTION`."""
     words: list[str] = field(default_factory=list)
-    """While a person there has to let me in: the eight words that this person sees (`RequestInfo.words`)."""
+    """While the join waits for approval: eight safety words to compare (`JoinRequestInfo.words`)."""
     name: str = ""
-    """What the group is called; empty until whoever invited me has said so."""
-    since: str = ""
-    """When it began."""
-    until: str = ""
-    """When it is given up."""
-    parting: bool = False
-    """Whether it is over, and whoever invited me is being told so."""
+    """The name of the group; empty until the inviter has sent it."""
+    started_at: str = ""
+    expires_at: str = ""
+    """When it fails unless it has succeeded."""
+    cancelling: bool = False
+    """The join is cancelled, and the inviter is being notified."""
 
 
-class InvitationNews(Struct, frozen=True):
-    """Somebody has come in with an invitation of mine."""
+class InvitationNotification(Struct, frozen=True):
+    """A user has joined with an invitation of mine."""
 
     group: str
     nick: str
     uses_left: int
-    """Of this invitation."""
+    """The remaining uses of the invitation."""
     invitation: str = ""
     """Its `OpenInvitation.id`."""
 
 
-class ViewNews(Struct, frozen=True):
-    """The group's members or what is known of them changed: ask `members` and `groups` again."""
+class ViewNotification(Struct, frozen=True):
+    """The members or their states have changed: call `list_members` and `list_groups` again."""
 
     group: str
 
 
-class RequestNews(Struct, frozen=True, kw_only=True):
-    """Somebody waits to be let in (`asked`), or does so no longer. `GroupInfo.requests` has its words."""
+class JoinRequestNotification(Struct, frozen=True, kw_only=True):
+    """A join request has arrived (`asked`) or is settled. `GroupInfo.requests` has its safety words."""
 
     group: str
     member: str
-    """The DID that it will have in the group."""
+    """The DID that the joiner will have in the group."""
     nick: str
     role: Role = "writer"
     state: Literal["asked", "admitted", "refused"]
-    """`refused`, too, where it waited too long, or does not want to come in any more."""
+    """`refused` also where the request has expired or was cancelled."""
 
 
-class SeatingNews(Struct, frozen=True):
-    """How far somebody whom we have let in is: connected to so many of the members."""
+class MemberConnectionsNotification(Struct, frozen=True):
+    """A new member that we admitted is connected to this many members."""
 
     group: str
     member: str
@@ -246,27 +242,26 @@ class SeatingNews(Struct, frozen=True):
     members: int
 
 
-class RemovedNews(Struct, frozen=True):
-    """I have been put out of the group, `by` this member."""
+class RemovedNotification(Struct, frozen=True):
+    """I was removed from the group."""
 
     group: str
     by: str
     nick: str
     voters: list[str] = field(default_factory=list)
-    """What those are called who have voted for it, where a quorum puts members out."""
+    """The names of the members that voted for it, where a quorum removes members."""
 
 
 class GroupParams(Struct, frozen=True):
-    """`group`: a name, an id, or the first letters of an id."""
+    """`group`: a name, an id, or a prefix of an id."""
 
     group: str
 
 
-class NewParams(Struct, frozen=True):
-    """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi`, `pairwise-single` or
-    `sender-key`, where all that is said is signed. `accountability`: `acks`; with keys that sign also `ledger`, a log
-    with witnesses. The others as in `PolicyInfo`; `remove` and `quorum` may be left to the others. All of it is for
-    good."""
+class CreateGroupParams(Struct, frozen=True):
+    """`group`: the name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi`, `pairwise-single`, or
+    `sender-key` with signed messages. `accountability`: `acks`, or with `sender-key` also `tlog`, a witnessed
+    transparency log. The others as in `PolicyInfo`. None can be changed later."""
 
     group: str
     envelope: str = "didcomm/v2"
@@ -281,8 +276,8 @@ class NewParams(Struct, frozen=True):
     accountability: str = "acks"
 
 
-class InviteParams(Struct, frozen=True):
-    """`history`: as in `PolicyInfo`, and not more than the group's own rule gives; None: as much as that."""
+class CreateInvitationParams(Struct, frozen=True):
+    """`history`: as in `PolicyInfo`, at most as much as the group's rule; null: the group's rule."""
 
     group: str
     expires_s: int = 24 * 3600
@@ -291,41 +286,40 @@ class InviteParams(Struct, frozen=True):
     history: str | None = None
 
 
-class RevokeParams(Struct, frozen=True):
-    """Take an invitation back. `invitation`: its `OpenInvitation.id`, or the first letters of that."""
+class RevokeInvitationParams(Struct, frozen=True):
+    """`invitation`: its `OpenInvitation.id` or a prefix of it."""
 
     group: str
     invitation: str
 
 
-class JoinParams(Struct, frozen=True):
-    """`invitation`: an `_oob` link or a `ZC:` code. `name`: what I shall be called there. `role`: `reader` or
-    `writer`."""
+class JoinGroupParams(Struct, frozen=True):
+    """`invitation`: an `_oob` link or a `ZC:` code. `name`: my display name. `role`: `reader` or `writer`."""
 
     invitation: str
     name: str | None = None
     role: str = "writer"
 
 
-class AnswerParams(Struct, frozen=True):
-    """`who`: the DID of somebody who waits to be let in, or its name if no other has that. `admit`: whether to. `nick`,
-    `role`: what it asks for, as the person was shown it; where it asks for something else by now nobody is let in."""
+class AnswerJoinRequestParams(Struct, frozen=True):
+    """`member`: the DID of a joiner, or its name where it is unique. `nick`, `role`: as the user saw them; a request
+    that has changed is not admitted."""
 
     group: str
-    who: str
+    member: str
     admit: bool
     nick: str = ""
     role: str = ""
 
 
-class CancelParams(Struct, frozen=True):
-    """`join`: the id of one of my joins that is under way, its beginning, or the group's name; empty: the only one."""
+class CancelJoinParams(Struct, frozen=True):
+    """`join`: the id of a join in progress, a prefix of it, or the group's name; empty: the only one."""
 
     join: str = ""
 
 
-class DismissParams(Struct, frozen=True):
-    """`member`: whose `disagreements` have been seen, a DID or a name; empty: all of the group's."""
+class DismissWarningsParams(Struct, frozen=True):
+    """`member`: a DID or a name; empty: all warnings of the group."""
 
     group: str
     member: str = ""

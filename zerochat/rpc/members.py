@@ -1,4 +1,4 @@
-"""Members: who they are and how they are reached, what they may do, and the words to compare with them."""
+"""Members: identity, connection, roles, verification and safety words."""
 
 from typing import Literal
 
@@ -8,91 +8,89 @@ from zerochat.rpc.common import Role, Trust
 
 Connection = Literal["self", "connected", "connecting", "unreachable"]
 Via = Literal["link", "mediator", ""]
-Deed = Literal["remove", "reader", "writer", "admin"]
+MemberAction = Literal["remove", "reader", "writer", "admin"]
 
 
 class AnnouncedCommand(Struct, frozen=True):
-    """A command that a bot listens to: a message that begins with `!` and its name."""
+    """A command of a bot: a message that starts with `!` and the name."""
 
     name: str
     """At most 32 of a-z, 0-9, - and _."""
     usage: str = ""
-    """What is typed behind the name, as in `ENVIRONMENT [--dry]`; one line of at most 128 characters."""
+    """The arguments, for example `ENVIRONMENT [--dry]`; one line of at most 128 characters."""
     help: str = ""
-    """What it does; one line of at most 256 characters."""
+    """One line of at most 256 characters."""
     role: str = ""
-    """What one has to be at least for the bot to listen, `writer`, `admin` or `owner`; empty: a member."""
+    """The lowest role that may use it, `writer`, `admin` or `owner`; empty: every member."""
 
 
 class MemberInfo(Struct, frozen=True, kw_only=True):
     did: str
     nick: str
     connection: Connection
-    """Whether what is said now is taken on its way. A mediator takes it for a member who is away, or gone for good:
-    that is `connected` too, so that only `last_heard` tells whether it is there."""
+    """Whether messages can be sent to it now. A mediator accepts messages for an offline member, so `connected` does
+    not mean online: see `last_seen`."""
     via: Via = ""
-    """How this member is reached: over a link of our own, over a mediator, or not at all."""
+    """Whether the member is reached over a link or through a mediator; empty: not reachable."""
     bot: bool = False
-    """Whether it says that it is one (`announce`)."""
+    """It has announced that it is a bot."""
     commands: list[AnnouncedCommand] = field(default_factory=list)
-    """What it says that it listens to."""
+    """The commands that it has announced."""
     verified: bool = False
     """Whether `trust` is `verified`."""
-    view_agrees: bool | None = None
-    """Whether the view that this member last told is ours; None: not heard yet."""
-    last_heard: str | None = None
+    view_matches: bool | None = None
+    """Whether the view that it reported last equals mine; null: it has reported none."""
+    last_seen: str | None = None
     ahead_ms: int | None = None
-    """By how much its clock was ahead of mine when it last said so, give or take a second; None: not heard."""
+    """How far its clock was ahead of mine when it last reported it, to about a second; null: unknown."""
     missing: int = 0
-    """How many of its events are known to exist and are not here."""
+    """The number of its events that are known to exist and are missing here."""
     joined_at: str
     added_by: str | None = None
     role: Role = "writer"
     trust: Trust = "unverified"
-    """`verified`: I have compared words with this member. `changed`: somebody else was verified under the name that it
-    bears."""
+    """`verified`: I have compared safety words with it. `changed`: another key was verified under its name."""
     forked: bool = False
-    """Whether it has signed two different histories: there is proof of it."""
+    """It has signed a fork: there is proof."""
     disputed: bool = False
-    """Whether it has signed something else than what I was told when I joined."""
+    """It has signed something else than what I received when I joined."""
     unconfirmed: bool = False
-    """Whether nobody speaks for it but whoever let me in or has brought it in: I wait with it until somebody does."""
+    """Only my inviter or the member that admitted it vouches for it so far; it waits for confirmation."""
     arrived: bool = True
-    """False: I have let it in, and in all the time that a join takes it has never said anything."""
-    keeper: bool = False
-    """Whether it is one of those who keep the history for newcomers (`PolicyInfo.keepers`); False where all do."""
-    guilty: list[str] = field(default_factory=list)
-    """What cases against it have come to, as I have worked it out myself: `upheld`, `forked`, `turned back`
-    (`cases`)."""
-    may: list[Deed] = field(default_factory=list)
-    """What I may do to it now: put it out, or vote for that (`remove`), or give it another of these roles."""
+    """False: I admitted it, and it has not connected within the time that a join takes."""
+    keeps_history: bool = False
+    """It is one of the members that store the history for new members (`PolicyInfo.keepers`); false where all do."""
+    verdicts: list[str] = field(default_factory=list)
+    """My verdicts against it: `upheld`, `forked`, `turned back` (`list_cases`)."""
+    allowed_actions: list[MemberAction] = field(default_factory=list)
+    """What I may do now: remove it or vote for that (`remove`), or give it one of these roles."""
 
 
-class WordsInfo(Struct, frozen=True, kw_only=True):
-    """Words to compare with somebody by voice or face to face: equal words mean equal keys at both ends."""
+class SafetyWords(Struct, frozen=True, kw_only=True):
+    """Safety words to compare by voice or in person: equal words mean equal keys at both ends."""
 
     group: str
     did: str = ""
-    """Whose keys and mine they are for; empty: they are for all members' keys, and everybody sees the same."""
+    """The member whose key and mine they represent; empty: they represent the keys of all members."""
     nick: str = ""
     words: list[str]
     trust: Trust | None = None
-    """Of the member; None: they are for all."""
-    same: bool | None = None
-    """Whether what the other one has `said` is the same; None: nothing was said."""
-    differ: list[int] = field(default_factory=list)
-    """The places, from 1, of the words that are not the same."""
+    """The trust of the member; null: they represent all members."""
+    match: bool | None = None
+    """Whether the `entered` words are the same; null: none were entered."""
+    mismatches: list[int] = field(default_factory=list)
+    """The positions, from 1, of words that differ."""
 
 
-class PeerNews(Struct, frozen=True):
+class PeerNotification(Struct, frozen=True):
     group: str
     member: str
     nick: str
     connected: bool
 
 
-class TrustNews(Struct, frozen=True):
-    """A member was verified, or is no longer."""
+class TrustNotification(Struct, frozen=True):
+    """A member was verified, or the verification was withdrawn."""
 
     group: str
     member: str
@@ -100,8 +98,8 @@ class TrustNews(Struct, frozen=True):
     trust: Trust
 
 
-class RotatedNews(Struct, frozen=True):
-    """A DID between a member and us was replaced: the member's, or (`mine`) ours, which the member knows by now."""
+class RotatedNotification(Struct, frozen=True):
+    """A pairwise DID was replaced: the member's, or (`mine`) mine, which the member has accepted."""
 
     group: str
     member: str
@@ -109,40 +107,40 @@ class RotatedNews(Struct, frozen=True):
     mine: bool
 
 
-class RemoveParams(Struct, frozen=True):
-    """`member`: a DID, its beginning, or a name."""
+class RemoveMemberParams(Struct, frozen=True):
+    """`member`: a DID, a prefix of one, or a name."""
 
     group: str
     member: str
 
 
-class RoleParams(Struct, frozen=True):
-    """`role`: `reader`, `writer` or `admin`. `member`: as in `RemoveParams`; empty: myself."""
+class SetRoleParams(Struct, frozen=True):
+    """`role`: `reader`, `writer` or `admin`. `member`: as in `RemoveMemberParams`; empty: myself."""
 
     group: str
     role: str
     member: str = ""
 
 
-class RenameParams(Struct, frozen=True):
-    """`name`: what I want to be called in this group."""
+class SetDisplayNameParams(Struct, frozen=True):
+    """`name`: my new display name in this group."""
 
     group: str
     name: str
 
 
-class WordsParams(Struct, frozen=True):
-    """`member`: as in `RemoveParams`; empty: the words of the whole group. `said`: what the other one has read out,
-    however spaced and capitalised; four letters of a word are enough. What cannot be such words at all (another number
-    of them, a word that there is not) is refused as `NotTheWords`."""
+class SafetyWordsParams(Struct, frozen=True):
+    """`member`: as in `RemoveMemberParams`; empty: the whole group. `entered`: the words that the other member read
+    out, in any case and spacing; the first four letters of each are enough. Malformed words are refused
+    (`NotTheWords`)."""
 
     group: str
     member: str = ""
-    said: str = ""
+    entered: str = ""
 
 
-class VerifyParams(Struct, frozen=True):
-    """The words were compared, not in the chat itself, and are the same; or (`verified` false) that is taken back."""
+class VerifyMemberParams(Struct, frozen=True):
+    """The safety words were compared outside the chat and match; or (`verified` false) withdraw the verification."""
 
     group: str
     member: str

@@ -1,31 +1,32 @@
-"""Proofs of what was said, in groups whose keys sign, line by line; and what can be proven there."""
+"""Proofs of signed messages, and what can be proven in a group."""
 
 from typing import Literal
 
 from msgspec import Struct, field
 
 from zerochat.rpc.events import Event
-from zerochat.rpc.tlog import LogInfo
+from zerochat.rpc.tlog import TlogInfo
 
 
 class ProofParams(Struct, frozen=True):
-    """The lines of a proof (`evidence/proof.py`): of one message, or, without `id`, that nothing was left out of an
-    author's stream. `after`: go on behind the message with this time, as the answer before has said."""
+    """A page of the lines of a proof (`evidence/proof.py`): of one message, or, without `id`, of the completeness of an
+    author's stream. `after`: `last` of the previous page."""
 
     group: str
     id: str = ""
-    """An event, by its id or the beginning of that; `last`, or `last:NAME`."""
+    """An event id or a prefix of it; `last`, or `last:NAME`."""
     author: str = ""
-    """A member, by name or key; empty: you."""
+    """A member, by name or DID; empty: myself."""
     after: int = 0
 
 
 class ProofLines(Struct, frozen=True):
     lines: list[str]
     last: int | None = None
-    """Where to go on; None: that was all."""
+    """`after` of the next page; null: there is none."""
     left_out: int = 0
-    """Members who have acknowledged it, too far behind it for one answer, or not since they began to hear it."""
+    """The number of members whose signed acknowledgements are missing: too far behind for one page, or from before
+    their current subscription."""
 
 
 # --- what can be proven -----------------------------------------------------------------------------------------------
@@ -35,70 +36,70 @@ WhyNot = Literal["", "keys", "itself", "unheard"]
 
 
 class EvidenceParams(Struct, frozen=True):
-    """What can be proven in a group, and of one event where `id` names one, as in `ProofParams`."""
+    """What can be proven in a group, and about one event (`id` as in `ProofParams`)."""
 
     group: str
     id: str = ""
 
 
 class SignedStream(Struct, frozen=True, kw_only=True):
-    """What a member has signed, as far as it is kept here."""
+    """The signed messages of a member that are stored here."""
 
     did: str
     nick: str
     messages: int = 0
-    """Messages with words of it."""
+    """The number of its messages."""
     first: str | None = None
-    """When the first one was said, by its author's clock; None: there is none."""
+    """The time of the first message, by its author's clock; null: there is none."""
     last: str | None = None
     signed_at: str | None = None
-    """When it has signed last that it has what I have said, by its own clock; None: it has not."""
+    """When it last signed an acknowledgement of my messages, by its clock; null: never."""
     behind: int = 0
-    """So many messages of mine it has not signed for, since the last one that it has."""
+    """The number of my messages since the last one that it has acknowledged with a signature."""
     gone: bool = False
-    """It is no member any more."""
+    """It is no longer a member."""
 
 
 class SignedBy(Struct, frozen=True, kw_only=True):
-    """How far it can be shown that a member has a message of mine."""
+    """How far it can be proven that a member has a message of mine."""
 
     did: str
     nick: str
     grade: Grade = "none"
-    """`signed`: it has signed that, and `proof` shows it to anybody. `unshown`: it has signed that, and has asked to
-    hear me anew since, or the statements are gone, so that what is kept does not show it. `told`: it has said so to me
-    alone, which nobody else needs to believe. `none`: it is not known to have it."""
+    """`signed`: it has signed an acknowledgement, and a proof can show it. `unshown`: it has signed one, but the stored
+    statements do not show it: it has subscribed again since, or they are gone. `told`: it has acknowledged without a
+    signature, which proves nothing to others. `none`: it is not known to have it."""
     at: str | None = None
-    """When it has signed, by its own clock."""
+    """The time of the signature, by the member's clock."""
 
 
 class MessageEvidence(Struct, frozen=True, kw_only=True):
-    """What can be proven of one event."""
+    """What can be proven about one event."""
 
     event: Event
     signed: bool = False
-    """Its author's signature is here."""
+    """The author's signature is stored here."""
     why: WhyNot = ""
-    """`keys`: nothing that is said in this group is signed. `itself`: it is about who is in the group, and signed by
-    itself, so that there is no `proof` of it (`zerochat export` writes such events). `unheard`: the signed message that
-    has brought it is not here."""
+    """Why there is no proof. `keys`: messages in this group are not signed. `itself`: a membership event, which carries
+    its own signature and needs no proof (`zerochat export` contains it). `unheard`: the signed message is not stored
+    here."""
     logged: int = 0
-    """Its place in a log of the group, from 1; 0: it stands in none."""
+    """Its index in a transparency log of the group, from 1; 0: it is not in one."""
     logged_at: str | None = None
-    """When so many witnesses as it takes had cosigned that, by their clocks."""
+    """When enough witnesses had cosigned it, by their clocks."""
     members: list[SignedBy] = field(default_factory=list)
-    """Those whom it is for. Only of my own words: of others' words nobody signs to me that it has them."""
+    """The recipients; only for my own messages, because members sign acknowledgements to the author only."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Answer of `evidence`."""
+    """What can be proven in a group."""
 
     group: str
     keys: str
     signs: bool
-    """Whether what is said there is signed."""
+    """Whether messages are signed."""
     streams: list[SignedStream] = field(default_factory=list)
-    """Of every member, me first; and of those who have gone, where something that they have signed is here."""
-    log: LogInfo | None = None
-    """None: the group is not meant to keep one."""
+    """Of every member, me first, and of former members with stored signatures."""
+    log: TlogInfo | None = None
+    """Null: the group has no transparency log."""
     message: MessageEvidence | None = None

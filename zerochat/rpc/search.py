@@ -1,4 +1,4 @@
-"""Looking for what was said, in all groups or in one."""
+"""Full-text search in one group or in all groups."""
 
 from msgspec import Struct
 
@@ -6,11 +6,10 @@ from zerochat.rpc.common import Author
 
 
 class SearchParams(Struct, frozen=True, kw_only=True):
-    """What is looked for, as a person types it (`presentation/search_query.py`): words, which may be the beginnings of longer ones,
-    "words one behind the other", `from:NAME`, `to:NAME` (who is called by name), `in:GROUP`, `after:DATE` and
-    `before:DATE`. All of it has to be so.
+    """A search. Query and fields are combined with AND.
 
-    The other fields say the same for programs, and hold besides.
+    The query has words (a word matches longer words that start with it), "phrases", `from:NAME`, `to:NAME` (mentioned
+    members), `in:GROUP`, `after:DATE` and `before:DATE`.
     """
 
     query: str
@@ -20,15 +19,15 @@ class SearchParams(Struct, frozen=True, kw_only=True):
     after: str | None = None
     before: str | None = None
     older_than: str | None = None
-    """The id of an event of `group`: only what was said before it."""
+    """The id of an event of `group`: only earlier messages."""
     limit: int = 50
     """At most 100."""
     cursor: int | None = None
-    """Where the page before has ended (`Found.cursor`)."""
+    """`Found.cursor` of the previous page."""
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A message that has all of it."""
+    """A matching message."""
 
     group: str
     id: str
@@ -38,14 +37,13 @@ class Hit(Struct, frozen=True, kw_only=True):
     received_at: str
     self: bool = False
     text: str
-    """The piece of the message that is about it, with an ellipsis where something is left out."""
+    """An excerpt of the message."""
     spans: list[tuple[int, int]]
-    """From where to where in `text` (in characters, the second not included) the words stand that were looked for. None
-    where only who, where or when was asked."""
+    """The matches in `text` as ranges of characters (end exclusive); empty for a search without words."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
     hits: list[Hit]
-    """The newest first."""
+    """Newest first."""
     cursor: int | None = None
-    """Where to go on; None: there is no more."""
+    """The cursor of the next page; null: there is none."""

@@ -1,4 +1,4 @@
-"""The agent itself."""
+"""The agent: handshake, status and backup."""
 
 from msgspec import Struct, field
 
@@ -13,24 +13,24 @@ class Status(Struct, frozen=True, kw_only=True):
     pid: int
     uptime_s: int
     pair: str
-    """Where peers reach this agent, as zmq+tcp:// URIs."""
+    """The addresses of this agent, as zmq+tcp:// URIs."""
     queue: str
     closed: bool
-    """True when the gatekeeper of the sockets has died, so that nobody new gets in."""
+    """The ZAP authenticator has failed, so no new connection is accepted."""
     warning: str = ""
-    """What needs attention (a full disk, say), in a sentence."""
+    """The most urgent problem, as a sentence; empty: none."""
     damaged: bool = False
-    """True when the journal is; `warning` says how."""
+    """The journal is damaged; `warning` has details."""
     groups: list[GroupInfo]
     hidden: bool = False
-    """True when nobody can dial this agent, so that its addresses are told to nobody."""
+    """No peer can dial this agent, and its addresses are not announced."""
     web: list[str] = field(default_factory=list)
-    """The URIs under which others reach this agent over HTTP and WebSocket."""
+    """The HTTP and WebSocket URIs of this agent."""
     mediators: list[ConnectionInfo] = field(default_factory=list)
     joins: list[JoinStatus] = field(default_factory=list)
-    """My joins that are under way, and the last one that has failed since the agent started."""
+    """The joins in progress, and the last that failed since the start."""
     shares: list[str] = field(default_factory=list)
-    """What the others are told of what I do besides what I say, and I of them: `typing`, `read`, both or nothing."""
+    """The indicators that are sent and received: `typing`, `read`, both or none."""
 
 
 class Hello(Struct, frozen=True, kw_only=True):
@@ -39,10 +39,9 @@ class Hello(Struct, frozen=True, kw_only=True):
     profile: str
     nick: str
     methods: list[str] = field(default_factory=list)
-    """Every method that this agent serves."""
+    """The methods of this agent."""
     features: list[str] = field(default_factory=list)
-    """What it does besides: `consumers` (named ones, with `ack`), `keys` (idempotency keys), `retry` (hints in the data
-    of errors)."""
+    """Further features: `consumers` (named consumers), `keys` (idempotency keys), `retry` (retry hints in errors)."""
 
 
 class HelloParams(Struct, frozen=True, forbid_unknown_fields=False):
@@ -50,8 +49,8 @@ class HelloParams(Struct, frozen=True, forbid_unknown_fields=False):
     client: str = ""
 
 
-class Copied(Struct, frozen=True):
-    """A copy of the journal, for a backup. Whoever asked for it takes it away."""
+class BackupCopy(Struct, frozen=True):
+    """An encrypted copy of the journal. The client moves it away."""
 
     path: str
 

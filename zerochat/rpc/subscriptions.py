@@ -1,8 +1,7 @@
-"""The stream: everything that a bot must not miss, in one order, with a durable cursor for each that reads it.
+"""Subscriptions: live notifications, and named consumers with durable cursors.
 
-Events of the log and *happenings* (what is told besides the log, and is kept for a while) share the numbers `seq`. A
-named consumer is given them as notifications `item`, and says with `ack` how far it has come. What it has not
-acknowledged comes again, so everything is handled at least once.
+Events of the log and durable notifications share one sequence of numbers, `seq`. A named consumer receives them as
+`item` notifications and acknowledges them. Unacknowledged items are sent again: delivery is at least once.
 """
 
 from typing import Any, Final, Literal
@@ -17,26 +16,26 @@ CREDIT: Final = 256
 CREDIT_MAX: Final = 4096
 CONSUMERS_MAX: Final = 64
 CONSUMER_CHARS_MAX: Final = 64
-HAPPENINGS_MAX: Final = 10_000
-"""Happenings that are kept; then the oldest go."""
-HAPPENINGS_MS_MAX: Final = 30 * 24 * 3600 * 1000
+NOTIFICATIONS_MAX: Final = 10_000
+"""Durable notifications that are kept; the oldest are dropped first."""
+NOTIFICATIONS_MS_MAX: Final = 30 * 24 * 3600 * 1000
 OVERFLOW_PERCENT: Final = 80
-"""A consumer that has left so much of either limit unread is warned."""
+"""A consumer with this share of either limit unread is warned."""
 KEYS_MAX: Final = 10_000
-"""Idempotency keys that are remembered; then the oldest go."""
+"""Idempotency keys that are kept; the oldest are dropped first."""
 KEYS_MS_MAX: Final = 30 * 24 * 3600 * 1000
 KEY_CHARS_MAX: Final = 128
 
-HappeningType = Literal[
+ItemType = Literal[
     "delivery",
     "gap",
     "gap_filled",
     "fork",
-    "join_state",
-    "invite_used",
-    "request",
+    "join_changed",
+    "invitation_used",
+    "join_request",
     "removed",
-    "file",
+    "file_changed",
     "dropped",
 ]
 
@@ -44,78 +43,74 @@ Since = Literal["last_acked", "now", "start"]
 
 
 class SubscribeParams(Struct, frozen=True):
-    """News from now on, or first whatever was delivered after local `since`. What was said before I came into a group
-    is no news: `earlier` tells how much of it is here by now, and `history` has it.
+    """Receive notifications from now on, or after the local seq `since`. Backfilled history is not sent: `backfill`
+    reports it, and `get_history` returns it.
 
-    With `consumer`, everything durable comes as `item`, from behind what this consumer has last acknowledged, and the
-    connection is its until it ends or subscribes anew. `since` then says where to begin: `last_acked` (the same as
-    nothing; a consumer that is new begins now), or else its cursor is moved: `now`, `start` (all that is kept), or
-    behind a number."""
+    With `consumer`, events and durable notifications arrive as `item`, after the last acknowledged one, until the
+    connection ends or subscribes again. `since` then moves the cursor: `last_acked` (the default; a new consumer starts
+    now), `now`, `start` (everything that is kept), or a number.
+    """
 
     groups: list[str] | None = None
-    """Only these groups, and what is no group's; nothing: all."""
+    """Only these groups and what belongs to no group; null: all."""
     since: int | Since | None = None
     types: list[str] | None = None
-    """Only these types of events and happenings, and these kinds of news; nothing: all."""
+    """Only these types of events and notifications; null: all."""
     consumer: str | None = None
-    """1 to 64 letters, digits, dots, dashes and underscores, none of them capital."""
+    """1 to 64 of a-z, 0-9, dot, hyphen and underscore."""
     credit: int = CREDIT
-    """How many items may be on their way without an `ack`, 1 to 4096."""
-    take: bool = False
-    """Take the consumer over from another connection, which is told `taken`; else `ConsumerBusy` refuses it."""
+    """The number of unacknowledged items in flight, 1 to 4096."""
+    take_over: bool = False
+    """Take the consumer over from another connection, which receives `consumer_taken`; otherwise the request is refused
+    (`ConsumerBusy`)."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """Something durable, as a consumer is told: an event of the log, with everything that an `Event` says, or a
-    happening, whose `id` is `h` and its number and which has a `body`, but no `author`. Readers skip types that they do
-    not know, and acknowledge them.
+    """An item of a consumer: an event of the log with all fields of `Event`, or a durable notification with a `body`
+    and no `author`, whose `id` is `h` and its number. Readers skip and acknowledge unknown types.
 
-    What others have handed over (`vouched`) may be given up before it is acknowledged, and come anew when its author
-    has said it: then it has a new `seq` and the same `id`. A consumer that had acknowledged it is not told it again.
+    A relayed event may be refuted before it is acknowledged, and be stored again once its author confirms it: it then
+    has a new `seq` and the same `id`, and is not sent again to a consumer that had acknowledged it.
 
-    The bodies of happenings; each has `nick` where it has a DID:
-    `delivery`: {"member", "nick", "after", "upto", "all", "events"}: this member now has what I have said with
-    positions after `after`, up to `upto`; `events` are [{"id", "position"}] of the messages among these (the last 100
-    of them); up to the position `all`, everybody for whom it is has it.
-    `gap`: {"author", "nick", "after", "upto", "state"}: these positions are missing (`asked`), or nobody who could be
-    asked has them (`lost`). `gap_filled`: the same, with `filled`: they are here now.
-    `fork`: {"author", "nick", "position"}: it has said two different things in one place.
-    `join_state`: a `JoinStatus`, of a join of mine; `group` is empty until it is known.
-    `invite_used`: {"nick", "uses_left", "invitation"}, as in `InvitationNews`. `request`: {"member", "nick", "role",
-    "state"}, as in `RequestNews`.
-    `removed`: {"by", "nick", "voters"}: I have been put out. `file`: {"event", "file"}, an `Attachment` that is whole
-    now or has failed.
-    `dropped`: {"from_seq", "to_seq", "count"}: so many happenings with these numbers were not acknowledged in time and
-    are gone."""
+    The bodies of durable notifications; each DID comes with a `nick`: `delivery`: {"member", "nick", "after", "upto",
+    "all", "events"}: this member now has my events after `after`, up to `upto`; `events` are [{"id", "position"}] of
+    the messages among them (the last 100); all recipients have everything up to the position `all`. `gap`: {"author",
+    "nick", "after", "upto", "state"}: these positions are missing (`asked`), or no queried member has them (`lost`).
+    `gap_filled`: the same with `filled`. `fork`: {"author", "nick", "position"}. `join_changed`: a `JoinStatus`;
+    `group` is empty until it is known. `invitation_used`: {"nick", "uses_left", "invitation"}. `join_request`:
+    {"member", "nick", "role", "state"}. `removed`: {"by", "nick", "voters"}. `file_changed`: {"event", "file"}, an
+    `Attachment` whose download is complete or has failed. `dropped`: {"from_seq", "to_seq", "count"}: notifications
+    with these numbers were not acknowledged in time and are dropped.
+    """
 
     v: int = 1
     seq: int
-    """Local and monotone: what `ack` takes."""
+    """Local and monotone: the parameter of `acknowledge`."""
     type: str
     group: str
-    """Empty for what is no group's."""
+    """Empty for what belongs to no group."""
     id: str
     self: bool = False
-    """I have said or done it myself, here or in another program."""
+    """It was caused by this profile, here or in another client."""
     replayed: bool = False
-    """It was there before this subscription began."""
+    """It existed before this subscription."""
     late: bool = False
     complete: bool = True
-    """Nothing was known to be missing in this group when this was told."""
+    """No event of the group was known to be missing when it was sent."""
     redelivered: bool = False
-    """It was told to this consumer before, and not acknowledged."""
+    """It was sent to this consumer before and not acknowledged."""
     attempt: int = 1
-    """How often it was told to this consumer, as far as the agent knows; exact as long as the agent runs."""
+    """How often it was sent to this consumer; exact while the agent runs."""
     body: dict[str, Any]
     received_at: str
-    """When it came, or happened."""
+    """When it was received or happened."""
     author: Author | None = None
-    """From here on: what an `Event` says more. None and empty in a happening."""
+    """From here on the further fields of `Event`; empty in a notification."""
     position: int = 0
     lamport: int = 0
     parents: list[str] = field(default_factory=list)
     sent_at: str = ""
-    then: str = ""
+    author_nick_then: str = ""
     reply_to: str | None = None
     quoted: Quote | None = None
     mentions: list[str] = field(default_factory=list)
@@ -124,77 +119,72 @@ class Item(Struct, frozen=True, kw_only=True):
     deleted: bool = False
     reactions: list[Reaction] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
-    vouched: Author | None = None
+    relayed_by: Author | None = None
     refuted: bool = False
     void: bool = False
     delivery: Delivery | None = None
 
 
 class ConsumerInfo(Struct, frozen=True, kw_only=True):
-    """A named consumer, one of the answer of `consumers`."""
+    """A named consumer."""
 
     consumer: str
     acked: int
     behind: int
-    """How many events and happenings there are that it has not acknowledged, of all types and groups; at most 10,000
-    are counted."""
+    """The number of unacknowledged events and notifications of all types and groups, counted up to 10,000."""
     connected: bool
     since: str
-    """When it was made."""
+    """When it was created."""
     updated: str
-    """When it has last acknowledged something, or was made."""
+    """When it last acknowledged something, or was created."""
     credit: int = 0
-    """How many items may be on their way to it; 0: it is not connected."""
+    """The number of items in flight that it allows; 0: not connected."""
     unread: int = 0
-    """Of what it is behind: happenings, which are not kept for ever."""
+    """The unacknowledged notifications, which are kept for a limited time."""
 
 
 class Subscribed(Struct, frozen=True):
-    """Answer of `subscribe`."""
-
     latest: int = 0
-    """The number of the last event or happening that there is: what has this one or a lower one is `replayed`."""
+    """The number of the last event or notification: items up to it are `replayed`."""
     consumer: ConsumerInfo | None = None
 
 
-class AckParams(Struct, frozen=True):
-    """Everything up to `seq` is handled. It is on disk when this is answered. What is acknowledged already stays so; a
-    number that this consumer was never told is refused."""
+class AcknowledgeParams(Struct, frozen=True):
+    """All items up to `seq` are processed. The acknowledgement is on disk when it is answered. A number that was never
+    sent to the consumer is refused."""
 
     consumer: str
     seq: int
 
 
-class Acked(Struct, frozen=True):
-    """Answer of `ack`."""
-
+class AcknowledgeResult(Struct, frozen=True):
     consumer: str
     acked: int
-    """Everything up to this is handled, or was none of what this consumer wants: `seq`, or more."""
+    """Items up to this number are acknowledged or filtered out: `seq` or more."""
 
 
 class ConsumerParams(Struct, frozen=True):
     consumer: str
 
 
-class Overflow(Struct, frozen=True):
-    """A consumer has left so many happenings unread that the oldest will be gone soon."""
+class OverflowNotification(Struct, frozen=True):
+    """A consumer has so many unread notifications that the oldest will soon be dropped."""
 
     consumer: str
     unread: int
     left: int
-    """So many more happenings, and the oldest that it has not read goes."""
+    """The number of further notifications until the oldest unread one is dropped."""
     until: str
-    """When that goes at the latest."""
+    """When it is dropped at the latest."""
 
 
-class Taken(Struct, frozen=True):
-    """Another connection has taken this consumer over. Nothing more comes to this one."""
+class ConsumerTakenNotification(Struct, frozen=True):
+    """Another connection has taken the consumer over. This one receives no more items."""
 
     consumer: str
 
 
-class Stopping(Struct, frozen=True):
-    """The agent is about to end, and takes no new commands."""
+class StoppingNotification(Struct, frozen=True):
+    """The agent is stopping and accepts no new commands."""
 
     within_s: float

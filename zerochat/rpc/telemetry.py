@@ -1,4 +1,4 @@
-"""Telemetry: whether it is recorded, and what of it there is."""
+"""Delivery telemetry: consent, recorded rows and pseudonyms."""
 
 from typing import Annotated
 
@@ -8,58 +8,57 @@ Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class TelemetryStatus(Struct, frozen=True):
-    """Whether it is recorded how messages fare, and how much there is; answer of `telemetry`, `telemetry_set` and
-    `telemetry_delete`."""
+    """Whether delivery telemetry is recorded, and how much of it is stored."""
 
     on: bool
-    """Somebody has asked for it."""
+    """The user has turned it on."""
     recording: bool
-    """And so it is."""
+    """It is being recorded."""
     forbidden: str
-    """What forbids it whatever anybody asks for, as a sentence without its full stop; empty: nothing does."""
+    """Why it is forbidden, as a sentence without full stop; empty: it is allowed."""
     question: list[str]
-    """What somebody must have read who asks for it, a paragraph each."""
+    """The paragraphs that the user must read before consenting."""
     consent: int
-    """The number of that question."""
+    """The version of that question."""
     since: str | None
-    """When it was asked for."""
+    """When the user turned it on."""
     rows: int
     bytes: int
-    """What there is, compressed."""
+    """The compressed size."""
     first: str | None
     last: str | None
-    """From when to when."""
+    """The time range of the rows."""
     mebibytes_max: int
     days_max: int
     deleted: int = 0
-    """How many rows this request has deleted."""
+    """The number of rows that this request deleted."""
     fault: str = ""
-    """Why recording has ended by itself, although it was asked for, as a sentence; empty: it has not. It begins again
-    with the next start of the agent, or when it is asked for anew."""
+    """Why recording stopped by itself, as a sentence; empty: it did not. It resumes at the next start or when turned on
+    again."""
 
 
 class TelemetrySetParams(Struct, frozen=True):
-    """Record, or do not. `consent`: the number of the question that somebody has said yes to."""
+    """Turn telemetry on or off. `consent`: the version of the question that the user agreed to."""
 
     on: bool
     consent: int = 0
 
 
 class TelemetryRowsParams(Struct, frozen=True):
-    """Batches behind the one with the number `after`; or, with `newest`, the last ones, with so many rows or more."""
+    """The batches after the number `after`; or, with `newest`, the last batches with at least that many rows."""
 
     after: Number = 0
     newest: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
 
 class TelemetryBatch(Struct, frozen=True):
-    """Some rows, as they are kept."""
+    """Compressed rows."""
 
     number: int
     rows: int
     first_us: int
     last_us: int
-    """Of the first and the last of them, in microseconds since 1970, UTC; others may be a little beyond."""
+    """The times of the first and the last row in microseconds since 1970, UTC; other rows may be slightly outside."""
     data: str
     """Base64 of zstd of MessagePack: a list of arrays, each of a kind's number and its columns
     (`agent/telemetry/schema.py`)."""
@@ -71,19 +70,19 @@ class TelemetryRows(Struct, frozen=True):
 
 
 class TelemetryNamesParams(Struct, frozen=True):
-    """Names behind the one with the number `after`."""
+    """The pseudonyms after the number `after`."""
 
     after: Number = 0
 
 
 class TelemetryName(Struct, frozen=True):
-    """What a number in a row stands for."""
+    """What a number in the rows stands for."""
 
     number: int
     group: str
-    """The group's id; empty: no group's, and `did` stands for this profile."""
+    """The group's id; empty: none, and `did` is this profile."""
     did: str
-    """A member of that group; empty: the group itself."""
+    """A member of the group; empty: the group itself."""
 
 
 class TelemetryNames(Struct, frozen=True):

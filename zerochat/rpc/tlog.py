@@ -1,4 +1,4 @@
-"""The log of a group that is accountable: who keeps it, and how it stands."""
+"""The transparency log of an accountable group: its terms and its state."""
 
 from typing import Literal
 
@@ -6,79 +6,79 @@ from msgspec import Struct, field
 
 from zerochat.rpc.common import Author
 
-LogState = Literal["", "unkept", "kept", "stalled", "split"]
+TlogState = Literal["", "unkept", "kept", "stalled", "split"]
 
 
-class LogInfo(Struct, frozen=True, kw_only=True):
-    """How a group's log stands; answer of `log` and of `terms`."""
+class TlogInfo(Struct, frozen=True, kw_only=True):
+    """The state of a group's transparency log."""
 
     group: str
-    state: LogState
-    """Empty: the group keeps none, and is not meant to. `unkept`: nobody keeps it yet, or any more: what is known rests
-    on acknowledgements alone. `kept`. `stalled`: something of mine has had no place in it for long. `split`: its
-    operator has signed two logs, which convicts it: I post in neither."""
-    members_lacking: int = 0
-    """So many more members it takes before it can be witnessed."""
+    state: TlogState
+    """Empty: the group has no transparency log. `unkept`: it has no operator and witnesses now. `kept`: it is running.
+    `stalled`: entries of mine have not been included for long. `split`: its operator has signed two versions, which is
+    proof of equivocation; nothing more is submitted."""
+    members_missing: int = 0
+    """The number of members that are missing for enough witnesses."""
     operator: Author | None = None
     witnesses: list[Author] = field(default_factory=list)
     needed: int = 0
-    """So many of the witnesses have to cosign."""
+    """The number of witnesses that must cosign a checkpoint."""
     by: Author | None = None
-    """Who has said who keeps it."""
+    """The member that set the terms."""
     operating: bool = False
     """I am the operator."""
     witnessing: bool = False
     """I am a witness."""
     size: int = 0
-    """Entries that so many witnesses have cosigned, as far as they are here."""
+    """The number of cosigned entries that are stored here."""
     shown_at: str | None = None
-    """All that was posted before this is among them, by the witnesses' clocks; None: nothing is cosigned yet."""
+    """Everything posted before this time is included, by the witnesses' clocks; null: nothing is cosigned yet."""
     waiting: int = 0
-    """Entries of mine that have no place in it yet."""
+    """My entries that are not included yet."""
     waiting_since: str | None = None
     ack_s: int = 0
-    """So long everybody has for acknowledging what is said, before it has to stand in the log."""
+    """The time limit for acknowledging a message before it must be logged, in seconds."""
     window_s: int = 0
-    """So long somebody who is accused has for an answer."""
+    """The time limit for a defence, in seconds."""
     earlier: int = 0
-    """Logs that there were before this one, by other terms."""
+    """The number of earlier logs with other terms."""
     accusations: int = 0
-    """So many of the entries are accusations,"""
+    """The number of entries that are accusations."""
     defences: int = 0
-    """so many are said against one,"""
+    """The number of entries that are defences."""
     closes: int = 0
-    """and so many say that somebody is not to hear its author any more; all others are messages."""
+    """The number of entries that close a subscription. All others are messages."""
     gone: bool = False
-    """I am no longer in the group: so it was when I was."""
+    """I have left the group; this is the last known state."""
 
 
-class TermsParams(Struct, frozen=True):
-    """Say who keeps a group's log from now on. Members, by name or key."""
+class SetTlogTermsParams(Struct, frozen=True):
+    """Set the operator and the witnesses, by name or DID."""
 
     group: str
     operator: str
     witnesses: list[str]
 
 
-class LogKeptNews(Struct, frozen=True, kw_only=True):
-    """Somebody else keeps a group's log from now on, or nobody does (`operator` is None)."""
+class TlogTermsNotification(Struct, frozen=True, kw_only=True):
+    """The terms of the transparency log have changed. Without `operator` it has ended."""
 
     group: str
     operator: Author | None = None
     witnesses: list[Author] = field(default_factory=list)
     by: Author | None = None
-    members_lacking: int = 0
+    members_missing: int = 0
 
 
-class LogStalledNews(Struct, frozen=True):
-    """Something of mine has had no place in the log for long."""
+class TlogStalledNotification(Struct, frozen=True):
+    """Entries of mine have not been included in the transparency log for long."""
 
     group: str
     since: str
 
 
-class LogSplitNews(Struct, frozen=True):
-    """The operator of a group's log has signed two of them. Nobody goes on in either."""
+class TlogSplitNotification(Struct, frozen=True):
+    """The operator has signed two versions of the transparency log (equivocation)."""
 
     group: str
     operator: Author

@@ -1,1 +1,1 @@
-""""""
+"""The control socket: JSON-RPC server and client, request handlers, adapters and subscriptions."""

@@ -1,7 +1,7 @@
-"""Reaches the agent of a profile, and starts one in this very process when nobody owns the profile.
+"""Connects to a profile's agent, and starts one in this process where none is running.
 
-So every verb and every face works the same whether or not an agent is running: it talks to the control socket either
-way, and only who stops the agent in the end differs. Nothing of the agent itself is imported before it is needed.
+Clients work the same with a running agent and with their own: both are used through the control socket. The agent's own
+modules are only imported to start one.
 """
 
 import time
@@ -9,19 +9,20 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from zerochat.agent.api.client import AgentGone, Client, NoAgent, connect
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import AgentGone, NoAgent
 
 if TYPE_CHECKING:
-    from zerochat.agent.loop import AgentThread
-    from zerochat.agent.storage.paths import Places
+    from zerochat.agent.storage.paths import ProfilePaths
+    from zerochat.agent.thread import AgentThread
 
 OWNER_S_MAX = 5.0
-"""How long another process that has just taken the profile may need until its control socket listens."""
+"""Time until the control socket of an agent that another process has just started must listen."""
 RETRY_S = 0.02
 
 
 class Attached:
-    """A client of the profile's agent. Leaving the context stops the agent if it is `own`, that is, of this process."""
+    """A client of the profile's agent. Leaving the context stops the agent if it is `own`."""
 
     def __init__(self, client: Client, thread: "AgentThread | None" = None) -> None:
         self.client = client
@@ -29,7 +30,7 @@ class Attached:
 
     @property
     def own(self) -> bool:
-        """True: this process had to start the agent, and takes it along when it ends."""
+        """True: this process started the agent."""
         return self._thread is not None
 
     def __enter__(self) -> Self:
@@ -49,17 +50,17 @@ class Attached:
 
 
 def attach(
-    places: "Places",
+    places: "ProfilePaths",
     passphrase: Callable[[], bytes] | None = None,
     *,
     listen: str | None = None,
     advertise: str | None = None,
     name: str = "",
 ) -> Attached:
-    """Connect to the profile's agent, or become it.
+    """Connect to the profile's agent, or start it in this process.
 
-    `passphrase` is asked only when an agent must be started and the profile has one; `listen` and `advertise` are for
-    that case too. `name` tells the agent who calls. Raises what `connect`, `unlock` and `AgentThread.start` raise.
+    `passphrase` is called only to start an agent of a profile with a passphrase; `listen` and `advertise` are for that
+    case too. `name` identifies the client to the agent. Raises what `connect`, `unlock` and `AgentThread.start` raise.
     """
     try:
         return Attached(connect(places, name))
@@ -68,7 +69,7 @@ def attach(
     from zerochat.agent.storage.profiles import ProfileOwned, unlock
 
     key = unlock(places, passphrase)  # says at once when there is no such profile
-    from zerochat.agent.loop import AgentThread
+    from zerochat.agent.thread import AgentThread
 
     deadline = time.monotonic() + OWNER_S_MAX
     while True:

@@ -1,4 +1,4 @@
-"""Who waits at the desk until members have a message. The core knows nothing of who waits for what."""
+"""Requests that wait until enough members have an event. The core knows nothing of them."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from zerochat import rpc
-from zerochat.agent.api.server import ControlServer, RequestId
+from zerochat.agent.api.server import Call, ControlServer
 from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views import delivery, event_pages
 from zerochat.errors import Overloaded, UnknownGroup
@@ -18,46 +18,46 @@ WAIT_S_MAX: Final = 24 * 3600.0
 
 
 class Wait(Struct, frozen=True):
-    """One request that is not answered yet."""
+    """A request that is answered when enough members have an event."""
 
-    client: int
-    request: RequestId
+    call: Call
     group: str
     row: Row
     count: int
-    """How many members have to have it; -1: all."""
+    """The number of members that must have it; -1: all."""
     deadline: float
+    """Seconds on the monotonic clock."""
 
 
-class Waits(Struct):
-    """Owned by the desk. Moments and deadlines are seconds on the monotonic clock."""
+class DeliveryWaits(Struct):
+    """The requests that wait for delivery."""
 
     server: ControlServer
     journal: Journal
-    labels: Callable[[Group], Mapping[str, str]]
-    """What a group's members are called."""
+    names: Callable[[Group], Mapping[str, str]]
+    """The display names of a group, by DID."""
     open: list[Wait] = field(default_factory=list)
 
-    def add(self, client: int, request: RequestId, agent: Agent, params: rpc.WaitParams, now: float) -> None:
-        """Raises Overloaded, or as `find_group` and `find_row` do."""
+    def add(self, call: Call, agent: Agent, params: rpc.WaitParams, now: float) -> None:
+        """Raises Overloaded, or as `find_group` and `find_row` do. `now`: seconds on the monotonic clock."""
         group = find_group(agent, params.group)
         row = event_pages.find_row(self.journal, group, params.id)
         if len(self.open) >= WAITS_MAX:
             raise Overloaded(what="The number of waiting requests", limit=WAITS_MAX)
         seconds = max(0.0, min(params.timeout_s, WAIT_S_MAX))
-        self.open.append(Wait(client, request, group.id, row, params.count, now + seconds))
+        self.open.append(Wait(call, group.id, row, params.count, now + seconds))
 
     def review(self, agent: Agent, now: float) -> float | None:
-        """Answer every wait that is over; the next deadline of those that are not."""
+        """Answer the requests whose condition holds or whose deadline has passed; the next deadline."""
         left = []
         for wait in self.open:
-            if (group := agent.groups.get(wait.group)) is None:  # it was forgotten
-                self.server.refuse_error(wait.client, wait.request, UnknownGroup(group=wait.group))
+            if (group := agent.groups.get(wait.group)) is None:  # the group was forgotten
+                self.server.refuse_error(wait.call, UnknownGroup(group=wait.group))
                 continue
-            outcome = delivery.waited_for(group, wait.row, self.labels(group), wait.count)
-            if outcome.complete or now >= wait.deadline:
-                self.server.respond(wait.client, wait.request, outcome)
-            elif wait.client in self.server.clients:
+            report = delivery.progress(group, wait.row, self.names(group), wait.count)
+            if report.complete or now >= wait.deadline:
+                self.server.respond(wait.call, report)
+            elif wait.call.client in self.server.clients:
                 left.append(wait)
         self.open = left
         return min((wait.deadline for wait in left), default=None)

@@ -1,8 +1,4 @@
-"""The control protocol written out: as JSON Schema for programs, and as a page for people.
-
-Both are made of `schema/` and of nothing else: the shapes, their docstrings, and the docstrings below their fields,
-which only the source has.
-"""
+"""Generates the reference of the control protocol from `zerochat.rpc`: JSON Schema, and a page in Markdown."""
 
 import ast
 import inspect
@@ -29,9 +25,9 @@ PLAIN: Final = {
 
 
 def json_schema() -> dict[str, Any]:
-    """Every method and every notification with its shapes; what they are made of is below `$defs`."""
+    """All methods and notifications with their types; shared types are in `$defs`."""
     named = [(name, *shapes) for name, shapes in rpc.METHODS.items()]
-    wanted = [shape for _, params, result in named for shape in (params, result)] + list(rpc.NEWS.values())
+    wanted = [shape for _, params, result in named for shape in (params, result)] + list(rpc.NOTIFICATIONS.values())
     shapes, components = msgspec.json.schema_components(wanted, ref_template=REFS)
     found = iter(shapes)
     return {
@@ -39,61 +35,62 @@ def json_schema() -> dict[str, Any]:
         "title": "zerochat control protocol",
         "protocol": rpc.PROTOCOL,
         "methods": {name: {"params": next(found), "result": next(found)} for name, *_ in named},
-        "notifications": {name: {"params": next(found)} for name in rpc.NEWS},
+        "notifications": {name: {"params": next(found)} for name in rpc.NOTIFICATIONS},
         "$defs": dict(sorted(components.items())),
     }
 
 
 def document() -> str:
-    """The page for people, in Markdown."""
+    """The page in Markdown."""
     return "\n".join([*_opening(), *_methods(), *_notifications(), *_shapes()]).rstrip() + "\n"
 
 
 def _opening() -> Iterator[str]:
-    intro, _, _ = inspect.cleandoc(rpc.__doc__ or "").partition("\n    groups ")
+    intro, _, _ = inspect.cleandoc(rpc.__doc__ or "").partition("\n    groups  ")
     heading, _, rest = intro.partition("\n")
     yield "# The control protocol"
     yield ""
-    yield "Made by `scripts/protocol.py` of `zerochat/agent/schema`; change it there."
+    yield "Generated from `zerochat/rpc` by `scripts/manual.py`; edit the sources."
     yield ""
     yield heading
     yield rest.rstrip()
     yield f"""
-This is protocol {rpc.PROTOCOL}. Say `hello` first: an agent of another protocol refuses it. One line has
-{rpc.LINE_BYTES_MAX} bytes at the most, either way.
+This is protocol {rpc.PROTOCOL}. Send `hello` first: an agent with another protocol refuses it. A line has at most
+{rpc.LINE_BYTES_MAX} bytes, in both directions.
 
 ```json
 {{"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {{"protocol": {rpc.PROTOCOL}, "client": "ci"}}}}
 {{"jsonrpc": "2.0", "id": 2, "method": "subscribe", "params": {{"consumer": "ci", "types": ["message"]}}}}
-{{"jsonrpc": "2.0", "id": 3, "method": "send", "params": {{"group": "ops", "text": "built", "key": "build-7"}}}}
-{{"jsonrpc": "2.0", "id": 4, "method": "ack", "params": {{"consumer": "ci", "seq": 1042}}}}
+{{"jsonrpc": "2.0", "id": 3, "method": "send_message", "params": {{"group": "ops", "text": "built", "key": "build-7"}}}}
+{{"jsonrpc": "2.0", "id": 4, "method": "acknowledge", "params": {{"consumer": "ci", "seq": 1042}}}}
 ```
 
-The socket's place is what `zerochat locate socket` prints; it is open to the user of the profile and to nobody else.
-`zerochat rpc --stdio` has the same lines on its standard input and output, and starts an agent where none is running.
-`zerochat rpc --schema` prints all of this as JSON Schema.
+`zerochat paths socket` prints the path of the socket; only the user of the profile can connect.
+`zerochat rpc --stdio` uses the same lines on standard input and output, and starts an agent where none is running.
+`zerochat rpc --schema` prints the protocol as JSON Schema.
 
 ## Errors
 
-An error has one of JSON-RPC's numbers, or {rpc.REFUSED} for all that zerochat itself refuses, a sentence for a
-person, and in the latter case `data`: `code`, a stable name; `exit_code`, with which a verb of the command line would
-end; `retry`, which is `never` (it will be refused again until somebody has changed something), `later` (it may well do
-after a while, after `retry_after_s` seconds where that is known) or `now`. `KeyReused` also has the `group` and the
-`id` of what was said under that key; `AmbiguousGroup` has `ids`: the first letters of the ids of all groups that answer
-to that name, with a space between them. Wherever a `group` is asked for, its name is taken, its id, or four or more of
-an id's first letters.
+An error has one of JSON-RPC's numbers, or {rpc.REFUSED} for all errors of zerochat, and a sentence for the user. Errors
+of zerochat also have `data`: `code`, a stable name; `exit_code`, the exit code of a command-line verb; `retry`: `never`
+(the same request fails again until something changes), `later` (it may succeed, after `retry_after_s` seconds where
+known) or `now`. `KeyReused` also has the `group` and `id` of the event that was sent under the key; `AmbiguousGroup`
+has `ids`: distinct prefixes of the ids of the groups with that name, separated by spaces. A parameter `group` is a
+name, an id, or at least four characters of an id.
 
-## What a consumer can rely on
+## Guarantees for consumers
 
-- Every event of the log, and every happening, is told to it in the order of `seq`, until it has said `ack`.
-- What it has acknowledged is not told again, unless it asks for that (`since`); an `ack` that was answered is on disk.
-- At most `credit` items are on their way; nothing is dropped meanwhile.
-- Events stay for as long as the log. Of happenings the last {rpc.subscriptions.HAPPENINGS_MAX} of the last \
-{rpc.subscriptions.HAPPENINGS_MS_MAX // 86_400_000} days are kept, from the moment when the first consumer is made. Before
-  any goes that it has not acknowledged, it is told `overflow`; an item `dropped` stands in the place of those gone.
-- What was asked under a `key` is done once in {rpc.subscriptions.KEYS_MS_MAX // 86_400_000} days, or until \
-{rpc.subscriptions.KEYS_MAX} more keys were used, also where the agent was killed
-  before it could answer.
+- A consumer receives every event of the log and every durable notification in the order of `seq`, until it
+  acknowledges them.
+- Acknowledged items are not sent again unless the consumer moves its cursor (`since`). An answered `acknowledge` is on
+  disk.
+- At most `credit` items are in flight; nothing is dropped because of it.
+- Events are kept as long as the log. The last {rpc.subscriptions.NOTIFICATIONS_MAX} notifications of the last \
+{rpc.subscriptions.NOTIFICATIONS_MS_MAX // 86_400_000} days are kept, once the first consumer exists. Before
+  unacknowledged ones are dropped, the consumer receives `overflow`; an item `dropped` replaces them.
+- A request with a `key` is carried out once in {rpc.subscriptions.KEYS_MS_MAX // 86_400_000} days, or until \
+{rpc.subscriptions.KEYS_MAX} more keys were used, even where the
+  agent was killed before it answered.
 """
 
 
@@ -112,15 +109,15 @@ def _notifications() -> Iterator[str]:
     yield ""
     yield "| notification | params |"
     yield "|---|---|"
-    for name, shape in rpc.NEWS.items():
+    for name, shape in rpc.NOTIFICATIONS.items():
         yield f"| `{name}` | {_linked(shape)} |"
     yield ""
 
 
 def _shapes() -> Iterator[str]:
-    yield "## Shapes"
+    yield "## Types"
     yield ""
-    yield "A member without a default must be there."
+    yield "Fields without a default are required."
     for shape in sorted(_all_shapes(), key=lambda one: one.__name__):
         yield ""
         yield f"### {shape.__name__}"
@@ -145,7 +142,7 @@ def _typed(each: FieldInfo) -> str:
 
 
 def _linked(shape: Any) -> str:
-    """A type as it is written, with the shapes in it as links."""
+    """A type with links to the types in it."""
     if isinstance(shape, type) and issubclass(shape, Struct):
         return f"[{shape.__name__}](#{shape.__name__.lower()})"
     origin, parts = get_origin(shape), get_args(shape)
@@ -166,7 +163,7 @@ def _linked(shape: Any) -> str:
 
 def _all_shapes() -> set[type[Struct]]:
     found: set[type[Struct]] = set()
-    waiting: list[Any] = [*rpc.NEWS.values()]
+    waiting: list[Any] = [*rpc.NOTIFICATIONS.values()]
     for params, result in rpc.METHODS.values():
         waiting += [params, result]
     while waiting:
@@ -186,7 +183,7 @@ def _doc(shape: type[Struct]) -> str:
 
 
 def _field_docs(shape: type[Struct]) -> dict[str, str]:
-    """The docstrings below the fields of a shape, as its source has them."""
+    """The docstrings of the fields of a type, which only its source has."""
     return _documented(shape.__module__).get(shape.__name__, {})
 
 

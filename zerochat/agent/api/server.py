@@ -1,10 +1,8 @@
-"""The control socket's server: where the faces of a profile ask its agent, and where they hear its news.
+"""The control socket's server: JSON-RPC 2.0 over a Unix socket, one object per line.
 
-One Unix socket, JSON-RPC 2.0, one object a line; `schema/` is the vocabulary. The agent thread owns the server and
-polls its descriptors beside its other sockets, so nothing here blocks and nothing here raises because of a client.
-Whoever connects is one of this user's own programs (the kernel says so, and the socket's directory is closed to
-others); even so, one that sends junk, sends for ever, or never reads is answered, bounded and in the end cut off,
-because the agent has other things to do.
+The agent thread owns the server and polls its descriptors together with its other sockets: nothing here blocks, and no
+client can make it raise. The socket's directory is closed to other users, and the kernel reports who connects. Even so,
+a client that sends junk or never reads is answered, bounded and finally disconnected.
 """
 
 import os
@@ -35,29 +33,29 @@ from zerochat.rpc import (
 )
 
 CLIENTS_MAX = 64
-"""Faces of one profile at a time: a person has a few, a machine with bots a dozen."""
+"""Clients of one profile at a time."""
 SEND_BYTES = 1 << 16
-"""When so much waits for a client, it is sent before the turn is over."""
+"""With this much unsent, a client is sent to before the batch ends."""
 BACKLOG_BYTES_MAX = 8 << 20
-"""What waits for a client that does not read: some ten thousand events. Then it is cut off, and resumes from its
-cursor when it comes back."""
+"""The unsent bytes of a client that does not read: about ten thousand events. With more it is disconnected, and
+continues from its cursor when it reconnects."""
 READ_BYTES_MAX = 1 << 16
-"""Read from one client per turn, so that a flood from one leaves time for the others."""
+"""Bytes read from one client per batch: a flood from one leaves time for the others."""
 ACCEPTS_MAX = 16
-"""New clients per turn."""
+"""New clients per batch."""
 INTEGER_END = 1 << 63
 ID_CHARS_MAX = 128
-"""A request's id is echoed, so it must leave room for the answer."""
+"""The id of a request is echoed, so it must leave room for the answer."""
 PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
-"""What fits `sun_path` with its closing zero byte."""
+"""The size of `sun_path` without its closing zero byte."""
 
 RequestId: TypeAlias = int | str | UnsetType | None
-"""As `Request.id` is declared; of what `ControlServer.ready` returns, none is unset."""
+"""As in `Request.id`; never unset in a `Call`."""
 
 
 class SocketPathTooLong(LocalError):
-    """The path of the control socket has {size} bytes and at most {limit} fit: {path}. Set XDG_RUNTIME_DIR (or
-    ZEROCHAT_HOME) to a shorter folder."""
+    """The path of the control socket is too long ({size} bytes, at most {limit}): {path}. Set XDG_RUNTIME_DIR or
+    ZEROCHAT_HOME to a shorter folder."""
 
     exit_code: ClassVar[int] = 6
 
@@ -69,20 +67,29 @@ class SocketUnusable(LocalError):
 
 
 class SocketInUse(LocalError):
-    """Another program answers at {path}, although it does not hold this profile. Stop it, or choose another profile
+    """Another program uses the control socket {path} without owning this profile. Stop it, or choose another profile
     (`--profile NAME`)."""
 
     exit_code: ClassVar[int] = 6
 
 
 class FolderOpenToOthers(LocalError):
-    """The folder of the control socket is open to other users: {path}. Close it with `chmod 700 {path}`."""
+    """Other users can access the folder of the control socket, {path}. Run `chmod 700 {path}`."""
 
     exit_code: ClassVar[int] = 6
 
 
+class Call(Struct, frozen=True, eq=False):
+    """A valid request: its client, id, method and decoded parameters. Each call is distinct (`eq=False`)."""
+
+    client: int
+    id: RequestId
+    method: str
+    params: Struct
+
+
 def peer_uid(connection: socket.socket) -> int | None:
-    """The user whose program is at the other end, as the kernel saw it when it connected; None: it does not say."""
+    """The user id of the process that connected, from the kernel; None where the system does not report it."""
     system: str = sys.platform
     try:
         if system == "linux":
@@ -96,16 +103,16 @@ def peer_uid(connection: socket.socket) -> int | None:
     return None
 
 
-def read_params(request: Request) -> Struct:
-    """The typed params of a request that `ControlServer.ready` let through."""
-    shape = METHODS[request.method][0]
-    params = msgspec.convert({} if request.params is UNSET else request.params, shape)
+def decode_call(client: int, request: Request) -> Call:
+    """The call with decoded parameters. Raises ValidationError."""
+    params_type = METHODS[request.method][0]
+    params = msgspec.convert({} if request.params is UNSET else request.params, params_type)
     _check_numbers(params)
-    return params
+    return Call(client, request.id, request.method, params)
 
 
 def _check_numbers(params: Struct) -> None:
-    """Whether the disk could hold every number. Raises ValidationError."""
+    """Raises ValidationError where a number does not fit the journal's 64 bits."""
     for name in params.__struct_fields__:
         value = getattr(params, name)
         if isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
@@ -115,7 +122,7 @@ def _check_numbers(params: Struct) -> None:
 
 
 class _Client:
-    __slots__ = ("id", "incoming", "last_words", "outgoing", "scanned", "socket")
+    __slots__ = ("closing", "id", "incoming", "outgoing", "scanned", "socket")
 
     def __init__(self, client_id: int, connection: socket.socket) -> None:
         self.id = client_id
@@ -123,16 +130,15 @@ class _Client:
         self.incoming = bytearray()
         self.scanned = 0
         self.outgoing = bytearray()
-        self.last_words = False  # true: it goes as soon as it has been told why
+        self.closing = False  # true: disconnected once the error is sent
 
 
 class ControlServer:
-    """The listening socket and its clients. Construct it only while holding the profile's lock: it takes the place of
-    a socket file that a dead agent left behind.
+    """The listening socket and its clients. Construct it only while holding the profile's lock: it replaces a socket
+    file that a dead agent left behind.
 
-    A turn: poll `fds()`, call `ready(fd)` for each that is, then `respond` or `refuse` every request that came out,
-    at once or in any later turn, and `flush`, so that all of a turn reaches a client at once. Clients are known by
-    numbers that never come again.
+    A batch: poll `fds()`, call `ready(fd)` for each ready descriptor, answer each call with `respond` or `refuse` at
+    once or in a later batch, and `flush`. Client numbers are never reused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -141,7 +147,7 @@ class ControlServer:
         self._clients: dict[int, _Client] = {}
         self._by_fd: dict[int, _Client] = {}
         self._unsent: dict[int, _Client] = {}
-        """Who has been told something since the last `flush`, when nothing was waiting."""
+        """The clients with new unsent bytes since the last `flush`."""
         self._closed: set[int] = set()
         self._next_id = 1
         self._encoder = msgspec.json.Encoder()
@@ -152,10 +158,10 @@ class ControlServer:
             raise SocketPathTooLong(path=path, size=size, limit=PATH_BYTES_MAX)
         try:
             self._prepare_folder()
-            self._clear_the_place()
+            self._remove_stale_socket()
             self._listener = _listen(path)
             self._inode = path.stat().st_ino
-            # Given up for a moment when descriptors run out, so that waiting clients can be turned away.
+            # Closed for a moment when descriptors run out, so that waiting clients can be rejected.
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise SocketUnusable(path=path, why=(error.strerror or str(error)).lower()) from error
@@ -175,26 +181,26 @@ class ControlServer:
         if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
             raise FolderOpenToOthers(path=folder)
 
-    def _clear_the_place(self) -> None:
+    def _remove_stale_socket(self) -> None:
         try:
             facts = self.path.lstat()
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(facts.st_mode):
-            raise SocketUnusable(path=self.path, why="something that is not a socket is in its place")
+            raise SocketUnusable(path=self.path, why="there is a file that is not a socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             try:
                 probe.connect(os.fspath(self.path))
             except BlockingIOError:
-                pass  # so many wait there that somebody must be alive
+                pass  # its queue is full, so a program is listening
             except OSError:
                 self.path.unlink(missing_ok=True)
                 return
         raise SocketInUse(path=self.path)
 
     def close(self) -> None:
-        """Say goodbye to everybody and remove the socket file, unless somebody else's is there by now. Idempotent."""
+        """Send what waits, disconnect all clients and remove the socket file unless it was replaced. Idempotent."""
         for client in list(self._clients.values()):
             self._send(client)
             self._drop(client)
@@ -207,35 +213,31 @@ class ControlServer:
             os.close(self._spare)
             self._spare = None
 
-    # --- what the agent thread polls --------------------------------------------------------------------------------
+    # --- polling ----------------------------------------------------------------------------------------------------
 
     @property
     def clients(self) -> frozenset[int]:
-        """Who is connected now."""
+        """The connected clients."""
         return frozenset(self._clients)
 
     def fds(self) -> dict[int, bool]:
-        """Every descriptor to poll for reading; True: also for writing."""
+        """The descriptors to poll for reading; True: also for writing."""
         wanted = {fd: bool(client.outgoing) for fd, client in self._by_fd.items()}
         wanted[self._listener.fileno()] = False
         return wanted
 
     def take_closed(self) -> set[int]:
-        """The descriptors closed since the last call: a poller must forget them, for their numbers come again."""
+        """The descriptors closed since the last call: the poller must drop them, because the system reuses numbers."""
         closed, self._closed = self._closed, set()
         return closed
 
     def backlog(self, client: int) -> int:
-        """Bytes that wait to be read by this client: whoever has much to tell waits until it is small again."""
+        """The unsent bytes of this client."""
         known = self._clients.get(client)
         return len(known.outgoing) if known else 0
 
-    def ready(self, fd: int) -> list[tuple[int, Request]]:
-        """Do whatever `fd` is ready for; return the well-formed requests that came, each with its client.
-
-        A request that comes out names a method of `schema.METHODS`, and its params have that method's shape. Every
-        other line has been answered here.
-        """
+    def ready(self, fd: int) -> list[Call]:
+        """Serve a ready descriptor; the valid calls that arrived. Invalid lines are answered here."""
         if fd == self._listener.fileno():
             self._accept()
             return []
@@ -243,13 +245,13 @@ class ControlServer:
         if client is None:
             return []
         self._send(client)
-        return [(client.id, request) for request in self._read(client)]
+        return self._read(client)
 
-    # --- what the agent says ----------------------------------------------------------------------------------------
+    # --- answers and notifications ----------------------------------------------------------------------------------
 
-    def respond(self, client: int, request_id: RequestId, result: object) -> None:
-        """Answer a request with a struct of `schema/`, or a list of them. A client that has gone is no error."""
-        self._say(client, {"jsonrpc": "2.0", "id": request_id, "result": result}, request_id)
+    def respond(self, call: Call, result: object) -> None:
+        """Answer a call. A client that is gone is no error."""
+        self._put_message(call.client, {"jsonrpc": "2.0", "id": call.id, "result": result}, call.id)
 
     def refuse(
         self,
@@ -259,30 +261,29 @@ class ControlServer:
         message: str,
         data: dict[str, str | int] | None = None,
     ) -> None:
-        """Answer a request with an error; `data.code` is the stable name that programs compare."""
+        """Answer a request with an error; `data.code` is the stable name for programs."""
         error: dict[str, object] = {"code": code, "message": message}
         if data is not None:
             error["data"] = data
-        self._say(client, {"jsonrpc": "2.0", "id": request_id, "error": error}, request_id)
+        self._put_message(client, {"jsonrpc": "2.0", "id": request_id, "error": error}, request_id)
 
-    def refuse_error(self, client: int, request_id: RequestId, error: LocalError) -> None:
-        """Answer a request with what zerochat itself says against it: its name, its exit code, and whether it is any
-        use to ask again."""
+    def refuse_error(self, call: Call, error: LocalError) -> None:
+        """Answer a call with an error of zerochat: its code, exit code and retry hint."""
         data: dict[str, str | int] = {"code": error.code, "exit_code": error.exit_code, "retry": error.retry}
         if error.retry_after_s:
             data["retry_after_s"] = error.retry_after_s
         data |= {name: str(error.fields[name]) for name in error.facts if name in error.fields}
-        self.refuse(client, request_id, REFUSED, error.sentence(), data)
+        self.refuse(call.client, call.id, REFUSED, error.sentence(), data)
 
     def notify(self, clients: Iterable[int], method: str, params: Struct) -> None:
-        """Tell these clients some news (`schema.NEWS`). One that has gone is no error."""
+        """Send a notification (`rpc.NOTIFICATIONS`) to these clients. A client that is gone is no error."""
         line = self._line({"jsonrpc": "2.0", "method": method, "params": params})
         for client in clients:
             if line is not None and client in self._clients:
                 self._put(self._clients[client], line)
 
     def flush(self) -> None:
-        """Send what waits, as far as the clients take it; what they do not take now goes when `fds` says so."""
+        """Send what the clients' sockets accept now; the rest is sent when they are ready."""
         for client in self._unsent.values():
             self._send(client)
         self._unsent.clear()
@@ -296,7 +297,7 @@ class ControlServer:
             except BlockingIOError:
                 return
             except OSError:
-                # Out of descriptors (EMFILE, ENFILE): turn the first in the queue away rather than be woken for ever.
+                # Out of descriptors (EMFILE, ENFILE): reject the first client rather than be woken without end.
                 if self._spare is None:
                     return
                 os.close(self._spare)
@@ -312,12 +313,12 @@ class ControlServer:
             self._next_id += 1
             self._clients[client.id] = self._by_fd[connection.fileno()] = client
             if peer_uid(connection) != os.geteuid():
-                self._dismiss(client, "This agent serves its own user only.")
+                self._reject(client, "Only the user of this profile can connect.")
             elif len(self._clients) > CLIENTS_MAX:
-                self._dismiss(client, f"This agent serves {CLIENTS_MAX} programs at a time, and all places are taken.")
+                self._reject(client, f"Too many clients: at most {CLIENTS_MAX} can connect at a time.")
 
-    def _read(self, client: _Client) -> Iterable[Request]:
-        """One read, and the requests among the whole lines that are there then."""
+    def _read(self, client: _Client) -> list[Call]:
+        """Read once; the calls in the complete lines."""
         try:
             chunk = client.socket.recv(READ_BYTES_MAX)
         except (BlockingIOError, InterruptedError):
@@ -327,52 +328,51 @@ class ControlServer:
         if not chunk:
             self._drop(client)
             return []
-        if client.last_words:
+        if client.closing:
             return []
         client.incoming += chunk
         if client.incoming.find(b"\n", client.scanned) < 0:
             client.scanned = len(client.incoming)
             if client.scanned > LINE_BYTES_MAX:
-                self._dismiss(client, f"A line may have {LINE_BYTES_MAX} bytes.")
+                self._reject(client, f"A line can have at most {LINE_BYTES_MAX} bytes.")
             return []
         *lines, rest = bytes(client.incoming).split(b"\n")
         client.incoming = bytearray(rest)
         client.scanned = len(rest)
-        return [request for line in lines if (request := self._understand(client, line)) is not None]
+        return [call for line in lines if (call := self._decode(client, line)) is not None]
 
-    def _understand(self, client: _Client, line: bytes) -> Request | None:
-        if client.id not in self._clients or client.last_words or not line.strip():
+    def _decode(self, client: _Client, line: bytes) -> Call | None:
+        if client.id not in self._clients or client.closing or not line.strip():
             return None
         if len(line) > LINE_BYTES_MAX:
-            self._dismiss(client, f"A line may have {LINE_BYTES_MAX} bytes.")
+            self._reject(client, f"A line can have at most {LINE_BYTES_MAX} bytes.")
             return None
         try:
             request = self._decoder.decode(line)
         except msgspec.ValidationError as error:
-            self.refuse(client.id, None, INVALID_REQUEST, f"This is no request: {error}.")
+            self.refuse(client.id, None, INVALID_REQUEST, f"Invalid request: {error}.")
             return None
         except (ValueError, RecursionError):
             self.refuse(client.id, None, PARSE_ERROR, "This line is not JSON.")
             return None
         if request.id is UNSET or request.jsonrpc != "2.0":
-            why = 'A request has an "id".' if request.id is UNSET else 'A request has "jsonrpc": "2.0".'
+            why = 'A request needs an "id".' if request.id is UNSET else 'A request needs "jsonrpc": "2.0".'
             self.refuse(client.id, None, INVALID_REQUEST, why)
             return None
-        # A number that does not come back exactly as it went is no use as an id.
+        # JSON readers round larger numbers, which makes them useless as ids.
         if len(str(request.id)) > ID_CHARS_MAX or (isinstance(request.id, int) and not abs(request.id) < 1 << 53):
             self.refuse(client.id, None, INVALID_REQUEST, "This id is too long.")
             return None
         if request.method not in METHODS:
-            self.refuse(client.id, request.id, METHOD_NOT_FOUND, "There is no such method.")
+            self.refuse(client.id, request.id, METHOD_NOT_FOUND, "Unknown method.")
             return None
         try:
-            read_params(request)
+            return decode_call(client.id, request)
         except (msgspec.ValidationError, RecursionError) as error:
             self.refuse(client.id, request.id, INVALID_PARAMS, f"The params do not fit {request.method}: {error}.")
             return None
-        return request
 
-    def _say(self, client_id: int, message: dict[str, object], request_id: RequestId) -> None:
+    def _put_message(self, client_id: int, message: dict[str, object], request_id: RequestId) -> None:
         client = self._clients.get(client_id)
         if client is None:
             return
@@ -380,10 +380,10 @@ class ControlServer:
         if line is not None:
             self._put(client, line)
         elif "result" in message:
-            self.refuse(client_id, request_id, INTERNAL_ERROR, "The answer does not fit one line. Ask for less.")
+            self.refuse(client_id, request_id, INTERNAL_ERROR, "The result is too large for one line. Request less.")
 
     def _line(self, message: dict[str, object]) -> bytes | None:
-        """The line that says this, or None when it fits none."""
+        """The message as a line; None where it is too long."""
         try:
             line = self._encoder.encode(message)
         except (ValueError, TypeError, OverflowError, msgspec.MsgspecError):
@@ -391,7 +391,7 @@ class ControlServer:
         return line + b"\n" if len(line) < LINE_BYTES_MAX else None
 
     def _put(self, client: _Client, line: bytes) -> None:
-        if client.last_words:
+        if client.closing:
             return
         waiting = len(client.outgoing)
         if not waiting:
@@ -402,10 +402,10 @@ class ControlServer:
         if len(client.outgoing) > BACKLOG_BYTES_MAX:
             self._drop(client)
 
-    def _dismiss(self, client: _Client, why: str) -> None:
+    def _reject(self, client: _Client, why: str) -> None:
         self.refuse(client.id, None, INVALID_REQUEST, why)
         client.incoming.clear()
-        client.last_words = True
+        client.closing = True
         self._send(client)
 
     def _send(self, client: _Client) -> None:
@@ -418,7 +418,7 @@ class ControlServer:
                 self._drop(client)
                 return
             del client.outgoing[:sent]
-        if client.last_words:
+        if client.closing:
             self._drop(client)
 
     def _drop(self, client: _Client) -> None:
@@ -433,7 +433,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listener.setblocking(False)
         listener.bind(os.fspath(path))
-        path.chmod(0o600)  # the folder has been closed to others since before the socket was there
+        path.chmod(0o600)  # the folder was closed to other users before the socket existed
         listener.listen(CLIENTS_MAX)
     except OSError:
         listener.close()

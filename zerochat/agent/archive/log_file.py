@@ -1,11 +1,11 @@
-"""A group's log in a file, with everything that is needed to check it and to read it where nobody has the group.
+"""History files: a group's event log as JSON Lines, verifiable and readable without the group.
 
-JSON Lines. The first line says what it is: {"zerochat": "history", "v": 1, "exported_at", "ledger"}; every other one is
-a row, with its record as an object: {"seq", "id", "author", "position", "lamport", "type", "received", "record"} and,
-where they are so, "late", "history" and "vouched". The rows stand in the order that every member sees. A record's
-canonical form is what its id is the hash of, so nothing is lost by its being an object here.
+The first line is the header: {"zerochat": "history", "v": 1, "exported_at", "summary"}; every other line is a row with
+its record as an object: {"seq", "id", "author", "position", "lamport", "type", "received", "record"} and, if set,
+"late", "history" and "relayed_by". Rows are in total order. An event's id hashes the canonical form of its record, so
+the object form loses nothing.
 
-The file is not encrypted: whoever can read it can read everything in it.
+The file is not encrypted: everyone who can read it can read all messages.
 """
 
 import os
@@ -18,14 +18,16 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from zerochat.agent.storage.journal import Row
-from zerochat.agent.views import core_state, current_messages
+from zerochat.agent.views import current_messages
+from zerochat.agent.views.events import load_record
+from zerochat.agent.views.members import display_names
 from zerochat.crypto.encoding import INTEGER_MAX, Count
 from zerochat.errors import LocalError, RemoteError
 from zerochat.group.event_log.event import foreign_event
 from zerochat.group.membership import check_all, resolve_view
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.state import Group, Profile
-from zerochat.rpc import Delivery, Event, Ledger, LogRow
+from zerochat.rpc import Delivery, Event, LogRow, LogSummary
 
 VERSION = 1
 LINE_BYTES_MAX = 256 * 1024
@@ -34,36 +36,35 @@ HEADER_BYTES_MAX = 4 << 20
 
 
 class NotAnArchive(LocalError):
-    """{path} is no history that `zerochat export` has written: {why}."""
+    """{path} is not a history file written by `zerochat export`: {why}."""
 
 
 class ArchiveBroken(LocalError):
-    """{path} is damaged: line {line} {why}. Export it again where the group is."""
+    """{path} is damaged: line {line} {why}. Export it again from a profile that has the group."""
 
     exit_code: ClassVar[int] = 7
 
 
 class NewerArchive(LocalError):
-    """{path} was written by a newer zerochat (its format is {found}, and this one knows {known}). Use the newer
-    version."""
+    """{path} has format {found}, and this version of zerochat reads formats up to {known}. Use a newer version."""
 
 
 class NoFolder(LocalError):
-    """There is no folder {folder} to put a file into. Make it first, or choose another place."""
+    """The folder {folder} does not exist. Create it, or choose another one."""
 
 
 class FileThere(LocalError):
-    """{path} is there already, and was left as it is. Give another name."""
+    """{path} exists already, and was not overwritten. Choose another name."""
 
 
 class Unexportable(LocalError):
-    """The log has a record that is no JSON ({event}), so nothing was written. `zerochat audit` says more."""
+    """The log contains an invalid record ({event}), so nothing was exported. `zerochat audit` shows details."""
 
     exit_code: ClassVar[int] = 7
 
 
 class _Mark(Struct, frozen=True):
-    """What every version's first line begins with."""
+    """The beginning of the first line, common to all versions."""
 
     zerochat: str
     v: Count
@@ -75,8 +76,8 @@ class Header(Struct, frozen=True, kw_only=True):
     zerochat: Literal["history"] = "history"
     v: int = VERSION
     exported_at: str
-    ledger: Ledger
-    """What the exporter's state said; `me` and `nick` are the exporter."""
+    summary: LogSummary
+    """The exporter's own summary of the log; `me` and `nick` are the exporter."""
 
 
 class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,12 +90,12 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     received: Count
     late: bool = False
     history: bool = False
-    vouched: str = ""
+    relayed_by: str = ""
     record: Raw
 
 
 _SAME = tuple(name for name in _Line.__struct_fields__ if name != "record")
-"""What a line has just as a row has it."""
+"""The fields that a line and a row share."""
 _encoder = msgspec.json.Encoder()
 _marks = msgspec.json.Decoder(_Mark)
 _headers = msgspec.json.Decoder(Header)
@@ -105,7 +106,7 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 def create(path: Path) -> IO[bytes]:
-    """A new file that only its owner can read. Raises FileThere and NoFolder."""
+    """A new file with mode 0600. Raises FileThere or NoFolder."""
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
     except FileExistsError:
@@ -115,7 +116,7 @@ def create(path: Path) -> IO[bytes]:
 
 
 def write(header: Header, rows: Iterable[LogRow], file: IO[bytes]) -> int:
-    """Write everything; how many rows there were. Raises Unexportable."""
+    """Write the header and the rows; the number of rows. Raises Unexportable."""
     file.write(_encoder.encode(header) + b"\n")
     count = 0
     for row in rows:
@@ -138,8 +139,8 @@ def _line(row: LogRow) -> _Line:
 
 
 def read(path: Path, file: IO[bytes]) -> tuple[Header, Iterator[LogRow]]:
-    """The header, and the rows one after the other. `path` is only for what is said about it. Raises NotAnArchive or
-    NewerArchive; the rows raise ArchiveBroken."""
+    """The header and an iterator over the rows. `path` is used in errors only. Raises NotAnArchive or NewerArchive; the
+    iterator raises ArchiveBroken."""
     first = file.readline(HEADER_BYTES_MAX)
     try:
         mark = _marks.decode(first)
@@ -147,11 +148,11 @@ def read(path: Path, file: IO[bytes]) -> tuple[Header, Iterator[LogRow]]:
             raise NewerArchive(path=path, found=mark.v, known=VERSION)
         header = _headers.decode(first)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        raise NotAnArchive(path=path, why="its first line does not say so") from None
-    ledger = header.ledger
-    numbers = [number for one in ledger.heights for number in (one.seq, one.first, one.sure)]
-    if not all(0 <= number <= INTEGER_MAX for number in (ledger.events, ledger.refuted, ledger.latest, *numbers)):
-        raise NotAnArchive(path=path, why="a number in its first line is none that zerochat counts to")
+        raise NotAnArchive(path=path, why="its first line is not a valid header") from None
+    summary = header.summary
+    numbers = [number for one in summary.chains for number in (one.seq, one.first, one.confirmed)]
+    if not all(0 <= number <= INTEGER_MAX for number in (summary.events, summary.refuted, summary.latest, *numbers)):
+        raise NotAnArchive(path=path, why="a number in its first line is out of range")
     return header, _rows(path, file)
 
 
@@ -160,15 +161,15 @@ def _rows(path: Path, file: IO[bytes]) -> Iterator[LogRow]:
     while line := file.readline(LINE_BYTES_MAX):
         number += 1
         if not line.endswith(b"\n"):
-            raise ArchiveBroken(path=path, line=number, why="has no end")
+            raise ArchiveBroken(path=path, line=number, why="is incomplete")
         try:
             yield _row(line)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise ArchiveBroken(path=path, line=number, why="is no row of a log") from None
+            raise ArchiveBroken(path=path, line=number, why="is not a valid row") from None
 
 
 def row_at(file: IO[bytes], at: int) -> LogRow:
-    """The row whose line begins at this byte, where reading the file has found one."""
+    """The row whose line begins at this byte offset, as found by an earlier read."""
     file.seek(at)
     return _row(file.readline(LINE_BYTES_MAX))
 
@@ -179,27 +180,31 @@ def _row(line: bytes) -> LogRow:
 
 
 def events(
-    path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable[LogRow], remarks: Iterable[LogRow] = ()
+    path: Path,
+    summary: LogSummary,
+    rows: Iterable[LogRow],
+    control: Iterable[LogRow],
+    annotations: Iterable[LogRow] = (),
 ) -> Iterator[Event]:
-    """Rows as a face shows them. `control`: all of the file's membership events, for the members' names; `remarks`: all
-    that is said about messages, which are shown as they stand now. Raises NotAnArchive where the membership events do
-    not hang together."""
+    """The rows as events of the API. `control`: all membership events of the file, for the members' names;
+    `annotations`: all annotations, which are applied to their messages. Raises NotAnArchive if the membership events
+    are inconsistent."""
     try:
         found = check_all(foreign_event(row.record) for row in control)
         view = resolve_view(found)
     except RemoteError:
-        raise NotAnArchive(path=path, why="its membership events do not hang together") from None
-    # As much of a group as reading needs: its members, and nothing that could do anything.
+        raise NotAnArchive(path=path, why="its membership events are inconsistent") from None
+    # A group with only its members: enough for reading.
     nobody = cast(Any, None)
-    group = Group(ledger.group, ledger.name, Profile(), "left", ledger.me, b"", nobody, found, view, 0)
-    names = core_state.labels(group)
-    shown = [_kept(row, ledger.group) for row in rows]
-    for event in current_messages.shown(group, shown, [_kept(row, ledger.group) for row in remarks], names):
-        # Who has what was another one's business, at another time.
+    group = Group(summary.group, summary.name, Profile(), "left", summary.me, b"", nobody, found, view, 0)
+    names = display_names(group)
+    shown = [_kept(row, summary.group) for row in rows]
+    for event in current_messages.materialise(group, shown, [_kept(row, summary.group) for row in annotations], names):
+        # Delivery states are not part of the file.
         yield replace(event, delivery=Delivery(0, 0))
 
 
 def _kept(row: LogRow, group: str) -> Row:
-    """As a journal would have it. What it is about stands in its record."""
+    """A row as stored in a journal; its target is taken from its record."""
     kept = Row(**{name: getattr(row, name) for name in row.__struct_fields__}, group=group)
-    return replace(kept, target=target_of(core_state.load(kept)))
+    return replace(kept, target=target_of(load_record(kept)))

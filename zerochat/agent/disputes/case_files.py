@@ -1,12 +1,11 @@
-"""What a case is about, before anything was said against it: the accusation, the message that came, and the statements
-by which the two have agreed to be judged. The rest of a case stands in the log."""
+"""Case file: the parts of a case that are not in the log (accusation, received message, subscription statements)."""
 
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from zerochat.agent.storage.disputes import KeptCase
+from zerochat.agent.storage.disputes import StoredCase
 from zerochat.agent.storage.journal import Journal
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, strict_json
 from zerochat.crypto.primitives import sha256
@@ -16,19 +15,19 @@ from zerochat.evidence.handshake import Accept, Confirm, Request, Statement, Sub
 from zerochat.evidence.messages import DATA_BYTES_MAX, parse_data
 from zerochat.group.state import Group
 
-DOCKET_BYTES_MAX = 2 * DATA_BYTES_MAX
+CASE_FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
 Statements: TypeAlias = tuple[Request, Accept, Confirm]
 
 
-class Docket(Struct, frozen=True, forbid_unknown_fields=True):
-    """An accusation, and what it speaks of."""
+class CaseFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """An accusation with its evidence."""
 
     accusation: Accusation
     message: bytes
-    """What did come, as it was sent."""
+    """The received message as sent."""
     subscription: Statements
     reopened: tuple[Statements, ...] = ()
-    """The later subscriptions that the accusation names."""
+    """Later subscriptions named by the accusation."""
 
     @property
     def digest(self) -> str:
@@ -39,75 +38,75 @@ class Docket(Struct, frozen=True, forbid_unknown_fields=True):
         return self.subscription[0].publisher
 
     def check(self) -> None:
-        """Raise RemoteError unless this is about what the accusation says that it is about, and signed by whom it
-        should be."""
+        """Raise RemoteError unless the evidence matches the accusation and all signatures are valid."""
         self.accusation.check()
         opened = Subscription(*self.subscription)
         came = parse_data(self.message)
-        said = self.accusation
-        about = said.by, said.accept, said.message, said.missing
+        accusation = self.accusation
+        about = accusation.by, accusation.accept, accusation.message, accusation.missing
         named = tuple(accept.digest for _, accept, _ in self.reopened)
         shown = opened.request.subscriber, opened.accept.digest, b64url(sha256(self.message)), b64url(came.before)
-        if about != shown or named != said.reopened or (came.publisher, came.alias) != (opened.publisher, opened.alias):
-            raise Malformed(why="an accusation of something else")
+        stream = (came.publisher, came.alias) == (opened.publisher, opened.alias)
+        if about != shown or named != accusation.reopened or not stream:
+            raise Malformed(why="a case file that does not match its accusation")
         for one in self.reopened:
             Subscription(*one)
 
-    def written(self) -> bytes:
+    def serialize(self) -> bytes:
         return canonical_json(msgspec.to_builtins(self))
 
 
 class Charge(Struct, frozen=True):
-    """What we need of an accusation of us to answer it: our own words. The statements of the accuser's that a case
-    shows besides it may keep to itself until nobody can answer any more."""
+    """An accusation against this profile with the own messages and statements needed for a defence. The accuser may
+    withhold its own statements until the defence window is over."""
 
     accusation: Accusation
     message: bytes
-    """What did come, as we have said it."""
+    """The received message, as this profile sent it."""
     request: Request
     accept: Accept
     reopened: tuple[Accept, ...]
-    """Of the later ones that the accusation names, those that we have given."""
+    """Own accept statements of later subscriptions named by the accusation."""
 
     @property
     def digest(self) -> str:
         return self.accusation.digest
 
 
-def parse_docket(written: bytes) -> Docket:
+def parse_case_file(encoded: bytes) -> CaseFile:
     """Raises Malformed."""
     try:
-        return msgspec.convert(strict_json(written, DOCKET_BYTES_MAX), Docket)
+        return msgspec.convert(strict_json(encoded, CASE_FILE_BYTES_MAX), CaseFile)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"an accusation: {error}") from None
+        raise Malformed(why=f"a case file: {error}") from None
 
 
 def subscriptions(journal: Journal, group: Group, publisher: str, subscriber: str) -> list[Statements]:
-    """All subscriptions between us and a member in this direction of which the three statements are here, in the order
-    of the publisher's clock."""
+    """Subscriptions with all three statements stored, in this direction, ordered by the publisher's clock."""
     member = publisher if subscriber == group.me else subscriber
-    said = [parse_statement(one.statement) for one in journal.signed.statements(group.id, member)]
-    asked = {one.digest: one for one in said if isinstance(one, Request)}
-    read = {one.accept: one for one in said if isinstance(one, Confirm)}
-    given = [one for one in said if isinstance(one, Accept)]
-    whole = [
-        (asked[one.request], one, read[one.digest]) for one in given if one.request in asked and one.digest in read
+    statements = [parse_statement(one.statement) for one in journal.signed_messages.statements(group.id, member)]
+    requests = {one.digest: one for one in statements if isinstance(one, Request)}
+    confirms = {one.accept: one for one in statements if isinstance(one, Confirm)}
+    found = [
+        (requests[accept.request], accept, confirms[accept.digest])
+        for accept in statements
+        if isinstance(accept, Accept) and accept.request in requests and accept.digest in confirms
     ]
-    ours = [one for one in whole if (one[0].publisher, one[0].subscriber) == (publisher, subscriber)]
+    ours = [one for one in found if (one[0].publisher, one[0].subscriber) == (publisher, subscriber)]
     return sorted(ours, key=lambda one: (one[1].time, one[1].digest))
 
 
-def later_than(known: list[Statements], one: Statements) -> tuple[Statements, ...]:
-    """The later ones of these to the same stream. Whatever leads from one of them on passes the first ones, so more
-    than fit an accusation need not be named."""
+def later_subscriptions(known: list[Statements], one: Statements) -> tuple[Statements, ...]:
+    """Later subscriptions to the same stream, at most REOPENED_MAX: every chain from a later one passes the first
+    ones."""
     accept = one[1]
     later = [other for other in known if other[1].alias == accept.alias and other[1].time > accept.time]
     return tuple(later[:REOPENED_MAX])
 
 
-def against_us(journal: Journal, group: Group, accusation: Accusation) -> Docket | None:
-    """What an accusation is about, where it accuses us of something that we have said; None: it does not, or speaks of
-    a message that we have not, or of a subscription that was never confirmed here."""
+def case_file_against_us(journal: Journal, group: Group, accusation: Accusation) -> CaseFile | None:
+    """The case file of an accusation against this profile; None: it accuses another member, its message is unknown, or
+    its subscription was never confirmed."""
     charge = charge_of(journal, group, accusation)
     if charge is None:
         return None
@@ -116,7 +115,7 @@ def against_us(journal: Journal, group: Group, accusation: Accusation) -> Docket
     if one is None:
         return None
     reopened = tuple(by_digest[digest] for digest in accusation.reopened if digest in by_digest)
-    found = Docket(accusation, charge.message, one, reopened)
+    found = CaseFile(accusation, charge.message, one, reopened)
     try:
         found.check()
     except RemoteError:
@@ -125,7 +124,7 @@ def against_us(journal: Journal, group: Group, accusation: Accusation) -> Docket
 
 
 def charge_of(journal: Journal, group: Group, accusation: Accusation) -> Charge | None:
-    """What we have to answer, where an accusation accuses us of something that we have said."""
+    """The charge to answer, if the accusation is about a message of this profile; None otherwise."""
     accept = _accept(journal, group, accusation, accusation.accept)
     request = _statement(journal, group, accept.request) if accept is not None else None
     if accept is None or not isinstance(request, Request):
@@ -134,7 +133,7 @@ def charge_of(journal: Journal, group: Group, accusation: Accusation) -> Charge 
         missing = b64url_bytes(accusation.missing)
     except RemoteError:
         return None
-    came = journal.signed.behind(group.id, group.me, b64url_bytes(accept.alias), missing)
+    came = journal.signed_messages.successor(group.id, group.me, b64url_bytes(accept.alias), missing)
     if came is None or b64url(sha256(came.message)) != accusation.message:
         return None
     later = (_accept(journal, group, accusation, digest) for digest in accusation.reopened)
@@ -142,26 +141,26 @@ def charge_of(journal: Journal, group: Group, accusation: Accusation) -> Charge 
 
 
 def _accept(journal: Journal, group: Group, accusation: Accusation, digest: str) -> Accept | None:
-    """Our answer with this digest to whoever accuses."""
+    """Our accept statement with this digest to the accuser."""
     found = _statement(journal, group, digest)
     ours = isinstance(found, Accept) and (found.publisher, found.subscriber) == (group.me, accusation.by)
     return found if isinstance(found, Accept) and ours else None
 
 
 def _statement(journal: Journal, group: Group, digest: str) -> Statement | None:
-    kept = journal.signed.statement(group.id, digest)
-    return parse_statement(kept.statement) if kept is not None else None
+    stored = journal.signed_messages.statement(group.id, digest)
+    return parse_statement(stored.statement) if stored is not None else None
 
 
-def kept(accusation: Accusation, origin: str, docket: Docket | None, now: int) -> KeptCase:
-    """An accusation as the journal keeps it. `docket`: where we are one of the two."""
-    return KeptCase(
+def stored_case(accusation: Accusation, origin: str, case_file: CaseFile | None, now: int) -> StoredCase:
+    """An accusation as stored in the journal. `case_file`: known if this profile is a party."""
+    return StoredCase(
         accusation.digest,
         origin,
         accusation.by,
-        docket.accused if docket is not None else "",
+        case_file.accused if case_file is not None else "",
         accusation.accept,
         accusation.message,
-        docket.written() if docket is not None else b"",
+        case_file.serialize() if case_file is not None else b"",
         now,
     )

@@ -1,18 +1,17 @@
-"""Cases as the control protocol tells them: accusing somebody, the list, and one as a file."""
+"""Request handlers of disputes: accuse a member, list cases, export a case."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from zerochat import rpc
-from zerochat.agent.api.timestamps import timestamp
 from zerochat.agent.disputes import verdicts
 from zerochat.agent.disputes.accusations import accuse
 from zerochat.agent.disputes.case_builder import case_of
-from zerochat.agent.disputes.case_files import kept
-from zerochat.agent.disputes.tlog_reader import Book, rules_of
-from zerochat.agent.storage.disputes import POSTED, KeptCase
+from zerochat.agent.disputes.case_files import stored_case
+from zerochat.agent.disputes.tlog_reader import TlogReader, rules_of
+from zerochat.agent.storage.disputes import POSTED, StoredCase
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.views.core_state import labels
+from zerochat.agent.views.members import display_names
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, NotAMember
@@ -20,105 +19,114 @@ from zerochat.evidence.case import Case
 from zerochat.group.lookup import find_author
 from zerochat.group.state import Group
 from zerochat.rpc import Author, CaseInfo, CasePart
+from zerochat.rpc.common import timestamp
 
 CASES_MAX: Final = 256
-"""In one answer: the newest."""
+"""Cases in one response: the newest."""
 PART_CHARS: Final = 512 * 1024
 ID_CHARS_MIN: Final = 4
 
 
 class NoSuchCase(LocalError):
-    """There is no case {case} in {group}. `zerochat cases {group}` lists them."""
+    """No case {case} in {group}. `zerochat cases {group}` lists the cases."""
 
 
 class AmbiguousCase(LocalError):
-    """More than one case in {group} begins with {case}. Give more letters of its id."""
+    """Several cases in {group} begin with {case}. Give more characters of the id."""
 
 
-class NotShown(LocalError):
-    """Nobody has shown here yet what the case {case} is about, so it cannot be put together: whoever has accused tells
-    that with the verdict."""
+class CaseFileUnavailable(LocalError):
+    """The evidence of case {case} has not arrived yet, so the case cannot be exported. The accuser sends it with the
+    verdict."""
 
     retry: ClassVar = "later"
 
 
-class Accusing(LocalError):
+class CannotAccuseSelf(LocalError):
     """You cannot accuse yourself."""
 
 
-def begin(journal: Journal, group: Group, params: rpc.AccuseParams, now: int) -> CaseInfo:
-    """Accuse somebody who is a member, or has been one: the accusation is kept, and goes into the log as soon as the
-    agent gets to it. Raises NotAMember, Accusing, or as `find_author` and `links.accuse` do."""
+def accuse_member(journal: Journal, group: Group, params: rpc.AccuseParams, now: int) -> CaseInfo:
+    """Accuse a current or former member: store the accusation, which the dispute monitor posts to the log. `now`: UTC
+    ms. Raises NotAMember, CannotAccuseSelf, or like `find_author` and `accuse`."""
     if group.state != "active":
         raise NotAMember(group=group.name)
     member = find_author(group, params.member)
     if member == group.me:
-        raise Accusing
-    docket = accuse(journal, journal.logbook, group, member, now)
-    rules = rules_of(journal.logbook, group.id, docket.subscription[1].rules)
+        raise CannotAccuseSelf
+    case_file = accuse(journal, journal.tlog, group, member, now)
+    rules = rules_of(journal.tlog, group.id, case_file.subscription[1].rules)
     assert rules is not None, "or it could not be accused"
-    journal.cases.begin(group.id, kept(docket.accusation, rules.origin, docket, now))
-    found = journal.cases.one(group.id, docket.digest)
+    journal.cases.add(group.id, stored_case(case_file.accusation, rules.origin, case_file, now))
+    found = journal.cases.find(group.id, case_file.digest)
     assert found is not None
-    return _info(journal, journal.logbook, group, found, [])
+    return _info(journal, journal.tlog, group, found, [])
 
 
-def infos(journal: Journal, group: Group) -> list[CaseInfo]:
-    """The cases of a group, the oldest first."""
-    told = verdicts.told_in(journal, group)
-    return [_info(journal, journal.logbook, group, one, told) for one in journal.cases.all(group.id)[-CASES_MAX:]]
+def case_infos(journal: Journal, group: Group) -> list[CaseInfo]:
+    """The cases of a group, oldest first."""
+    announced = verdicts.received_verdicts(journal, group)
+    return [
+        _info(journal, journal.tlog, group, one, announced) for one in journal.cases.all_cases(group.id)[-CASES_MAX:]
+    ]
 
 
-def guilty(journal: Journal, group: Group) -> dict[str, list[str]]:
-    """By member: what it was found guilty of, as we have worked it out."""
+def convictions(journal: Journal, group: Group) -> dict[str, list[str]]:
+    """Own guilty verdicts by member."""
     found: dict[str, list[str]] = {}
-    for one in journal.cases.guilty(group.id):
+    for one in journal.cases.proven_cases(group.id):
         of_one = found.setdefault(one.accused, [])
         if one.verdict not in of_one:
             of_one.append(one.verdict)
     return found
 
 
-def part(journal: Journal, group: Group, params: rpc.CaseParams) -> CasePart:
-    """A part of a case's file. Raises NoSuchCase, AmbiguousCase, NotShown, or as `making.case_of` does."""
-    written = whole(journal, group, params.case).written().decode()
-    digest = b64url(sha256(written.encode()))
-    return CasePart(written[params.after : params.after + PART_CHARS], len(written), digest)
+def case_part(journal: Journal, group: Group, params: rpc.CaseParams) -> CasePart:
+    """A part of an exported case. Raises NoSuchCase, AmbiguousCase, CaseFileUnavailable, or like `case_of`."""
+    encoded = load_case(journal, group, params.case).serialize().decode()
+    digest = b64url(sha256(encoded.encode()))
+    return CasePart(encoded[params.after : params.after + PART_CHARS], len(encoded), digest)
 
 
-def whole(journal: Journal, group: Group, wanted: str) -> Case:
-    """A case as a file has it. Raises as `part`."""
-    cases = journal.cases.all(group.id)
-    found = [one for one in cases if one.digest.startswith(wanted)] if len(wanted) >= ID_CHARS_MIN else []
+def load_case(journal: Journal, group: Group, id_prefix: str) -> Case:
+    """The complete case with this id prefix. Raises like `case_part`."""
+    cases = journal.cases.all_cases(group.id)
+    found = [one for one in cases if one.digest.startswith(id_prefix)] if len(id_prefix) >= ID_CHARS_MIN else []
     if not found:
-        raise NoSuchCase(case=ascii(wanted[:43])[1:-1], group=group.name)
+        raise NoSuchCase(case=ascii(id_prefix[:43])[1:-1], group=group.name)
     if len(found) > 1:
-        raise AmbiguousCase(case=wanted, group=group.name)
-    case, book = found[0], journal.logbook
-    made = _of_two(journal, group, case) if not case.origin else None
-    told = verdicts.told_in(journal, group)
-    docket = verdicts.docket_of(book, group.id, case, told) if case.origin else None
-    rules = rules_of(book, group.id, docket.subscription[1].rules) if docket is not None else None
-    if docket is not None and rules is not None:
-        made = case_of(book, group.id, rules, docket)
+        raise AmbiguousCase(case=id_prefix, group=group.name)
+    case, tlog = found[0], journal.tlog
+    made = _equivocation_case(journal, group, case) if not case.origin else None
+    announced = verdicts.received_verdicts(journal, group)
+    case_file = verdicts.case_file_of(tlog, group.id, case, announced) if case.origin else None
+    rules = rules_of(tlog, group.id, case_file.subscription[1].rules) if case_file is not None else None
+    if case_file is not None and rules is not None:
+        made = case_of(tlog, group.id, rules, case_file)
     if made is None:
-        raise NotShown(case=case.digest[:8])
+        raise CaseFileUnavailable(case=case.digest[:8])
     return made
 
 
-def _of_two(journal: Journal, group: Group, case: KeptCase) -> Case | None:
-    own = (one for one in journal.signed.rivals(group.id) if verdicts.digest_of(one.pair) == case.digest)
-    found = next((made for one in own if (made := verdicts.case_of_two(journal, group, one)) is not None), None)
-    told = (one.verdict for one in verdicts.told_in(journal, group) if one.verdict.of == case.digest)
-    return found or next((made for one in told if (made := verdicts.case_told(one, group.id)) is not None), None)
+def _equivocation_case(journal: Journal, group: Group, case: StoredCase) -> Case | None:
+    own = (
+        one for one in journal.signed_messages.equivocations(group.id) if verdicts.pair_digest(one.pair) == case.digest
+    )
+    found = next((made for one in own if (made := verdicts.equivocation_case(journal, group, one)) is not None), None)
+    announced = (one.verdict for one in verdicts.received_verdicts(journal, group) if one.verdict.of == case.digest)
+    return found or next(
+        (made for one in announced if (made := verdicts.equivocation_case_in(one, group.id)) is not None), None
+    )
 
 
-def _info(journal: Journal, book: Book, group: Group, case: KeptCase, told: Iterable[verdicts.Told]) -> CaseInfo:
-    rules = next((one for one in book.origins(group.id) if one.origin == case.origin), None)
+def _info(
+    journal: Journal, tlog: TlogReader, group: Group, case: StoredCase, announced: Iterable[verdicts.ReceivedVerdict]
+) -> CaseInfo:
+    rules = next((one for one in tlog.all_rules(group.id) if one.origin == case.origin), None)
     until = case.filed + rules.window_ms if case.filed and rules is not None else None
     state: rpc.CaseState = "decided" if case.verdict else "waiting"
     if not case.verdict and rules is not None and until is not None:
-        state = "over" if book.note_after(group.id, rules.origin, until) is not None else "open"
+        state = "over" if tlog.checkpoint_after(group.id, rules.origin, until) is not None else "open"
     return CaseInfo(
         group=group.id,
         id=case.digest,
@@ -128,19 +136,19 @@ def _info(journal: Journal, book: Book, group: Group, case: KeptCase, told: Iter
         state=state,
         filed_at=timestamp(case.filed) if case.filed else None,
         until=timestamp(until) if until is not None else None,
-        answers=[one.ground for one in journal.cases.answers(group.id, case.digest) if one.state == POSTED],
+        answers=[one.ground for one in journal.cases.defences(group.id, case.digest) if one.state == POSTED],
         verdict=case.verdict,
-        told=[
-            rpc.ToldVerdict(_author(group, one.author), one.verdict.outcome, _agrees(case, one.verdict.outcome))
-            for one in told
+        announced=[
+            rpc.AnnouncedVerdict(_author(group, one.author), one.verdict.outcome, _agrees(case, one.verdict.outcome))
+            for one in announced
             if one.verdict.of == case.digest
         ],
     )
 
 
 def _author(group: Group, did: str) -> Author:
-    return Author(did, labels(group).get(did, ""))
+    return Author(did, display_names(group).get(did, ""))
 
 
-def _agrees(case: KeptCase, outcome: str) -> bool | None:
+def _agrees(case: StoredCase, outcome: str) -> bool | None:
     return outcome == case.verdict if case.verdict else None

@@ -1,13 +1,14 @@
-"""What a checkup looks at, and what it finds."""
+"""Context and findings of the doctor's checks."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from zerochat.agent.api.client import Client, NoAgent, connect
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import NoAgent
 from zerochat.agent.settings.reader import Settings, load_settings
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
 from zerochat.rpc import Status
 
@@ -15,7 +16,7 @@ State: TypeAlias = Literal["ok", "warn", "fail", "skip"]
 
 
 class Finding(Struct, frozen=True):
-    """What one check has found. `remedy` is a sentence, and empty only where nothing is to be done."""
+    """One result of a check. `remedy` is a sentence; empty: nothing to do."""
 
     check: str
     state: State
@@ -23,8 +24,8 @@ class Finding(Struct, frozen=True):
     remedy: str = ""
 
 
-class Checkup(Struct, frozen=True):
-    """All of it; `state` is the worst of them."""
+class DoctorReport(Struct, frozen=True):
+    """All findings; `state` is the worst one."""
 
     state: State
     profile: str
@@ -32,33 +33,33 @@ class Checkup(Struct, frozen=True):
     checks: list[Finding]
 
 
-class Patient(Struct):
-    """What the checks look at."""
+class CheckContext(Struct):
+    """The input of the checks."""
 
-    places: Places
+    paths: ProfilePaths
     environ: Mapping[str, str]
     key: Callable[[], bytes] | None = None
-    """Gives the journal's key without asking anybody, or raises a LocalError; None: only a person could."""
+    """Returns the journal's key without a prompt, or raises a LocalError; None: it needs a prompt."""
     client: Client | None = None
     status: Status | None = None
-    """Of the agent that runs; None: none does."""
-    silent: LocalError | None = None
-    """Why an agent that should be there cannot be asked."""
+    """The running agent's status; None: no agent runs."""
+    unresponsive: LocalError | None = None
+    """Why a running agent does not respond."""
     settings: Settings = field(default_factory=Settings)
     refused: LocalError | None = None
     """Why the settings cannot be used."""
 
-    def ask(self) -> None:
-        """Find out whether an agent runs, and what the settings are."""
+    def load(self) -> None:
+        """Connect to a running agent, and load the settings."""
         try:
-            self.client = connect(self.places, "doctor")
-            self.status = self.client.status()
+            self.client = connect(self.paths, "doctor")
+            self.status = self.client.get_status()
         except NoAgent:
             pass
         except LocalError as error:
-            self.silent = error
+            self.unresponsive = error
         try:
-            self.settings = load_settings(self.places, self.environ)
+            self.settings = load_settings(self.paths, self.environ)
         except LocalError as error:
             self.refused = error
 
@@ -66,4 +67,4 @@ class Patient(Struct):
 Findings: TypeAlias = Iterator[tuple[State, str, str]]
 
 
-ON_THIS_MACHINE: Final = "See whether this user may do that on this machine."
+ON_THIS_MACHINE: Final = "Check the permissions of this user on this machine."

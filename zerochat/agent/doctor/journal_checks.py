@@ -1,119 +1,113 @@
-"""The journal, and the ports that it remembers."""
+"""Checks of the journal's integrity, and of the ports that the agent used last."""
 
 import errno
 import socket
 from contextlib import closing
 
-from zerochat.agent.doctor.findings import ON_THIS_MACHINE, Findings, Patient, State
-from zerochat.agent.network.addresses import EVERYWHERE, parse_listen
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.doctor.findings import ON_THIS_MACHINE, CheckContext, Findings, State
+from zerochat.agent.network.addresses import ALL_ADDRESSES, parse_listen
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
 
 
-def look_at_journal(patient: Patient) -> Findings:
-    home, status = patient.places, patient.status
+def check_journal(context: CheckContext) -> Findings:
+    home, status = context.paths, context.status
     if status is not None:
         if status.damaged:
-            remedy = "Keep a copy of the file, and put the last good backup back (`zerochat restore`)."
-            yield "fail", f"The agent has found that the journal is damaged: {home.journal}.", remedy
+            remedy = "Keep a copy of the file, and restore the last good backup (`zerochat restore`)."
+            yield "fail", f"The agent reports that the journal is damaged: {home.journal}.", remedy
         elif status.warning:
             yield "warn", "The agent needs attention.", status.warning
         else:
-            yield "ok", "The agent has the journal open, and nothing is wrong with it.", ""
+            yield "ok", "The agent has the journal open and reports no problem.", ""
         return
     from zerochat.agent.storage.profiles import ProfileOwned, lock_profile, profile_exists
 
     if not profile_exists(home):
-        yield "skip", "There is no profile, and so no journal.", ""
+        yield "skip", "There is no profile, so there is no journal.", ""
         return
-    if patient.key is None:
-        remedy = "Start the agent and ask again, or name a file with the passphrase in ZEROCHAT_PASSPHRASE_FILE."
-        yield "skip", "The journal is locked with a passphrase, which is not asked for here.", remedy
+    if context.key is None:
+        remedy = "Start the agent and run this again, or set ZEROCHAT_PASSPHRASE_FILE to a file with the passphrase."
+        yield "skip", "The journal is locked with a passphrase, so it cannot be checked.", remedy
         return
     try:
         with lock_profile(home):
-            yield from _pages(home, patient.key())
+            yield from _pages(home, context.key())
     except ProfileOwned as error:
-        text = f"Another process ({error.fields['pid']}) has the profile, and does not answer."
-        yield "warn", text, "Wait a moment; if it stays so, end that process."
+        text = f"Another process ({error.fields['pid']}) uses the profile and does not respond."
+        yield "warn", text, "Wait a moment. If this persists, stop that process."
 
 
-def _pages(home: Places, key: bytes) -> Findings:
-    """Every page, without bringing the file along to this version. Raises what opening may raise."""
+def _pages(home: ProfilePaths, key: bytes) -> Findings:
+    """Verify every page. Raises what opening may raise."""
     from zerochat.agent.storage.database import (
         JournalDamaged,
-        NewerJournal,
-        OlderJournal,
+        UnsupportedJournal,
         check_pages,
-        faults,
         open_database,
+        sqlite_errors,
     )
     from zerochat.agent.storage.tables import FORMAT
 
     try:
-        with closing(open_database(home.journal, key, FORMAT)) as database, faults(home.journal, database):
+        with closing(open_database(home.journal, key, FORMAT)) as database, sqlite_errors(home.journal, database):
             check_pages(database, home.journal)
-            version = database.pragma("user_version")
-    except (JournalDamaged, NewerJournal, OlderJournal) as error:
-        yield "fail", "The journal cannot be used as it is.", error.sentence()
+    except (JournalDamaged, UnsupportedJournal) as error:
+        yield "fail", "The journal cannot be used.", error.sentence()
         return
-    if version < FORMAT.version:
-        text = f"The journal is of an older format ({version}, and this zerochat writes {FORMAT.version})."
-        yield "warn", text, "Nothing is to be done: the next start brings it along, and keeps a copy until it was read."
-    else:
-        yield "ok", f"Every page of the journal is sound: {home.journal}.", ""
+    yield "ok", f"Every page of the journal is intact: {home.journal}.", ""
 
 
-def look_at_ports(patient: Patient) -> Findings:
-    status = patient.status
+def check_ports(context: CheckContext) -> Findings:
+    status = context.status
     if status is not None:
         if status.closed:
-            yield "fail", "The gatekeeper has stopped, so nobody new gets in.", "Stop the agent and start it again."
+            yield "fail", "The agent no longer accepts new connections.", "Stop the agent and start it again."
         else:
             yield "ok", f"The agent listens: {status.pair} and {status.queue}.", ""
         return
-    if patient.refused is not None:
-        yield "skip", "The settings cannot be used, so nobody knows where an agent would listen.", ""
+    if context.refused is not None:
+        yield "skip", "The settings are invalid, so the listening address is unknown.", ""
         return
-    host, *ports = _listens(patient)
+    host, *ports = _listens(context)
     free = True
-    for port in [*ports, *([parse_listen(patient.settings.web)[1]] if patient.settings.web else [])]:
-        where = host if port in ports else parse_listen(patient.settings.web or "")[0]
+    for port in [*ports, *([parse_listen(context.settings.web)[1]] if context.settings.web else [])]:
+        where = host if port in ports else parse_listen(context.settings.web or "")[0]
         if port and (why := _taken(str(where), int(port))):
             free = False
             yield why
     if free:
-        said = " and ".join(str(port) for port in ports if port) or "any that are free"
-        yield "ok", f"An agent can listen at {host}, ports {said}.", ""
+        named = " and ".join(str(port) for port in ports if port) or "any free ports"
+        yield "ok", f"An agent can listen on {host}, ports {named}.", ""
 
 
-def _listens(patient: Patient) -> tuple[str, int, int]:
-    """Where the next agent would listen, by the settings, or by what the journal remembers."""
-    known = _remembered(patient)
-    host, pair, queue = parse_listen(patient.settings.listen or known.get("listen") or EVERYWHERE)
+def _listens(context: CheckContext) -> tuple[str, int, int]:
+    """Where the next agent would listen: from the settings, or else from the journal."""
+    known = _remembered(context)
+    host, pair, queue = parse_listen(context.settings.listen or known.get("listen") or ALL_ADDRESSES)
     return host, pair or int(known.get("pair_port") or 0), queue or int(known.get("queue_port") or 0)
 
 
-def _remembered(patient: Patient) -> dict[str, str]:
-    """What the journal has of where the agent listened; nothing where it cannot be read now."""
+def _remembered(context: CheckContext) -> dict[str, str]:
+    """The address and ports stored in the journal; empty: it cannot be read now."""
     from zerochat.agent.storage.database import open_database
     from zerochat.agent.storage.profiles import lock_profile
     from zerochat.agent.storage.tables import FORMAT
 
-    if patient.key is None:
+    if context.key is None:
         return {}
-    home = patient.places
+    home = context.paths
     try:
-        with lock_profile(home), closing(open_database(home.journal, patient.key(), FORMAT)) as database:
+        with lock_profile(home), closing(open_database(home.journal, context.key(), FORMAT)) as database:
             names = ("listen", "pair_port", "queue_port")
             found = database.execute("SELECT key, value FROM meta WHERE key IN (?, ?, ?)", names).fetchall()
             return {str(name): value.decode() for name, value in found if isinstance(value, bytes)}
-    except LocalError:  # the check of the journal says why
+    except LocalError:  # reported by the journal check
         return {}
 
 
 def _taken(host: str, port: int) -> tuple[State, str, str] | None:
-    """Why nobody could listen there; None: somebody could."""
+    """The finding if the port cannot be used; None: it can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -121,11 +115,13 @@ def _taken(host: str, port: int) -> tuple[State, str, str] | None:
             probe.bind((host, port))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            remedy = f"End the program that has it (`ss -ltnp 'sport = :{port}'`), or set network.listen to another."
-            return "fail", f"The port {port} at {host} is taken by another program.", remedy
+            remedy = (
+                f"Stop the program that uses it (`ss -ltnp 'sport = :{port}'`), or set network.listen to another port."
+            )
+            return "fail", f"Port {port} on {host} is in use by another program.", remedy
         if error.errno == errno.EADDRNOTAVAIL:
-            return "fail", f"This machine has no address {host}.", "Set network.listen to one that it has."
+            return "fail", f"This machine has no address {host}.", "Set network.listen to an address of this machine."
         if error.errno == errno.EACCES:
-            return "fail", f"This user may not listen at port {port}.", "Choose one from 1024 on (network.listen)."
-        return "fail", f"Nobody can listen at {host}, port {port}: {error.strerror}.", ON_THIS_MACHINE
+            return "fail", f"This user may not listen on port {port}.", "Choose a port from 1024 on (network.listen)."
+        return "fail", f"Cannot listen on {host}, port {port}: {error.strerror}.", ON_THIS_MACHINE
     return None

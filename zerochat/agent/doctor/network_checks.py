@@ -1,52 +1,59 @@
-"""Whether this machine is reached where it says, and whether its clock is right."""
+"""Checks of reachability at the advertised addresses, and of the clock."""
 
 import ipaddress
 import socket
 from typing import Final
 from urllib.parse import urlsplit
 
-from zerochat.agent.doctor.findings import Findings, Patient, State
+from zerochat.agent.doctor.findings import CheckContext, Findings, State
 
 REACH_S: Final = 2.0
-"""How long a connection to an address of our own may take."""
+"""Timeout of a connection to an own address."""
 AHEAD_MS_FINE, AHEAD_MS_MAX = 30_000, 5 * 60 * 1000
-"""Clocks that differ by less are nobody's concern; from the second on nobody takes what the other says
-(`group/event_log/lamport.py`)."""
+"""Tolerated clock difference, and the one from which events are rejected (`group/event_log/lamport.py`)."""
 
 
-def look_at_reach(patient: Patient) -> Findings:
-    """Whether this machine can be dialled where it tells others to dial it."""
-    status = patient.status
+def check_reach(context: CheckContext) -> Findings:
+    """Connect to the advertised addresses."""
+    status = context.status
     if status is None:
-        yield "skip", "No agent runs, so no address can be dialled.", "Start one (`zerochat agent`), and ask again."
+        yield (
+            "skip",
+            "No agent runs, so reachability cannot be checked.",
+            "Start one (`zerochat agent`), and run this again.",
+        )
         return
     if status.hidden:
         there = [one for one in status.mediators if one.mediator == "granted" and one.reachable is not False]
         if there:
-            yield "ok", f"Nobody is told an address; {len(there)} of its mediators can be reached.", ""
+            yield "ok", f"No address is advertised; {len(there)} of its mediators can be reached.", ""
         else:
-            remedy = "Ask a mediator to take in what is for you: `zerochat route add`."
-            yield "warn", "Nobody is told an address, and no mediator can be reached.", remedy
+            remedy = "Add a mediator that stores your messages: `zerochat route add`."
+            yield "warn", "No address is advertised, and no mediator can be reached.", remedy
         return
     fine = True
     for uri in (status.pair, status.queue, *status.web):
         if (why := _unreachable(uri)) is not None:
             fine = False
-            remedy = "Check the firewall, and that network.advertise is an address that leads to this machine."
-            yield "fail", f"This machine does not reach itself at {uri}: {why}.", remedy
+            remedy = "Check the firewall, and that network.advertise is an address of this machine."
+            yield "fail", f"This machine is not reachable at {uri}: {why}.", remedy
     if not fine:
         return
     near = _nearness(urlsplit(status.pair).hostname or "")
     if near == "machine":
-        yield "warn", "Others are told an address that leads to their own machine.", "Start it with another --listen."
+        yield (
+            "warn",
+            "The advertised address is a loopback address, which others cannot reach.",
+            "Start the agent with another --listen.",
+        )
     elif near == "network":
-        yield "ok", f"It answers at {status.pair}, which is an address of this network: others beyond it need more.", ""
+        yield "ok", f"The agent is reachable at {status.pair}, in this local network only.", ""
     else:
-        yield "ok", f"It answers at {status.pair}.", ""
+        yield "ok", f"The agent is reachable at {status.pair}.", ""
 
 
 def _unreachable(uri: str) -> str | None:
-    """Why nothing answers there; None: something does."""
+    """Why a connection failed; None: it succeeded."""
     try:
         parts = urlsplit(uri)
         usual = {"http": 80, "ws": 80, "https": 443, "wss": 443}.get(parts.scheme, 0)
@@ -54,7 +61,7 @@ def _unreachable(uri: str) -> str | None:
     except TimeoutError:
         return f"no answer in {REACH_S:.0f} seconds"
     except (OSError, ValueError) as error:
-        return ((error.strerror if isinstance(error, OSError) else None) or "it cannot be dialled").lower()
+        return ((error.strerror if isinstance(error, OSError) else None) or "the connection failed").lower()
     return None
 
 
@@ -66,19 +73,19 @@ def _nearness(host: str) -> str:
     return "machine" if address.is_loopback else "network" if address.is_private or address.is_link_local else "world"
 
 
-def look_at_clock(patient: Patient) -> Findings:
-    """Against what connected members have said of theirs. One that is off alone is theirs; all of them: ours."""
-    client, status = patient.client, patient.status
+def check_clock(context: CheckContext) -> Findings:
+    """Compare with the clocks of connected members: if all differ, ours is wrong."""
+    client, status = context.client, context.status
     if client is None or status is None:
-        yield "skip", "No agent runs, so there is nobody to compare clocks with.", ""
+        yield "skip", "No agent runs, so the clock cannot be compared.", ""
         return
     ahead: dict[str, int] = {}
     for group in status.groups:
         if group.state == "active":
-            heard = (one for one in client.members(group.id) if one.connection == "connected")
-            ahead |= {f"{group.id} {one.did}": one.ahead_ms for one in heard if one.ahead_ms is not None}
+            members = (one for one in client.list_members(group.id) if one.connection == "connected")
+            ahead |= {f"{group.id} {one.did}": one.ahead_ms for one in members if one.ahead_ms is not None}
     if not ahead:
-        yield "skip", "Nobody is connected who has said what time it is.", "Ask again when somebody is."
+        yield "skip", "No connected member has reported its time.", "Run this again when a member is connected."
         return
     off = [ms for ms in ahead.values() if abs(ms) > AHEAD_MS_FINE]
     ours = len(off) == len(ahead)
@@ -92,5 +99,5 @@ def look_at_clock(patient: Patient) -> Findings:
         who = "that of the only member" if len(off) == 1 else f"those of all {len(off)} members"
         yield state, f"The clock of this machine is {by} {who} connected.", "Set it: `timedatectl set-ntp true`."
     else:
-        text = f"{len(off)} of {len(ahead)} connected members have clocks that are off, by {abs(middle) // 1000:,} s."
-        yield state, text, "Tell them to set their clocks; this machine's agrees with the others'."
+        text = f"The clocks of {len(off)} of {len(ahead)} connected members are off by {abs(middle) // 1000:,} s."
+        yield state, text, "Ask them to set their clocks; the clock of this machine agrees with the others."

@@ -1,10 +1,10 @@
-"""The contents of files, encrypted, in the profile's own folder: `files/GROUP/FILE`, one for each group it is in.
+"""Encrypted file contents in the profile's folder: `files/GROUP/FILE`, one copy per group.
 
-Each part is sealed by itself (XChaCha20-Poly1305), under a key that comes of one secret in the journal, of the group
-and of the file. A file's id says what its content is, so the number of a part can be its nonce: no two different things
-are ever sealed under the same one. Behind the last part stand the hashes of all parts, from which comes what others
-need to check one. As long as it is not whole it is called `FILE.part`; it gets its own name when every part has been
-read back from the disk, and together they have the hash that the id was made of. Raises OSError where the disk does.
+Each part is encrypted separately (XChaCha20-Poly1305) under a key derived from a secret in the journal, the group and
+the file. The file's id identifies its content, so the part number can be the nonce: no two different plaintexts are
+encrypted under one nonce. The hashes of all parts, from which inclusion proofs are computed, follow the last part. An
+incomplete file is named `FILE.part`; it is renamed when every part was read back from disk and together they have the
+root hash in the file's id. Methods raise OSError for disk errors.
 """
 
 import os
@@ -21,17 +21,17 @@ from zerochat.errors import Unauthentic
 from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, part_size, parts_in, path_in
 
 TAG_BYTES = 16
-PLACE_BYTES = PART_BYTES + TAG_BYTES
+SEALED_PART_BYTES = PART_BYTES + TAG_BYTES
 HASH_BYTES = 32
-TREES_KEPT = 4
-"""Trees of hashes that are kept ready: one of the largest file takes some 6 MB."""
+TREES_MAX = 4
+"""Cached hash trees: one of the largest file takes some 6 MB."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{43}")
 _HASHES = b"\xff" * 24
-"""The nonce of the hashes: no part has that number."""
+"""The nonce of the hashes, which is no part number."""
 
 
 class Blobs:
-    """All files of one profile."""
+    """The files of one profile."""
 
     def __init__(self, folder: Path, secret: bytes) -> None:
         self.folder = folder
@@ -39,7 +39,7 @@ class Blobs:
         self._trees: OrderedDict[Path, list[list[bytes]]] = OrderedDict()
 
     def scan(self) -> Iterator[tuple[str, str, int, bool]]:
-        """What is there: group, file, how many parts, and whether it is whole. What was begun and never named goes."""
+        """Group, file, number of parts, and completeness of each file on disk. Unfinished imports are deleted."""
         for group in self.folder.iterdir() if self.folder.exists() else ():
             if not (group.is_dir() and _NAME.fullmatch(group.name)):
                 continue
@@ -48,7 +48,7 @@ class Blobs:
                 if kind == "new":
                     path.unlink(missing_ok=True)
                 elif _NAME.fullmatch(name) and kind in ("", "part"):
-                    yield group.name, name, path.stat().st_size // PLACE_BYTES, not kind
+                    yield group.name, name, path.stat().st_size // SEALED_PART_BYTES, not kind
 
     def path(self, group: str, file: str, kind: str = "") -> Path:
         assert _NAME.fullmatch(group) and _NAME.fullmatch(file)
@@ -57,10 +57,10 @@ class Blobs:
     def _key(self, group: str, file: str) -> bytes:
         return hkdf_sha256(self._secret, f"zerochat/files/1\n{group} {file}".encode())
 
-    # --- parts that come in -------------------------------------------------------------------------------------------
+    # --- received parts -----------------------------------------------------------------------------------------------
 
     def store(self, group: str, file: str, first: int, parts: Sequence[bytes]) -> None:
-        """Put these parts, which follow each other, in their places. They are on disk when this returns."""
+        """Write consecutive parts, and sync them to disk."""
         path = self.path(group, file, ".part")
         fresh = not path.exists()
         if fresh:
@@ -68,7 +68,7 @@ class Blobs:
         sealed = b"".join(self._sealed(group, file, number, part) for number, part in enumerate(parts, first))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _write_at(descriptor, sealed, first * PLACE_BYTES)
+            _write_at(descriptor, sealed, first * SEALED_PART_BYTES)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -84,9 +84,9 @@ class Blobs:
     def _sealed(self, group: str, file: str, number: int, part: bytes) -> bytes:
         return b"".join(xc20p_seal(self._key(group, file), number.to_bytes(24), part, b""))
 
-    def finish(self, group: str, file: str, root: str, size: int, going_on: Callable[[], bool]) -> bool:
-        """Read all parts back; False: they are not this file, and it stays without a name. `going_on` is asked now and
-        then, and ends this when it is no more: then it is False as well."""
+    def finish(self, group: str, file: str, root: str, size: int, is_running: Callable[[], bool]) -> bool:
+        """Verify all parts, and rename the complete file; False: they do not match the root hash, or `is_running` has
+        become False."""
         path = self.path(group, file, ".part")
         if self.path(group, file).exists():
             return True
@@ -94,7 +94,7 @@ class Blobs:
             leaves = []
             try:
                 for part in self._parts(kept.fileno(), group, file, size):
-                    if not going_on():
+                    if not is_running():
                         return False
                     leaves.append(leaf(part))
             except Unauthentic:
@@ -107,14 +107,14 @@ class Blobs:
         return True
 
     def _close(self, descriptor: int, group: str, file: str, size: int, leaves: Sequence[bytes]) -> None:
-        """The hashes go behind the last part, and all of it to the disk."""
+        """Append the hashes, and sync the file."""
         end = size + parts_in(size) * TAG_BYTES
         _write_at(descriptor, b"".join(xc20p_seal(self._key(group, file), _HASHES, b"".join(leaves), b"")), end)
         os.ftruncate(descriptor, end + len(leaves) * HASH_BYTES + TAG_BYTES)
         os.fsync(descriptor)
 
-    def take_in(self, group: str, file: str, size: int, leaves: Sequence[bytes], parts: Iterator[bytes]) -> bool:
-        """Keep a file of our own. False: the parts are not those with these hashes, and nothing is kept."""
+    def import_file(self, group: str, file: str, size: int, leaves: Sequence[bytes], parts: Iterator[bytes]) -> bool:
+        """Store a file of our own; False: the parts do not match these hashes, and nothing is stored."""
         path = self.path(group, file)
         if path.exists():
             return True
@@ -127,7 +127,7 @@ class Blobs:
                 for number, part in enumerate(parts):
                     if number >= len(leaves) or leaf(part) != leaves[number]:
                         return False
-                    _write_at(descriptor, self._sealed(group, file, number, part), number * PLACE_BYTES)
+                    _write_at(descriptor, self._sealed(group, file, number, part), number * SEALED_PART_BYTES)
                     count += 1
                 if count != len(leaves):
                     return False
@@ -141,12 +141,12 @@ class Blobs:
         finally:
             fresh.unlink(missing_ok=True)
 
-    # --- parts that go out --------------------------------------------------------------------------------------------
+    # --- sent parts ---------------------------------------------------------------------------------------------------
 
     def read(
         self, group: str, file: str, size: int, first: int, count: int
     ) -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
-        """Some parts of a whole file, each with its path to the root. Raises Unauthentic."""
+        """Some parts of a complete file, each with its inclusion proof. Raises Unauthentic."""
         with self.path(group, file).open("rb") as kept:
             tree = self._tree(kept.fileno(), group, file, size)
             numbers = range(first, min(first + count, parts_in(size)))
@@ -155,7 +155,7 @@ class Blobs:
             )
 
     def content(self, group: str, file: str, size: int) -> Iterator[bytes]:
-        """All parts of a whole file. Raises Unauthentic."""
+        """All parts of a complete file. Raises Unauthentic."""
         with self.path(group, file).open("rb") as kept:
             yield from self._parts(kept.fileno(), group, file, size)
 
@@ -165,7 +165,7 @@ class Blobs:
 
     def _part(self, descriptor: int, group: str, file: str, size: int, number: int) -> bytes:
         length = part_size(size, number)
-        sealed = os.pread(descriptor, length + TAG_BYTES, number * PLACE_BYTES)
+        sealed = os.pread(descriptor, length + TAG_BYTES, number * SEALED_PART_BYTES)
         if len(sealed) != length + TAG_BYTES:
             raise Unauthentic()
         return xc20p_open(self._key(group, file), number.to_bytes(24), sealed[:-TAG_BYTES], sealed[-TAG_BYTES:], b"")
@@ -180,20 +180,20 @@ class Blobs:
                 raise Unauthentic()
             hashes = xc20p_open(self._key(group, file), _HASHES, sealed[:-TAG_BYTES], sealed[-TAG_BYTES:], b"")
             tree = levels_over([hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)])
-            while len(self._trees) >= TREES_KEPT:
+            while len(self._trees) >= TREES_MAX:
                 self._trees.popitem(last=False)
         self._trees[path] = tree
         return tree
 
-    # --- removing -----------------------------------------------------------------------------------------------------
+    # --- deletion -----------------------------------------------------------------------------------------------------
 
     def drop(self, group: str, file: str) -> None:
         self._trees.pop(self.path(group, file), None)
-        for kind in (".part", ".new", ""):  # in this order none gets the name of a whole one meanwhile
+        for kind in (".part", ".new", ""):  # in this order no part file is renamed in between
             self.path(group, file, kind).unlink(missing_ok=True)
 
     def forget(self, group: str) -> None:
-        """All files of a group."""
+        """Delete all files of a group."""
         folder = self.folder / group
         if not _NAME.fullmatch(group) or not folder.exists():
             return
@@ -203,9 +203,9 @@ class Blobs:
         folder.rmdir()
 
 
-def _write_at(descriptor: int, data: bytes, place: int) -> None:
-    """All of it: a disk that is getting full may take less at a time."""
+def _write_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all data; a nearly full disk may accept less at a time."""
     view = memoryview(data)
     while view:
-        written = os.pwrite(descriptor, view, place)
-        view, place = view[written:], place + written
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

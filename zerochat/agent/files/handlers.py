@@ -1,4 +1,4 @@
-"""The part of the desk where faces ask for files: what takes long comes back here, and how files get on is told."""
+"""Handlers of files: slow requests run in the file worker and are answered when it is done; progress is notified."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -8,112 +8,115 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat import rpc
-from zerochat.agent.api import post_adapter
-from zerochat.agent.api.server import ControlServer
-from zerochat.agent.api.subscriptions.hub import Stream
+from zerochat.agent.api.post_commands import post_command
+from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.api.subscriptions.hub import Subscriptions
 from zerochat.agent.files import view
-from zerochat.agent.files.worker import FileRoom
+from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.views.current_messages import Standings
+from zerochat.agent.views.current_messages import MaterialisedMessages
 from zerochat.errors import LocalError
 from zerochat.group import notifications
-from zerochat.group.effects import DropFile
-from zerochat.group.inputs import Ask, Command, SendPost
+from zerochat.group.effects import DeleteFileData
+from zerochat.group.inputs import Command, CommandInput, SendPost
 from zerochat.group.state import Agent, Group
-from zerochat.rpc import Request
 
-NEWS_S: Final = 0.25
-"""How far apart it is told how files get on."""
+PROGRESS_S: Final = 0.25
+"""The interval of progress notifications."""
 
-Wish: TypeAlias = rpc.AttachParams | rpc.FileParams | rpc.SaveParams | rpc.PictureParams | rpc.FilesParams
+FileParams: TypeAlias = (
+    rpc.SendFilesParams | rpc.FileParams | rpc.SaveParams | rpc.RenderPictureParams | rpc.ListFilesParams
+)
 
 
-class Counter(Struct):
-    """Owned by the desk."""
+class FileHandlers(Struct):
+    """Owned by the request handlers."""
 
     server: ControlServer
     journal: Journal
-    room: FileRoom | None
-    """None: nothing can be done with files."""
-    log: Standings
-    stream: Stream
-    labels: Callable[[Group], Mapping[str, str]]
-    """What a group's members are called."""
-    ticketed: Callable[[int, Request, Command], Ask]
-    refuse: Callable[[int, Request, LocalError], None]
-    _filed: list[Ask] = field(default_factory=list)
+    worker: FileWorker | None
+    """None only in simulations: files are not supported."""
+    messages: MaterialisedMessages
+    subscriptions: Subscriptions
+    names: Callable[[Group], Mapping[str, str]]
+    """The display names of a group, by DID."""
+    ticketed: Callable[[Call, Command], CommandInput]
+    refuse: Callable[[Call, LocalError], None]
+    _posts: list[CommandInput] = field(default_factory=list)
     _moved: dict[tuple[str, str], None] = field(default_factory=dict)
-    """The files of which there is news, by group and id."""
+    """The files with new progress, by group and id."""
     _moved_at: float = 0.0
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def serve(self, client: int, request: Request, agent: Agent, group: Group, params: Wish) -> Command | None:
-        """What is wanted with files; what takes long comes back by `take_filed`."""
-        from zerochat.agent.files import jobs  # hardly any agent is asked for it, and every one has to start
+    def serve(self, call: Call, agent: Agent, group: Group, params: FileParams) -> Command | rpc.FileList | None:
+        """The result or command; None where the file worker answers later (`take_posts`)."""
+        from zerochat.agent.files import jobs  # imported late: it slows the start
 
         match params:
-            case rpc.FilesParams(_, after):
-                self.server.respond(client, request.id, view.page(group, after, self.labels(group)))
+            case rpc.ListFilesParams(_, after):
+                return view.page(group, after, self.names(group))
             case rpc.FileParams(_, wanted):
-                return jobs.wish(self.journal, group, request.method, wanted)
-            case rpc.SaveParams() if self.room is not None:
-                jobs.save_file(self.room, self.journal, group, params, partial(self._done, client, request))
-            case rpc.PictureParams() if self.room is not None:
-                jobs.show_picture(self.room, self.journal, group, params, partial(self._done, client, request))
-            case rpc.AttachParams() if self.room is not None:
-                if not self.stream.keys.claim(client, request, group.id, params):
+                return jobs.command_for(self.journal, group, call.method, wanted)
+            case rpc.SaveParams() if self.worker is not None:
+                jobs.save_file(self.worker, self.journal, group, params, partial(self._done, call))
+            case rpc.RenderPictureParams() if self.worker is not None:
+                jobs.show_picture(self.worker, self.journal, group, params, partial(self._done, call))
+            case rpc.SendFilesParams() if self.worker is not None:
+                if not self.subscriptions.keys.claim(call, group.id, params):
                     return None
-                wish = rpc.SendParams(group.id, params.text, params.reply_to, params.action)
-                command = post_adapter.command_of(self.log, group, wish)
+                post = rpc.SendMessageParams(group.id, params.text, params.reply_to, params.action)
+                command = post_command(self.messages, group, post)
                 assert isinstance(command, SendPost)
-                jobs.attach(self.room, agent, group, params, partial(self._done, client, request, command=command))
+                jobs.attach(self.worker, agent, group, params, partial(self._done, call, command=command))
         return None
 
-    def _done(self, client: int, request: Request, result: object, command: SendPost | None = None) -> None:
-        """Something that took long is over."""
+    def _done(self, call: Call, result: object, command: SendPost | None = None) -> None:
+        """The file worker is done with a request."""
         if isinstance(result, LocalError):
-            self.refuse(client, request, result)
+            self.refuse(call, result)
         elif command is None:
-            self.server.respond(client, request.id, result)
+            self.server.respond(call, result)
         else:
             assert isinstance(result, tuple)
-            self._filed.append(self.ticketed(client, request, replace(command, files=result)))
+            self._posts.append(self.ticketed(call, replace(command, files=result)))
 
-    def take_filed(self) -> list[Ask]:
-        """The messages whose files are here now."""
-        filed, self._filed = self._filed, []
-        return filed
+    def take_posts(self) -> list[CommandInput]:
+        """The messages whose files have been read and encrypted."""
+        posts, self._posts = self._posts, []
+        return posts
 
-    def unsent(self, command: Command, agent: Agent) -> None:
-        """A message was not said, so what was taken in for it goes."""
-        if isinstance(command, SendPost) and command.files and self.room is not None:
+    def discard(self, command: Command, agent: Agent) -> None:
+        """Delete the files of a message that was not sent."""
+        if isinstance(command, SendPost) and command.files and self.worker is not None:
             kept = agent.groups[command.group].files if command.group in agent.groups else {}
             for file in command.files:
                 if file.id not in kept or kept[file.id].state == "offered":
-                    self.room.perform(DropFile(command.group, file.id))
+                    self.worker.perform(DeleteFileData(command.group, file.id))
 
-    # --- news -------------------------------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------------------------
 
-    def note(self, news: Iterable[notifications.Notice]) -> None:
-        """What of the core's news is of files."""
-        self._moved |= {(one.group, one.file): None for one in news if isinstance(one, notifications.FileMoved)}
+    def note_progress(self, changes: Iterable[notifications.Notification]) -> None:
+        self._moved |= {(one.group, one.file): None for one in changes if isinstance(one, notifications.FileProgress)}
 
     def review(self, agent: Agent, now: float) -> float | None:
-        """Tell how the files stand of which there is news, now and then; when the next time is. Seconds on the
-        monotonic clock."""
+        """Send progress notifications that are due; the next deadline. Seconds on the monotonic clock."""
         if self._moved and now < self._moved_at:
             return self._moved_at
         if self._moved:
-            self._moved_at = now + NEWS_S
+            self._moved_at = now + PROGRESS_S
             moved, self._moved = self._moved, {}
             for name, key in moved:
-                self._tell(agent, name, key)
+                self._notify(agent, name, key)
         return None
 
-    def _tell(self, agent: Agent, name: str, key: str) -> None:
+    def _notify(self, agent: Agent, name: str, key: str) -> None:
         group = agent.groups.get(name)
         one = group.files.get(key) if group is not None else None
         if group is not None and one is not None:
-            file = view.attachment(group, one.file, one, self.labels(group))
-            self.server.notify(self.stream.listeners("file", name), "file", rpc.FileNews(name, one.event, file))
+            file = view.attachment(group, one.file, one, self.names(group))
+            self.server.notify(
+                self.subscriptions.listeners("file_changed", name),
+                "file_changed",
+                rpc.FileNotification(name, one.event, file),
+            )

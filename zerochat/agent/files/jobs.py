@@ -1,4 +1,4 @@
-"""What faces want done with files: which one they mean, and the reading and saving that takes its time."""
+"""File requests of clients: finds the file, and starts the jobs of the file worker."""
 
 import os
 from collections.abc import Callable
@@ -11,128 +11,129 @@ from zerochat.agent.files import sources
 from zerochat.agent.files.safe_names import safe_name
 from zerochat.agent.files.saving import Saved, downloads, save
 from zerochat.agent.files.thumbnail import small_picture
-from zerochat.agent.files.worker import FileRoom
+from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.views import core_state, event_pages
+from zerochat.agent.views import event_pages
+from zerochat.agent.views.events import load_record
 from zerochat.errors import LocalError, NotAMember, Unauthentic
 from zerochat.group.event_log.event import POST
 from zerochat.group.files import catalogue
 from zerochat.group.files.descriptor import File, files_in
-from zerochat.group.inputs import DropFile, GetFile
+from zerochat.group.inputs import DeleteFile, DownloadFile
 from zerochat.group.lookup import PREFIX_MIN
 from zerochat.group.membership import may_post
 from zerochat.group.state import Agent, Group
 
 
 class SeveralFiles(LocalError):
-    """More than one file in this group answers to {file}. Give the first letters of its id: `zerochat files list GROUP`
-    shows them."""
+    """Several files in this group match {file}. Give the beginning of the file's id, which `zerochat files list GROUP`
+    shows."""
 
 
-class NotHere(LocalError):
-    """{name} is not here, or not all of it yet. `zerochat files get` fetches it."""
+class FileNotDownloaded(LocalError):
+    """{name} is not downloaded, or not completely. Fetch it with `zerochat files get`."""
 
 
-class Spoilt(LocalError):
-    """What is kept of {name} is not what it was, so nothing was saved. Remove it (`zerochat files drop`) and fetch it
-    anew (`zerochat files get`)."""
+class FileDamaged(LocalError):
+    """The stored copy of {name} is damaged, so nothing was saved. Remove it (`zerochat files remove`) and fetch it
+    again (`zerochat files get`)."""
 
 
-class Meant(Struct, frozen=True):
-    """A file that somebody means, and the post that names it."""
+class FileReference(Struct, frozen=True):
+    """A file, and the post that names it."""
 
     file: File
     author: str
     event: str
 
 
-def find_file(journal: Journal, group: Group, wanted: str) -> Meant:
-    """The file that is meant (`schema.FileParams`). Raises NoSuchFile or SeveralFiles."""
+def find_file(journal: Journal, group: Group, wanted: str) -> FileReference:
+    """The file with this id, id prefix, name or post id. Raises NoSuchFile or SeveralFiles."""
     known = group.files
     if wanted in known:
-        return Meant(known[wanted].file, known[wanted].author, known[wanted].event)
-    long = len(wanted) >= PREFIX_MIN
+        return FileReference(known[wanted].file, known[wanted].author, known[wanted].event)
+    is_prefix = len(wanted) >= PREFIX_MIN
     found = [key for key, one in known.items() if wanted in (one.file.name, safe_name(one.file.name))]
-    found = found or [key for key in known if long and key.startswith(wanted)]
+    found = found or [key for key in known if is_prefix and key.startswith(wanted)]
     if len(found) > 1:
         raise SeveralFiles(file=ascii(wanted[:64]))
     if found:
         one = known[found[0]]
-        return Meant(one.file, one.author, one.event)
+        return FileReference(one.file, one.author, one.event)
     try:
         row = event_pages.find_row(journal, group, wanted)
     except LocalError:
         raise catalogue.NoSuchFile(file=ascii(wanted[:64])) from None
-    named = files_in(core_state.load(row).body) if row.type == POST and not row.refuted else ()
+    named = files_in(load_record(row).body) if row.type == POST and not row.refuted else ()
     if len(named) > 1:
         raise SeveralFiles(file=ascii(wanted[:64]))
     if not named:
         raise catalogue.NoSuchFile(file=ascii(wanted[:64]))
-    return Meant(named[0], row.author, row.id)
+    return FileReference(named[0], row.author, row.id)
 
 
-def wish(journal: Journal, group: Group, method: str, wanted: str) -> GetFile | DropFile:
-    """What a face wants of one file, as a command to the core."""
-    meant = find_file(journal, group, wanted)
-    if method == "drop":
-        return DropFile(group.id, meant.file.id)
-    return GetFile(group.id, meant.file, meant.author, meant.event)
+def command_for(journal: Journal, group: Group, method: str, wanted: str) -> DownloadFile | DeleteFile:
+    """The core's command for a request about one file."""
+    reference = find_file(journal, group, wanted)
+    if method == "drop_file":
+        return DeleteFile(group.id, reference.file.id)
+    return DownloadFile(group.id, reference.file, reference.author, reference.event)
 
 
 def attach(
-    room: FileRoom, agent: Agent, group: Group, params: rpc.AttachParams, then: Callable[[object], None]
+    worker: FileWorker, agent: Agent, group: Group, params: rpc.SendFilesParams, then: Callable[[object], None]
 ) -> None:
-    """Take in the files that go with a message; `then` gets them, as `File`s, or the LocalError that says why not."""
+    """Import the files of a message; `then` gets the `File`s or a LocalError."""
     if group.state != "active":
         raise NotAMember(group=group.name)
     if not may_post(group.view, group.me, group.seq + 1):
         raise catalogue.MayNotSend(group=group.name)
     if not params.paths:
         raise sources.NoFiles
-    left = agent.file_rules.total_max - catalogue.used(agent)
+    left = agent.file_rules.total_max - catalogue.used_bytes(agent)
     limit = agent.file_rules.size_max
     paths, name = list(params.paths), group.id
-    room.long(lambda: sources.take_in(room.blobs, name, paths, limit, left, room.going_on), then)
+    worker.submit(lambda: sources.import_files(worker.blobs, name, paths, limit, left, worker.is_running), then)
 
 
 def save_file(
-    room: FileRoom, journal: Journal, group: Group, params: rpc.SaveParams, then: Callable[[object], None]
+    worker: FileWorker, journal: Journal, group: Group, params: rpc.SaveParams, then: Callable[[object], None]
 ) -> None:
-    """Save a file that is here; `then` gets a `schema.Saved`, or the LocalError that says why not."""
+    """Save a downloaded file; `then` gets an `rpc.Saved` or a LocalError."""
     file = _whole(journal, group, params.file)
     if params.to and not Path(params.to).is_absolute():
         raise sources.NotAbsolute(path=ascii(params.to))
-    room.long(lambda: _save(room, group.id, file, params.to), then)
+    worker.submit(lambda: _save(worker, group.id, file, params.to), then)
 
 
 def show_picture(
-    room: FileRoom, journal: Journal, group: Group, params: rpc.PictureParams, then: Callable[[object], None]
+    worker: FileWorker, journal: Journal, group: Group, params: rpc.RenderPictureParams, then: Callable[[object], None]
 ) -> None:
-    """Decode a picture that is here; `then` gets a `schema.Picture`, or the LocalError that says why not."""
+    """Decode a downloaded picture; `then` gets an `rpc.Picture` or a LocalError."""
     file = _whole(journal, group, params.file)
-    room.long(lambda: _picture(room, group.id, file, params), then)
+    worker.submit(lambda: _picture(worker, group.id, file, params), then)
 
 
-def _picture(room: FileRoom, group: str, file: File, params: rpc.PictureParams) -> rpc.Picture:
-    name, parts = ascii(safe_name(file.name)), room.blobs.content(group, file.id, file.size)
+def _picture(worker: FileWorker, group: str, file: File, params: rpc.RenderPictureParams) -> rpc.Picture:
+    name, parts = ascii(safe_name(file.name)), worker.blobs.content(group, file.id, file.size)
     try:
         return rpc.Picture(*small_picture(name, file.size, parts, params.width, params.height))
     except Unauthentic:
-        raise Spoilt(name=name) from None
+        raise FileDamaged(name=name) from None
 
 
 def _whole(journal: Journal, group: Group, wanted: str) -> File:
-    """The file that is meant, all of which is here. Raises NoSuchFile, SeveralFiles or NotHere."""
-    meant = find_file(journal, group, wanted)
-    one = group.files.get(meant.file.id)
+    """The complete file. Raises NoSuchFile, SeveralFiles or FileNotDownloaded."""
+    reference = find_file(journal, group, wanted)
+    one = group.files.get(reference.file.id)
     if one is None or one.state != "here":
-        raise NotHere(name=ascii(safe_name(meant.file.name)))
-    return meant.file
+        raise FileNotDownloaded(name=ascii(safe_name(reference.file.name)))
+    return reference.file
 
 
-def _save(room: FileRoom, group: str, file: File, to: str) -> rpc.Saved:
+def _save(worker: FileWorker, group: str, file: File, to: str) -> rpc.Saved:
     try:
-        saved: Saved = save(file.name, room.blobs.content(group, file.id, file.size), to, downloads(os.environ))
+        saved: Saved = save(file.name, worker.blobs.content(group, file.id, file.size), to, downloads(os.environ))
     except Unauthentic:
-        raise Spoilt(name=ascii(safe_name(file.name))) from None
+        raise FileDamaged(name=ascii(safe_name(file.name))) from None
     return rpc.Saved(str(saved.path), file.size, saved.sha256)

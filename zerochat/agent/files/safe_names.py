@@ -1,7 +1,4 @@
-"""What a file is called that comes from somebody else: a name that does nothing by itself, wherever it is used.
-
-It becomes a name in a folder of a person's, an argument of commands that they type, and text on their screen.
-"""
+"""Sanitises the file names of other members for folders, shells and terminals."""
 
 import re
 import unicodedata
@@ -10,16 +7,16 @@ from typing import Final
 from zerochat.names import without_hidden
 
 NAME_BYTES_MAX: Final = 200
-"""Room for a number and an ending within what every file system takes."""
+"""Leaves room for a number and an extension within the limits of all file systems."""
 ENDING_BYTES_MAX: Final = 16
 NAMELESS: Final = "file"
 _ODD: Final = re.compile(r'[<>:"|?*$`!\'&;]')
-"""What is no name on some file systems, or means something to a shell."""
+"""Characters that are invalid on some file systems or special in a shell."""
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
 
 
 def safe_name(name: str) -> str:
-    """A file's name, from somebody else's words, with what is left of them."""
+    """A safe file name made from an untrusted one."""
     last = re.split(r"[/\\]", name)[-1]
     plain = without_hidden(unicodedata.normalize("NFC", last))
     plain = re.sub(r"\s+", " ", _ODD.sub("_", plain))
@@ -30,7 +27,7 @@ def safe_name(name: str) -> str:
 
 
 def _shortened(name: str) -> str:
-    """At most so many bytes, with its ending where it has a short one."""
+    """The name cut to NAME_BYTES_MAX, keeping a short extension."""
     if len(name.encode()) <= NAME_BYTES_MAX:
         return name
     stem, dot, ending = name.rpartition(".")
@@ -41,7 +38,7 @@ def _shortened(name: str) -> str:
 
 
 def numbered(name: str, number: int) -> str:
-    """The same with a number, as `photo (1).jpg`; 0: as it is."""
+    """The name with a number, as in `photo (1).jpg`; 0: unchanged."""
     if not number:
         return name
     stem, dot, ending = name.rpartition(".")

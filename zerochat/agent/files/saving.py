@@ -1,4 +1,4 @@
-"""Saving a file into a folder of a person's: whole or not at all, in nobody's place, and for this user alone."""
+"""Saves files to the user's folders: atomically, without overwriting, with mode 0600."""
 
 import errno
 import hashlib
@@ -12,28 +12,28 @@ from typing import Final
 from msgspec import Struct
 
 from zerochat.agent.files.safe_names import numbered, safe_name
-from zerochat.agent.storage.database import fault_of_disk, sync_folder
+from zerochat.agent.storage.database import disk_error, sync_folder
 from zerochat.errors import LocalError
 
 NUMBERS_MAX: Final = 1_000
 
 
 class NoSuchFolder(LocalError):
-    """There is no folder {path} to save it in. Make it first, or choose another one (`--out`)."""
+    """The folder {path} does not exist. Create it, or choose another one (`--output`)."""
 
 
 class NoNameLeft(LocalError):
-    """{path} and all the names with a number behind it are taken. Choose another one (`--out`)."""
+    """{path} and all numbered variants of this name exist. Choose another name (`--output`)."""
 
 
 class Saved(Struct, frozen=True):
     path: Path
     sha256: str
-    """As `sha256sum` prints it."""
+    """Hexadecimal, as printed by `sha256sum`."""
 
 
 def downloads(environ: Mapping[str, str]) -> Path:
-    """Where this user's downloads go (XDG), or the folder of that name under ZEROCHAT_HOME."""
+    """The user's download folder (XDG), or `downloads` under ZEROCHAT_HOME."""
     if home := environ.get("ZEROCHAT_HOME"):
         return Path(home).expanduser().absolute() / "downloads"
     from platformdirs import PlatformDirs
@@ -42,9 +42,9 @@ def downloads(environ: Mapping[str, str]) -> Path:
 
 
 def save(name: str, parts: Iterable[bytes], target: str, folder: Path) -> Saved:
-    """Save what somebody called `name`: as `target` (a file, or a folder), or where that is empty into `folder`.
+    """Save a file that its sender named `name`: as `target` (a file or a folder), or if that is empty into `folder`.
 
-    Nothing that is there is overwritten. Raises NoSuchFolder, NoNameLeft, DiskFull, ReadOnly or DiskFailed.
+    Existing files are not overwritten. Raises NoSuchFolder, NoNameLeft, DiskFull, ReadOnly or DiskFailed.
     """
     wanted = Path(target) if target else folder / safe_name(name)
     if target and wanted.is_dir():
@@ -56,7 +56,7 @@ def save(name: str, parts: Iterable[bytes], target: str, folder: Path) -> Saved:
             raise NoSuchFolder(path=wanted.parent)
         return _save(wanted, parts)
     except OSError as error:
-        raise fault_of_disk(error, wanted) from error
+        raise disk_error(error, wanted) from error
 
 
 def _save(wanted: Path, parts: Iterable[bytes]) -> Saved:
@@ -77,7 +77,7 @@ def _save(wanted: Path, parts: Iterable[bytes]) -> Saved:
 
 
 def _named(fresh: Path, wanted: Path) -> Path:
-    """Give it the first name that is free."""
+    """Give the file the first free name."""
     for number in range(NUMBERS_MAX):
         path = wanted.with_name(numbered(wanted.name, number))
         with suppress(FileExistsError):

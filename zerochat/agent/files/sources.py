@@ -1,7 +1,6 @@
-"""The files that a person gives: opened with care, and read twice.
+"""Imports the files of a message: each is read twice, first for its size and hashes, then for its content.
 
-The first time says what a file is (its size and its hashes), the second takes it in; if the two do not agree, somebody
-is writing to it, and nothing is sent.
+If the two reads differ, another program is writing to the file, and nothing is sent.
 """
 
 import mimetypes
@@ -19,20 +18,20 @@ from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over
 
 
 class TooManyToSend(LocalError):
-    """A message can have at most {limit} files, and these are {count}. Send the rest with another one."""
+    """A message can have at most {limit} files; you gave {count}. Send the rest with another message."""
 
 
 class NoFiles(LocalError):
-    """No file was named, so nothing was sent."""
+    """No file given. Nothing was sent."""
 
 
 class NoRoomToSend(LocalError):
-    """These files do not fit: with what is here they have more than `[files] total_max` in the settings allows. Remove
-    one first: `zerochat files drop GROUP FILE`."""
+    """No space for these files: with the stored ones they exceed `[files] total_max` in the settings. Remove one first:
+    `zerochat files remove GROUP FILE`."""
 
 
 class NotAbsolute(LocalError):
-    """{path} is not the whole path of a file, so it could be in another folder than you mean. Begin it with a slash."""
+    """{path} is not an absolute path. Begin it with a slash."""
 
 
 class CannotRead(LocalError):
@@ -40,23 +39,23 @@ class CannotRead(LocalError):
 
 
 class FileTooLargeToSend(LocalError):
-    """{path} has {size} bytes, and at most {limit} can be sent (`[files] size_max` in the settings)."""
+    """{path} has {size} bytes; at most {limit} can be sent (`[files] size_max` in the settings)."""
 
 
 class FileChanges(LocalError):
-    """{path} has changed while it was read, so nothing was sent. Try again when nobody writes to it."""
+    """{path} changed while it was read; nothing was sent. Try again when no program writes to it."""
 
 
 class Interrupted(LocalError):
-    """The agent was stopped before all of it was read, so nothing was sent."""
+    """The agent was stopped before the file was read completely. Nothing was sent."""
 
 
-def take_in(
-    blobs: Blobs, group: str, paths: list[str], size_max: int, left: int, going_on: Callable[[], bool]
+def import_files(
+    blobs: Blobs, group: str, paths: list[str], size_max: int, left: int, is_running: Callable[[], bool]
 ) -> tuple[File, ...]:
-    """Keep these files for a group, and say what they are. `left`: what there is room for.
+    """Store these files for a group; their descriptors. `left`: free bytes of the quota.
 
-    Raises a LocalError, or OSError where our own disk fails.
+    Raises a LocalError, or OSError for an error of our own disk.
     """
     if len(paths) > FILES_MAX:
         raise TooManyToSend(limit=FILES_MAX, count=len(paths))
@@ -68,17 +67,17 @@ def take_in(
     if left < 0:
         raise NoRoomToSend
     for path in paths:
-        file = _take_in(blobs, group, path, size_max, going_on)
+        file = _import_file(blobs, group, path, size_max, is_running)
         found.setdefault(file.id, file)
     return tuple(found.values())
 
 
-def _take_in(blobs: Blobs, group: str, path: str, size_max: int, going_on: Callable[[], bool]) -> File:
+def _import_file(blobs: Blobs, group: str, path: str, size_max: int, is_running: Callable[[], bool]) -> File:
     descriptor = _opened(path, size_max)
     try:
         before = os.fstat(descriptor)
         leaves, size = [], 0
-        for part in _parts(descriptor, path, going_on):
+        for part in _parts(descriptor, path, is_running):
             leaves.append(leaf(part))
             size += len(part)
             if size > size_max:
@@ -87,7 +86,7 @@ def _take_in(blobs: Blobs, group: str, path: str, size_max: int, going_on: Calla
             raise FileChanges(path=path) if before.st_size else CannotRead(path=path, why="it is empty")
         root = b64url(levels_over(leaves)[-1][0])
         file = File(root, size, _name(path), mimetypes.guess_type(path)[0] or "")
-        if not blobs.take_in(group, file.id, size, leaves, _parts(descriptor, path, going_on)):
+        if not blobs.import_file(group, file.id, size, leaves, _parts(descriptor, path, is_running)):
             raise FileChanges(path=path)
         return file
     finally:
@@ -95,7 +94,7 @@ def _take_in(blobs: Blobs, group: str, path: str, size_max: int, going_on: Calla
 
 
 def _opened(path: str, size_max: int) -> int:
-    """A regular file, open for reading: no pipe that would keep us waiting, no device, no folder."""
+    """A descriptor of a regular file: no pipe that could block, no device, no folder."""
     if not Path(path).is_absolute():
         raise NotAbsolute(path=ascii(path))
     try:
@@ -106,38 +105,38 @@ def _opened(path: str, size_max: int) -> int:
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         os.close(descriptor)
-        raise CannotRead(path=path, why="it is a folder" if stat.S_ISDIR(facts.st_mode) else "it is no regular file")
+        raise CannotRead(path=path, why="it is a folder" if stat.S_ISDIR(facts.st_mode) else "it is not a regular file")
     if facts.st_size > size_max:
         os.close(descriptor)
         raise FileTooLargeToSend(path=path, size=facts.st_size, limit=size_max)
     return descriptor
 
 
-def _parts(descriptor: int, path: str, going_on: Callable[[], bool]) -> Iterator[bytes]:
-    place = 0
+def _parts(descriptor: int, path: str, is_running: Callable[[], bool]) -> Iterator[bytes]:
+    offset = 0
     while True:
-        if not going_on():
+        if not is_running():
             raise Interrupted
         try:
-            part = _full(descriptor, place)
+            part = _full(descriptor, offset)
         except OSError as error:
             raise CannotRead(path=path, why=(error.strerror or str(error)).lower()) from error
         if part:
             yield part
         if len(part) < PART_BYTES:
             return
-        place += len(part)
+        offset += len(part)
 
 
-def _full(descriptor: int, place: int) -> bytes:
-    """A whole part, unless the file ends before."""
+def _full(descriptor: int, offset: int) -> bytes:
+    """A complete part, or a shorter one at the end of the file."""
     part = b""
-    while len(part) < PART_BYTES and (more := os.pread(descriptor, PART_BYTES - len(part), place + len(part))):
+    while len(part) < PART_BYTES and (more := os.pread(descriptor, PART_BYTES - len(part), offset + len(part))):
         part += more
     return part
 
 
 def _name(path: str) -> str:
-    """Only the last part of the path is anybody's business."""
-    name = unicodedata.normalize("NFC", os.fsencode(Path(path).name).decode(errors="replace"))
+    """The name that recipients see: only the last component of the path."""
+    name = unicodedata.normalize("NFC", os.fsencode(Path(path).name).decode(errors="reoffset"))
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")

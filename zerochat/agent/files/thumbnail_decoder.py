@@ -1,10 +1,9 @@
-"""The process that decodes one picture of somebody else's: `python -I decoder.py WIDTH HEIGHT`.
+"""Sandboxed picture decoder process: `python -I thumbnail_decoder.py WIDTH HEIGHT`.
 
-Decoders of pictures are large, and what comes here was chosen by somebody else, perhaps to break one. So each picture
-gets a process of its own, with little memory and time, that may write no file, open nothing more (no file, no socket)
-and start no other process; the agent, its keys and its sockets are elsewhere. Whatever it takes is loaded before that,
-and all of it holds before any byte is decoded. It ends with 0 and the pixels (width and height in two bytes each, then
-three bytes for each pixel), or with something else.
+Picture decoders are large, and pictures are untrusted. So each is decoded in its own process, with limits on memory and
+CPU time, which cannot write or open files, open sockets or start processes. All modules are loaded, and all limits set,
+before any byte is decoded. The process exits with 0 and writes the pixels (width and height in two bytes each, then
+three bytes per pixel), or exits with another code.
 """
 
 import resource
@@ -16,9 +15,9 @@ from typing import Final
 MEMORY_BYTES: Final = 1 << 29
 CPU_S: Final = 10
 PIXELS_MAX: Final = 40_000_000
-"""More than phones' cameras make; a picture that unfolds into more is a bomb."""
+"""More than phone cameras have; larger pictures are decompression bombs."""
 FORMATS: Final = ("JPEG", "PNG", "GIF", "WEBP")
-"""What people send each other. The others of Pillow's fifty decoders are not even asked."""
+"""Supported formats; Pillow's other fifty decoders are disabled."""
 LOADED: Final = (
     "copy",
     "PIL.ImageColor",
@@ -27,8 +26,8 @@ LOADED: Final = (
     "PIL.TiffImagePlugin",
     "PIL.WebPImagePlugin",
 )
-"""What Pillow would load when it meets certain pictures, and cannot any more by then: a phone's JPEG may be an MPO with
-the tags of TIFF."""
+"""Modules that Pillow imports lazily for certain pictures, which the sandbox prevents: a phone's JPEG may be an MPO
+with TIFF tags."""
 NO_PILLOW: Final = 3
 
 

@@ -1,32 +1,32 @@
-"""Files in the words of the control protocol."""
+"""Files as structs of the control protocol."""
 
 from collections.abc import Mapping
 
-from zerochat.agent.api.timestamps import timestamp
 from zerochat.group.event_log.event import POST
 from zerochat.group.event_log.event import Event as Record
 from zerochat.group.files.descriptor import File, files_in
 from zerochat.group.files.hash_tree import PART_BYTES
-from zerochat.group.state import Group, Holding
+from zerochat.group.state import FileEntry, Group
 from zerochat.rpc import Author
+from zerochat.rpc.common import timestamp
 from zerochat.rpc.files import Attachment, FileInfo, FileList
 
 PAGE_FILES = 200
-"""In one answer: with the longest names, of which JSON may write each byte in six, that is less than a line."""
+"""Files per answer: with the longest names, fully escaped in JSON, they fit one line."""
 
 Names = Mapping[str, str]
 
 
 def attachments(group: Group, record: Record, names: Names) -> list[Attachment]:
-    """The files that an event names."""
+    """The files of an event."""
     files = files_in(record.body) if record.type == POST else ()
     return [attachment(group, file, group.files.get(file.id), names) for file in files]
 
 
-def attachment(group: Group, file: File, one: Holding | None, names: Names) -> Attachment:
+def attachment(group: Group, file: File, one: FileEntry | None, names: Names) -> Attachment:
     if one is None:
         return Attachment(id=file.id, name=file.name, size=file.size, type=file.type, of=len(group.others))
-    haul = one.haul
+    haul = one.download
     asked = haul.member if haul is not None and one.state == "getting" else ""
     lost = one.state == "getting" and group.state != "active"
     return Attachment(
@@ -35,15 +35,15 @@ def attachment(group: Group, file: File, one: Holding | None, names: Names) -> A
         size=file.size,
         type=file.type,
         state="offered" if lost else one.state,
-        have=file.size if one.state == "here" else min(file.size, one.have * PART_BYTES),
+        have=file.size if one.state == "here" else min(file.size, one.stored_parts * PART_BYTES),
         from_=Author(asked, names.get(asked, "")) if asked else None,
         holders=sum(did in group.view.members for did in one.holders),
         of=len(group.others),
-        fault=one.fault,
+        fault=one.error,
     )
 
 
-def file_info(group: Group, file: File, one: Holding, names: Names) -> FileInfo:
+def file_info(group: Group, file: File, one: FileEntry, names: Names) -> FileInfo:
     return FileInfo(
         group=group.id,
         event=one.event,
@@ -54,7 +54,7 @@ def file_info(group: Group, file: File, one: Holding, names: Names) -> FileInfo:
 
 
 def page(group: Group, after: str, names: Names) -> FileList:
-    """The files of a group, the newest first."""
+    """A page of a group's files, newest first."""
     keys = list(reversed(group.files))
     begin = keys.index(after) + 1 if after in group.files else 0
     chosen = keys[begin : begin + PAGE_FILES]

@@ -1,1 +1,1 @@
-""""""
+"""Invitations from pasted text and from pictures of QR codes."""

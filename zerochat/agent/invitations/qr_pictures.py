@@ -1,7 +1,7 @@
-"""Invitations as pictures of their QR codes: found in a picture that somebody has, and drawn into one.
+"""QR codes in picture files: reads invitations from pictures, and writes them as PNG.
 
-Reading needs two packages that not everybody wants (`pictures` among the extras); drawing needs none: a PNG of black
-and white squares is a header, the rows through zlib, and three checksums.
+Reading needs two optional packages (the extra `pictures`). Writing needs none: a PNG of black and white squares is a
+header, zlib-compressed rows and checksums.
 """
 
 import struct
@@ -14,40 +14,40 @@ from urllib.parse import unquote, urlsplit
 
 from zerochat.agent.files import thumbnail_decoder
 from zerochat.errors import LocalError
-from zerochat.terminal_text import qr_modules
+from zerochat.qr import qr_modules
 
 SUFFIXES = frozenset([".png", ".jpg", ".jpeg", ".gif", ".webp"])
 PICTURE_BYTES_MAX = 32 * 1024 * 1024
 SIDE_MAX = 2_000
-"""Pixels that a picture is made smaller to: enough for a code that fills a fifth of it."""
+"""Pixels of the scaled picture: enough for a code that fills a fifth of it."""
 CODES_MAX = 16
 PATH_CHARS_MAX = 4_096
 SQUARE_PIXELS = 8
-"""Of one square of a code in a picture of ours: large enough to be read off a screen by a phone."""
+"""Pixels per module of a code: large enough for a phone to read it from a screen."""
 
 
 class NoReader(LocalError):
-    """Reading a code off a picture needs two more packages: `pip install pillow zxing-cpp` into zerochat's environment.
-    Or paste the link that came with the picture."""
+    """Reading a QR code needs two more packages: run `pip install pillow zxing-cpp` in zerochat's environment. Or paste
+    the link that came with the picture."""
 
     exit_code: ClassVar[int] = 2
 
 
 class NoPicture(LocalError):
-    """{path} cannot be read as a picture: {why}."""
+    """Cannot read the picture {path}: {why}."""
 
     exit_code: ClassVar[int] = 2
 
 
 class NoCodeThere(LocalError):
-    """No QR code can be found in {path}. Take the picture from nearer and straight on, with all of the white margin; or
-    paste the link."""
+    """No QR code found in {path}. Take the picture closer and straight on, with the whole white margin; or paste the
+    link."""
 
     exit_code: ClassVar[int] = 2
 
 
 def picture_path(text: str) -> Path | None:
-    """The picture whose path somebody has pasted, typed or dropped onto a terminal; None: it is something else."""
+    """The picture file whose path was pasted, typed or dropped onto the terminal; None: not a picture path."""
     text = text.strip()
     if not text or len(text) > PATH_CHARS_MAX or "\n" in text or "\0" in text:
         return None
@@ -55,7 +55,7 @@ def picture_path(text: str) -> Path | None:
         text = text[1:-1]
     elif text.startswith("file://"):
         text = unquote(urlsplit(text).path)
-    elif "\\ " in text:  # what terminals make of a space when a file is dropped onto them
+    elif "\\ " in text:  # terminals escape spaces in dropped paths
         text = text.replace("\\ ", " ")
     path = Path(text)
     if path.suffix.lower() not in SUFFIXES:
@@ -68,10 +68,10 @@ def picture_path(text: str) -> Path | None:
 
 
 def read_code(path: Path) -> str:
-    """What the QR codes in a picture say, a line each, the likely invitations alone where there are some. Blocks for as
-    long as reading takes. Raises NoReader, NoPicture, NoCodeThere.
+    """The texts of the QR codes in a picture, one per line; only likely invitations, if there are any. Blocks. Raises
+    NoReader, NoPicture or NoCodeThere.
 
-    The picture is decoded in the process that all pictures are: somebody may have sent it for another end.
+    The picture is decoded in the sandboxed process (`thumbnail_decoder.py`), because it is untrusted.
     """
     try:
         import zxingcpp
@@ -88,14 +88,14 @@ def read_code(path: Path) -> str:
 
 
 def _decoded(path: Path) -> tuple[int, int, bytes]:
-    """Its width, its height, and a byte for each pixel."""
+    """Width, height, and one byte per pixel."""
     try:
         with path.open("rb") as file:
             content = file.read(PICTURE_BYTES_MAX + 1)
     except OSError as error:
-        raise NoPicture(path=path, why=error.strerror or "the disk says no") from None
+        raise NoPicture(path=path, why=error.strerror or "the file cannot be read") from None
     if len(content) > PICTURE_BYTES_MAX:
-        raise NoPicture(path=path, why=f"it has more than {PICTURE_BYTES_MAX >> 20} MiB")
+        raise NoPicture(path=path, why=f"it is larger than {PICTURE_BYTES_MAX >> 20} MiB")
     command = [sys.executable, "-I", thumbnail_decoder.__file__, str(SIDE_MAX), str(SIDE_MAX)]
     try:
         done = subprocess.run(
@@ -108,17 +108,17 @@ def _decoded(path: Path) -> tuple[int, int, bytes]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NoPicture(path=path, why="it takes too long") from None
+        raise NoPicture(path=path, why="decoding it takes too long") from None
     if done.returncode == thumbnail_decoder.NO_PILLOW:
         raise NoReader
     width, height = int.from_bytes(done.stdout[:2]), int.from_bytes(done.stdout[2:4])
     if done.returncode or not width or len(done.stdout) != 4 + width * height * 3:
-        raise NoPicture(path=path, why="it is no JPEG, PNG, GIF or WebP picture, or a damaged or enormous one")
-    return width, height, done.stdout[5::3]  # of red, green and blue the green: a code is black and white
+        raise NoPicture(path=path, why="it is not a JPEG, PNG, GIF or WebP picture, or it is damaged or too large")
+    return width, height, done.stdout[5::3]  # the green channel is enough for black and white
 
 
 def code_png(text: str) -> bytes:
-    """A picture of the QR code of `text`, as a PNG file. Raises ValueError where it fits no code."""
+    """A PNG file with the QR code of `text`. Raises ValueError when the text is too long for a code."""
     squares = qr_modules(text)
     side = len(squares) * SQUARE_PIXELS
     rows = bytearray()

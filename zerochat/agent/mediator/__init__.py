@@ -1,13 +1,13 @@
-"""A mediator: it takes messages in for others, keeps them until they are fetched, and passes on what goes further.
+"""Mediator: stores messages for recipients that are offline, and relays messages to other addresses.
 
-limits          what anybody may let grow
-rows store      recipients, their DIDs, and the envelopes that wait: one encrypted SQLite file
-registry        which names a DID goes by, and whether its messages wait here or go elsewhere
-pairwise        under which DID each recipient is spoken to, and the keys of all of them
-session clerk   a connection, and what its recipient is answered
-mediator        what is heard and what is said, without any socket
-mixing          how other mediators come to let our detours through
-upstream        the mediator that this one is behind, if any
-standing        the DID, the invitation and the port, made once
-service         the loop around all of it: the web thread, group commits, the clock
+limits              resource limits
+tables store        recipients, their DIDs and stored envelopes, in one encrypted SQLite file
+registry            names of a DID in forwards, and its relay address
+pairwise_dids       the mediator's DID for each recipient, and its keys
+protocol_handlers   coordinate-mediation and pickup
+core                the mediator without sockets and clock
+mixing              other mediators for detours
+upstream            the mediator in front of this one, if any
+identity            DID, invitation and port, created once
+loop                event loop: web thread, group commits, timers
 """

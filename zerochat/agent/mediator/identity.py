@@ -1,8 +1,8 @@
-"""What a mediator is made of once and stays: its DID, which holds its address, its invitation, and its port.
+"""Mediator identity: its DID, which contains its address, its invitation and its port; created once.
 
-The DID is a did:peer:2, because it is copied into the DID document of every recipient's every relationship, and that is
-the shortest which holds an address, and the one that most other implementations read. An address in a DID cannot be
-changed: recipients and whoever writes to them know no other.
+The DID is a did:peer:2: it is copied into the DID documents of all relationships of every recipient, and did:peer:2 is
+the shortest method with an address and the most widely supported. An address in a DID cannot be changed: recipients and
+senders know no other.
 """
 
 import ipaddress
@@ -13,63 +13,63 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.mixing import node_of
+from zerochat.agent.mediator.mixing import parse_mediator_invitation
 from zerochat.agent.mediator.pairwise_dids import service
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.upstream import live_uri
-from zerochat.agent.storage.database import fault_of_disk
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.database import disk_error
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import JournalKey
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Identity, did_key_of, new_peer2, resolve
 from zerochat.didcomm.protocols import oob_write
 from zerochat.errors import LocalError
 
 GOAL_CODE: Final = "request-mediate"
-"""What mediators of several makers write into their invitations."""
+"""The goal code of mediator invitations, used by several implementations."""
 GOAL: Final = "Request mediation"
 _LOCAL: Final = ("localhost", ".localhost", ".local", ".internal", ".lan", ".home.arpa")
-"""How names end that mean something in one house only."""
+"""Suffixes of names that are only valid locally."""
 _WEBSOCKET: Final = {"http": "ws", "https": "wss"}
 
 
 class MediatorMoved(LocalError):
-    """This mediator's DID says that it is reached at {old}, and everybody whom it serves knows only that. Leave
-    `--public-uri` away or give the old one; for a mediator at {new}, choose another profile (`--profile NAME`)."""
+    """This mediator's DID contains the address {old}, and its recipients know no other. Omit `--public-uri` or give the
+    old address; for a mediator at {new}, choose another profile (`--profile NAME`)."""
 
     exit_code: ClassVar[int] = 2
 
 
 class BehindAnother(LocalError):
-    """This mediator's DID says {said}, and everybody whom it serves knows only that. Leave `--behind` away, or choose
-    another profile (`--profile NAME`)."""
+    """This mediator's DID says {said}, and its recipients know nothing else. Omit `--behind`, or choose another profile
+    (`--profile NAME`)."""
 
     exit_code: ClassVar[int] = 2
 
 
 class BadPublicUri(LocalError):
-    """{uri} cannot be the address of a mediator. It must be what others reach it by, such as
-    https://relay.example.org or http://203.0.113.7:8080."""
+    """{uri} is not a valid mediator address. Give the public address, such as https://relay.example.org or
+    http://203.0.113.7:8080."""
 
     exit_code: ClassVar[int] = 2
 
 
-class Standing(Veiled, frozen=True):
-    """What a mediator is, from its first start on."""
+class MediatorIdentity(Redacted, frozen=True):
+    """The identity of a mediator, from its first start on."""
 
-    VEILED = ("invitation", "oobid", "behind")
+    REDACTED = ("invitation", "oobid", "behind")
 
     identity: Identity
     uri: str
-    """Its public http or https URI; under ws or wss, the same."""
+    """The public http or https URI; the same address is used with ws or wss."""
     invitation: str
-    """The id of its invitation."""
+    """The id of the invitation."""
     oobid: str
-    """Under which the short link finds it."""
+    """The id of the short link."""
     behind: str = ""
-    """The invitation of the mediator over which others write to this one; empty: they write to it directly."""
+    """The invitation of the upstream mediator; empty: none."""
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -77,13 +77,13 @@ class Standing(Veiled, frozen=True):
 
     @property
     def link(self) -> str:
-        """The invitation, all of it."""
+        """The complete invitation link."""
         message = oob_write.invitation(self.identity.did, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
         return oob_write.link(self._page, replace(message, id=self.invitation))
 
     @property
     def short_link(self) -> str:
-        """A link to the invitation, which the mediator itself serves: short enough for a QR code."""
+        """A link to the invitation served by the mediator itself, short enough for a QR code."""
         return oob_write.short_link(self._page, self.oobid)
 
     @property
@@ -91,13 +91,13 @@ class Standing(Veiled, frozen=True):
         return self.uri if urlsplit(self.uri).path else self.uri + "/"
 
 
-def store_path(places: Places) -> Path:
-    return places.data / "mediator.db"
+def store_path(paths: ProfilePaths) -> Path:
+    return paths.data / "mediator.db"
 
 
-def open_store(places: Places, key: JournalKey) -> Store:
-    """The profile's store, made if it is not there: whole or not at all. Raises the errors of `database.py`."""
-    path, own_key = store_path(places), hkdf_sha256(key, b"zerochat/mediator-store/1")
+def open_store(paths: ProfilePaths, key: JournalKey) -> Store:
+    """The profile's store, created atomically if it does not exist. Raises the errors of `database.py`."""
+    path, own_key = store_path(paths), hkdf_sha256(key, b"zerochat/mediator-store/1")
     if not path.exists():
         building = path.with_suffix(".new")
         try:
@@ -105,34 +105,40 @@ def open_store(places: Places, key: JournalKey) -> Store:
             Store.create(building, own_key).close()
             building.rename(path)
         except OSError as error:
-            raise fault_of_disk(error, path) from error
+            raise disk_error(error, path) from error
     return Store.open(path, own_key)
 
 
-def usual_port(store: Store) -> int:
-    """The port of the last start; 0: there was none."""
+def last_port(store: Store) -> int:
+    """The port of the last start; 0: none."""
     return int(store.meta_get("port") or b"0")
 
 
-def stand(
-    store: Store, uri: str, asked: str | None, port: int, *, new_invitation: bool = False, behind: str | None = None
-) -> Standing:
-    """What the mediator is, made now if this is its first start.
+def load_identity(
+    store: Store, uri: str, public: str | None, port: int, *, new_invitation: bool = False, behind: str | None = None
+) -> MediatorIdentity:
+    """The identity, created at the first start.
 
-    `uri`: where it is reached as far as it knows; `asked`: where it shall be, and `behind` which other mediator (an
-    invitation), if somebody said so. Raises MediatorMoved, BadPublicUri, BehindAnother, BadMixLink.
+    `uri`: the detected address; `public`: the configured one; `behind`: the invitation of the upstream mediator. Raises
+    MediatorMoved, BadPublicUri, BehindAnother or BadMixLink.
     """
-    wanted = None if asked is None else public_uri(asked)
+    wanted = None if public is None else public_uri(public)
     old = store.meta_get("uri")
     if old is not None and wanted is not None and wanted != old.decode():
         raise MediatorMoved(old=old.decode(), new=wanted)
     before = (store.meta_get("behind") or b"").decode()
-    if old is not None and behind is not None and (not before or node_of(before).did != node_of(behind).did):
-        raise BehindAnother(said="that it is behind another one" if before else "that it is behind no other one")
-    with store.turn():
+    if (
+        old is not None
+        and behind is not None
+        and (not before or parse_mediator_invitation(before).did != parse_mediator_invitation(behind).did)
+    ):
+        raise BehindAnother(
+            said="that it is behind another mediator" if before else "that it is not behind another mediator"
+        )
+    with store.transaction():
         store.meta_set("port", b"%d" % port)
         if old is None:
-            _found(store, wanted or uri, behind)
+            _create(store, wanted or uri, behind)
         if old is None or new_invitation:
             store.meta_set("invitation", b64url(os.urandom(16)).encode())
             store.meta_set("oobid", b64url(os.urandom(16)).encode())
@@ -140,14 +146,16 @@ def stand(
     now, invitation, oobid = (store.meta_get(name) for name in ("uri", "invitation", "oobid"))
     assert did and seed and secret and now and invitation and oobid
     before = (store.meta_get("behind") or b"").decode()
-    return Standing(Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode(), before)
+    return MediatorIdentity(
+        Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode(), before
+    )
 
 
-def _found(store: Store, uri: str, behind: str | None) -> None:
-    """Behind another mediator, only those whom it serves dial this one, to its WebSocket."""
+def _create(store: Store, uri: str, behind: str | None) -> None:
+    """Create the identity. Behind an upstream mediator, only recipients dial this one, by WebSocket."""
     posted = service(uri)
     if behind is not None:
-        node = node_of(behind)
+        node = parse_mediator_invitation(behind)
         live_uri(node)
         posted = service(node.uri, routing_keys=(_bare_key(node.did),))
         store.meta_set("behind", behind.encode())
@@ -159,7 +167,7 @@ def _found(store: Store, uri: str, behind: str | None) -> None:
 
 
 def _bare_key(did: str) -> str:
-    """The key of a mediator as a did:key: it stands inside a DID, which would be twice as long with a DID in it."""
+    """The mediator's key as did:key, which is half as long as its DID inside another DID."""
     return did_key_of(next(method.key for method in resolve(did).agreement))
 
 
@@ -169,7 +177,7 @@ def _websocket(uri: str) -> str:
 
 
 def public_uri(text: str) -> str:
-    """The URI in the one spelling in which it is kept. Raises BadPublicUri."""
+    """The URI in canonical form. Raises BadPublicUri."""
     uri = text.strip().rstrip("/")
     try:
         parts = urlsplit(uri)
@@ -183,10 +191,10 @@ def public_uri(text: str) -> str:
 
 
 def is_public(uri: str) -> bool:
-    """Whether a mediator that is reached there is for everybody, and not for one house or one machine.
+    """Whether the address is public.
 
-    One for everybody sends on to public addresses only: strangers register the addresses, and next to it there may be
-    services that trust whoever asks from there.
+    A public mediator relays to public addresses only: strangers register the relay addresses, and local services may
+    trust requests from this machine.
     """
     host = urlsplit(uri).hostname or ""
     try:

@@ -1,13 +1,11 @@
-"""The loop around a mediator: wait, hear everything that has come, write it in one transaction, and then answer.
+"""Mediator service: an event loop with group commits.
 
-The transaction is what costs time, because it waits for the disk; so while it does, whatever arrives is gathered, and
-has the next one together. Nobody hears that something was accepted before it is on the disk. When the disk fails,
-nobody hears anything but 503, and all of them repeat.
+The transaction dominates the cost, because it waits for the disk; envelopes that arrive meanwhile share the next one.
+An envelope is confirmed only when it is on disk. When the disk fails, senders get 503 and retry.
 """
 
 import os
 import select
-import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -20,50 +18,56 @@ from msgspec.structs import replace
 
 from zerochat.agent.mediator import mixing
 from zerochat.agent.mediator.core import Dispatch, Mediator, Outcome
-from zerochat.agent.mediator.identity import Standing, is_public, open_store, public_uri, stand, usual_port
+from zerochat.agent.mediator.identity import (
+    MediatorIdentity,
+    is_public,
+    last_port,
+    load_identity,
+    open_store,
+    public_uri,
+)
 from zerochat.agent.mediator.limits import DAY_S, Limits
-from zerochat.agent.mediator.mixing import Asked, Mixing, node_of
-from zerochat.agent.mediator.protocol_handlers import Policy
-from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.mixing import MixPeers, MixRequest, parse_mediator_invitation
+from zerochat.agent.mediator.protocol_handlers import Policy, Session
 from zerochat.agent.mediator.store import Store
-from zerochat.agent.mediator.upstream import Noted, Upstream, live_uri
+from zerochat.agent.mediator.upstream import Upstream, UpstreamSnapshot, live_uri
 from zerochat.agent.network.addresses import own_address, parse_listen
-from zerochat.agent.network.file_limit import allow_many_files
-from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, News, Opened, Web, WebFailed
+from zerochat.agent.network.descriptors import WakeupPipe, raise_file_limit
+from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Opened, Web, WebEvent, WebFailed
 from zerochat.agent.network.web.events import ENCRYPTED
 from zerochat.agent.network.web.limits import Limits as WebLimits
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import JournalKey, lock_profile
 from zerochat.errors import LocalError, RemoteError
 
-LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator is for others
+LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator serves others
 SWEEP_S: Final = 30
 REPORT_S: Final = 60
 IDLE_S: Final = 1.0
-"""The longest wait: signals and clocks are looked at this often."""
+"""Longest wait, after which signals and clocks are checked."""
 SHORT_LINK_S: Final = 3650 * DAY_S
 FULL_PAUSE_S: Final = 1.0
-"""After a turn that could not be written."""
-STRANGER_S: Final = 60.0
-"""How long a session stays over which no recipient has been heard: whoever posts need not stay."""
+"""Pause after a failed transaction."""
+UNKNOWN_CLIENT_S: Final = 60.0
+"""Lifetime of a session without an authenticated recipient: senders need no long session."""
 
 
 class MediatorFault(LocalError):
-    """zerochat itself has a fault here ({what}): what came in just now was not taken, and its senders know that."""
+    """Internal error in zerochat ({what}). The last messages were not accepted, and their senders will retry."""
 
 
-class Wishes(Struct, frozen=True):
-    """How somebody wants a mediator to be."""
+class ServiceOptions(Struct, frozen=True):
+    """Options of a mediator."""
 
     listen: str | None = None
-    """HOST or HOST:PORT; None: all addresses, at the port of the last start."""
+    """HOST or HOST:PORT; None: all addresses, with the port of the last start."""
     public_uri: str | None = None
     is_open: bool = False
     new_invitation: bool = False
     mix_with: tuple[str, ...] = ()
-    """The invitations of other mediators."""
+    """Invitations of other mediators for detours."""
     behind: str | None = None
-    """The invitation of the mediator over which others shall write to this one."""
+    """Invitation of the upstream mediator."""
     noise_chance: float = 0.0
     tls: tuple[str, str] | None = None
     socks: str | None = None
@@ -71,49 +75,52 @@ class Wishes(Struct, frozen=True):
 
 
 class Service:
-    """A running mediator. Make it, `start` it, `serve` until `stop`, all in one thread but the last."""
+    """A mediator: `start`, then `serve` until `stop`, which is the only method for other threads."""
 
     def __init__(
         self,
-        places: Places,
+        paths: ProfilePaths,
         key: JournalKey,
-        wishes: Wishes,
+        options: ServiceOptions,
         *,
         limits: Limits | None = None,
-        say: Callable[[str, str, dict[str, object]], None] = lambda event, text, facts: None,
+        notify: Callable[[str, str, dict[str, object]], None] = lambda event, text, facts: None,
     ) -> None:
-        """`say` hears what the operator should know: the kind of event, a sentence, and the facts for programs."""
-        self._places, self._key, self._wishes, self._limits, self._say = places, key, wishes, limits or Limits(), say
-        self._ear, self._bell = socket.socketpair()
-        self._ear.setblocking(False)
-        self._bell.setblocking(False)
+        """`notify` gets reports for the operator: the kind of event, a sentence, and data for programs."""
+        self._paths, self._key, self._options, self._limits, self._notify = (
+            paths,
+            key,
+            options,
+            limits or Limits(),
+            notify,
+        )
+        self._wakeup = WakeupPipe()
         self._open = ExitStack()
-        self._open.callback(self._ear.close)
-        self._open.callback(self._bell.close)
+        self._open.callback(self._wakeup.close)
         self._stopping = False
         self._sessions: dict[int, Session] = {}
-        self._again: list[News] = []
-        """What could not be written the last time."""
+        self._retry: list[WebEvent] = []
+        """Events of a failed transaction, to process again."""
         self._failing = False
         self._sweep_again = False
-        """There may be more to take away than one sweep does."""
+        """Whether the last sweep was incomplete."""
         self._next_sweep = 0.0
         self._next_report = time.monotonic() + REPORT_S
         self._reported: dict[str, int] = {}
         self._next_ask = 0.0
-        self.standing: Standing
+        self.identity: MediatorIdentity
         self.mediator: Mediator
         self._store: Store
         self._web: Web
-        self._mixing: Mixing
+        self._mixing: MixPeers
         self._upstream: Upstream | None = None
         self._upstream_uri = ""
 
-    # --- its life ---------------------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Own the profile, open the store and the listener. Raises LocalErrors of all three, MediatorMoved and so on;
-        then nothing is left open."""
+        """Lock the profile, open the store and the listener. Raises their LocalErrors, MediatorMoved and others; then
+        everything is closed."""
         try:
             self._start()
         except BaseException:
@@ -121,74 +128,73 @@ class Service:
             raise
 
     def _start(self) -> None:
-        wishes = self._wishes
-        if wishes.public_uri is not None:
-            public_uri(wishes.public_uri)
-        allow_many_files()
-        self._open.enter_context(lock_profile(self._places))
-        self._store = self._open.enter_context(open_store(self._places, self._key))
-        host, port, _ = parse_listen(wishes.listen or LISTEN)
-        listen = wishes.listen if port and wishes.listen else f"{_literal(host)}:{usual_port(self._store)}"
+        options = self._options
+        if options.public_uri is not None:
+            public_uri(options.public_uri)
+        raise_file_limit()
+        self._open.enter_context(lock_profile(self._paths))
+        self._store = self._open.enter_context(open_store(self._paths, self._key))
+        host, port, _ = parse_listen(options.listen or LISTEN)
+        listen = options.listen if port and options.listen else f"{_literal(host)}:{last_port(self._store)}"
         known = self._store.meta_get("uri")
-        home = known.decode() if known is not None else wishes.public_uri or f"http://{_literal(own_address(host))}"
+        home = known.decode() if known is not None else options.public_uri or f"http://{_literal(own_address(host))}"
         self._web = Web(
             listen,
-            tls=wishes.tls,
-            socks=wishes.socks,
-            ca_file=wishes.ca_file,
-            wake=self._ring,
-            limits=replace(WebLimits(), quiet_s=inf),  # sessions are looked after here
+            tls=options.tls,
+            socks=options.socks,
+            ca_file=options.ca_file,
+            wake=self._wakeup.wake,
+            limits=replace(WebLimits(), quiet_s=inf),  # this loop limits sessions
             only_public=is_public(home),
         )
         [bound] = self._web.start()
         self._open.callback(self._web.stop)
         parts = urlsplit(bound)
         uri = f"{parts.scheme}://{_literal(own_address(host))}:{parts.port}"
-        self.standing = stand(
+        self.identity = load_identity(
             self._store,
             uri,
-            wishes.public_uri,
+            options.public_uri,
             parts.port or 0,
-            new_invitation=wishes.new_invitation,
-            behind=wishes.behind,
+            new_invitation=options.new_invitation,
+            behind=options.behind,
         )
-        if wishes.public_uri is None and self.standing.uri != uri:
-            self._say(
+        if options.public_uri is None and self.identity.uri != uri:
+            self._notify(
                 "address",
-                f"Others know this mediator as {self.standing.uri}; it listens at {bound}.",
+                f"Advertised address: {self.identity.uri}. Listening on {bound}.",
                 {"listen": bound},
             )
         self.mediator = Mediator(
             self._store,
-            self.standing.identity,
-            policy=Policy(self.standing.invitation, wishes.is_open),
-            uris=self.standing.uris,
+            self.identity.identity,
+            policy=Policy(self.identity.invitation, options.is_open),
+            uris=self.identity.uris,
             random=os.urandom,
             limits=self._limits,
-            noise_chance=wishes.noise_chance,
+            noise_chance=options.noise_chance,
         )
-        self._mixing = Mixing(wishes.mix_with, self.standing.identity.did, os.urandom)
-        if self.standing.behind:
-            node = node_of(self.standing.behind)
-            self._upstream = Upstream(node, self.standing.identity, os.urandom)
+        self._mixing = MixPeers(options.mix_with, self.identity.identity.did, os.urandom)
+        if self.identity.behind:
+            node = parse_mediator_invitation(self.identity.behind)
+            self._upstream = Upstream(node, self.identity.identity, os.urandom)
             self._upstream_uri = live_uri(node)
             self._web.hold(self._upstream_uri)
-        self._web.publish_invitation(self.standing.oobid, self.standing.link, SHORT_LINK_S)
+        self._web.publish_invitation(self.identity.oobid, self.identity.link, SHORT_LINK_S)
 
     def serve(self) -> None:
-        """Until `stop`. Raises WebFailed when the web thread has died."""
+        """Run until `stop`. Raises WebFailed when the web thread has ended."""
         while not self._stopping:
-            select.select([self._ear], [], [], self._patience())
-            with suppress(BlockingIOError):
-                self._ear.recv(4096)
-            self._turn()
+            select.select([self._wakeup], [], [], self._timeout_s())
+            self._wakeup.drain()
+            self._process()
             if time.monotonic() >= self._next_report:
                 self.report()
             if not self._web.alive and not self._stopping:
-                raise WebFailed(why="it has ended by itself")
+                raise WebFailed(why="the web thread has ended")
 
     def report(self) -> None:
-        """Say what has been done since the start, if anything was since the last time."""
+        """Report the counters, if they have changed."""
         self._next_report = time.monotonic() + REPORT_S
         counts = {name: count for name, count in {**self.mediator.counts, **self._web.counts}.items() if count}
         if counts == self._reported:
@@ -196,81 +202,77 @@ class Service:
         self._reported = counts
         total, recipients = self._store.total, self._store.recipients()
         done = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
-        self._say(
+        self._notify(
             "counts",
-            f"{recipients} recipients, {total.messages} messages waiting ({total.bytes} bytes); so far: {done}",
+            f"{recipients} recipients, {total.messages} stored messages ({total.bytes} bytes). Counters: {done}",
             {"recipients": recipients, "messages": total.messages, "bytes": total.bytes, "counts": counts},
         )
 
     def stop(self) -> None:
-        """End soon. For any thread, and for signal handlers."""
+        """Stop soon. Callable from any thread and from signal handlers."""
         self._stopping = True
-        self._ring()
+        self._wakeup.wake()
 
     def close(self) -> None:
-        """Let go of everything; what was accepted is on disk already."""
+        """Close everything; accepted messages are on disk."""
         self._open.close()
 
-    def _ring(self) -> None:
-        with suppress(OSError):  # full: it will be heard; closed: nobody is left to hear
-            self._bell.send(b"!")
-
-    def _patience(self) -> float:
+    def _timeout_s(self) -> float:
         if self._failing:
             return FULL_PAUSE_S
         next_due = self.mediator.next_due()
         pause = IDLE_S if next_due is None else min(next_due / 1000 - time.time(), IDLE_S)
         if self._sweep_again:
             pause = min(pause, 0.1)
-        return max(pause, 0.01) if not self._again else 0.0
+        return max(pause, 0.01) if not self._retry else 0.0
 
-    # --- a turn -----------------------------------------------------------------------------------------------------
+    # --- one batch --------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
-        news = [*self._again, *self._web.take()]
-        self._again = []
+    def _process(self) -> None:
+        events = [*self._retry, *self._web.take()]
+        self._retry = []
         now_ms = time.time_ns() // 1_000_000
-        before = self.mediator.under_way()
-        fetching = None if self._upstream is None else self._upstream.noted()
+        before = self.mediator.in_flight()
+        fetching = None if self._upstream is None else self._upstream.snapshot()
         try:
-            heard, dispatches = self._written(news, now_ms)
+            outcomes, dispatches = self._apply(events, now_ms)
         except LocalError as error:
-            self._undo(news, before, fetching, error)
+            self._undo(events, before, fetching, error)
             return
-        except Exception as error:  # noqa: BLE001  # a fault of ours, which somebody has found: it must cost nobody else
+        except Exception as error:  # noqa: BLE001  # an internal error must not end the service
             self.mediator.counts["fault"] += 1
-            self._undo(news, before, fetching, MediatorFault(what=type(error).__name__))
+            self._undo(events, before, fetching, MediatorFault(what=type(error).__name__))
             return
-        for handle, outcome in heard:
+        for handle, outcome in outcomes:
             self._answer(handle, outcome)
         if self._upstream is not None:
-            self._talk(self._upstream, news, now_ms // 1000)
+            self._send_upstream(self._upstream, events, now_ms // 1000)
         try:
             for push in self.mediator.pushes(now_ms // 1000):
                 self._web.answer(push.handle, push.envelope)
-        except LocalError as error:  # the disk cannot be read: they will be asked for
-            self._say("failing", error.sentence(), {"code": error.code})
+        except LocalError as error:  # the disk cannot be read: recipients fetch later
+            self._notify("failing", error.sentence(), {"code": error.code})
         for dispatch in dispatches:
             self._dispatch(dispatch)
-        self._mix(news, now_ms // 1000)
+        self._mix(events, now_ms // 1000)
 
-    def _written(self, news: list[News], now_ms: int) -> tuple[list[tuple[int, Outcome]], list[Dispatch]]:
-        """Everything that happens in one turn of the store, if anything does."""
+    def _apply(self, events: list[WebEvent], now_ms: int) -> tuple[list[tuple[int, Outcome]], list[Dispatch]]:
+        """Process the events in one transaction, if there is anything to do."""
         next_due = self.mediator.next_due()
         sweeping = self._sweep_again or time.monotonic() >= self._next_sweep
-        if not news and not sweeping and (next_due is None or next_due > now_ms):
+        if not events and not sweeping and (next_due is None or next_due > now_ms):
             return [], []
-        heard: list[tuple[int, Outcome]] = []
-        with self._store.turn():
-            for item in news:
+        outcomes: list[tuple[int, Outcome]] = []
+        with self._store.transaction():
+            for item in events:
                 match item:
                     case Arrived(handle=handle, way="post"):
-                        heard.append((handle, self.mediator.hear(item.envelope, Session(handle, False), now_ms)))
+                        outcomes.append((handle, self.mediator.receive(item.envelope, Session(handle, False), now_ms)))
                     case Arrived(uri=uri, way="session") if self._upstream is not None and uri == self._upstream_uri:
                         self._fetched(self._upstream, item, now_ms)
                     case Arrived(handle=handle, way="session"):
                         session = self._sessions.setdefault(handle, Session(handle, True, begun=time.monotonic()))
-                        heard.append((handle, self.mediator.hear(item.envelope, session, now_ms)))
+                        outcomes.append((handle, self.mediator.receive(item.envelope, session, now_ms)))
                     case Delivered(ticket) | Failed(ticket):
                         if ticket > 0:
                             why = item.why if isinstance(item, Failed) else None
@@ -290,38 +292,40 @@ class Service:
         self._failing = False
         if sweeping:
             self._next_sweep = time.monotonic() + SWEEP_S
-            self._cut_strangers()
-        return heard, dispatches
+            self._cut_unknown_clients()
+        return outcomes, dispatches
 
     def _fetched(self, upstream: Upstream, item: Arrived, now_ms: int) -> None:
-        """What the mediator before us has for us is heard like what is posted here, and nobody waits for an answer."""
+        """Process messages stored by the upstream mediator like posted ones, without answers."""
         with suppress(RemoteError):
-            parcels = upstream.heard(*self.mediator.opened(item.envelope))
+            parcels = upstream.receive(*self.mediator.opened(item.envelope))
             for parcel in parcels:
-                self.mediator.hear(parcel.envelope, Session(item.handle, False), now_ms)
+                self.mediator.receive(parcel.envelope, Session(item.handle, False), now_ms)
             upstream.acknowledge(parcels)
 
-    def _cut_strangers(self) -> None:
-        """Whoever holds connections and is nobody's recipient takes the places of those who are."""
-        old = time.monotonic() - STRANGER_S
+    def _cut_unknown_clients(self) -> None:
+        """Close sessions without an authenticated recipient, which would occupy places of recipients."""
+        old = time.monotonic() - UNKNOWN_CLIENT_S
         for session in self._sessions.values():
             if not session.is_known and session.begun < old:
-                self.mediator.counts["strangers"] += 1
+                self.mediator.counts["unknown_clients"] += 1
                 self._web.cut(session.handle)
 
-    def _undo(self, news: list[News], before: dict[int, int], fetching: Noted | None, error: LocalError) -> None:
-        """Nothing of it has happened: whoever posted hears so, and what can be kept in mind is tried again."""
+    def _undo(
+        self, events: list[WebEvent], before: dict[int, int], fetching: UpstreamSnapshot | None, error: LocalError
+    ) -> None:
+        """The transaction failed: refuse the envelopes, so that their senders retry, and keep the other events."""
         self.mediator.undo(before)
         if self._upstream is not None:
             self._upstream.undo(fetching)
-        for item in news:
+        for item in events:
             match item:
                 case Arrived(handle=handle, way="post" | "session"):
                     self._web.refuse(handle)
                 case Delivered() | Failed() | Opened() | Closed():
-                    self._again.append(item)
+                    self._retry.append(item)
         if not self._failing:
-            self._say("failing", error.sentence(), {"code": error.code})
+            self._notify("failing", error.sentence(), {"code": error.code})
         self._failing = True
 
     def _answer(self, handle: int, outcome: Outcome) -> None:
@@ -331,11 +335,11 @@ class Service:
 
     def _dispatch(self, dispatch: Dispatch) -> None:
         if not self._web.send(dispatch.uri, dispatch.envelope, dispatch.media_type, dispatch.ticket):
-            self._again.append(Failed(dispatch.ticket, "queue"))
+            self._retry.append(Failed(dispatch.ticket, "queue"))
 
-    def _talk(self, upstream: Upstream, news: list[News], now_s: int) -> None:
-        """What came from the mediator before us is written: it hears so, and whatever else it is to hear."""
-        for item in news:
+    def _send_upstream(self, upstream: Upstream, events: list[WebEvent], now_s: int) -> None:
+        """Confirm the fetched messages to the upstream mediator, and send it what is due."""
+        for item in events:
             if isinstance(item, Arrived) and item.way == "session" and item.uri == self._upstream_uri:
                 self._web.accept(item.handle)
         for message in upstream.due(now_s):
@@ -343,27 +347,27 @@ class Service:
                 envelope = self.mediator.sealed(message, upstream.node.speaks)
                 self._web.send(self._upstream_uri, envelope, ENCRYPTED, -1, return_route=True)
 
-    def _mix(self, news: list[News], now_s: int) -> None:
-        asked: list[Asked] = []
-        for item in news:
+    def _mix(self, events: list[WebEvent], now_s: int) -> None:
+        requests: list[MixRequest] = []
+        for item in events:
             if isinstance(item, Arrived) and item.way == "reply":
                 with suppress(RemoteError):
-                    asked += self._mixing.heard(*self.mediator.opened(item.envelope))
+                    requests += self._mixing.receive(*self.mediator.opened(item.envelope))
         if time.monotonic() >= self._next_ask:
             self._next_ask = time.monotonic() + IDLE_S
-            asked += self._mixing.due(now_s)
-        for each in asked:
-            message = mixing.addressed(each, self.standing.identity.did)
+            requests += self._mixing.due(now_s)
+        for each in requests:
+            message = mixing.addressed(each, self.identity.identity.did)
             with suppress(RemoteError):
                 self._web.send(each.uri, self.mediator.sealed(message, each.did), ENCRYPTED, -1, return_route=True)
         self.mediator.mix_nodes = self._mixing.ready
 
 
 def _literal(host: str) -> str:
-    """An address as it stands in a URI."""
+    """An address in URI syntax."""
     return f"[{host}]" if ":" in host else host
 
 
 def with_limits(limits: Limits, **wanted: int | None) -> Limits:
-    """The limits with those that somebody has named."""
+    """The limits with the given ones replaced."""
     return replace(limits, **{name: value for name, value in wanted.items() if value is not None})

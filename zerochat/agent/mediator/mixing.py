@@ -1,9 +1,8 @@
-"""Other mediators that messages may take a detour through: how this one becomes known to them.
+"""Mixing: becomes a recipient of other mediators, so that messages can take detours through them.
 
-A detour leads back here, so the other mediator must let through what is for our DID; and that is what mediation is for.
-So this mediator becomes a recipient of the other one, by its invitation like anybody else, and registers its own DID,
-whose document has an address: what comes for it is sent on. Until that has been confirmed nothing takes that way, and
-it is asked again every hour, in case it was forgotten there.
+A detour leads back to us, so the other mediator must relay messages for our DID. This mediator therefore requests
+mediation by its invitation, like any recipient, and registers its own DID, whose document has an address: the other one
+relays to it. A mediator is used for detours only after it has confirmed this, and is queried again every hour.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.registry import ways
+from zerochat.agent.mediator.registry import deliverable_routes
 from zerochat.didcomm.did import resolve, same_did, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, oob_read
@@ -33,22 +32,22 @@ class BadMixLink(LocalError):
 
 
 @dataclass(slots=True)
-class Node:
+class PeerMediator:
     """Another mediator."""
 
     did: str
-    """The public one, of its invitation."""
+    """Public DID, from its invitation."""
     uri: str
-    """Where it takes POSTs."""
+    """URI for POSTs."""
     pthid: str = field(repr=False)
     speaks: str
-    """The DID under which it speaks to us, as far as we have heard."""
+    """The DID that it uses for us, as far as known."""
     is_ready: bool = False
-    asked_s: int = -CONFIRM_S
+    requested_s: int = -CONFIRM_S
 
     def is_by(self, message: Message, sender: str) -> bool:
-        """Whether it is this mediator that has sent a message: under the DID that we know, or under one that its public
-        one has put in the place of itself. Raises RemoteError for a word that is not its own."""
+        """Whether a message is from this mediator: from its known DID, or from one to which its public DID has rotated.
+        Raises RemoteError for an invalid rotation."""
         if same_did(sender, self.speaks):
             return True
         if message.from_prior is None:
@@ -61,39 +60,39 @@ class Node:
         return True
 
 
-class Asked(Struct, frozen=True):
-    """A message for a mediator, which answers in its response."""
+class MixRequest(Struct, frozen=True):
+    """A request to a mediator, answered in the HTTP response."""
 
     did: str
     uri: str
     message: Message
 
 
-class Mixing:
-    """The mediators that were named, and which of them are ready."""
+class MixPeers:
+    """The configured mediators and their state."""
 
     def __init__(self, links: tuple[str, ...], own_did: str, random: Callable[[int], bytes]) -> None:
         """Raises BadMixLink."""
         self._own, self._random = own_did, random
         if len(links) > NODES_MAX:
             raise BadMixLink(why=f"there are more than {NODES_MAX}")
-        self._nodes = [node_of(link) for link in links]
+        self._nodes = [parse_mediator_invitation(link) for link in links]
 
     @property
     def ready(self) -> tuple[str, ...]:
         return tuple(node.did for node in self._nodes if node.is_ready)
 
-    def due(self, now_s: int) -> list[Asked]:
-        """What to ask now."""
-        asked = []
+    def due(self, now_s: int) -> list[MixRequest]:
+        """The requests due now."""
+        requests = []
         for node in self._nodes:
-            if now_s - node.asked_s >= (CONFIRM_S if node.is_ready else RETRY_S):
-                node.asked_s = now_s
-                asked.append(Asked(node.speaks, node.uri, mediation.request(self._random, pthid=node.pthid)))
-        return asked
+            if now_s - node.requested_s >= (CONFIRM_S if node.is_ready else RETRY_S):
+                node.requested_s = now_s
+                requests.append(MixRequest(node.speaks, node.uri, mediation.request(self._random, pthid=node.pthid)))
+        return requests
 
-    def heard(self, message: Message, sender: str) -> list[Asked]:
-        """What a mediator answered; and what to ask next. Raises RemoteError."""
+    def receive(self, message: Message, sender: str) -> list[MixRequest]:
+        """Process an answer; the next requests. Raises RemoteError."""
         node = next((node for node in self._nodes if node.is_by(message, sender)), None)
         kind = mediation.kind_of(message)
         if node is None or kind is None:
@@ -101,7 +100,7 @@ class Mixing:
         match kind[1]:
             case "grant":
                 update = mediation.update([Change(self._own, "add")], self._random)
-                return [Asked(node.speaks, node.uri, update)]
+                return [MixRequest(node.speaks, node.uri, update)]
             case "deny":
                 node.is_ready = False
             case "updated":
@@ -111,23 +110,23 @@ class Mixing:
         return []
 
 
-def addressed(asked: Asked, own_did: str) -> Message:
-    return replace(asked.message, from_=own_did, to=(asked.did,))
+def addressed(request: MixRequest, own_did: str) -> Message:
+    return replace(request.message, from_=own_did, to=(request.did,))
 
 
-def node_of(link: str) -> Node:
-    """The mediator that an invitation is of. Raises BadMixLink."""
+def parse_mediator_invitation(link: str) -> PeerMediator:
+    """The mediator of an invitation. Raises BadMixLink."""
     try:
         found = oob_read.read_invitation(link)
         if not isinstance(found, oob_read.OutOfBand):
-            raise BadMixLink(why="it is a short link, and nobody is asked what it stands for")
+            raise BadMixLink(why="it is a short link, which is not resolved here")
         did = found.inviters[0].did
         if did is None:
-            raise BadMixLink(why="it names no DID")
+            raise BadMixLink(why="it contains no DID")
         resolve(did)
     except RemoteError as error:
         raise BadMixLink(why=error.fields.get("why", "it is damaged")) from error
-    http = [way.uri for way in ways(did, resolve) if way.uri.startswith("http") and not way.routing_keys]
+    http = [way.uri for way in deliverable_routes(did, resolve) if way.uri.startswith("http") and not way.routing_keys]
     if not http:
-        raise BadMixLink(why="it is not reached over HTTP, or only over another one")
-    return Node(did, http[0], found.id, did)
+        raise BadMixLink(why="it is not directly reachable over HTTP")
+    return PeerMediator(did, http[0], found.id, did)

@@ -1,12 +1,11 @@
-"""Under which DID a mediator speaks to whom, and which keys it opens envelopes with.
+"""Pairwise DIDs: the mediator uses a separate DID for each recipient, rotated from its public one.
 
-Its own DID stands in invitations and routes, and everybody may know it. With each of its recipients it speaks under
-another, which nobody else has seen, from its first answer on; that answer and those after it carry the old DID's word
-for the new one (`didcomm/rotation.py`) until the recipient has addressed the new one. One that addresses the old one
-again, because it has lost what it knew, hears the word again.
+The public DID is in invitations and routes. From its first answer on the mediator uses a DID known to this recipient
+only; answers carry the rotation proof (`didcomm/rotation.py`) until the recipient has addressed the new DID, and again
+when it addresses the old one, because it has lost its state.
 
-The keys of such a DID come from the mediator's own secret and from a number that stands in the DID itself. So a
-mediator that has forgotten a recipient, or was put back from a backup, still reads what that says, and can tell it so.
+The keys of a pairwise DID are derived from the mediator's secret and a tag in the DID. So a mediator that has deleted a
+recipient, or was restored from a backup, can still decrypt its messages and respond.
 """
 
 from collections.abc import Callable
@@ -30,27 +29,27 @@ from zerochat.errors import RemoteError
 _TAG_BYTES: Final = 16
 
 
-class Pairwise:
-    """A mediator's DIDs: the public one, and the one for each recipient."""
+class PairwiseDids:
+    """The mediator's public DID, and its pairwise ones."""
 
     def __init__(self, identity: Identity, uris: tuple[str, ...], random: Callable[[int], bytes]) -> None:
-        """`uris`: where recipients reach the mediator."""
+        """`uris`: the addresses for recipients."""
         self._public, self._uris, self._random = identity, uris, random
         self._secrets = own_secrets(identity)
         self._seed = hkdf_sha256(identity.agreement_secret, b"zerochat/mediator-pairwise/1")
 
     def new(self) -> str:
-        """A DID for one recipient."""
+        """A new pairwise DID."""
         return self._did(b64url(self._random(_TAG_BYTES)))
 
     def _did(self, tag: str) -> str:
-        """The only DID of ours with this number."""
+        """Our DID with this tag."""
         signing, agreement = _publics(self._seed, tag)
         services = [service(uri, "" if number else tag) for number, uri in enumerate(self._uris)]
         return peer2([signing], [agreement], services)
 
     def identity(self, did: str) -> Identity | None:
-        """One of our DIDs with its secrets; None for anybody else's."""
+        """The identity of one of our DIDs; None: not ours."""
         if did == self._public.did:
             return self._public
         if not did.startswith("did:peer:2."):
@@ -60,17 +59,17 @@ class Pairwise:
         except RemoteError:
             return None
         tag = document.services[0].id.partition("#")[2] if document.services else ""
-        # Whatever else stood in it, somebody else would have written there under our keys.
+        # Any other content was not written by us.
         if len(tag) != len(b64url(bytes(_TAG_BYTES))) or did != self._did(tag):
             return None
         return Identity(did, *_seeds(self._seed, tag))
 
     def is_ours(self, name: str) -> bool:
-        """Whether a forward for this name is for the mediator itself."""
+        """Whether this name is one of the mediator's own."""
         return name in self._secrets or self.identity(name) is not None
 
     def secret_of(self, kid: str) -> SecretKey | None:
-        """Ours are the keys of our DIDs, and the public one's alone, for those who route to a key."""
+        """The secret of a key id of ours; for the public DID also of bare keys, used in routes."""
         owner = kid.partition("#")[0]
         secret = self._secrets.get(owner)
         if secret is None:
@@ -85,13 +84,13 @@ class Pairwise:
         return secret
 
     def sealed(self, message: Message, to: str, document: Document, recipient: Recipient | None, asked: str) -> bytes:
-        """A message of ours for the DID `to`: for a recipient; or (None) for anybody else, under our DID that was
-        `asked`. Raises Malformed, Unauthentic for somebody without a key that fits ours."""
-        mine = self.identity(asked if recipient is None else recipient.own) or self._public
+        """An encrypted message for the DID `to`: to a recipient from its pairwise DID; to others (None) from the DID
+        `asked`. Raises Malformed, or Unauthentic for a DID without a matching key."""
+        mine = self.identity(asked if recipient is None else recipient.pairwise_did) or self._public
         word = None
-        if recipient is not None and not recipient.knows:
+        if recipient is not None and not recipient.rotation_confirmed:
             old = self._public
-            word = from_prior(Prior(old.did, old.kid_signing, old.signing_seed), mine.did, recipient.since)
+            word = from_prior(Prior(old.did, old.kid_signing, old.signing_seed), mine.did, recipient.rotated_at)
         packer = PACKERS["didcomm/v2"]
         return packer.authcrypt(
             packer.dump(replace(message, from_=mine.did, to=(to,), from_prior=word)),
@@ -102,8 +101,7 @@ class Pairwise:
 
 
 def service(uri: str, tag: str = "", routing_keys: tuple[str, ...] = ()) -> dict[str, object]:
-    """Where a mediator is reached. Without an id, which only makes the DID longer: did:peer:2 gives every service one;
-    unless it has to hold the number that a DID's keys come from."""
+    """A service entry of a DID document. Without an id, which did:peer:2 assigns anyway, unless it holds the tag."""
     name: dict[str, object] = {"id": "#" + tag} if tag else {}
     endpoint: dict[str, object] = {"uri": uri, "accept": ["didcomm/v2"]}
     if routing_keys:
@@ -113,7 +111,7 @@ def service(uri: str, tag: str = "", routing_keys: tuple[str, ...] = ()) -> dict
 
 @lru_cache(maxsize=4096)
 def _seeds(secret: bytes, tag: str) -> tuple[bytes, bytes]:
-    """Of the keys to sign with (Ed25519) and to agree with (X25519), 32 bytes each."""
+    """Seeds of the Ed25519 and X25519 keys, 32 bytes each."""
     both = (hkdf_sha256(secret, f"{use} {tag}".encode()) for use in ("sign", "agree"))
     return next(both), next(both)
 

@@ -1,22 +1,21 @@
-"""What a mediator says to its recipients: coordinate-mediation 2.0 and 3.0, and pickup 3.0.
+"""Protocol handlers for recipients: coordinate-mediation 2.0 and 3.0, and pickup 3.0.
 
-Whoever is heard here is authenticated. Whatever changes something is written in the turn that is under way, and the
-answer goes out after that.
+Senders are authenticated. Changes are written in the current transaction, and answers sent after it.
 """
 
 import hmac
 from collections import Counter
 from collections.abc import Callable
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.agent.mediator.limits import Limits
-from zerochat.agent.mediator.pairwise_dids import Pairwise
-from zerochat.agent.mediator.registry import canonical, goes_on, key_names
-from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.pairwise_dids import PairwiseDids
+from zerochat.agent.mediator.registry import canonical, is_relayed, key_names
 from zerochat.agent.mediator.store import Store
-from zerochat.agent.mediator.tables import Kept, Recipient
-from zerochat.crypto.redacted import Veiled
+from zerochat.agent.mediator.tables import QueuedMessage, Recipient
+from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, pickup, problem
@@ -26,29 +25,53 @@ from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import RemoteError
 
 HEARD_EVERY_S = 3_600
-"""How exactly it is written down when a recipient was heard of."""
+"""Resolution of `last_seen`."""
 NOT_GRANTED = "e.p.req"
-UNDER_WAY_MAX = 1_024
-"""Messages delivered over one connection and not acknowledged, before no more are."""
+IN_FLIGHT_MAX = 1_024
+"""Unacknowledged messages of one connection."""
 
 
-class Policy(Veiled, frozen=True):
-    """Who is taken in."""
+class Session(Struct):
+    """A client connection: a WebSocket, or a POST that waits for its response."""
 
-    VEILED = ("invitation",)
+    handle: int
+    stays: bool
+    """Whether it is a WebSocket, which can carry several answers."""
+    returns: bool = False
+    """Whether answers may be returned (`return_route`)."""
+    begun: float = 0.0
+    """Start; seconds, monotonic."""
+    is_known: bool = False
+    """Whether a recipient has been authenticated on it."""
+    recipient: Recipient | None = None
+    """The recipient in live mode, to which messages are pushed."""
+    after: int = 0
+    """The number of the last message that was pushed."""
+    in_flight: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Delivered and unacknowledged messages by id: size, and time of delivery (UTC seconds)."""
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return sum(size for size, _ in self.in_flight.values())
+
+
+class Policy(Redacted, frozen=True):
+    """Which recipients are admitted."""
+
+    REDACTED = ("invitation",)
 
     invitation: str
-    """The id of the mediator's invitation: whoever names it as the parent thread holds it."""
+    """The id of the mediator's invitation: a holder names it as the parent thread."""
     is_open: bool = False
-    """Anybody at all."""
+    """Whether every request is granted."""
 
     def admits(self, asked: Message) -> bool:
         named = (asked.pthid or "").encode()
         return self.is_open or hmac.compare_digest(named, self.invitation.encode())
 
 
-class Clerk:
-    """Answers recipients. `stirred` are those for whom something may have to be pushed now."""
+class ProtocolHandlers:
+    """Answers recipients' requests. `changed`: recipients with possible live deliveries."""
 
     def __init__(
         self,
@@ -57,7 +80,7 @@ class Clerk:
         policy: Policy,
         routing_did: str,
         own: frozenset[str],
-        pairwise: Pairwise,
+        pairwise: PairwiseDids,
         resolve: Callable[[str], Document],
         random: Callable[[int], bytes],
     ) -> None:
@@ -67,36 +90,36 @@ class Clerk:
         self.counts: Counter[str] = Counter()
         self.live: dict[int, list[Session]] = {}
         """Connections in live mode, by recipient."""
-        self.stirred: set[int] = set()
+        self.changed: set[int] = set()
 
     def recipient(self, sender: str, now_s: int) -> Recipient | None:
-        """The recipient with this DID, in either form, if there is one."""
+        """The recipient with this DID, in either form; None: unknown."""
         found = self._store.recipient(short_form(sender))
-        if found is not None and now_s - found.heard >= HEARD_EVERY_S:
-            self._store.heard(found.id, now_s)
+        if found is not None and now_s - found.last_seen >= HEARD_EVERY_S:
+            self._store.touch(found.id, now_s)
         return found
 
     def rotated(self, message: Message, sender: str) -> None:
-        """A recipient that speaks from a new DID, which its old one has signed, stays the same recipient.
+        """Record the rotation of a recipient's DID, signed by the old one.
 
-        Raises RemoteError for a signature that is not the old one's.
+        Raises RemoteError for an invalid signature.
         """
         if message.from_prior is None or self._store.recipient(short_form(sender)) is not None:
             return
         recipient = self._store.recipient(short_form(prior_did(message.from_prior)))
         if recipient is not None:
-            verify_from_prior(message.from_prior, self._resolve(recipient.long), sender)
+            verify_from_prior(message.from_prior, self._resolve(recipient.long_did), sender)
             self._store.rotate(recipient.id, short_form(sender), self._resolve(sender).did)
 
     def addressed(self, sender: str, ours: str) -> None:
-        """A recipient has said something to this DID of ours: it knows the one that is for it, or does not."""
+        """Record whether the recipient has addressed its pairwise DID."""
         recipient = self._store.recipient(short_form(sender))
-        if recipient is not None and recipient.knows != (recipient.own == ours):
-            self._store.knows(recipient.id, knows=not recipient.knows)
+        if recipient is not None and recipient.rotation_confirmed != (recipient.pairwise_did == ours):
+            self._store.confirm_rotation(recipient.id, confirmed=not recipient.rotation_confirmed)
 
     def answer(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | None:
-        """The answer to a message of one of the two protocols, which was addressed to the DID `ours`; None for any
-        other. Raises RemoteError."""
+        """The answer to a mediation or pickup message that was addressed to our DID `ours`; None: another protocol.
+        Raises RemoteError."""
         asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
         if asked is None and fetched is None:
             return None
@@ -105,7 +128,7 @@ class Clerk:
         if asked is not None and asked[1] == "request":
             return self._request(message, sender, ours, recipient, session, now_s)
         if recipient is None:
-            self.counts["stranger"] += 1
+            self.counts["unknown_sender"] += 1
             return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
         match asked[1] if asked is not None else fetched:
             case "update":
@@ -138,14 +161,14 @@ class Clerk:
         return mediation.grant(message, self._routing_did, self._random)
 
     def _own_did(self, ours: str) -> str:
-        """Under which DID to speak to a new recipient: the one that it has addressed, if that was for it before it was
-        forgotten here, else one that nobody has seen."""
+        """Our DID for a new recipient: the addressed one, if it was its pairwise DID before a deletion, else a new
+        one."""
         return self._pairwise.new() if ours == self._routing_did or self._store.is_own(ours) else ours
 
     def _update(self, message: Message, sender: str, ours: str, recipient: Recipient, now_s: int) -> Message | None:
-        """An update that somebody recorded and sends again must not bring back what has been changed since."""
+        """A replayed update must not revert later changes."""
         changes = mediation.read_update(message)
-        if not self._store.first_time(recipient.id, message.id, now_s):
+        if not self._store.is_fresh(recipient.id, message.id, now_s):
             return None
         changed = [Changed(each.did, each.action, self._change(each, sender, ours, recipient)) for each in changes]
         return mediation.update_response(message, changed, self._random)
@@ -155,20 +178,20 @@ class Clerk:
             name = canonical(change.did)
         except RemoteError:
             return "client_error"
-        place = self._store.place(name)
+        registration = self._store.registration(name)
         if change.action == "remove":
-            if place is None or place.recipient != recipient.id:
+            if registration is None or registration.recipient != recipient.id:
                 return "no_change"
-            self._store.unregister(place)
+            self._store.unregister(registration)
             return "success"
         if name in self._own or self._pairwise.is_ours(name) or len(change.did) > DID_CHARS_MAX:
             return "client_error"
         proven = mediation.is_proven(change, sender, ours, self._resolve)
-        if place is not None and place.recipient == recipient.id:
+        if registration is not None and registration.recipient == recipient.id:
             if proven:
                 self._store.prove(name)
             return "no_change"
-        if place is not None and not proven:
+        if registration is not None and not proven:
             return "client_error"
         if self._store.dids(recipient.id) >= self._limits.dids:
             return "client_error"
@@ -180,20 +203,19 @@ class Clerk:
         return "success"
 
     def _evict(self, name: str, recipient: Recipient) -> None:
-        """A name is for whoever has its key; whoever only came first has no right to it."""
-        place = self._store.place(name)
-        if place is not None and place.recipient != recipient.id:
+        """A name belongs to the owner of its key; remove another recipient's unproved registration."""
+        registration = self._store.registration(name)
+        if registration is not None and registration.recipient != recipient.id:
             self._store.evict(name)
             self.counts["evicted"] += 1
 
     def _facts(self, did: str) -> tuple[tuple[str, ...], bool]:
-        """The keys of a DID, and whether its messages go on. Of one that cannot be resolved here nothing is known: its
-        messages wait."""
+        """The key names of a DID, and whether it is relayed; an unresolvable DID is stored."""
         try:
             document = self._resolve(did.partition("#")[0])
         except RemoteError:
             return (), False
-        return key_names(document), goes_on(document, self._own, self._resolve)
+        return key_names(document), is_relayed(document, self._own, self._resolve)
 
     def _query(self, message: Message, recipient: Recipient) -> Message:
         page = mediation.read_query(message)
@@ -207,11 +229,13 @@ class Clerk:
         self, message: Message, recipient: Recipient, session: Session, now_s: int, did: str | None = None
     ) -> Message:
         if did is None:
-            waiting = self._store.ends(recipient.id)
+            waiting = self._store.queue_status(recipient.id)
         else:
-            place = self._store.place(canonical(did))
-            mine = place is not None and place.recipient == recipient.id
-            waiting = self._store.ends(recipient.id, place.did if place is not None and mine else 0)
+            registration = self._store.registration(canonical(did))
+            mine = registration is not None and registration.recipient == recipient.id
+            waiting = self._store.queue_status(
+                recipient.id, registration.did if registration is not None and mine else 0
+            )
         count, size, oldest, newest = waiting
         live = session.recipient is not None and session.recipient.id == recipient.id
         return pickup.status(message, Waiting(count, size, oldest, newest, live, did), now_s, self._random)
@@ -220,22 +244,24 @@ class Clerk:
         wanted = pickup.read_delivery_request(message)
         number: int | None = None
         if wanted.did is not None:
-            place = self._store.place(canonical(wanted.did))
-            number = place.did if place is not None and place.recipient == recipient.id else 0
+            registration = self._store.registration(canonical(wanted.did))
+            number = registration.did if registration is not None and registration.recipient == recipient.id else 0
         recent = now_s - self._limits.redeliver_s
-        for name in [name for name, (_, at) in session.under_way.items() if at <= recent]:
-            del session.under_way[name]
-        found: list[Kept] = []
-        if len(session.under_way) < UNDER_WAY_MAX:
-            found = self._store.fetch(recipient.id, wanted.limit + len(session.under_way), did=number)
-        fresh = [kept for kept in found if kept.id not in session.under_way]
+        for name in [name for name, (_, at) in session.in_flight.items() if at <= recent]:
+            del session.in_flight[name]
+        found: list[QueuedMessage] = []
+        if len(session.in_flight) < IN_FLIGHT_MAX:
+            found = self._store.fetch(recipient.id, wanted.limit + len(session.in_flight), did=number)
+        fresh = [kept for kept in found if kept.id not in session.in_flight]
         parcels = self.parcels(fresh, session, now_s, wanted.limit)
         if not parcels:
             return self._status(message, recipient, session, now_s, wanted.did)
         return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did)
 
-    def parcels(self, found: list[Kept], session: Session, now_s: int, limit: int = DELIVERY_MAX) -> list[Parcel]:
-        """As many of these as fit one delivery; they count as under way from now on."""
+    def parcels(
+        self, found: list[QueuedMessage], session: Session, now_s: int, limit: int = DELIVERY_MAX
+    ) -> list[Parcel]:
+        """The messages that fit one delivery; they count as in flight."""
         parcels: list[Parcel] = []
         room = DELIVERY_BYTES_MAX
         for kept in found[:limit]:
@@ -244,17 +270,17 @@ class Clerk:
                 break
             parcels.append(Parcel(kept.id, self._store.envelope(kept)))
             if session.stays:
-                session.under_way[kept.id] = (kept.bytes, now_s)
+                session.in_flight[kept.id] = (kept.bytes, now_s)
         self.counts["delivered"] += len(parcels)
         return parcels
 
     def _received(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
         names = pickup.read_received(message)
-        self.counts["acknowledged"] += self._store.received(recipient.id, names, now_s + self._limits.dedupe_s)
+        self.counts["acknowledged"] += self._store.acknowledge(recipient.id, names, now_s + self._limits.dedupe_s)
         for each in (session, *self.live.get(recipient.id, ())):
             for name in names:
-                each.under_way.pop(name, None)
-        self.stirred.add(recipient.id)
+                each.in_flight.pop(name, None)
+        self.changed.add(recipient.id)
         return self._status(message, recipient, session, now_s)
 
     def _live(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
@@ -264,8 +290,8 @@ class Clerk:
             text = "Connection does not support Live Delivery"
             return problem.problem(pickup.LIVE_MODE_NOT_SUPPORTED, message, self._random, comment=text)
         elif session.recipient is None or session.recipient.id != recipient.id:
-            if not self._store.first_time(recipient.id, message.id, now_s):
-                return None  # somebody who recorded it wants to take the recipient's place
+            if not self._store.is_fresh(recipient.id, message.id, now_s):
+                return None  # a replay
             self.close(session)
             session.recipient, session.after = replace(recipient), self._store.latest()
             connections = self.live.setdefault(recipient.id, [])
@@ -275,7 +301,7 @@ class Clerk:
         return self._status(message, recipient, session, now_s)
 
     def close(self, session: Session) -> None:
-        """No more live mode on this connection: it was turned off, or is gone."""
+        """End live mode: it was turned off, or the connection has ended."""
         if session.recipient is None:
             return
         left = [each for each in self.live.get(session.recipient.id, ()) if each is not session]

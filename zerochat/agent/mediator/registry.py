@@ -1,7 +1,7 @@
-"""Which names a DID goes by in forwards, and whether its messages wait at the mediator or go on to its own address.
+"""Names of a DID in forwards, and whether its messages are stored or relayed.
 
 A sender may name a recipient by its DID (a did:peer:4 in either form), by one of its key ids, or (in v1) by a bare
-verkey. Each of them has one spelling here, under which it is looked up.
+verkey. Each name has one canonical form for look-ups.
 """
 
 from collections.abc import Callable
@@ -15,30 +15,30 @@ from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import RemoteError
 
 KEY_NAMES_MAX = 4
-"""Keys of each use under which a DID is known besides."""
+"""Keys of each kind under which a DID is registered, in addition to its name."""
 SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 
 def canonical(name: str) -> str:
-    """The one spelling of a name in a forward or an update. Raises Malformed."""
+    """The canonical form of a name in a forward or an update. Raises Malformed."""
     return short_form(as_did(name).partition("#")[0])
 
 
 def key_names(document: Document) -> tuple[str, ...]:
-    """The keys of a DID as did:key, for those who name a key."""
+    """The keys of a DID as did:key names."""
     methods = (*document.authentication[:KEY_NAMES_MAX], *document.agreement[:KEY_NAMES_MAX])
     return tuple(dict.fromkeys(did_key_of(method.key) for method in methods))
 
 
-def ways(did: str, resolve: Callable[[str], Document]) -> tuple[Route, ...]:
-    """The routes by which a DID is reached over HTTP or WebSocket, the preferred ones first; there may be none."""
+def deliverable_routes(did: str, resolve: Callable[[str], Document]) -> tuple[Route, ...]:
+    """The HTTP and WebSocket routes to a DID, preferred ones first; possibly empty."""
     try:
-        return _ways(resolve(did), resolve)
+        return _routes_of(resolve(did), resolve)
     except RemoteError:
         return ()
 
 
-def _ways(document: Document, resolve: Callable[[str], Document]) -> tuple[Route, ...]:
+def _routes_of(document: Document, resolve: Callable[[str], Document]) -> tuple[Route, ...]:
     found: list[Route] = []
     for route in routes(document):
         try:
@@ -48,14 +48,13 @@ def _ways(document: Document, resolve: Callable[[str], Document]) -> tuple[Route
     return tuple(found)
 
 
-def goes_on(document: Document, own: frozenset[str], resolve: Callable[[str], Document]) -> bool:
-    """Whether what comes for this DID is to be sent on: it has an address, and the way there is not through us.
+def is_relayed(document: Document, own: frozenset[str], resolve: Callable[[str], Document]) -> bool:
+    """Whether messages for this DID are relayed: it has an address, and no route to it leads through us.
 
-    `own`: the DID, the keys and the URIs of this mediator. A DID without any address, or one of whose routes leads
-    here, belongs to somebody who fetches; and on a route through several mediators the last one is whom it fetches
-    from.
+    `own`: the DID, keys and URIs of this mediator. A DID without address, or with a route through us, belongs to a
+    recipient that fetches; of several mediators on a route it fetches from the last one.
     """
-    found = _ways(document, resolve)
+    found = _routes_of(document, resolve)
     if any(way.uri in own or way.uri.rstrip("/") in own for way in found):
         return False
     for route in routes(document):
@@ -66,7 +65,7 @@ def goes_on(document: Document, own: frozenset[str], resolve: Callable[[str], Do
 
 
 def own_secrets(identity: Identity) -> dict[str, SecretKey]:
-    """A mediator's own secrets by the DIDs that have them, and by the verkey that v1 knows us by."""
+    """The mediator's secrets by DID, and by its verkey for v1."""
     verkey = PublicKey("Ed25519", identity.signing_public)
     twin = SecretKey("X25519", ed25519_to_x25519_secret(identity.signing_seed))
     agreement = SecretKey("X25519", identity.agreement_secret)

@@ -1,14 +1,14 @@
-"""What a mediator keeps: its recipients, their DIDs, and the envelopes that wait, in one encrypted SQLite file.
+"""Mediator store: recipients, their DIDs and stored envelopes, in one encrypted SQLite file.
 
-    recipients   whom it was granted to
-    dids names   what they have registered, and every name under which that may come in a forward
-    heard        digests of what a recipient has said that must not be said again by somebody who recorded it
-    messages     envelopes that wait to be fetched; `seq` is the order in which they came
-    waiting      envelopes that wait for a time (a delay), or to be sent on (`target`)
-    seen         digests of messages that are gone, so that a sender's repetition is not delivered again
+    recipients       those with granted mediation
+    dids, names      registered DIDs, and all their names in forwards
+    replay_digests   digests of recipients' messages that must not be replayed
+    messages         envelopes to be fetched; `seq` is the order of arrival
+    delayed          envelopes with a delay, or to be relayed (`target`)
+    delivered        digests of delivered messages, to discard duplicates
 
-Everything happens inside a `turn`: one transaction for all that has come in together, which is on disk when it ends.
-Only then may anybody be told. How much waits for whom is also kept in memory, because every message asks.
+All changes happen inside a `transaction` for one batch, which is on disk when it ends; only then results are sent. The
+usage per recipient is cached in memory, because every message needs it.
 """
 
 import hashlib
@@ -20,50 +20,50 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from zerochat.agent.mediator.tables import (
-    FORGET,
+    ADD_DELIVERED,
+    DELAYED,
     FORMAT,
     RECIPIENT,
     SCHEMA,
-    SET,
-    TICK,
-    WAITING,
-    Due,
-    Kept,
-    Place,
+    SET_META,
+    TOUCH,
+    DelayedMessage,
+    QueuedMessage,
+    QueueUsage,
     Recipient,
-    Usage,
+    Registration,
     digest_of,
     due_of,
-    place_of,
     recipient_of,
+    registration_of,
 )
-from zerochat.agent.storage.database import create_database, faults, open_database, transaction
+from zerochat.agent.storage.database import create_database, open_database, sqlite_errors, transaction
 from zerochat.errors import LocalError
 
 SWEEP_MAX: Final = 1_000
-"""Messages that one sweep takes away, so that a turn stays short; there may be several sweeps in a row."""
-FORGET_MAX: Final = 4_000
-"""Digests that one sweep takes away: more than come in at the same time."""
-SEEN_MAX: Final = 2_000_000
-"""Digests of messages that are gone: some 150 MB. Beyond that no more are noted, and repetitions are kept again."""
-HEARD_MAX: Final = 8_192
-"""Digests of what one recipient has said; the oldest go first."""
+"""Messages deleted by one sweep, so that a transaction stays short."""
+DELIVERED_SWEEP_MAX: Final = 4_000
+"""Digests deleted by one sweep: more than arrive in the same time."""
+DELIVERED_MAX: Final = 2_000_000
+"""Digests of delivered messages: some 150 MB. Beyond that no more are kept, and duplicates are stored again."""
+REPLAY_DIGESTS_MAX: Final = 8_192
+"""Replay digests of one recipient; the oldest are deleted first."""
 
 
 class Store:
-    """An open store. One thread uses it, and a context closes it. Everything raises the errors of `database.faults`."""
+    """An open store, used by one thread. A context manager. Methods raise the errors of `sqlite_errors`."""
 
     def __init__(self, path: Path, connection: Any) -> None:
         """Use `create` or `open`."""
         self.path = path
         self._db = connection
-        self.usage: defaultdict[int, Usage] = defaultdict(Usage)
-        """By recipient."""
-        self.total = Usage()
-        self.aside: defaultdict[int, Usage] = defaultdict(Usage)
-        """By recipient, of that: what waits for a time, or to be sent on."""
-        self._seen = 0
-        """How many digests there are, and some that are counted twice."""
+        self.usage: defaultdict[int, QueueUsage] = defaultdict(QueueUsage)
+        """Usage by recipient."""
+        self.total = QueueUsage()
+        self.delayed_usage: defaultdict[int, QueueUsage] = defaultdict(QueueUsage)
+        """Part of it by recipient: delayed messages, and those to be relayed."""
+        self._delivered = 0
+        """Number of delivered digests; duplicates may count twice."""
         self._inside = False
 
     @classmethod
@@ -92,24 +92,24 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        with faults(self.path, self._db):
+        with sqlite_errors(self.path, self._db):
             self._db.close()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """All or nothing: on disk when the context ends, and as before when anything raises in it.
+    def transaction(self) -> Iterator[None]:
+        """A transaction: committed when the context ends, rolled back when it raises.
 
-        Every turn writes something, so that nobody can tell by the wait for the disk whether a message was kept or
-        dropped. What the processor takes longer for keeping one (some 100 microseconds, up to one millisecond for a
-        large one) shows to whoever is near enough to measure it and knows the name already.
+        Every batch writes something, so that disk latency does not reveal whether a message was stored or dropped. The
+        remaining CPU time (some 100 microseconds, up to one millisecond for a large message) is visible only to a
+        nearby observer that already knows the name.
         """
         try:
             with transaction(self.path, self._db):
                 self._inside = True
-                self._db.execute(TICK)
+                self._db.execute(TOUCH)
                 yield
         except BaseException:
-            with suppress(LocalError):  # a disk that cannot be read fails the next turn anyway
+            with suppress(LocalError):  # an unreadable disk fails the next batch anyway
                 self._count()
             raise
         finally:
@@ -122,16 +122,16 @@ class Store:
         return rows[0][0] if rows else None
 
     def meta_set(self, key: str, value: bytes) -> None:
-        self._write(SET, (key, value))
+        self._write(SET_META, (key, value))
 
     # --- recipients -------------------------------------------------------------------------------------------------
 
     def recipients(self) -> int:
-        """How many there are."""
+        """Number of recipients."""
         return int(self._rows("SELECT count(*) FROM recipients")[0][0])
 
     def recipient(self, did: str) -> Recipient | None:
-        """By the short form of its DID."""
+        """The recipient with this DID (short form)."""
         rows = self._rows(f"{RECIPIENT} WHERE did = ?", (did,))
         return recipient_of(rows[0]) if rows else None
 
@@ -140,46 +140,48 @@ class Store:
         return recipient_of(rows[0]) if rows else None
 
     def is_own(self, did: str) -> bool:
-        """Whether we speak under this DID to a recipient."""
-        return bool(self._rows("SELECT 1 FROM recipients WHERE own = ?", (did,)))
+        """Whether this is one of our pairwise DIDs."""
+        return bool(self._rows("SELECT 1 FROM recipients WHERE pairwise_did = ?", (did,)))
 
-    def grant(self, did: str, long: str, own: str, now_s: int) -> None:
-        """Take a recipient in, to which we speak under the DID `own`."""
+    def grant(self, did: str, long_did: str, pairwise_did: str, now_s: int) -> None:
+        """Add a recipient, with our pairwise DID for it."""
         self._write(
-            "INSERT INTO recipients (did, long, heard, own, since, knows) VALUES (?, ?, ?, ?, ?, 0)",
-            (did, long, now_s, own, now_s),
+            "INSERT INTO recipients (did, long_did, last_seen, pairwise_did, rotated_at, rotation_confirmed)"
+            " VALUES (?, ?, ?, ?, ?, 0)",
+            (did, long_did, now_s, pairwise_did, now_s),
         )
 
-    def knows(self, recipient: int, *, knows: bool) -> None:
-        """Whether the recipient has addressed the DID under which we speak to it."""
-        self._write("UPDATE recipients SET knows = ? WHERE id = ?", (knows, recipient))
+    def confirm_rotation(self, recipient: int, *, confirmed: bool) -> None:
+        """Record whether the recipient has addressed its pairwise DID."""
+        self._write("UPDATE recipients SET rotation_confirmed = ? WHERE id = ?", (confirmed, recipient))
 
     def rotate(self, recipient: int, did: str, long: str) -> None:
-        """The recipient has another DID from now on, which nobody else has."""
-        self._write("UPDATE recipients SET did = ?, long = ? WHERE id = ?", (did, long, recipient))
+        """Change the recipient's DID to an unused one."""
+        self._write("UPDATE recipients SET did = ?, long_did = ? WHERE id = ?", (did, long, recipient))
 
-    def heard(self, recipient: int, now_s: int) -> None:
-        self._write("UPDATE recipients SET heard = ? WHERE id = ?", (now_s, recipient))
+    def touch(self, recipient: int, now_s: int) -> None:
+        self._write("UPDATE recipients SET last_seen = ? WHERE id = ?", (now_s, recipient))
 
     # --- their DIDs -------------------------------------------------------------------------------------------------
 
-    def place(self, name: str) -> Place | None:
-        """Where a name leads; None: nobody has registered it."""
+    def registration(self, name: str) -> Registration | None:
+        """The registration of a name; None: not registered."""
         rows = self._rows(
-            "SELECT recipient, dids.id, long, relay, proven FROM names JOIN dids ON dids.id = names.did WHERE name = ?",
+            "SELECT recipient, dids.id, long_did, relay, proven FROM names JOIN dids ON dids.id = names.did"
+            " WHERE name = ?",
             (name,),
         )
-        return place_of(rows[0]) if rows else None
+        return registration_of(rows[0]) if rows else None
 
     def dids(self, recipient: int) -> int:
-        """How many it has registered."""
+        """Number of its registered DIDs."""
         query = "SELECT count(DISTINCT dids.id) FROM dids JOIN names ON names.did = dids.id WHERE recipient = ?"
         return int(self._rows(query, (recipient,))[0][0])
 
     def listing(self, recipient: int, offset: int, limit: int) -> list[str]:
-        """The DIDs that a recipient has registered, as it wrote them, in the order in which it did."""
+        """The registered DIDs as written by the recipient, in order of registration."""
         query = (
-            "SELECT long FROM dids WHERE recipient = ? AND EXISTS (SELECT 1 FROM names WHERE did = dids.id)"
+            "SELECT long_did FROM dids WHERE recipient = ? AND EXISTS (SELECT 1 FROM names WHERE did = dids.id)"
             " ORDER BY id LIMIT ? OFFSET ?"
         )
         return [row[0] for row in self._rows(query, (recipient, limit, offset))]
@@ -187,11 +189,11 @@ class Store:
     def register(
         self, recipient: int, did: str, long: str, names: Sequence[str], relay: bool, *, proven: bool = False
     ) -> None:
-        """Let messages for a DID in, which nobody has registered: under its short form `did`, and further names that
-        nobody else has. `proven`: the recipient has shown that it has the key, as far as the DID is one."""
+        """Register an unregistered DID: under its short form `did`, and further unused names. `proven`: the recipient
+        has proved possession of the key of `did`."""
         self._write(
-            "INSERT INTO dids (recipient, did, long, relay) VALUES (?, ?, ?, ?) ON CONFLICT (did)"
-            " DO UPDATE SET recipient = excluded.recipient, long = excluded.long, relay = excluded.relay",
+            "INSERT INTO dids (recipient, did, long_did, relay) VALUES (?, ?, ?, ?) ON CONFLICT (did)"
+            " DO UPDATE SET recipient = excluded.recipient, long_did = excluded.long_did, relay = excluded.relay",
             (recipient, did, long, relay),
         )
         number = self._rows("SELECT id FROM dids WHERE did = ?", (did,))[0][0]
@@ -202,78 +204,103 @@ class Store:
             )
 
     def prove(self, name: str) -> None:
-        """Whoever has registered this name has shown that it has its key."""
+        """The recipient has proved possession of this name's key."""
         self._write("UPDATE names SET proven = 1 WHERE name = ?", (name,))
 
     def evict(self, name: str) -> None:
-        """Let nothing more in under this name: whom it leads to has no right to it. What waits there stays."""
+        """Unregister a name whose recipient has no right to it. Stored messages stay."""
         self._write("UPDATE dids SET did = did || ' ' || id WHERE did = ?", (name,))
         self._write("DELETE FROM names WHERE name = ?", (name,))
 
-    def unregister(self, place: Place) -> None:
-        """Let nothing more in. What is waiting stays until it is fetched."""
-        self._write("DELETE FROM names WHERE did = ?", (place.did,))
+    def unregister(self, registration: Registration) -> None:
+        """Unregister. Stored messages stay until they are fetched."""
+        self._write("DELETE FROM names WHERE did = ?", (registration.did,))
 
-    def first_time(self, recipient: int, name: str, now_s: int) -> bool:
-        """Whether a recipient has not sent the message `name` before, among the last HEARD_MAX that were asked for."""
+    def is_fresh(self, recipient: int, name: str, now_s: int) -> bool:
+        """Whether a recipient's message is no replay of one of its last REPLAY_DIGESTS_MAX."""
         digest = hashlib.sha256(name.lower().encode()).digest()[:16]
-        if self._rows("SELECT 1 FROM heard WHERE recipient = ? AND digest = ?", (recipient, digest)):
+        if self._rows("SELECT 1 FROM replay_digests WHERE recipient = ? AND digest = ?", (recipient, digest)):
             return False
-        self._write("INSERT INTO heard VALUES (?, ?, ?)", (recipient, digest, now_s))
-        if self._rows("SELECT count(*) FROM heard WHERE recipient = ?", (recipient,))[0][0] > HEARD_MAX:
+        self._write("INSERT INTO replay_digests VALUES (?, ?, ?)", (recipient, digest, now_s))
+        if (
+            self._rows("SELECT count(*) FROM replay_digests WHERE recipient = ?", (recipient,))[0][0]
+            > REPLAY_DIGESTS_MAX
+        ):
             self._write(
-                "DELETE FROM heard WHERE recipient = ?1 AND digest IN"
-                " (SELECT digest FROM heard WHERE recipient = ?1 ORDER BY at LIMIT ?2)",
-                (recipient, HEARD_MAX // 8),
+                "DELETE FROM replay_digests WHERE recipient = ?1 AND digest IN"
+                " (SELECT digest FROM replay_digests WHERE recipient = ?1 ORDER BY at LIMIT ?2)",
+                (recipient, REPLAY_DIGESTS_MAX // 8),
             )
         return True
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    def is_known(self, place: Place, envelope: bytes) -> bool:
-        """Whether this has come before, for the same DID: it waits, or was fetched not long ago."""
-        digest = digest_of(place, envelope)
+    def is_known(self, registration: Registration, envelope: bytes) -> bool:
+        """Whether this envelope is a duplicate for the same DID: stored, or delivered recently."""
+        digest = digest_of(registration, envelope)
         query = (
-            "SELECT 1 FROM messages WHERE digest = ?1 UNION ALL SELECT 1 FROM waiting WHERE digest = ?1"
-            " UNION ALL SELECT 1 FROM seen WHERE digest = ?1 LIMIT 1"
+            "SELECT 1 FROM messages WHERE digest = ?1 UNION ALL SELECT 1 FROM delayed WHERE digest = ?1"
+            " UNION ALL SELECT 1 FROM delivered WHERE digest = ?1 LIMIT 1"
         )
         return bool(self._rows(query, (digest,)))
 
-    def keep(self, place: Place, name: str, envelope: bytes, now_s: int, expires: int) -> None:
-        """Put an envelope, which is not known, into the recipient's queue, as the message `name`."""
+    def store(self, registration: Registration, name: str, envelope: bytes, now_s: int, expires: int) -> None:
+        """Store a new envelope in the recipient's queue, as the message `name`."""
         self._write(
             "INSERT INTO messages (id, recipient, did, envelope, digest, received, expires) VALUES (?,?,?,?,?,?,?)",
-            (name, place.recipient, place.did, envelope, digest_of(place, envelope), now_s, expires),
+            (
+                name,
+                registration.recipient,
+                registration.did,
+                envelope,
+                digest_of(registration, envelope),
+                now_s,
+                expires,
+            ),
         )
-        self._used(place.recipient, 1, len(envelope))
+        self._used(registration.recipient, 1, len(envelope))
 
-    def wait(
-        self, place: Place, target: str | None, envelope: bytes, due_ms: int, expires: int, digest: bytes | None = None
+    def delay(
+        self,
+        registration: Registration,
+        target: str | None,
+        envelope: bytes,
+        due_ms: int,
+        expires: int,
+        digest: bytes | None = None,
     ) -> None:
-        """Put an envelope aside until its time has come. `digest`: what it is known by, if not by itself."""
+        """Store an envelope until it is due. `digest`: its identity for duplicates, if not its own digest."""
         self._write(
-            "INSERT INTO waiting (recipient, did, target, envelope, digest, due, expires) VALUES (?,?,?,?,?,?,?)",
-            (place.recipient, place.did, target, envelope, digest or digest_of(place, envelope), due_ms, expires),
+            "INSERT INTO delayed (recipient, did, target, envelope, digest, due, expires) VALUES (?,?,?,?,?,?,?)",
+            (
+                registration.recipient,
+                registration.did,
+                target,
+                envelope,
+                digest or digest_of(registration, envelope),
+                due_ms,
+                expires,
+            ),
         )
-        self._used(place.recipient, 1, len(envelope), aside=True)
+        self._used(registration.recipient, 1, len(envelope), delayed=True)
 
     def latest(self) -> int:
-        """The number of the last message that came."""
+        """The number of the last stored message."""
         return int(self._rows("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'messages'")[0][0])
 
-    def fetch(self, recipient: int, limit: int, *, after: int = 0, did: int | None = None) -> list[Kept]:
-        """The oldest messages that wait for a recipient (or for one of its DIDs), after the number `after`."""
+    def fetch(self, recipient: int, limit: int, *, after: int = 0, did: int | None = None) -> list[QueuedMessage]:
+        """The oldest messages of a recipient (or of one of its DIDs), after the number `after`."""
         query = "SELECT seq, id, length(envelope) FROM messages WHERE recipient = ?1 AND seq > ?2"
         query += " ORDER BY seq LIMIT ?3" if did is None else " AND did = ?4 ORDER BY seq LIMIT ?3"
         bindings = (recipient, after, limit) if did is None else (recipient, after, limit, did)
-        return [Kept(*row) for row in self._rows(query, bindings)]
+        return [QueuedMessage(*row) for row in self._rows(query, bindings)]
 
-    def envelope(self, kept: Kept) -> bytes:
-        """What a message holds. It must be there."""
+    def envelope(self, kept: QueuedMessage) -> bytes:
+        """The envelope of a stored message."""
         return bytes(self._rows("SELECT envelope FROM messages WHERE seq = ?", (kept.seq,))[0][0])
 
-    def ends(self, recipient: int, did: int | None = None) -> tuple[int, int, int | None, int | None]:
-        """How many messages wait, their bytes, and when (UTC seconds) the oldest and the newest came."""
+    def queue_status(self, recipient: int, did: int | None = None) -> tuple[int, int, int | None, int | None]:
+        """Number and bytes of stored messages, and the arrival (UTC seconds) of the oldest and newest."""
         if did is not None:
             query = "SELECT count(*), coalesce(sum(length(envelope)), 0), min(received), max(received) FROM messages"
             row = self._rows(query + " WHERE recipient = ? AND did = ?", (recipient, did))[0]
@@ -283,11 +310,11 @@ class Store:
         if not oldest:
             return 0, 0, None, None
         [[newest]] = self._rows(query + " DESC LIMIT 1", (recipient,))
-        used, aside = self.usage[recipient], self.aside[recipient]
-        return used.messages - aside.messages, used.bytes - aside.bytes, oldest[0][0], newest
+        used, waiting = self.usage[recipient], self.delayed_usage[recipient]
+        return used.messages - waiting.messages, used.bytes - waiting.bytes, oldest[0][0], newest
 
-    def received(self, recipient: int, names: Sequence[str], until_s: int) -> int:
-        """Forget messages that a recipient has; their digests only at `until_s`. How many there were."""
+    def acknowledge(self, recipient: int, names: Sequence[str], until_s: int) -> int:
+        """Delete acknowledged messages, keep their digests until `until_s`; their number."""
         gone = 0
         for name in names:
             rows = self._rows(
@@ -300,116 +327,116 @@ class Store:
                 gone += 1
         return gone
 
-    # --- what waits for its time ------------------------------------------------------------------------------------
+    # --- delayed envelopes -----------------------------------------------------------------------------------------
 
-    def due(self, now_ms: int, limit: int, *, sending: bool = True, busy: Collection[int] = ()) -> list[Due]:
-        """What is to be done now, the oldest first; without `sending`, only what stays here, and nothing that is to be
-        sent on for the recipients in `busy`."""
+    def due(self, now_ms: int, limit: int, *, sending: bool = True, busy: Collection[int] = ()) -> list[DelayedMessage]:
+        """The delayed envelopes that are due, oldest first; without `sending` only those to store, and none to relay
+        for the recipients in `busy`."""
         where, bindings = _sendable(sending, busy)
-        query = f"{WAITING} WHERE due <= ?{where} ORDER BY due LIMIT ?"
+        query = f"{DELAYED} WHERE due <= ?{where} ORDER BY due LIMIT ?"
         return [due_of(row) for row in self._rows(query, (now_ms, *bindings, limit))]
 
-    def waiting(self, seq: int) -> Due | None:
-        """What waits under this number, if it still does."""
-        rows = self._rows(f"{WAITING} WHERE waiting.seq = ?", (seq,))
+    def delayed(self, seq: int) -> DelayedMessage | None:
+        """The delayed envelope with this number, if any."""
+        rows = self._rows(f"{DELAYED} WHERE delayed.seq = ?", (seq,))
         return due_of(rows[0]) if rows else None
 
     def next_due(self, *, sending: bool = True, busy: Collection[int] = ()) -> int | None:
-        """When something is to be done next, in UTC milliseconds; `sending` and `busy` as for `due`."""
+        """When the next delayed envelope is due, UTC ms; `sending` and `busy` as for `due`."""
         where, bindings = _sendable(sending, busy)
-        return self._rows(f"SELECT min(due) FROM waiting WHERE 1{where}", bindings)[0][0]  # type: ignore[no-any-return] # noqa: S608
+        return self._rows(f"SELECT min(due) FROM delayed WHERE 1{where}", bindings)[0][0]  # type: ignore[no-any-return] # noqa: S608
 
     def postpone(self, seq: int, due_ms: int, tries: int) -> None:
-        self._write("UPDATE waiting SET due = ?, tries = ? WHERE seq = ?", (due_ms, tries, seq))
+        self._write("UPDATE delayed SET due = ?, tries = ? WHERE seq = ?", (due_ms, tries, seq))
 
     def done(self, seq: int, until_s: int | None) -> None:
-        """Take away what waited; its digest is kept until `until_s`, or (None) not at all."""
-        rows = self._rows("DELETE FROM waiting WHERE seq = ? RETURNING recipient, digest, length(envelope)", (seq,))
+        """Delete a delayed envelope; keep its digest until `until_s`, or (None) not at all."""
+        rows = self._rows("DELETE FROM delayed WHERE seq = ? RETURNING recipient, digest, length(envelope)", (seq,))
         for recipient, digest, size in rows:
             if until_s is not None:
                 self._note(digest, until_s)
-            self._used(recipient, -1, -size, aside=True)
+            self._used(recipient, -1, -size, delayed=True)
 
-    # --- tidying ----------------------------------------------------------------------------------------------------
+    # --- cleanup ----------------------------------------------------------------------------------------------------
 
     def sweep(self, now_s: int, idle_s: int) -> tuple[int, bool]:
-        """Take away what has expired, and recipients that were not heard of for `idle_s`. How many messages went, and
-        whether there may be more to take away."""
+        """Delete expired messages, and recipients inactive for `idle_s`. The number of deleted messages, and whether
+        there may be more."""
         gone, more = 0, False
-        for table in ("messages", "waiting"):
+        for table in ("messages", "delayed"):
             rows = self._rows(
                 f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE expires <= ? LIMIT {SWEEP_MAX})"  # noqa: S608
                 " RETURNING recipient, length(envelope)",
                 (now_s,),
             )
             for recipient, size in rows:
-                self._used(recipient, -1, -size, aside=table == "waiting")
+                self._used(recipient, -1, -size, delayed=table == "delayed")
             gone += len(rows)
             more = more or len(rows) == SWEEP_MAX
         forgotten = self._rows(
-            f"DELETE FROM seen WHERE digest IN (SELECT digest FROM seen WHERE until <= ? LIMIT {FORGET_MAX})"  # noqa: S608
-            " RETURNING 1",
+            f"DELETE FROM delivered WHERE digest IN"  # noqa: S608
+            f" (SELECT digest FROM delivered WHERE until <= ? LIMIT {DELIVERED_SWEEP_MAX}) RETURNING 1",
             (now_s,),
         )
-        self._seen -= len(forgotten)
-        for (idle,) in self._rows("SELECT id FROM recipients WHERE heard <= ? LIMIT 16", (now_s - idle_s,)):
+        self._delivered -= len(forgotten)
+        for (idle,) in self._rows("SELECT id FROM recipients WHERE last_seen <= ? LIMIT 16", (now_s - idle_s,)):
             self._drop(idle)
         self._write(
             "DELETE FROM dids WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.did = dids.id)"
             " AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.did = dids.id)"
-            " AND NOT EXISTS (SELECT 1 FROM waiting WHERE waiting.did = dids.id)",
+            " AND NOT EXISTS (SELECT 1 FROM delayed WHERE delayed.did = dids.id)",
             (),
         )
-        return gone, more or len(forgotten) == FORGET_MAX
+        return gone, more or len(forgotten) == DELIVERED_SWEEP_MAX
 
     def _drop(self, recipient: int) -> None:
         self._write("DELETE FROM names WHERE did IN (SELECT id FROM dids WHERE recipient = ?)", (recipient,))
-        for table in ("messages", "waiting", "heard"):
+        for table in ("messages", "delayed", "replay_digests"):
             self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
         self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
-        gone = self.usage.pop(recipient, Usage())
-        self.aside.pop(recipient, None)
+        gone = self.usage.pop(recipient, QueueUsage())
+        self.delayed_usage.pop(recipient, None)
         self.total.add(-gone.messages, -gone.bytes)
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------------
 
-    def _used(self, recipient: int, messages: int, size: int, *, aside: bool = False) -> None:
+    def _used(self, recipient: int, messages: int, size: int, *, delayed: bool = False) -> None:
         self.usage[recipient].add(messages, size)
         self.total.add(messages, size)
-        if aside:
-            self.aside[recipient].add(messages, size)
+        if delayed:
+            self.delayed_usage[recipient].add(messages, size)
 
     def _note(self, digest: bytes, until_s: int) -> None:
-        """Recognise a message that is gone, until then."""
-        if self._seen < SEEN_MAX:
-            self._seen += 1
-            self._write(FORGET, (digest, until_s))
+        """Recognise duplicates of a delivered message until then."""
+        if self._delivered < DELIVERED_MAX:
+            self._delivered += 1
+            self._write(ADD_DELIVERED, (digest, until_s))
 
     def _count(self) -> None:
-        """Count afresh what is on disk."""
+        """Recompute the usage from disk."""
         self.usage.clear()
-        self.aside.clear()
-        self.total = Usage()
-        self._seen = self._rows("SELECT count(*) FROM seen")[0][0]
-        for table in ("messages", "waiting"):
+        self.delayed_usage.clear()
+        self.total = QueueUsage()
+        self._delivered = self._rows("SELECT count(*) FROM delivered")[0][0]
+        for table in ("messages", "delayed"):
             query = f"SELECT recipient, count(*), sum(length(envelope)) FROM {table} GROUP BY recipient"  # noqa: S608
             for recipient, messages, size in self._rows(query):
-                self._used(recipient, messages, size, aside=table == "waiting")
+                self._used(recipient, messages, size, delayed=table == "delayed")
 
     def _rows(self, query: str, bindings: Sequence[object] = ()) -> list[Any]:
-        with faults(self.path, self._db):
+        with sqlite_errors(self.path, self._db):
             return list(self._db.execute(query, bindings))
 
     def _write(self, query: str, bindings: Sequence[object]) -> None:
         assert self._inside
-        with faults(self.path, self._db):
+        with sqlite_errors(self.path, self._db):
             self._db.execute(query, bindings)
 
 
 def _sendable(sending: bool, busy: Collection[int]) -> tuple[str, tuple[int, ...]]:
-    """The condition that leaves out what cannot be sent on now, and what goes into it."""
+    """The SQL condition that excludes what cannot be relayed now, and its bindings."""
     if not sending:
         return " AND target IS NULL", ()
     if not busy:
         return "", ()
-    return f" AND (target IS NULL OR waiting.recipient NOT IN ({','.join('?' * len(busy))}))", tuple(busy)
+    return f" AND (target IS NULL OR delayed.recipient NOT IN ({','.join('?' * len(busy))}))", tuple(busy)

@@ -1,35 +1,35 @@
-"""The tables of a mediator's store, and their rows as values."""
+"""SQL schema of the mediator's store, and its rows as structs."""
 
 import hashlib
 from typing import Final
 
 from msgspec import Struct
 
-from zerochat.agent.storage.database import Format
-from zerochat.crypto.redacted import Veiled
+from zerochat.agent.storage.database import FileFormat
+from zerochat.crypto.structs import Redacted
 
 APPLICATION_ID: Final = 0x7A63_6D64
 """`zcmd`."""
-SCHEMA_VERSION: Final = 3
-FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
+SCHEMA_VERSION: Final = 1
+FORMAT: Final = FileFormat(APPLICATION_ID, SCHEMA_VERSION)
 
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE recipients (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     did TEXT NOT NULL UNIQUE,
-    long TEXT NOT NULL,
-    heard INTEGER NOT NULL,
-    own TEXT NOT NULL UNIQUE,
-    since INTEGER NOT NULL,
-    knows INTEGER NOT NULL CHECK (knows IN (0, 1))
+    long_did TEXT NOT NULL,
+    last_seen INTEGER NOT NULL,
+    pairwise_did TEXT NOT NULL UNIQUE,
+    rotated_at INTEGER NOT NULL,
+    rotation_confirmed INTEGER NOT NULL CHECK (rotation_confirmed IN (0, 1))
 ) STRICT;
-CREATE INDEX recipients_by_heard ON recipients (heard);
+CREATE INDEX recipients_by_last_seen ON recipients (last_seen);
 CREATE TABLE dids (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     recipient INTEGER NOT NULL,
     did TEXT NOT NULL UNIQUE,
-    long TEXT NOT NULL,
+    long_did TEXT NOT NULL,
     relay INTEGER NOT NULL CHECK (relay IN (0, 1))
 ) STRICT;
 CREATE INDEX dids_by_recipient ON dids (recipient, id);
@@ -52,7 +52,7 @@ CREATE TABLE messages (
 CREATE INDEX messages_in_order ON messages (recipient, seq);
 CREATE INDEX messages_by_did ON messages (did, recipient, seq);
 CREATE INDEX messages_by_expiry ON messages (expires);
-CREATE TABLE waiting (
+CREATE TABLE delayed (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     recipient INTEGER NOT NULL,
     did INTEGER NOT NULL,
@@ -63,29 +63,31 @@ CREATE TABLE waiting (
     expires INTEGER NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX waiting_by_due ON waiting (due);
-CREATE INDEX waiting_by_expiry ON waiting (expires);
-CREATE INDEX waiting_by_recipient ON waiting (recipient);
-CREATE INDEX waiting_by_did ON waiting (did);
-CREATE TABLE heard (
+CREATE INDEX delayed_by_due ON delayed (due);
+CREATE INDEX delayed_by_expiry ON delayed (expires);
+CREATE INDEX delayed_by_recipient ON delayed (recipient);
+CREATE INDEX delayed_by_did ON delayed (did);
+CREATE TABLE replay_digests (
     recipient INTEGER NOT NULL,
     digest BLOB NOT NULL,
     at INTEGER NOT NULL,
     PRIMARY KEY (recipient, digest)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX heard_by_time ON heard (recipient, at);
-CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX seen_by_end ON seen (until);
+CREATE INDEX replay_digests_by_time ON replay_digests (recipient, at);
+CREATE TABLE delivered (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX delivered_by_end ON delivered (until);
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
-SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-RECIPIENT: Final = "SELECT id, did, long, heard, own, since, knows FROM recipients"
-TICK: Final = "INSERT INTO meta VALUES ('turn', randomblob(8)) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-FORGET: Final = "INSERT INTO seen VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET until = max(until, excluded.until)"
-WAITING: Final = """
-SELECT waiting.seq, waiting.recipient, waiting.did, coalesce(dids.long, ''), coalesce(dids.relay, 0), target, envelope,
-    expires, tries FROM waiting LEFT JOIN dids ON dids.id = waiting.did
+SET_META: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+RECIPIENT: Final = "SELECT id, did, long_did, last_seen, pairwise_did, rotated_at, rotation_confirmed FROM recipients"
+TOUCH: Final = "INSERT INTO meta VALUES ('batch', randomblob(8)) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+ADD_DELIVERED: Final = (
+    "INSERT INTO delivered VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET until = max(until, excluded.until)"
+)
+DELAYED: Final = """
+SELECT delayed.seq, delayed.recipient, delayed.did, coalesce(dids.long_did, ''), coalesce(dids.relay, 0), target,
+    envelope, expires, tries FROM delayed LEFT JOIN dids ON dids.id = delayed.did
 """
 
 
@@ -93,53 +95,53 @@ class Recipient(Struct, frozen=True):
     id: int
     did: str
     """The short form."""
-    long: str
-    heard: int
-    """UTC seconds; not exact."""
-    own: str
-    """Our own DID, under which we speak to this recipient and to nobody else."""
-    since: int
-    """UTC seconds: when our public DID was rotated to that one."""
-    knows: bool
-    """Whether what it said last was for that one."""
+    long_did: str
+    last_seen: int
+    """UTC seconds, rounded."""
+    pairwise_did: str
+    """Our DID for this recipient only."""
+    rotated_at: int
+    """UTC seconds: when our public DID was rotated to the pairwise one."""
+    rotation_confirmed: bool
+    """Whether its last message was addressed to the pairwise DID."""
 
 
-class Place(Struct, frozen=True):
-    """Where a name in a forward leads."""
+class Registration(Struct, frozen=True):
+    """The registration behind a name in a forward."""
 
     recipient: int
     did: int
     """The number of the registered DID."""
-    long: str
+    long_did: str
     relay: bool
-    """Whether it is sent on to the DID's own address, instead of waiting here."""
+    """Whether messages are relayed to the DID's own address instead of stored."""
     proven: bool = False
-    """Whether the recipient has shown that it has the key of this name."""
+    """Whether the recipient has proved possession of this name's key."""
 
 
-class Kept(Struct, frozen=True):
-    """An envelope that waits to be fetched, without what is in it: a list of these is short."""
+class QueuedMessage(Struct, frozen=True):
+    """A stored message without its envelope."""
 
     seq: int
     id: str
     bytes: int
 
 
-class Due(Veiled, frozen=True):
-    """An envelope whose time has come: for `target`, or (None) for the recipient."""
+class DelayedMessage(Redacted, frozen=True):
+    """A delayed envelope that is due: for `target`, or (None) for the recipient's queue."""
 
-    VEILED = ("envelope",)
+    REDACTED = ("envelope",)
 
     seq: int
-    place: Place
+    registration: Registration
     target: str | None
     envelope: bytes
     expires: int
     tries: int
 
 
-class Usage(Struct):
-    """How much waits: messages and bytes."""
+class QueueUsage(Struct):
+    """Number and bytes of stored messages."""
 
     messages: int = 0
     bytes: int = 0
@@ -150,17 +152,17 @@ class Usage(Struct):
 
 
 def recipient_of(row: tuple[int, str, str, int, str, int, int]) -> Recipient:
-    return Recipient(*row[:-1], knows=row[-1] == 1)
+    return Recipient(*row[:-1], rotation_confirmed=row[-1] == 1)
 
 
-def place_of(row: tuple[int, int, str, int, int]) -> Place:
-    return Place(row[0], row[1], row[2], row[3] == 1, row[4] == 1)
+def registration_of(row: tuple[int, int, str, int, int]) -> Registration:
+    return Registration(row[0], row[1], row[2], row[3] == 1, row[4] == 1)
 
 
-def due_of(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> Due:
-    seq, recipient, did, long, relay, target, envelope, expires, tries = row
-    return Due(seq, Place(recipient, did, long, relay == 1), target, envelope, expires, tries)
+def due_of(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> DelayedMessage:
+    seq, recipient, did, long_did, relay, target, envelope, expires, tries = row
+    return DelayedMessage(seq, Registration(recipient, did, long_did, relay == 1), target, envelope, expires, tries)
 
 
-def digest_of(place: Place, envelope: bytes) -> bytes:
-    return hashlib.sha256(place.did.to_bytes(8, "big") + envelope).digest()[:16]
+def digest_of(registration: Registration, envelope: bytes) -> bytes:
+    return hashlib.sha256(registration.did.to_bytes(8, "big") + envelope).digest()[:16]

@@ -1,26 +1,37 @@
-"""Where this machine listens, and which address of its it tells others."""
+"""Listening addresses, the address advertised to others, and address prefixes for rate limits."""
 
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import Final, Protocol
 
 from zerochat.errors import LocalError
 
-if TYPE_CHECKING:
-    from zerochat.agent.storage.journal import Journal
-
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # others must reach us; who gets further than the greeting, CURVE decides
+ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104  # peers must reach us; CURVE decides who gets past the greeting
+PROVIDER_PREFIX_BITS: Final = {4: 24, 6: 48}
+"""Length of the prefix that a provider assigns to one customer, by IP version."""
 
 
 class BadAddress(LocalError):
-    """{text} is no address to listen at: {why}. Use an IP address of this machine, with a port if it matters, such as
-    192.168.1.20 or 192.168.1.20:5555 or [::1]:5555."""
+    """ "{text}" is not an address to listen on: {why}. Use an IP address of this machine, with a port if needed, such
+    as 192.168.1.20, 192.168.1.20:5555 or [::1]:5555."""
 
     exit_code = 2
 
 
+class MetaStore(Protocol):
+    """Named values that the journal keeps for the agent."""
+
+    def meta_get(self, key: str) -> bytes | None: ...
+
+    def meta_set(self, key: str, value: bytes) -> None: ...
+
+
 def parse_listen(text: str) -> tuple[str, int, int]:
-    """Host, pair port and queue port from HOST, HOST:PORT or HOST:PORT:PORT; a port that is not given is 0: any."""
+    """Host, pair port and queue port from HOST, HOST:PORT or HOST:PORT:PORT; a missing port is 0 (any).
+
+    Raises BadAddress.
+    """
     host, ports = text, ""
     if text.startswith("["):
         host, _, ports = text[1:].partition("]")
@@ -30,34 +41,34 @@ def parse_listen(text: str) -> tuple[str, int, int]:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise BadAddress(text=text, why=f"{host or 'nothing'} is no IP address") from None
+        raise BadAddress(text=text, why=f"{host!r} is not an IP address" if host else "the host is missing") from None
     found = ports.split(":") if ports else []
     numbers = [int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1 for port in found]
     if len(numbers) > 2 or any(not 0 <= number <= 65535 for number in numbers):
-        raise BadAddress(text=text, why="a port is a number from 1 to 65535, and there are two at most")
+        raise BadAddress(text=text, why="a port is a number from 1 to 65535, and at most two are allowed")
     pair, queue = [*numbers, 0, 0][:2]
     return host, pair, queue
 
 
-def told(journal: "Journal", listen: str | None, advertise: str | None) -> tuple[str | None, str | None]:
-    """Where to listen and what to tell others, as whoever starts the agent says it, or else as it was said last.
+def remembered_addresses(store: MetaStore, listen: str | None, advertise: str | None) -> tuple[str | None, str | None]:
+    """The addresses to listen on and to advertise: those given now, which are stored, or else the stored ones.
 
-    Whoever starts it next may be a verb that cannot say so, and what was kept to this machine must not be open to
-    others because of that. A new place to listen at takes the place of both.
+    A later start may come from a CLI verb that gives no address; an agent that was restricted to this machine must not
+    become reachable from outside because of that. A new listening address replaces both stored values.
     """
     if listen is not None or advertise is not None:
         if listen is not None:
-            journal.meta_set("listen", listen.encode())
-        journal.meta_set("advertise", (advertise or "").encode())
-    before = ((journal.meta_get(name) or b"").decode() or None for name in ("listen", "advertise"))
+            store.meta_set("listen", listen.encode())
+        store.meta_set("advertise", (advertise or "").encode())
+    before = ((store.meta_get(name) or b"").decode() or None for name in ("listen", "advertise"))
     return next(before), next(before)
 
 
 def own_address(listen: str) -> str:
-    """The address to tell others: the one that we listen at, or this machine's own on its way to the world.
+    """The address to advertise: the listening address, or the source address of this machine's default route.
 
-    Nothing is sent to find that out: connecting a datagram socket only asks the kernel for a route (192.0.2.1 is an
-    address for documentation, RFC 5737).
+    Nothing is sent: connecting a datagram socket only makes the kernel look up a route (192.0.2.1 is a documentation
+    address, RFC 5737).
     """
     address = ipaddress.ip_address(listen)
     if not address.is_unspecified:
@@ -67,10 +78,32 @@ def own_address(listen: str) -> str:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((target, 9))
                 host: str = probe.getsockname()[0]
-                from zerochat.didcomm.endpoint import Endpoint  # and with it all of cryptography
+                from zerochat.didcomm.endpoint import Endpoint  # loads the cryptography package
 
                 Endpoint(host, 1)
                 return host
         except (OSError, ValueError, LocalError):
             continue
     return "127.0.0.1"
+
+
+def source_prefix(address: str) -> str:
+    """The prefix that one host or household shares: IPv4 /32 (also when mapped into IPv6), IPv6 /64; empty: invalid."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((ip, 64), strict=False))
+
+
+@lru_cache(maxsize=4096)
+def provider_prefix(prefix: str) -> str:
+    """The IPv4 /24 or IPv6 /48 that contains a `source_prefix`, and may belong to one customer of a provider."""
+    if not prefix:
+        return ""
+    network = ipaddress.ip_network(prefix)
+    return str(network.supernet(new_prefix=PROVIDER_PREFIX_BITS[network.version]))

@@ -1,8 +1,7 @@
-"""The agent's way into the web: the core's effects become calls of `Web`, and its news become stimuli.
+"""Web adapter of the agent: translates the core's effects into calls of `Web`, and web events into inputs.
 
-The web thread (and with it aiohttp) starts when it is first needed: by a setting that has it listen, or by the first
-envelope that goes to an http or ws address; nothing of it is imported before. What has come in is accepted only when it
-is on disk.
+The web thread (and with it aiohttp) starts when it is first needed: when a setting makes it listen, or with the first
+envelope to an http or ws URI. Received envelopes are accepted only when they are on disk.
 """
 
 import os
@@ -15,22 +14,23 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from zerochat.agent.settings.reader import Settings
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
-from zerochat.group.effects import Answered, Hold, Post, Release
-from zerochat.group.inputs import Mailed, PostFailed, Stimulus, WebDown, WebUp
+from zerochat.group.effects import CloseWebSocket, OpenWebSocket, WebPost, WebReply
+from zerochat.group.inputs import Input, WebPostFailed, WebReceived, WebSocketDown, WebSocketUp
+from zerochat.limits import MEMBERS_MAX
 
 if TYPE_CHECKING:
     from zerochat.agent.network.web import Web
 
-SHORT_LINK_USES = 64
+SHORT_LINK_USES = MEMBERS_MAX
 
-WebEffect: TypeAlias = Post | Answered | Hold | Release
+WebEffect: TypeAlias = WebPost | WebReply | OpenWebSocket | CloseWebSocket
 
 
-class Postman:
-    """What an agent sends and gets over HTTP and WebSocket. It belongs to the agent thread."""
+class WebAdapter:
+    """HTTP and WebSocket for one agent, used by the agent thread."""
 
     def __init__(self, settings: Settings, wake: Callable[[], None]) -> None:
-        """`wake` is called from another thread when there is something to take. Raises BadCertificate."""
+        """`wake` is called from another thread when there are inputs to take. Raises BadCertificate."""
         self.counts: Counter[str] = Counter()
         self._settings, self._wake = settings, wake
         self._web: Web | None = None
@@ -39,9 +39,9 @@ class Postman:
         self.uris: tuple[str, ...] = ()
 
     def start(self, hidden: bool = False) -> tuple[str, ...]:
-        """Listen, if the settings say so; give the URIs that others reach us at. Raises a LocalError.
+        """Listen, if the settings say so; the URIs to advertise. Raises a LocalError.
 
-        `hidden`: this machine's own address is told to nobody, so a URI that others reach us at must have been named.
+        `hidden`: this machine's address is not advertised, only a public URI from the settings.
         """
         if self._settings.web is not None:
             bound = self._open()
@@ -63,7 +63,7 @@ class Postman:
         return tuple(self._web.start())
 
     def _ready(self) -> "Web | None":
-        """The web, begun if this is the first time that it is needed; None where it cannot begin."""
+        """The web transport, started on first use; None: it cannot start."""
         if self._web is None:
             try:
                 self._open()
@@ -81,24 +81,24 @@ class Postman:
             self._web.stop()
 
     def perform(self, effect: WebEffect) -> None:
-        """Do it, or drop and count it. Never blocks."""
+        """Apply it, or drop and count it. Never blocks."""
         match effect:
-            case Post(uri, envelope, media_type, return_route):
+            case WebPost(uri, envelope, media_type, return_route):
                 self._post(uri, envelope, media_type, return_route or not self.uris)
-            case Answered(handle, envelope, media_type):
+            case WebReply(handle, envelope, media_type):
                 if self._web is None or not self._web.answer(handle, envelope, media_type):
                     self.counts["dropped.answer"] += 1
-            case Hold(uri):
+            case OpenWebSocket(uri):
                 web = self._ready()
                 if web is None or not web.hold(uri):
                     self.counts["dropped.hold"] += 1
-            case Release(uri):
+            case CloseWebSocket(uri):
                 if self._web is not None:
                     self._web.release(uri)
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way of which it is not known yet whether it was taken."""
+        """Whether sent envelopes are still unsettled."""
         return bool(self._tickets)
 
     def _post(self, uri: str, envelope: bytes, media_type: str, return_route: bool) -> None:
@@ -109,40 +109,40 @@ class Postman:
             del self._tickets[self._ticket]
             self.counts["dropped.post"] += 1
 
-    def take(self) -> list[Stimulus]:
-        """What has come in and what has failed since the last time."""
+    def take(self) -> list[Input]:
+        """The inputs since the last call."""
         if self._web is None:
             return []
         from zerochat.agent.network.web import Arrived, Closed, Failed, Opened
 
-        heard: list[Stimulus] = []
-        for news in self._web.take():
-            match news:
+        inputs: list[Input] = []
+        for event in self._web.take():
+            match event:
                 case Arrived(handle, envelope):
-                    heard.append(Mailed(envelope, handle or None))
+                    inputs.append(WebReceived(envelope, handle or None))
                 case Failed(ticket):
-                    heard.append(PostFailed(self._tickets.pop(ticket, "")))
+                    inputs.append(WebPostFailed(self._tickets.pop(ticket, "")))
                 case Opened(uri=str(uri)):
-                    heard.append(WebUp(uri))
+                    inputs.append(WebSocketUp(uri))
                 case Closed(uri=str(uri)):
-                    heard.append(WebDown(uri))
+                    inputs.append(WebSocketDown(uri))
                 case Opened() | Closed():
-                    pass  # somebody else has dialled: what it says comes as Arrived
+                    pass  # an inbound session: its envelopes come as Arrived
                 case _:
-                    self._tickets.pop(news.ticket, None)
-        return heard
+                    self._tickets.pop(event.ticket, None)
+        return inputs
 
-    def settle(self, stimuli: Iterable[Stimulus], *, kept: bool) -> None:
-        """What these brought is on disk (`kept`), or could not be put there: say so to whoever has sent it."""
+    def acknowledge(self, inputs: Iterable[Input], *, kept: bool) -> None:
+        """Confirm the envelopes of these inputs to their senders (`kept`: they are on disk), or refuse them."""
         if self._web is None:
             return
-        for handle in {one.handle for one in stimuli if isinstance(one, Mailed) and one.handle is not None}:
+        for handle in {one.handle for one in inputs if isinstance(one, WebReceived) and one.handle is not None}:
             (self._web.accept if kept else self._web.refuse)(handle)
 
-    def lend(self, url: str, expires: int) -> str:
-        """A short link to an invitation, served until then (UTC seconds) or until the agent ends.
+    def publish_short_link(self, url: str, expires: int) -> str:
+        """A short link to an invitation, served until `expires` (UTC seconds) or the agent's end; empty: not reachable.
 
-        Empty where nobody could ask for it. Chat programs look at a link before people do, so it is good for a few.
+        Chat programs fetch previews of links, so it has several uses.
         """
         left_s = expires - time.time()
         if self._web is None or not self.uris or left_s <= 0:

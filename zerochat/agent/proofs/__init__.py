@@ -1,1 +1,1 @@
-""""""
+"""Proof files of signed messages, and views of their signatures."""

@@ -1,4 +1,4 @@
-"""Writing a proof into a file, for every face: a new one, for its owner alone, whole or not at all."""
+"""Writes proof files atomically, readable by their owner only; shared by all clients."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -13,23 +13,22 @@ from zerochat.terminal_text import printable_line
 
 SUFFIX: Final = ".zproof"
 ID_CHARS: Final = 8
-"""Of a message's id, in the name of a file."""
+"""Characters of a message id in a file name."""
 
 
 class Written(Struct):
-    """What a file has become."""
+    """Summary of a written proof."""
 
     path: Path
     messages: int = 0
     signers: int = 0
-    """Members whose signature is in it that they have what it is about."""
+    """Members with a signed acknowledgement in the proof."""
     left_out: int = 0
-    """Members who have acknowledged it, and cannot be shown to have it."""
+    """Members that acknowledged without provable subscription."""
 
 
 def place_of(path: Path, what: str) -> Path:
-    """Where a proof goes that somebody wants at `path`: into a folder under a name for `what` it is about, made of
-    letters that every disk takes."""
+    """The path of a proof file: `path`, or a portable file name for `what` if `path` is a folder."""
     if not path.is_dir():
         return path
     name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in printable_line(what, 40))
@@ -37,7 +36,7 @@ def place_of(path: Path, what: str) -> Path:
 
 
 def write_proof(path: Path, pages: Iterable[ProofLines]) -> Written:
-    """Write the pages of a proof as they come, and say what is in it. Raises FileThere, and what a disk does."""
+    """Write the pages of a proof; return its summary. Raises FileThere, or a disk error."""
     written = Written(path)
     with new_file(path) as file:
         add(written, file, pages)
@@ -45,7 +44,7 @@ def write_proof(path: Path, pages: Iterable[ProofLines]) -> Written:
 
 
 def add(written: Written, file: IO[bytes], pages: Iterable[ProofLines]) -> None:
-    """Write the pages, and count."""
+    """Write pages and update the summary."""
     for page in pages:
         for line in page.lines:
             file.write(line.encode())
@@ -56,15 +55,14 @@ def add(written: Written, file: IO[bytes], pages: Iterable[ProofLines]) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that only its owner can read; it is gone again where what is done with it fails. Raises as
-    `archive.create`, and what a disk does."""
+    """A new file with mode 0600, deleted again if the block fails. Raises like `archive.create`, or a disk error."""
     from zerochat.agent.archive import log_file as archive
-    from zerochat.agent.storage.database import fault_of_disk
+    from zerochat.agent.storage.database import disk_error
 
     try:
         file = archive.create(path)
     except OSError as error:
-        raise fault_of_disk(error, path) from None
+        raise disk_error(error, path) from None
     try:
         with file:
             yield file
@@ -73,12 +71,12 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise fault_of_disk(error, path) from None
+            raise disk_error(error, path) from None
         raise
 
 
 def counted(messages: int, signers: int) -> str:
-    """What is in a proof, as a sentence."""
-    what, they = ("1 signed message", "it") if messages == 1 else (f"{messages:,} signed messages", "them")
-    who = "1 member who has signed" if signers == 1 else f"{signers:,} members who have signed"
-    return f"{what}, and {who} to have {they}."
+    """Content of a proof, as a sentence."""
+    what = "1 signed message" if messages == 1 else f"{messages:,} signed messages"
+    who = "1 member" if signers == 1 else f"{signers:,} members"
+    return f"{what}, with signed acknowledgements by {who}."

@@ -1,7 +1,4 @@
-"""What can be shown of what was said in a group: who has signed which message, and who has signed that it has it.
-
-Read from what the journal keeps of streams; `proofs.py` makes files of it.
-"""
+"""Provable signatures and acknowledgements of stored stream messages, for the evidence views."""
 
 from collections.abc import Mapping
 
@@ -9,7 +6,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat import rpc
-from zerochat.agent.api.timestamps import timestamp
 from zerochat.agent.proofs.builder import events_of, subscription_of
 from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views import delivery
@@ -18,25 +14,27 @@ from zerochat.evidence.messages import parse_ack
 from zerochat.group.event_log.event import CONTROL
 from zerochat.group.state import Group
 from zerochat.rpc import Evidence, MessageEvidence, SignedBy, SignedStream
+from zerochat.rpc.common import timestamp
 
 
 class Shown(Struct, frozen=True):
-    """Of one event: whether its author's signature is kept here, who has signed that it has it, by when, UTC ms, by its
-    own clock; and who has signed that too, but not so that it can be shown from what is kept."""
+    """Stored evidence of one event."""
 
     signed: bool = False
     message: bytes = b""
-    """The signed message that has brought it."""
+    """The signed message that contains it."""
     by: Mapping[str, int] = {}
+    """Members with a provable acknowledgement, and its time by their clock (UTC ms)."""
     unshown: frozenset[str] = frozenset()
+    """Members whose acknowledgement cannot be proven from the stored statements."""
 
 
 def shown(journal: Journal, group: Group, row: Row) -> Shown:
-    """Of others' words nobody signs to us that it has them."""
-    kept = journal.signed.carrier(group.id, row.author, row.position)
+    """The stored evidence of an event. Acknowledgements exist for own events only."""
+    kept = journal.signed_messages.carrier(group.id, row.author, row.position)
     if kept is None or row.id not in events_of(group, kept):
         return Shown()
-    acks = journal.signed.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
+    acks = journal.signed_messages.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
     by: dict[str, int] = {}
     for member, written in acks.items():
         ack = parse_ack(written)
@@ -48,26 +46,25 @@ def shown(journal: Journal, group: Group, row: Row) -> Shown:
 def evidence(
     journal: Journal, group: Group, names: Mapping[str, str], about: tuple[Row, rpc.DeliveryReport] | None
 ) -> Evidence:
-    """What can be shown of the group, or `about` one event, with its report. `names`: by DID."""
+    """Evidence about a group, or `about` one event and its delivery report. `names`: display names by DID."""
     found = Evidence(group=group.id, keys=group.profile.keys, signs=group.mode.signs)
     if about is not None:
         return replace(found, message=_message(journal, group, *about))
     if group.mode.signs:
         found = replace(found, streams=_streams(journal, group, names))
-    if group.view.ledger:
+    if group.view.has_tlog:
         found = replace(found, log=log_info(journal, group, names))
     return found
 
 
 def _streams(journal: Journal, group: Group, names: Mapping[str, str]) -> list[SignedStream]:
-    """Ours first, whether we are still in it or not, then each member's as they joined; of others who have gone, where
-    something of theirs is here."""
-    tally = journal.signed.tally(group.id)
+    """The own stream first, then those of members in joining order, then stored ones of former members."""
+    tally = journal.signed_messages.message_counts(group.id)
     acked: dict[str, tuple[int, int]] = {}
-    if (own := group.stream) is not None:
-        for member, written in journal.signed.acks(group.id, own.alias).items():
+    if (own := group.own_stream) is not None:
+        for member, written in journal.signed_messages.acks(group.id, own.alias).items():
             ack = parse_ack(written)
-            acked[member] = ack.at, journal.signed.count(group.id, group.me, own.alias, ack.time)
+            acked[member] = ack.at, journal.signed_messages.count(group.id, group.me, own.alias, ack.time)
     here = sorted(group.view.members.keys() - {group.me}, key=lambda did: (group.view.members[did].joined, did))
     gone = sorted(tally.keys() - {group.me, *here})
     streams = []
@@ -97,7 +94,7 @@ def _message(journal: Journal, group: Group, row: Row, report: rpc.DeliveryRepor
         return MessageEvidence(event=report.event, why="keys")
     known = shown(journal, group, row)
     members = [_member(one, known) for one in report.members if one.did != group.me] if row.author == group.me else []
-    place = logged(journal, group, row.author, known.message) if group.view.ledger and known.signed else None
+    place = logged(journal, group, row.author, known.message) if group.view.has_tlog and known.signed else None
     return MessageEvidence(
         event=report.event,
         signed=known.signed,
@@ -116,7 +113,7 @@ def _member(one: rpc.MemberDelivery, known: Shown) -> SignedBy:
     return SignedBy(did=one.did, nick=one.nick, grade="told" if one.delivered else "none")
 
 
-def with_signatures(journal: Journal, group: Group, row: Row, told: rpc.DeliveryReport) -> rpc.DeliveryReport:
-    """The report, with who has signed what."""
+def with_signatures(journal: Journal, group: Group, row: Row, report: rpc.DeliveryReport) -> rpc.DeliveryReport:
+    """The delivery report with signatures added."""
     found = shown(journal, group, row)
-    return delivery.with_signatures(told, found.signed, {did: timestamp(at) for did, at in found.by.items()})
+    return delivery.with_signatures(report, found.signed, {did: timestamp(at) for did, at in found.by.items()})

@@ -1,7 +1,6 @@
-"""What a fault of our own leaves behind: where in the program it was, and nobody's words.
+"""Crash log: log files and tracebacks without message texts, names or keys.
 
-An exception may say what a peer or the person has said, or a name, or a key, because that is what it has stumbled over.
-So its class is written down, and the way there, and not what it says.
+The text of an exception may contain data of a peer or the user. So only its class and the stack are logged.
 """
 
 import json
@@ -17,14 +16,14 @@ from typing import Final, Literal, TypeAlias
 
 CAUSES_MAX = 8
 LOG_BYTES_MAX: Final = 1 << 20
-"""Of one log file."""
+"""Size of one log file."""
 LOGS_KEPT: Final = 2
-"""Older ones."""
+"""Rotated log files that are kept."""
 LogFormat: TypeAlias = Literal["text", "json"]
 
 
-def without_words(error: BaseException) -> str:
-    """The traceback of an exception and of those that it came from, the last one first."""
+def redacted_traceback(error: BaseException) -> str:
+    """The traceback of an exception and its causes, latest first, without exception texts."""
     lines: list[str] = []
     one: BaseException | None = error
     for _ in range(CAUSES_MAX):
@@ -35,20 +34,20 @@ def without_words(error: BaseException) -> str:
     return "".join(lines).rstrip("\n")
 
 
-class Discreet(logging.Formatter):
-    """Lines for a log that strangers may read."""
+class RedactingFormatter(logging.Formatter):
+    """Formats log lines without exception texts."""
 
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
-        return without_words(ei[1]) if ei[1] is not None else ""
+        return redacted_traceback(ei[1]) if ei[1] is not None else ""
 
 
-class DiscreetJson(Discreet):
-    """The same lines for a program: one JSON object each, in ASCII.
+class RedactingJsonFormatter(RedactingFormatter):
+    """The same as JSON Lines in ASCII.
 
-    `at`: UTC. `level`: debug, info, warning, error. `message`: the line. `kind`: the line without what changes from one
-    to the next, to group by. `fault`, of a fault of our own: the class of it, and the way there.
+    `at`: UTC. `level`: debug, info, warning, error. `message`: the line. `kind`: the message template, to group by.
+    `fault`: class and stack of an exception.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -65,33 +64,34 @@ class DiscreetJson(Discreet):
 
 
 def _frames(error: BaseException) -> list[str]:
-    return without_words(error).split("\n")
+    return redacted_traceback(error).split("\n")
 
 
 def handlers(path: Path, format_: LogFormat | None) -> Iterator[logging.Handler]:
-    """What writes an agent's log: a file; with a `format_` standard error too, both in this format."""
-    line = DiscreetJson() if format_ == "json" else Discreet("%(asctime)s %(levelname)s %(message)s")
+    """The handlers of an agent's log: a file, and standard error if a `format_` is given; both in this format."""
+    line = (
+        RedactingJsonFormatter() if format_ == "json" else RedactingFormatter("%(asctime)s %(levelname)s %(message)s")
+    )
     both: list[logging.Handler] = [LogFile(path, encoding="utf-8")]
     if format_ is not None and sys.stderr is not None:
-        both.append(_Aloud(sys.stderr))
+        both.append(_StderrHandler(sys.stderr))
     for handler in both:
         handler.setFormatter(line)
         yield handler
 
 
-class _Aloud(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """Standard error, which may be a pipe that nobody reads any more."""
+class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
+    """Standard error, which may be a closed pipe."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Not a word, as with `LogFile`."""
+        """Ignore errors, as `LogFile` does."""
 
 
 class LogFile(logging.FileHandler):
-    """A log that nobody has to read to use the program: where it cannot be written, on a full disk say, its lines are
-    lost, and nothing else is disturbed by that.
+    """A rotating log file. When it cannot be written, for example on a full disk, lines are lost silently.
 
-    When it is full it becomes `agent.log.1`, and that `agent.log.2`. The standard library's handler that does so loads
-    what sends logs over networks too, and every start would wait for that.
+    A full file becomes `agent.log.1`, and that `agent.log.2`. The standard library's rotating handler also imports
+    network handlers, which would slow down every start.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -100,14 +100,14 @@ class LogFile(logging.FileHandler):
             if self.stream is None:
                 self.stream = self._open()
             if self.stream.tell() + len(line.encode()) > LOG_BYTES_MAX:
-                self._turn()
+                self._rotate()
             self.stream.write(line)
             self.flush()
-        except Exception:  # noqa: BLE001  # whatever it was, nobody is disturbed
+        except Exception:  # noqa: BLE001  # logging must not disturb the program
             self.handleError(record)
 
-    def _turn(self) -> None:
-        """Begin a new file; the oldest one goes."""
+    def _rotate(self) -> None:
+        """Rotate: begin a new file, and delete the oldest."""
         if self.stream is not None:
             self.stream.close()
         path = Path(self.baseFilename)
@@ -118,8 +118,8 @@ class LogFile(logging.FileHandler):
         self.stream = self._open()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Not a word: what is printed here would stand in the middle of a verb's answer."""
+        """Ignore errors: a message on standard error would mix with the output of a command."""
 
     def close(self) -> None:
-        with suppress(OSError):  # what was still in the buffer
+        with suppress(OSError):  # buffered lines may fail
             super().close()

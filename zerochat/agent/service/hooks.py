@@ -1,9 +1,8 @@
-"""Programs of the person's own that the agent runs when something is said (`hooks.on_message`, `hooks.on_mention`).
+"""Hooks: programs of the user that run for new messages (`hooks.on_message`, `hooks.on_mention`).
 
-A hook is a list of words and never goes through a shell. It gets one event as a line of JSON on its input, the same
-that `zerochat tail --format jsonl` prints; what it writes goes nowhere. One of each kind runs at a time and the next
-event waits, up to a bound; whatever hangs is ended with all that it has started. Nothing that a hook does reaches the
-agent, and of the agent's environment it sees a few variables only.
+A hook is a list of words and is never passed to a shell. It gets one event as a line of JSON on standard input, as
+printed by `zerochat tail --format jsonl`; its output is discarded. One process per hook runs at a time, with a bounded
+queue; on timeout the process and its children are killed. A hook inherits only a few environment variables.
 """
 
 import logging
@@ -24,21 +23,21 @@ if TYPE_CHECKING:
     import subprocess
 
 WAITING_MAX: Final = 100
-"""Events that wait for one hook; further ones are dropped, and counted."""
-TELL_EVERY: Final = 100
-"""After the first one, so many dropped events make the next line in the log."""
+"""Queued events of one hook; further ones are dropped and counted."""
+LOG_EVERY: Final = 100
+"""Dropped events per line in the log."""
 PASSED_ON: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
     *("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "ZEROCHAT_HOME"),
 )
-"""The variables that a hook sees, besides ZEROCHAT_PROFILE: no secret is in any of them, nor where one is."""
+"""Environment variables of a hook, in addition to ZEROCHAT_PROFILE; none contains or locates a secret."""
 ON_MESSAGE: Final = "on_message"
 ON_MENTION: Final = "on_mention"
 
 
 class Hooks:
-    """The hooks of one agent. A context: when it ends, what still runs is ended, and what waits is forgotten."""
+    """The hooks of one agent. A context manager: at its end running hooks are killed and queues dropped."""
 
     def __init__(self, profile: str, log: logging.Logger, environ: Mapping[str, str]) -> None:
         self._log = log
@@ -54,7 +53,7 @@ class Hooks:
         self.set({}, 0.0)
 
     def set(self, wanted: Mapping[str, tuple[str, ...]], timeout_s: float) -> None:
-        """From now on these commands, by kind, each for `timeout_s` seconds at most; an empty one is none."""
+        """Set the commands by kind, each with a timeout of `timeout_s` seconds; an empty one removes the hook."""
         for name in list(self._hooks):
             if self._hooks[name].words != wanted.get(name) or self._hooks[name].timeout_s != timeout_s:
                 self._hooks.pop(name).end()
@@ -64,12 +63,12 @@ class Hooks:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is any hook at all."""
+        """Whether any hook is set."""
         return bool(self._hooks)
 
     def hear(self, events: Iterable[Event], mine: Mapping[str, str]) -> None:
-        """Others' messages, as they have just come, and edits, of which one may call me who was not called before.
-        `mine`: my DID in each group, by its id."""
+        """Run the hooks for received messages of others, and for edits, which may add a mention. `mine`: our DID by
+        group id."""
         for event in events:
             if event.type not in ("message", "message_edited") or event.self or event.deleted:
                 continue
@@ -81,7 +80,7 @@ class Hooks:
 
 
 class _Hook:
-    """One hook: what waits for it, and the thread that runs it."""
+    """One hook: its queue, and the thread that runs it."""
 
     def __init__(
         self, name: str, words: tuple[str, ...], timeout_s: float, environ: Mapping[str, str], log: logging.Logger
@@ -97,7 +96,7 @@ class _Hook:
         self._thread.start()
 
     def put(self, line: bytes) -> None:
-        """Have it run for this; or drop that, where too much waits already."""
+        """Queue an event, or drop it if the queue is full."""
         with self._change:
             if len(self._waiting) < WAITING_MAX:
                 self._waiting.append(line)
@@ -105,11 +104,11 @@ class _Hook:
                 return
             self._dropped += 1
             dropped = self._dropped
-        if dropped % TELL_EVERY == 1:
-            self._log.warning("the hook %s is too slow: %d events were dropped so far", self.name, dropped)
+        if dropped % LOG_EVERY == 1:
+            self._log.warning("hook %s is too slow: %d events dropped so far", self.name, dropped)
 
     def end(self) -> None:
-        """Run no more; what runs is ended."""
+        """End the hook, and kill its running process."""
         with self._change:
             self._ended = True
             self._waiting.clear()
@@ -127,12 +126,12 @@ class _Hook:
                 line = self._waiting.popleft()
             try:
                 self._once(line)
-            except (OSError, ValueError) as error:  # it is not there, may not be run, or has a NUL in its words
-                self._log.warning("the hook %s could not be started: %s", self.name, type(error).__name__)
+            except (OSError, ValueError) as error:  # missing, not executable, or a NUL in an argument
+                self._log.warning("hook %s could not be started: %s", self.name, type(error).__name__)
 
     def _once(self, line: bytes) -> None:
-        """Run the program once, in a session of its own, so that all that it starts can be ended with it."""
-        import subprocess  # which an agent without hooks need not load
+        """Run the program once, in its own session, so that its children can be killed with it."""
+        import subprocess  # not loaded without hooks
 
         program = subprocess.Popen(
             self.words,
@@ -150,21 +149,21 @@ class _Hook:
         try:
             program.communicate(line, timeout=self.timeout_s)
         except subprocess.TimeoutExpired:
-            self._log.warning("the hook %s was ended, because it took longer than its time", self.name)
+            self._log.warning("hook %s was killed after its timeout", self.name)
         finally:
             with self._change:
-                _kill(program)  # and with it what it has left behind, which nobody would end
+                _kill(program)  # and the children that it has left behind
                 self._running = None
             program.wait()
             if program.stdin is not None:
                 with suppress(OSError):
                     program.stdin.close()
         if program.returncode > 0:
-            self._log.info("the hook %s ended with %d", self.name, program.returncode)
+            self._log.info("hook %s exited with %d", self.name, program.returncode)
 
 
 def _kill(program: "subprocess.Popen[bytes]") -> None:
-    """End a program and its whole session. Its number is its own as long as nobody has waited for it; afterwards that
-    of its group, as long as somebody is in that."""
+    """Kill a program and its session. Its id stays valid until `wait`, and afterwards as its process group's id while a
+    child is alive."""
     with suppress(OSError):
         os.killpg(program.pid, signal.SIGKILL)

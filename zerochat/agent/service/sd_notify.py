@@ -1,7 +1,7 @@
-"""Tells whoever has started the agent how it stands: systemd, or anything else that speaks sd_notify.
+"""Service notification (sd_notify): reports readiness, reloads, shutdown and watchdog pings to systemd.
 
-Datagrams of `NAME=value` lines to the Unix socket that NOTIFY_SOCKET names (sd_notify(3)). Where nobody wants to be
-told, nothing is sent; and nobody who does not listen can hold the agent up.
+Datagrams of `NAME=value` lines to the Unix socket named by NOTIFY_SOCKET (sd_notify(3)). Without the variable nothing
+is sent, and a receiver that does not read cannot block the agent.
 """
 
 import os
@@ -16,34 +16,34 @@ WATCHDOG: Final = "WATCHDOG_USEC"
 WATCHDOG_PID: Final = "WATCHDOG_PID"
 
 
-class Herald:
-    """What the service manager is told; where there is none, nobody is."""
+class ServiceNotifier:
+    """Notifications for the service manager, if there is one."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Takes the manager's variables out of `environ`: whatever the agent starts is not the service."""
+        """Removes the manager's variables from `environ`, so that child processes do not inherit them."""
         self.watchdog_s = _watchdog_s(environ)
-        """How often the manager wants to hear that all is well, in seconds; 0: never."""
+        """The watchdog interval in seconds; 0: none."""
         self._address = environ.pop(SOCKET, "")
         for name in (WATCHDOG, WATCHDOG_PID):
             environ.pop(name, None)
 
     def ready(self, status: str = "") -> None:
-        """The agent can be asked. Also the end of `reloading`."""
-        self._say("READY=1", *_status(status))
+        """The agent accepts requests, or has finished `reloading`."""
+        self._send("READY=1", *_status(status))
 
     def reloading(self) -> None:
-        """The settings are being read again; `ready` follows."""
-        self._say("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        """The settings are being reloaded; `ready` follows."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str, within_s: float) -> None:
-        """The agent ends within so many seconds."""
-        self._say("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int(within_s * 1e6)}", *_status(status))
+        """The agent stops within so many seconds."""
+        self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int(within_s * 1e6)}", *_status(status))
 
     def alive(self) -> None:
-        """The agent does what it should; to be said more often than every `watchdog_s`."""
-        self._say("WATCHDOG=1")
+        """A watchdog ping, to be sent more often than every `watchdog_s`."""
+        self._send("WATCHDOG=1")
 
-    def _say(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> None:
         if not self._address.startswith(("/", "@")):
             return
         address = self._address.replace("@", "\0", 1) if self._address.startswith("@") else self._address
@@ -53,13 +53,13 @@ class Herald:
 
 
 def _status(text: str) -> list[str]:
-    """A line for people, as `systemctl status` shows it."""
+    """The status line that `systemctl status` shows."""
     return [f"STATUS={' '.join(text.split())}"] if text else []
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:
-    """What the manager has asked for, where it means this process."""
+    """The watchdog interval for this process in seconds; 0: none."""
     if environ.get(WATCHDOG_PID, str(os.getpid())) != str(os.getpid()):
         return 0.0
-    asked = environ.get(WATCHDOG, "")
-    return int(asked) / 1e6 if asked.isascii() and asked.isdigit() and len(asked) < 16 else 0.0
+    interval = environ.get(WATCHDOG, "")
+    return int(interval) / 1e6 if interval.isascii() and interval.isdigit() and len(interval) < 16 else 0.0

@@ -1,33 +1,32 @@
-"""Reads `config.toml` and the environment into one flat table: "chat.theme" and what it shall be.
+"""Reads `config.toml` and the environment into one flat table by dotted names.
 
-There is one file for all profiles of a user. What stands in it under a profile's name wins over what is for all of
-them, and a variable `ZEROCHAT_SECTION__KEY` wins over both. What a value means is not decided here.
+There is one file for all profiles of a user. A table under the name of a profile wins over the general one, and a
+variable `ZEROCHAT_SECTION__KEY` wins over both.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
 
 SETTINGS_BYTES_MAX = 64 * 1024
-"""Far more than anybody writes by hand."""
 ENVIRONMENT: Final = "ZEROCHAT_"
 PROFILES: Final = "profiles."
 
 
 class BadSettings(LocalError):
-    """The settings file {path} cannot be used: {why}."""
+    """Cannot use the settings file {path}: {why}."""
 
     exit_code: ClassVar[int] = 2
 
 
 class BadVariable(BadSettings):
-    """The variable {variable} cannot be used: {why}."""
+    """Cannot use the environment variable {variable}: {why}."""
 
 
-def read_text(places: Places) -> str:
-    """The settings file as it stands; empty where there is none. Raises BadSettings."""
+def read_text(places: ProfilePaths) -> str:
+    """The text of the settings file; empty where there is none. Raises BadSettings."""
     path = places.config
     try:
         with path.open("rb") as file:
@@ -43,34 +42,34 @@ def read_text(places: Places) -> str:
         raise BadSettings(path=path, why=f"it is not TOML ({error})") from error
 
 
-def read_tables(places: Places) -> dict[str, Any]:
-    """The settings file as TOML has it. Raises BadSettings."""
+def read_tables(places: ProfilePaths) -> dict[str, Any]:
+    """The parsed settings file. Raises BadSettings."""
     if not (text := read_text(places)):
         return {}
-    import tomllib  # Most people have no such file, and every start would pay for it.
+    import tomllib  # imported late: it slows the start, and most users have no file
 
     try:
         return tomllib.loads(text)
     except ValueError as error:
         raise BadSettings(path=places.config, why=f"it is not TOML ({error})") from error
     except RecursionError as error:
-        raise BadSettings(path=places.config, why="it is not TOML that anybody would write") from error
+        raise BadSettings(path=places.config, why="the TOML is nested too deeply") from error
 
 
-def read_config(places: Places, environ: Mapping[str, str]) -> dict[str, object]:
-    """What is said for this profile, by dotted name. Raises BadSettings."""
+def read_config(places: ProfilePaths, environ: Mapping[str, str]) -> dict[str, object]:
+    """The settings of this profile by dotted name. Raises BadSettings."""
     return of_profile(dict(flat(read_tables(places))), places.profile) | from_environment(environ)
 
 
 def of_profile(found: dict[str, object], profile: str) -> dict[str, object]:
-    """What counts for one profile: what stands under `profiles.NAME` wins over what is for all of them."""
+    """The settings of one profile: those under `profiles.NAME` win over the general ones."""
     common = {name: value for name, value in found.items() if not name.startswith(PROFILES)}
     prefix = f"{PROFILES}{profile}."
     return common | {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
 
 
 def flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Every value with its dotted name."""
+    """All values with their dotted names."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
             yield from flat(value, f"{prefix}{key}.")
@@ -79,7 +78,7 @@ def flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, o
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    """What variables such as ZEROCHAT_CHAT__THEME say: two underscores where the file has a dot."""
+    """The settings from variables such as ZEROCHAT_CHAT__THEME, with two underscores for the dot."""
     found = {}
     for variable, text in sorted(environ.items()):
         section, dot, key = variable.removeprefix(ENVIRONMENT).partition("__")
@@ -89,12 +88,12 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def variable_of(name: str) -> str:
-    """The variable that says what the file says under `name`."""
+    """The environment variable of a setting."""
     return ENVIRONMENT + name.replace(".", "__").upper()
 
 
 def value_of(text: str) -> object:
-    """A value as somebody types it: TOML, with or without the quotes round a text."""
+    """The value that a user types: TOML, with optional quotes."""
     import tomllib
 
     text = text.strip()

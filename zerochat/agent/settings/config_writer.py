@@ -1,7 +1,4 @@
-"""Writes one setting into `config.toml` and leaves everything else in it as the person has written it.
-
-tomlkit is imported here alone, and only when something is written.
-"""
+"""Edits one setting in `config.toml` and preserves the rest of the file. Imports tomlkit only to write."""
 
 import contextlib
 import os
@@ -11,30 +8,30 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from zerochat.agent.settings.client_preferences import GROUPS, KEYS
 from zerochat.agent.settings.config_file import SETTINGS_BYTES_MAX, BadSettings, flat, read_tables, read_text
-from zerochat.agent.settings.options import check_value, commented
-from zerochat.agent.settings.reader import stopped
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.settings.options import GROUPS, KEYS, check_value
+from zerochat.agent.settings.overview import commented
+from zerochat.agent.settings.values import with_full_stop
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
 
 MODE_NEW = 0o600
 
 
 class BadSetting(LocalError):
-    """Nothing was changed: {why}"""
+    """{why} Nothing changed."""
 
     exit_code: ClassVar[int] = 2
 
 
 class SettingsExist(LocalError):
-    """There is a settings file already, {path}, and it stays as it is."""
+    """The settings file {path} exists already. Nothing changed."""
 
 
-def write_setting(places: Places, name: str, value: object) -> None:
-    """Set `name`, where it holds for this profile, to `value`; None takes it out. The file appears where there is none.
+def write_setting(places: ProfilePaths, name: str, value: object) -> None:
+    """Set `name` for this profile; None removes it. The file is created where it is missing.
 
-    Raises BadSetting or BadSettings, and then nothing has changed.
+    Raises BadSetting or BadSettings without changing anything.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -43,7 +40,7 @@ def write_setting(places: Places, name: str, value: object) -> None:
         try:
             check_value(name, value)
         except ValueError as error:
-            raise BadSetting(why=stopped(str(error))) from error
+            raise BadSetting(why=with_full_stop(str(error))) from error
     said = dict(flat(read_tables(places)))
     try:
         document = tomlkit.parse(read_text(places))
@@ -57,13 +54,13 @@ def write_setting(places: Places, name: str, value: object) -> None:
     except TOMLKitError as error:
         raise BadSettings(path=places.config, why=f"it is not TOML ({error})") from error
     except (RecursionError, TypeError, AttributeError) as error:
-        raise BadSetting(why=f"{places.config} has no place for {name}.") from error
+        raise BadSetting(why=f"Cannot write {name} to {places.config}.") from error
     _look_again(places, text, path, value)
     _replace(places.config, text)
 
 
-def write_commented(places: Places) -> None:
-    """Write a file that has every setting with its default. Raises SettingsExist."""
+def write_commented(places: ProfilePaths) -> None:
+    """Write a settings file with all defaults. Raises SettingsExist."""
     path = places.config
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -75,7 +72,7 @@ def write_commented(places: Places) -> None:
 
 
 def _path(name: str) -> list[str]:
-    """The tables that lead to a setting, and its key. The names of actions and of groups have dots of their own."""
+    """The tables that lead to a setting, and its key. Names of actions and groups may contain dots."""
     if name.startswith(KEYS):
         return ["chat", "keys", name.removeprefix(KEYS)]
     if name.startswith(GROUPS):
@@ -114,7 +111,7 @@ def _take_out(document: Any, path: list[str]) -> None:
 
 
 def _dotted(table: MutableMapping[str, Any], key: str) -> tuple[MutableMapping[str, Any], str] | None:
-    """Where somebody has written go.switch without the quotes, which makes a table of it: that table, and "switch"."""
+    """The table and key where a dotted key such as go.switch was written without quotes."""
     first, dot, rest = key.partition(".")
     if not dot or key in table or not isinstance(table.get(first), MutableMapping):
         return None
@@ -122,8 +119,8 @@ def _dotted(table: MutableMapping[str, Any], key: str) -> tuple[MutableMapping[s
     return (inner, rest) if rest in inner else _dotted(inner, rest)
 
 
-def _look_again(places: Places, text: str, path: list[str], value: object) -> None:
-    """What is about to be written says what it shall, and nothing else has changed. Raises BadSetting."""
+def _look_again(places: ProfilePaths, text: str, path: list[str], value: object) -> None:
+    """Verify that the new text sets the value and changes nothing else. Raises BadSetting."""
     import tomllib
 
     before = dict(flat(read_tables(places)))
@@ -131,19 +128,19 @@ def _look_again(places: Places, text: str, path: list[str], value: object) -> No
     try:
         after = dict(flat(tomllib.loads(text)))
     except ValueError as error:
-        raise BadSetting(why=f"{places.config} has no place for {name}.") from error
+        raise BadSetting(why=f"Cannot write {name} to {places.config}.") from error
     wanted = {each: said for each, said in before.items() if each != name}
     if value is not None:
         wanted[name] = list(value) if isinstance(value, tuple) else value
     said = {each: found for each, found in after.items() if found != {}}
     if said != {each: found for each, found in wanted.items() if found != {}}:
-        raise BadSetting(why=f"{places.config} has no place for {name}.")
+        raise BadSetting(why=f"Cannot write {name} to {places.config}.")
     if len(text.encode()) > SETTINGS_BYTES_MAX:
         raise BadSetting(why=f"{places.config} would have more than {SETTINGS_BYTES_MAX} bytes.")
 
 
 def _replace(path: Path, text: str) -> None:
-    """The whole file or the one before, never half of one; with the mode that it had, and where a link leads to."""
+    """Replace the file atomically, keeping its mode and following symbolic links."""
     path = path.resolve()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:

@@ -1,41 +1,24 @@
-"""Every setting that there is: what it is called, what it means, what it can be, and what holds when nobody says so.
+"""One table of all settings: name, meaning, check, default and when a change applies.
 
-From this one table come the commented file, the check of a file, the completion of `/set`, and the sheet behind it.
+The readers, the settings file template, completion, dialogs and the manual derive from it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
-from zerochat.agent.settings.client_preferences import (
-    FACE_CHECKS,
-    GROUPS,
-    KEYMAPS,
-    KEYS,
-    LEVELS,
-    THEMES,
-    TRIGGERS,
-    WAYS,
-    is_empty,
-    is_group,
-    keys_of,
-    level_of,
-    preferences,
-)
-from zerochat.agent.settings.config_file import (
-    BadSettings,
-    flat,
-    from_environment,
-    of_profile,
-    read_config,
-    read_tables,
-    value_of,
-    variable_of,
-)
-from zerochat.agent.settings.reader import CHECKS, FACE, LOG_LEVELS, TOGETHER, checked, stopped, unknown
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.settings import values
+from zerochat.agent.settings.config_file import value_of
+from zerochat.agent.settings.values import Check, checked, number, unknown_setting
 
+CHAT: Final = "chat."
+"""The prefix of settings that only clients use."""
+KEYS: Final = "chat.keys."
+GROUPS: Final = "chat.groups."
+KEY_MESSAGES_MAX, KEY_DAYS_MAX, KEY_REMOVALS_MAX = 256, 90, 16
+"""As in the core, which the chat does not import before its first frame."""
+FILE_MEBIBYTES_MAX: Final = 1 << 10
 _FLAG: Final = ("true", "false")
 
 
@@ -43,11 +26,14 @@ class Option(Struct, frozen=True):
     name: str
     meaning: str
     """A sentence without its full stop."""
+    check: Check
     default: object = None
-    """None: nothing, which the meaning explains."""
-    values: tuple[str, ...] = ()
-    """What it can be, where that is a few words."""
+    """None: nothing, as the meaning explains."""
+    choices: tuple[str, ...] = ()
+    """The possible values, where they are a few words."""
     example: object = None
+    at_once: bool = False
+    """A running agent applies a change; otherwise it applies at the next start. Clients always apply theirs."""
 
     @property
     def section(self) -> str:
@@ -59,146 +45,212 @@ class Option(Struct, frozen=True):
 
     @property
     def is_flag(self) -> bool:
-        return self.values == _FLAG
+        return self.choices == _FLAG
 
-    @property
-    def check(self) -> Callable[[object], Any]:
-        return CHECKS[self.name] if self.name in CHECKS else FACE_CHECKS[self.name]
+
+def _flag(name: str, meaning: str, default: bool, *, at_once: bool = False) -> Option:
+    return Option(name, meaning, values.flag, default, _FLAG, at_once=at_once)
+
+
+def _choice(name: str, meaning: str, default: str, choices: tuple[str, ...], *, at_once: bool = False) -> Option:
+    return Option(name, meaning, values.choice(choices), default, choices, at_once=at_once)
 
 
 OPTIONS: Final[Mapping[str, Option]] = {
-    one.name: one
-    for one in (
-        Option("chat.theme", "the colours; the first four are our own", "dark", THEMES),
-        Option("chat.keymap", "which keys do what", "default", KEYMAPS),
-        Option("chat.markdown", "whether *emphasis* and `code` in messages are shown as such", True, _FLAG),
-        Option("chat.folded", "whether joins, leaves and new names in a row stand in one line", True, _FLAG),
-        Option("chat.mouse", "whether the chat takes the mouse; without it the terminal selects", True, _FLAG),
-        Option(
+    option.name: option
+    for option in (
+        _choice("chat.theme", "the colours; the first four are zerochat's own", "dark", values.THEMES),
+        _choice("chat.keymap", "the key bindings", "default", values.KEYMAPS),
+        _flag("chat.markdown", "render *emphasis* and `code` in messages", True),
+        _flag("chat.folded", "combine consecutive joins, leaves and renames in one line", True),
+        _flag("chat.mouse", "use the mouse in the chat; without it the terminal selects text", True),
+        _choice(
             "chat.read_trigger",
-            "the open conversation counts as read while the window has the focus, whenever it is visible, or only once"
-            " you have sent something there",
+            "when messages in the open conversation count as read: while the window has the focus, whenever they are"
+            " visible, or only after you have sent something there",
             "focused",
-            TRIGGERS,
+            values.TRIGGERS,
         ),
-        Option("chat.notify", "what to be told about while you do not look", "mentions", LEVELS),
-        Option("chat.notify_how", "how: one of these, or several with commas", "bell", WAYS),
+        _choice("chat.notify", "which messages notify you while the chat is not in view", "mentions", values.LEVELS),
+        Option("chat.notify_how", "how to notify: one or more, separated by commas", values.ways, "bell", values.WAYS),
         Option(
             "chat.notify_command",
-            "the program for `command`, with its arguments, never through a shell; it gets JSON on its input",
+            "the program and arguments for `command`; no shell reads it, and it gets JSON on standard input",
+            values.command,
             [],
             example=["notify-send", "zerochat"],
         ),
-        Option("chat.tour", "whether the first start of a profile shows what is where", True, _FLAG),
+        _flag("chat.tour", "show a tour at the first start of a profile", True),
         Option(
             "network.listen",
-            "where peers connect; with it, --listen and --advertise are for one run",
+            "the address for peers; with it, --listen and --advertise apply to one run only",
+            values.listen,
             example="0.0.0.0:4242:4243",
         ),
-        Option("network.advertise", "under which IP address they reach it", example="203.0.113.7"),
-        Option("network.socks", "a SOCKS5 proxy for everything that is dialled", example="127.0.0.1:9050"),
-        Option("network.hidden", "tell nobody an address", False, _FLAG),
-        Option("network.cover", "send something that says nothing every 20 s or so", False, _FLAG),
-        Option("network.web", "take envelopes in over HTTP and WebSocket here", example="0.0.0.0:8080"),
-        Option("network.web_public", "under which URI others reach that", example="https://chat.example.org"),
-        Option("network.web_certificate", "for https and wss, a PEM file, with network.web_key", example="chain.pem"),
-        Option("network.web_key", "the key of that certificate, a PEM file", example="key.pem"),
-        Option("network.web_authorities", "a PEM file of authorities to trust besides the system's", example="ca.pem"),
+        Option("network.advertise", "the IP address that peers connect to", values.advertise, example="203.0.113.7"),
+        Option("network.socks", "a SOCKS5 proxy for all outgoing connections", values.socks, example="127.0.0.1:9050"),
+        _flag("network.hidden", "announce no address", False),
+        _flag("network.cover", "send cover traffic about every 20 seconds", False),
+        Option("network.web", "the address for HTTP and WebSocket", values.web_listen, example="0.0.0.0:8080"),
+        Option(
+            "network.web_public", "the public URI of that address", values.web_uri, example="https://chat.example.org"
+        ),
+        Option("network.web_certificate", "a PEM file for https and wss", values.text, example="chain.pem"),
+        Option("network.web_key", "the key of that certificate, a PEM file", values.text, example="key.pem"),
+        Option(
+            "network.web_authorities",
+            "a PEM file of certificate authorities to trust in addition to the system's",
+            values.text,
+            example="ca.pem",
+        ),
         Option(
             "agent.lock_after",
-            "minutes without a key until the chat locks, where a passphrase was typed; 0: never",
+            "minutes of inactivity until the chat locks, in a profile with a passphrase; 0: never",
+            number("minutes", 0, 7 * 24 * 60),
             0,
         ),
-        Option("agent.log_level", "what is written to the log: this, and what is worse", "info", LOG_LEVELS),
-        Option("agent.drain", "seconds that an agent which was told to end may take to send what waits", 5),
+        _choice("agent.log_level", "the lowest level that is logged", "info", values.LOG_LEVELS, at_once=True),
+        Option(
+            "agent.drain",
+            "seconds that a stopping agent may use to send pending messages",
+            number("seconds", 0, 60),
+            5,
+            at_once=True,
+        ),
         Option(
             "hooks.on_message",
-            "a program, with its arguments, that `zerochat agent` runs for each message of others, never through a"
-            " shell; it gets the event as JSON on its input",
+            "the program and arguments that `zerochat agent` runs for each message of others; no shell reads it, and"
+            " it gets the event as JSON on standard input",
+            values.command,
             [],
             example=["/usr/local/bin/on-message"],
+            at_once=True,
         ),
         Option(
             "hooks.on_mention",
-            "the same, for messages that call you by name",
+            "the same for messages that mention you",
+            values.command,
             [],
-            example=["notify-send", "zerochat", "somebody has called you"],
+            example=["notify-send", "zerochat", "You were mentioned"],
+            at_once=True,
         ),
-        Option("hooks.timeout", "seconds after which a program of these is ended", 10),
-        Option(
+        Option("hooks.timeout", "seconds after which a hook is killed", number("seconds", 1, 600), 10, at_once=True),
+        _flag(
             "share.read_receipts",
-            "tell the members who are connected up to where you have read, in groups of 32 at the most; only then you"
-            " see up to where they have, if they tell it",
+            "exchange read receipts with connected members, in groups of at most 32",
             False,
-            _FLAG,
+            at_once=True,
         ),
-        Option(
-            "share.typing",
-            "tell them that you are writing, before you send it; only then you see who of them is writing",
-            False,
-            _FLAG,
+        _flag(
+            "share.typing", "exchange typing indicators with connected members, in the same groups", False, at_once=True
         ),
         Option(
             "signing.key_messages",
-            "in groups with signed messages, what you say goes on under a new key after so many messages (256 at the"
-            " most)",
-            256,
+            "in groups with signed messages, replace your sending key after this many messages",
+            number("messages", 1, KEY_MESSAGES_MAX),
+            KEY_MESSAGES_MAX,
+            at_once=True,
         ),
-        Option("signing.key_days", "and after so many days (90 at the most)", 7),
+        Option(
+            "signing.key_days", "and replace it after this many days", number("days", 1, KEY_DAYS_MAX), 7, at_once=True
+        ),
         Option(
             "signing.key_removals",
-            "and when so many members have left or were put out (16 at the most); with more than 1, they can read what"
-            " you say until then, if anybody hands it to them",
+            "and replace it when this many members have left or were removed; with more than 1, they can read your"
+            " messages until then if they obtain them",
+            number("removals", 1, KEY_REMOVALS_MAX),
             1,
+            at_once=True,
         ),
-        Option("files.auto_max", "a file of so many MiB or less is fetched when it is posted; 0: only when you ask", 1),
-        Option("files.size_max", "MiB; a larger file is neither sent nor fetched (1024 at the most)", 64),
-        Option("files.total_max", "MiB that are kept of all files, of all groups", 2_048),
         Option(
-            "telemetry.allowed",
-            "false forbids to record how messages fare; true allows it to whoever turns it on (zerochat telemetry on)",
-            True,
-            _FLAG,
+            "files.auto_max",
+            "MiB; a file up to this size is downloaded automatically; 0: only on request",
+            number("MiB", 0, FILE_MEBIBYTES_MAX),
+            1,
+            at_once=True,
         ),
-        Option("telemetry.megabytes", "MiB that are kept of it; the oldest goes first", 64),
-        Option("telemetry.days", "days that it is kept", 30),
+        Option(
+            "files.size_max",
+            "MiB; a larger file is neither sent nor downloaded",
+            number("MiB", 1, FILE_MEBIBYTES_MAX),
+            64,
+            at_once=True,
+        ),
+        Option(
+            "files.total_max",
+            "MiB for the files of all groups together",
+            number("MiB", 1, 1 << 24),
+            2_048,
+            at_once=True,
+        ),
+        _flag(
+            "telemetry.allowed",
+            "false forbids delivery telemetry; true allows you to turn it on (`zerochat telemetry on`)",
+            True,
+            at_once=True,
+        ),
+        Option(
+            "telemetry.megabytes",
+            "MiB of telemetry to keep; the oldest is deleted first",
+            number("MiB", 1, 1 << 10),
+            64,
+            at_once=True,
+        ),
+        Option("telemetry.days", "days to keep telemetry", number("days", 1, 366), 30, at_once=True),
     )
 }
-_SECTIONS: Final = {
-    "chat": "How the chat looks and behaves.",
-    "network": "What the agent listens on and dials.",
+CHECKS: Final[Mapping[str, Check]] = {name: each.check for name, each in OPTIONS.items() if not name.startswith(CHAT)}
+"""The settings of the agent."""
+CHAT_CHECKS: Final[Mapping[str, Check]] = {name: each.check for name, each in OPTIONS.items() if name.startswith(CHAT)}
+AT_ONCE: Final = frozenset(name for name, each in OPTIONS.items() if each.at_once)
+"""The other settings of the agent concern open sockets and addresses that peers know."""
+SECTIONS: Final = {
+    "chat": "The chat.",
+    "network": "Addresses and connections of the agent.",
     "agent": "The agent.",
-    "hooks": "What is run when somebody says something.",
-    "share": "What the others are told of what you do, besides what you say. Each works both ways.",
-    "signing": "When a new key is drawn for what you say in groups with signed messages.",
-    "files": "How much of others' files this machine takes.",
-    "telemetry": "What may be recorded of how messages fare; nothing is, unless you turn it on.",
+    "hooks": "Programs that run for messages.",
+    "share": "Indicators. They are only received where they are also sent.",
+    "signing": "Key rotation in groups with signed messages.",
+    "files": "Disk space for files.",
+    "telemetry": "Delivery telemetry. It is off unless you turn it on.",
 }
 
 
-# --- one setting ----------------------------------------------------------------------------------------------------
+def is_group_setting(name: str) -> bool:
+    """Whether it is chat.groups.GROUP.notify."""
+    return name.startswith(GROUPS) and name.endswith(".notify") and bool(group_of(name))
+
+
+def group_of(name: str) -> str:
+    """The group in chat.groups.GROUP.notify."""
+    return name.removeprefix(GROUPS).removesuffix("notify").removesuffix(".")
+
+
+def is_empty_table(name: str, value: object) -> bool:
+    """Whether it is an empty table of keys or groups."""
+    return value == {} and (f"{name}." == KEYS or f"{name}.".startswith(GROUPS))
 
 
 def check_value(name: str, value: object) -> object:
-    """The value in its own form. Raises ValueError, with a sentence, for a name or a value that cannot be used."""
+    """The value in canonical form. Raises ValueError with a sentence for an unknown name or an invalid value."""
     if name in OPTIONS:
         return checked(name, OPTIONS[name].check, value)
     if name.startswith(KEYS) and name != KEYS:
-        return checked(name, keys_of, value)
-    if is_group(name):
-        return checked(name, level_of, value)
-    raise ValueError(unknown(name, OPTIONS))
+        return checked(name, values.keys, value)
+    if is_group_setting(name):
+        return checked(name, values.level, value)
+    raise ValueError(unknown_setting(name, OPTIONS))
 
 
 def written(value: object) -> str:
-    """A value as TOML has it. JSON is that too, for what there is here."""
+    """A value in TOML, which for these types equals JSON."""
     import json
 
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
 def typed(name: str, text: str) -> object:
-    """What somebody means who types `text` as the value of `name`; for what is true or false, on or off will do."""
+    """The value that a user types; flags also accept on, off, yes and no."""
     value = value_of(text)
     if name in OPTIONS and OPTIONS[name].is_flag and isinstance(value, str):
         return {"on": True, "yes": True, "off": False, "no": False}.get(value.lower(), value)
@@ -206,112 +258,12 @@ def typed(name: str, text: str) -> object:
 
 
 def full_name(name: str) -> str:
-    """ "theme" is chat.theme: whoever types need not say the section of what only one section has, and "receipts" is
-    share.read_receipts, as no other has that word."""
+    """The full name of a setting that a user abbreviates: "theme" is chat.theme, "receipts" is share.read_receipts."""
     if name in OPTIONS or name.startswith((KEYS, GROUPS)):
         return name
     if name.startswith(("keys.", "groups.")):
-        return FACE + name
+        return CHAT + name
     fitting = [each for each in OPTIONS if each.endswith(f".{name}")] or [
         each for each in OPTIONS if name in each.replace(".", "_").split("_")
     ]
     return fitting[0] if len(fitting) == 1 else name
-
-
-# --- all of them ----------------------------------------------------------------------------------------------------
-
-
-def shown(places: Places, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """(name, value, where it was said) of all that holds. Raises BadSettings."""
-    tables = dict(flat(read_tables(places)))
-    own = of_profile(tables, places.profile)
-    variables = from_environment(environ)
-    found = read_config(places, environ)
-    more = [name for name in found if name.startswith((KEYS, GROUPS))]
-    for name in [*OPTIONS, *more]:
-        if name in variables:
-            source = variable_of(name)
-        elif name in own:
-            source = "profile" if f"profiles.{places.profile}.{name}" in tables else "file"
-        else:
-            source = "default"
-        value = found.get(name, OPTIONS[name].default if name in OPTIONS else None)
-        yield name, "" if value is None else written(value), source
-
-
-def said_by_variables(environ: Mapping[str, str]) -> str:
-    """Which variables of the environment set what, as a sentence; empty where none does."""
-    told = [f"{variable_of(name)} sets {name}" for name in from_environment(environ) if name in OPTIONS]
-    return f"{', '.join(told)}." if told else ""
-
-
-def complaints(places: Places, environ: Mapping[str, str]) -> list[str]:
-    """What is wrong with the settings file, in any profile's part of it, and with the environment, in sentences."""
-    try:
-        tables = read_tables(places)
-    except BadSettings as error:
-        return [error.sentence()]
-    parts = tables.pop("profiles", {})
-    said = list(_wrong(dict(flat(tables)), ""))
-    for profile, table in parts.items() if isinstance(parts, dict) else ():
-        if isinstance(table, dict):
-            said += _wrong(dict(flat(table)), f"profiles.{profile}: ")
-        else:
-            said.append(f"There is no setting profiles.{profile}.")
-    return said + list(_wrong(from_environment(environ), "The environment: "))
-
-
-def _wrong(found: Mapping[str, object], where: str) -> Iterator[str]:
-    for name, value in found.items():
-        if is_empty(name, value) or (value == {} and name in _SECTIONS):
-            continue
-        try:
-            check_value(name, value)
-        except ValueError as error:
-            yield where + stopped(str(error))
-    if ("network.web_certificate" in found) != ("network.web_key" in found):
-        yield f"{where}{TOGETHER}."
-    yield from (f"{where}{each}" for each in preferences(found).warnings if "does not say which" in each)
-
-
-def commented() -> str:
-    """A settings file in which everything has its default and says what it means."""
-    lines = [
-        "# The settings of zerochat. `zerochat config check` reads this file as the program does; in the chat, /set",
-        "# changes it and keeps what you have written. What stands under a profile's name, as in",
-        "# [profiles.work.chat], counts for that one alone.",
-    ]
-    section = ""
-    for option in OPTIONS.values():
-        if option.section != section:
-            section = option.section
-            lines += ["", f"# {_SECTIONS[section]}", f"[{section}]"]
-        lines.append(f"# {option.key}: {option.meaning}.")
-        if option.values and not option.is_flag:
-            lines += _listed(option.values)
-        if option.default is None or option.default == []:
-            lines.append(f"# {option.key} = {written(option.example)}")
-        else:
-            lines.append(f"{option.key} = {written(option.default)}")
-    lines += [
-        "",
-        "# What holds in one group, by its name or its id.",
-        '# [chat.groups."hikers"]',
-        '# notify = "all"',
-        "",
-        "# Other keys, by the name of what they do; /set in the chat lists the names.",
-        "[chat.keys]",
-        '# "go.switch" = "ctrl+g"',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _listed(values: tuple[str, ...]) -> list[str]:
-    """The values in comment lines of a width that everybody can read."""
-    lines, line = [], "#  "
-    for value in values:
-        if len(line) + len(value) + 1 > 100:
-            lines.append(line)
-            line = "#  "
-        line += f" {value}"
-    return [*lines, line]

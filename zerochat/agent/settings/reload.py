@@ -1,51 +1,60 @@
-"""Which settings a running agent takes over when it reads them again, and which wait for its next start."""
+"""Reloads the settings of a running agent: which apply at once, and which at the next start."""
 
-from typing import Final
+import logging
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from zerochat.agent.settings.reader import CHECKS, Settings
+from zerochat.agent.settings.options import AT_ONCE, CHECKS
+from zerochat.agent.settings.reader import Settings, load_settings
+from zerochat.agent.storage.paths import ProfilePaths
+from zerochat.errors import LocalError
 
-AT_ONCE: Final = frozenset(
-    {
-        *("agent.log_level", "agent.drain"),
-        *("hooks.on_message", "hooks.on_mention", "hooks.timeout"),
-        *("telemetry.allowed", "telemetry.megabytes", "telemetry.days"),
-        *("files.auto_max", "files.size_max", "files.total_max"),
-        *("share.read_receipts", "share.typing"),
-        *("signing.key_messages", "signing.key_days", "signing.key_removals"),
-    }
-)
-"""All others are about sockets that are open and addresses that were told, or belong to whoever started the agent."""
+if TYPE_CHECKING:
+    from zerochat.group.settings import FileRules, Indicators, KeyRotation
 
 
 class Reloaded(Struct, frozen=True):
-    """What has come of it, in names of settings."""
+    """The result of a reload, in names of settings."""
 
-    taken: tuple[str, ...] = ()
-    """These hold from now on."""
-    waiting: tuple[str, ...] = ()
-    """These are other than they were, and hold from the next start on."""
+    applied: tuple[str, ...] = ()
+    """Changed settings that apply now."""
+    at_restart: tuple[str, ...] = ()
+    """Changed settings that apply at the next start."""
     warnings: tuple[str, ...] = ()
-    """One sentence for each name that means nothing."""
-    fault: str = ""
-    """Why nothing was taken over, in a sentence; empty: it was."""
+    """One sentence per unknown name."""
+    error: str = ""
+    """Why the settings file was not used, as a sentence."""
 
     def sentences(self) -> list[str]:
-        """For a person."""
-        if self.fault:
-            return [f"The settings were not taken over, and the old ones hold: {self.fault}"]
-        said = [*self.warnings]
-        if self.taken:
-            said.append(f"Taken over: {', '.join(self.taken)}.")
-        if self.waiting:
-            said.append(f"From the next start of the agent on: {', '.join(self.waiting)}.")
-        return said if self.taken or self.waiting else [*said, "No setting has changed."]
+        """For the user."""
+        if self.error:
+            return [f"The settings were not reloaded, and the old ones stay in effect: {self.error}"]
+        lines = [*self.warnings]
+        if self.applied:
+            lines.append(f"Applied: {', '.join(self.applied)}.")
+        if self.at_restart:
+            lines.append(f"Applies at the next start of the agent: {', '.join(self.at_restart)}.")
+        return lines if self.applied or self.at_restart else [*lines, "No setting has changed."]
+
+
+def read_changes(paths: ProfilePaths, before: Settings, log: logging.Logger) -> tuple[Settings | None, Reloaded]:
+    """Read the settings again: the new settings (None where the file cannot be used), and the result."""
+    try:
+        settings = load_settings(paths)
+    except LocalError as error:
+        log.error("the settings were not reloaded, and the old ones stay in effect: %s", error.code)
+        return None, Reloaded(error=error.sentence())
+    result = differences(before, settings)
+    log.info("the settings were reloaded: %s", ", ".join(result.applied) or "nothing to apply")
+    if result.at_restart:
+        log.warning("these settings apply at the next start: %s", ", ".join(result.at_restart))
+    return settings, result
 
 
 def differences(before: Settings, after: Settings) -> Reloaded:
-    """What is another in `after`, by what can be done about it now."""
-    changed = [name for name in CHECKS if _of(before, name) != _of(after, name)]
+    """The settings that differ, by when they apply."""
+    changed = [name for name in CHECKS if _value(before, name) != _value(after, name)]
     return Reloaded(
         tuple(name for name in changed if name in AT_ONCE),
         tuple(name for name in changed if name not in AT_ONCE),
@@ -53,6 +62,17 @@ def differences(before: Settings, after: Settings) -> Reloaded:
     )
 
 
-def _of(settings: Settings, name: str) -> object:
+def _value(settings: Settings, name: str) -> object:
     value: object = getattr(settings, name.partition(".")[2])
     return value
+
+
+def core_rules(settings: Settings) -> "tuple[FileRules, Indicators, KeyRotation]":
+    """The settings that the core uses."""
+    from zerochat.group.settings import FileRules, Indicators, KeyRotation
+
+    return (
+        FileRules(settings.auto_max << 20, settings.size_max << 20, settings.total_max << 20),
+        Indicators(settings.read_receipts, settings.typing),
+        KeyRotation(settings.key_messages, settings.key_days, settings.key_removals),
+    )

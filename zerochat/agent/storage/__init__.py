@@ -1,1 +1,1 @@
-""""""
+"""The profile's encrypted journal, its key, its backups and its folders."""

@@ -1,68 +1,63 @@
-"""An encrypted SQLite file that survives a power cut: how it is opened, and what its failures are called.
+"""Encrypted SQLite database file: durable settings, page authentication, and error mapping.
 
-Why each setting is what it is: a write-ahead log with `synchronous=FULL` loses nothing acknowledged in a simulated
-power cut, and with NORMAL, the usual advice, it loses a third; SQLite from 3.51.3 on is free of the corruption that
-several connections could cause in a write-ahead log, and there is only one connection anyway, which the exclusive
-lock makes sure of (so there is no shared-memory file either); memory-mapped pages are of no use when each is
-encrypted. The cipher is ChaCha20-Poly1305 by page under a raw 32-byte key, so whoever changes a byte is found out.
+A write-ahead log with `synchronous=FULL` loses no acknowledged commit in a simulated power cut; with NORMAL, the usual
+advice, a third of the simulations lost one. SQLite before 3.51.3 can corrupt a write-ahead log with several
+connections; the exclusive lock allows only one (and needs no shared-memory file). Memory mapping is useless with
+encrypted pages. The cipher is ChaCha20-Poly1305 per page under a raw 32-byte key, so any changed byte is detected.
 """
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
 import apsw
-from msgspec import Struct, field
+from msgspec import Struct
 
 from zerochat.errors import LocalError, Retry
 
 KEY_BYTES: Final = 32
 SQLITE_VERSION_MIN: Final = 3_051_003
 BUSY_MS: Final = 1_000
-"""Another program that only looks at the file for a moment, such as a backup, is waited for."""
+"""How long to wait for a lock held by another program, such as a backup tool."""
 WAL_PAGES: Final = 4_000
-"""Of 4 kB each, and a checkpoint follows: ids fall anywhere in their index, so four times as many in one checkpoint
-write each page of it so much more rarely: half the time of putting a long history on disk."""
+"""Pages of 4 kB in the write-ahead log before a checkpoint. Event ids are random, so fewer checkpoints write each index
+page less often: this halves the time of storing a long history."""
 NEVER_WRITTEN: Final = 1 << 30
-"""Where SQLite leaves out a page, because its locks lie there."""
+"""File offset of the lock-byte page, which SQLite never writes."""
 WAL_BYTES_KEPT: Final = 16 << 20
-"""A write-ahead log that has grown beyond this is cut again at the next checkpoint."""
+"""A larger write-ahead log is truncated at the next checkpoint."""
 
 
-class Format(Struct, frozen=True):
-    """What a file says it is."""
+class FileFormat(Struct, frozen=True):
+    """The identity of a database file."""
 
     mark: int
-    """Where SQLite keeps the mark of the program that a file belongs to (`application_id`)."""
+    """The program that the file belongs to (`application_id`)."""
     version: int
-    """Of the tables (`user_version`); a file of a later version is not touched."""
-    migrations: Mapping[int, str] = field(default_factory=dict)
-    """By an older version, the SQL that makes of its tables those of the next one, without the version itself."""
-    steps: Mapping[int, Callable[[apsw.Connection], None]] = field(default_factory=dict)
-    """By an older version, what else is to be done behind that, where SQL alone cannot; in the same transaction."""
+    """The schema version (`user_version`). A file of another version is refused and not changed."""
 
 
 class DiskFull(LocalError):
-    """The disk is full: there is no room left at {path}. Nothing that was confirmed is lost, and nothing new is kept
-    until there is room: free some space, and zerochat goes on."""
+    """The disk is full: no space left at {path}. Nothing that was confirmed is lost, but nothing new is stored until
+    you free some space; zerochat then continues by itself."""
 
     retry: ClassVar[Retry] = "later"
     retry_after_s: ClassVar[int] = 30
 
 
 class ReadOnly(LocalError):
-    """{path} cannot be written: {why}. Make it writable for this user, or choose another place with ZEROCHAT_HOME."""
+    """Cannot write {path}: {why}. Make it writable for this user, or choose another folder with ZEROCHAT_HOME."""
 
     exit_code: ClassVar[int] = 6
 
 
 class DiskFailed(LocalError):
-    """The disk does not do what it is asked to at {path}: {why}. Nothing that was confirmed is lost as long as the disk
-    is sound; check it, and start zerochat again."""
+    """Disk error at {path}: {why}; nothing that was confirmed is lost unless the disk is damaged. Check the disk, and
+    start zerochat again."""
 
     exit_code: ClassVar[int] = 6
     retry: ClassVar[Retry] = "later"
@@ -70,36 +65,28 @@ class DiskFailed(LocalError):
 
 
 class WrongKey(LocalError):
-    """The journal {path} does not open with the key of this profile. If the two were copied from somewhere, copy both
-    again from the same backup; if not, the beginning of the file is damaged."""
+    """The key of this profile does not open the journal {path}. If you copied the two, copy both again from the same
+    backup; otherwise the beginning of the file is damaged."""
 
     exit_code: ClassVar[int] = 6
 
 
 class NotAJournal(LocalError):
-    """{path} is not a journal of zerochat: {why}. It has not been touched: put the journal back from a backup, or
-    choose another profile with `--profile`."""
+    """{path} is not a zerochat journal and was not changed: {why}. Restore the journal from a backup, or choose another
+    profile with `--profile`."""
 
     exit_code: ClassVar[int] = 6
 
 
-class NewerJournal(LocalError):
-    """The journal {path} was written by a newer zerochat (its format is {found}, and this one knows {known}). It has
-    not been touched: use the newer version."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class OlderJournal(LocalError):
-    """The journal {path} was written by an older zerochat (its format is {found}, and this one knows {known}), and
-    cannot be brought along. It has not been touched: use the older version, or choose another profile with
-    `--profile`."""
+class UnsupportedJournal(LocalError):
+    """The journal {path} has format {found}, and this version of zerochat reads only format {known}; the file was not
+    changed. Use the version that wrote it, or choose another profile with `--profile`."""
 
     exit_code: ClassVar[int] = 6
 
 
 class JournalInUse(LocalError):
-    """Another program has the journal {path} open. Close it, and try again."""
+    """Another program has the journal {path} open. Close that program, and try again."""
 
     exit_code: ClassVar[int] = 6
     retry: ClassVar[Retry] = "later"
@@ -107,15 +94,15 @@ class JournalInUse(LocalError):
 
 
 class JournalDamaged(LocalError):
-    """The journal {path} is damaged: {why}. Keep a copy of the file, and put the last good one back from a backup; what
-    is missing there, the other members still have."""
+    """The journal {path} is damaged: {why}. Keep a copy of the file, and restore the last good backup; the other
+    members still have the messages that are missing there."""
 
     exit_code: ClassVar[int] = 7
 
 
 class CipherMissing(LocalError):
-    """This installation cannot encrypt its journal: {why}. Nothing was written: install zerochat again, with the
-    package apsw-sqlite3mc and without the package apsw."""
+    """This installation cannot encrypt its journal; nothing was written: {why}. Reinstall zerochat with the package
+    apsw-sqlite3mc, and uninstall the package apsw."""
 
     exit_code: ClassVar[int] = 6
 
@@ -126,58 +113,56 @@ class CipherMissing(LocalError):
 def create_database(
     path: Path, key: bytes, *, vfs: str | None = None, busy_ms: int = BUSY_MS, wal: bool = True
 ) -> apsw.Connection:
-    """A new file without any tables, that only `key` (32 bytes) opens. Whoever makes the tables sets the mark and the
-    version of the format too, in the same transaction. Raises NotAJournal when something is there.
+    """A new file without tables, encrypted with `key` (32 bytes). The caller creates the tables and sets the mark and
+    the version in one transaction. Raises NotAJournal when the path exists.
 
-    `wal`: whether it gets a write-ahead log; a copy that is written once, and whole, needs none.
+    `wal`: with a write-ahead log; a copy that is written once needs none.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        raise NotAJournal(path=path, why="something else is in its place already") from None
+        raise NotAJournal(path=path, why="the path exists already") from None
     except OSError as error:
-        raise fault_of_disk(error, path) from error
+        raise disk_error(error, path) from error
     return _connect(path, key, None, vfs, busy_ms, "WAL" if wal else "OFF")
 
 
 def open_database(
-    path: Path, key: bytes, format_: Format, *, vfs: str | None = None, busy_ms: int = BUSY_MS
+    path: Path, key: bytes, format_: FileFormat, *, vfs: str | None = None, busy_ms: int = BUSY_MS
 ) -> apsw.Connection:
-    """An existing file. One that does not open is left exactly as it is.
+    """An existing file. A file that does not open is not changed.
 
-    A file of an older version that `format_` has a way from is opened as it is; `bring_along` comes next.
-
-    `vfs`: a file system of apsw's making, for tests that cut the power. Raises WrongKey, NotAJournal, NewerJournal,
-    OlderJournal, JournalInUse, ReadOnly, or what every use of it may raise (`faults`).
+    `vfs`: a simulated file system, for power-cut tests. Raises WrongKey, NotAJournal, UnsupportedJournal, JournalInUse,
+    ReadOnly, or any error of `sqlite_errors`.
     """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        raise NotAJournal(path=path, why="there is no such file") from None
+        raise NotAJournal(path=path, why="the file does not exist") from None
     except OSError as error:
-        raise fault_of_disk(error, path) from error
+        raise disk_error(error, path) from error
     if not stat.S_ISREG(mode):
-        raise NotAJournal(path=path, why="it is no plain file")
+        raise NotAJournal(path=path, why="it is not a regular file")
     return _connect(path, key, format_, vfs, busy_ms)
 
 
 def _connect(
-    path: Path, key: bytes, expected: Format | None, vfs: str | None, busy_ms: int, mode: str = "WAL"
+    path: Path, key: bytes, expected: FileFormat | None, vfs: str | None, busy_ms: int, mode: str = "WAL"
 ) -> apsw.Connection:
     assert len(key) == KEY_BYTES
     if apsw.SQLITE_VERSION_NUMBER < SQLITE_VERSION_MIN:
         raise CipherMissing(path=path, why=f"its SQLite is {apsw.sqlite_lib_version()}, which is too old")
-    # No link may stand in the file's place. One further up may well: home folders and /tmp often are.
+    # The file itself must not be a symbolic link; its folders may be, as home folders and /tmp often are.
     resolved = path.parent.resolve() / path.name
-    with faults(path):
+    with sqlite_errors(path):
         db = apsw.Connection(str(resolved), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
     try:
-        with faults(path, db):
+        with sqlite_errors(path, db):
             _prepare(db, path, key, busy_ms)
             if expected is not None:
                 _check(db, path, expected)
             if db.pragma("journal_mode", mode) != mode.lower():
-                raise DiskFailed(path=path, why="this file system cannot hold a write-ahead log")
+                raise DiskFailed(path=path, why="this file system does not support a write-ahead log")
     except BaseException:
         db.close()
         raise
@@ -185,7 +170,7 @@ def _connect(
 
 
 def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
-    """Everything that changes nothing in the file."""
+    """Set the key and the connection options, without changing the file."""
     if db.readonly("main"):
         raise ReadOnly(path=path, why="the file is read-only")
     if not _unlock(db, key):
@@ -205,51 +190,49 @@ def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
         ("wal_autocheckpoint", WAL_PAGES),
     ):
         db.pragma(name, value)
-    db.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the first page: here a wrong key shows
+    db.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # reads the first page, which detects a wrong key
 
 
 def _unlock(db: apsw.Connection, key: bytes) -> bool:
-    """Hand over the key; False: there is no cipher, and nothing was done."""
+    """Set the key; False: this SQLite has no cipher."""
     if db.pragma("cipher", "chacha20") != "chacha20":
         return False
     db.pragma("key", "raw:" + key.hex())
     return True
 
 
-def _check(db: apsw.Connection, path: Path, expected: Format) -> None:
-    """Whether it is a file that this program can write, or make into one."""
+def _check(db: apsw.Connection, path: Path, expected: FileFormat) -> None:
+    """Raise NotAJournal or UnsupportedJournal unless the file has the expected mark and version."""
     mark, version = db.pragma("application_id"), db.pragma("user_version")
     if mark != expected.mark:
-        raise NotAJournal(path=path, why="it belongs to another program, or was never finished")
-    if version > expected.version:
-        raise NewerJournal(path=path, found=version, known=expected.version)
-    if not all(each in expected.migrations for each in range(version, expected.version)):
-        raise OlderJournal(path=path, found=version, known=expected.version)
+        raise NotAJournal(path=path, why="it belongs to another program, or was not completed")
+    if version != expected.version:
+        raise UnsupportedJournal(path=path, found=version, known=expected.version)
 
 
 def check_pages(db: apsw.Connection, path: Path) -> None:
     """Read every page of the file. Raises JournalDamaged."""
     if db.pragma("integrity_check", 1) != "ok":
-        raise JournalDamaged(path=path, why="its pages do not fit together")
+        raise JournalDamaged(path=path, why="its pages are inconsistent")
 
 
-def reread_pages(db: apsw.Connection, path: Path, key: bytes, first: int, count: int) -> int:
-    """Read so many pages from the disk itself, whoever has them in memory, and say how many there were. Raises
-    JournalDamaged, JournalInUse, or what writing may raise."""
+def verify_pages(db: apsw.Connection, path: Path, key: bytes, first: int, count: int) -> int:
+    """Verify so many pages on disk, bypassing the page cache; the number of pages read. Raises JournalDamaged,
+    JournalInUse, or any error of writing."""
     size: int = db.pragma("page_size")
     try:
-        there = path.stat().st_size // size
-    except OSError as error:  # somebody has moved it away, say; SQLite goes on with what it has opened
-        raise fault_of_disk(error, path) from error
-    pages = range(first, min(first + count, there))
+        count_on_disk = path.stat().st_size // size
+    except OSError as error:  # moved away, perhaps; SQLite still has it open
+        raise disk_error(error, path) from error
+    pages = range(first, min(first + count, count_on_disk))
     for page in pages:
-        # Where the power went while it was written, the write-ahead log has it, and a checkpoint writes it anew.
+        # After a power cut during a write, the write-ahead log still has the page, and a checkpoint rewrites it.
         if page * size != NEVER_WRITTEN and not _is_sound(db, key, page, size):
             logged, written = db.wal_checkpoint()
             if written < logged:
                 raise JournalInUse(path=path)
             if not _is_sound(db, key, page, size):
-                raise JournalDamaged(path=path, why="a page is not as it was written")
+                raise JournalDamaged(path=path, why="a page fails authentication")
     return len(pages)
 
 
@@ -257,83 +240,40 @@ def _is_sound(db: apsw.Connection, key: bytes, page: int, size: int) -> bool:
     try:
         db.read("main", 0, page * size, size)
     except apsw.Error:
-        _unlock(db, key)  # or its cipher fails at everything that is asked of it from now on
+        _unlock(db, key)  # otherwise the cipher fails for every later read
         return False
     return True
 
 
-# --- copies, and files of an older version ---------------------------------------------------------------------------
+# --- copies ---------------------------------------------------------------------------------------------------------
 
 
 def copy_database(db: apsw.Connection, path: Path, key: bytes, target: Path, *, vfs: str | None = None) -> None:
-    """Put a copy of the open database `path`, as it is now, into a new file that the same key opens.
+    """Copy the open database `path`, as it is now, into a new file with the same key, and sync it to disk.
 
-    It is on disk, with its name, when this returns. Raises NotAJournal when something is at `target`, or what every use
-    of either may raise; what was begun of the copy is then gone.
+    Raises NotAJournal when `target` exists, or any error of `sqlite_errors`; the incomplete copy is then removed.
     """
     copy = create_database(target, key, vfs=vfs, wal=False)
     try:
         try:
-            with faults(target, copy), copy.backup("main", db, "main") as backup:
+            with sqlite_errors(target, copy), copy.backup("main", db, "main") as backup:
                 backup.step()
-        except JournalDamaged as error:  # what is new cannot be: it is a page of the other one
+        except JournalDamaged as error:  # the new file cannot be damaged, so it is a page of the source
             raise JournalDamaged(path=path, why=error.fields["why"]) from error
-        with faults(target, copy):
+        with sqlite_errors(target, copy):
             copy.close()
         try:
             sync_folder(target.parent)
         except OSError as error:
-            raise fault_of_disk(error, target) from error
+            raise disk_error(error, target) from error
     except BaseException:
         copy.close(force=True)
         target.unlink(missing_ok=True)
         raise
 
 
-def copy_before(path: Path, version: int) -> Path:
-    """Where a file of this version is kept while it is not yet certain that its successor is good."""
-    return path.with_name(f"{path.name}.v{version}")
-
-
-def forget_copies(path: Path, format_: Format) -> None:
-    """Remove what was kept of the older versions of a file. Nothing depends on it, so a disk that refuses is let be."""
-    for version in format_.migrations:
-        with suppress(OSError):
-            copy_before(path, version).unlink(missing_ok=True)
-
-
-def bring_along(db: apsw.Connection, path: Path, key: bytes, format_: Format, *, vfs: str | None = None) -> bool:
-    """Make a file of this version out of an older one that has just been opened; False: it was of this one already.
-
-    All or nothing, in one transaction; before that, every page is checked, and a copy of the file as it was is put
-    beside it (`copy_before`) and is on disk. The copy stays until whoever opens the file has seen, in a later start,
-    that the new one is good, and calls `forget_copies`. Raises JournalDamaged, or what every use may raise.
-    """
-    with faults(path, db):
-        version = db.pragma("user_version")
-        if version == format_.version:
-            return False
-        check_pages(db, path)
-    kept = copy_before(path, version)
-    unfinished = kept.with_name(kept.name + ".new")
-    try:
-        unfinished.unlink(missing_ok=True)
-        copy_database(db, path, key, unfinished, vfs=vfs)
-        unfinished.replace(kept)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise fault_of_disk(error, kept) from error
-    with transaction(path, db):
-        for each in range(version, format_.version):
-            db.execute(format_.migrations[each])
-            if each in format_.steps:
-                format_.steps[each](db)
-        db.pragma("user_version", format_.version)
-    return True
-
-
 def sync_folder(folder: Path) -> None:
-    """Put on disk which names are in a folder."""
+    """Sync a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -342,9 +282,8 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def faults(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
-    """What SQLite says, in our own words: DiskFull, ReadOnly, DiskFailed, WrongKey, NotAJournal, JournalDamaged or
-    JournalInUse."""
+def sqlite_errors(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
+    """Maps SQLite's errors to DiskFull, ReadOnly, DiskFailed, WrongKey, NotAJournal, JournalDamaged or JournalInUse."""
     try:
         yield
     except apsw.FullError as error:
@@ -352,34 +291,34 @@ def faults(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
     except apsw.ReadOnlyError as error:
         raise ReadOnly(path=path, why="the file is read-only") from error
     except apsw.NotADBError as error:
-        raise _misfit(path) from error
+        raise _unreadable_error(path) from error
     except apsw.CorruptError as error:
-        raise JournalDamaged(path=path, why="a page is not as it was written") from error
+        raise JournalDamaged(path=path, why="a page fails authentication") from error
     except (apsw.BusyError, apsw.LockedError) as error:
         raise JournalInUse(path=path) from error
     except (apsw.IOError, apsw.CantOpenError) as error:
-        # SQLite knows a full disk only from a plain write that failed; a quota, say, it does not know.
+        # SQLite detects a full disk only from a plain write, and no exceeded quota.
         number = db.system_errno if db is not None else 0
         why = OSError(number, os.strerror(number) if number else str(error))
-        raise fault_of_disk(why, path) from error
+        raise disk_error(why, path) from error
 
 
 @contextmanager
 def transaction(path: Path, db: apsw.Connection) -> Iterator[None]:
-    """All or nothing: on disk when the context ends, and as before when anything raises in it."""
-    with faults(path, db):
+    """A transaction: committed to disk when the context ends, rolled back when it raises."""
+    with sqlite_errors(path, db):
         db.execute("BEGIN IMMEDIATE")
         try:
             yield
             db.execute("COMMIT")
         except BaseException:
-            if db.in_transaction:  # after some faults SQLite has rolled back by itself
+            if db.in_transaction:  # after some errors SQLite has rolled back by itself
                 db.execute("ROLLBACK")
             raise
 
 
-def fault_of_disk(error: OSError, path: Path) -> LocalError:
-    """The sentence for a failed system call at `path`."""
+def disk_error(error: OSError, path: Path) -> LocalError:
+    """The error for a failed system call at `path`."""
     why = (error.strerror or str(error)).lower()
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -390,16 +329,16 @@ def fault_of_disk(error: OSError, path: Path) -> LocalError:
             return DiskFailed(path=path, why=why)
 
 
-def _misfit(path: Path) -> LocalError:
-    """What to say of a file whose first page the key does not open.
+def _unreadable_error(path: Path) -> LocalError:
+    """The error for a file whose first page does not decrypt.
 
-    SQLite3 Multiple Ciphers leaves bytes 16 to 23 of an encrypted file readable: the page size, and three numbers that
-    are the same in every SQLite file.
+    SQLite3 Multiple Ciphers leaves bytes 16 to 23 of an encrypted file readable: the page size, and three constants of
+    every SQLite file.
     """
     with path.open("rb") as file:
         head = file.read(24)
     if head.startswith(b"SQLite format 3\0"):
-        return NotAJournal(path=path, why="it is a database without encryption")
+        return NotAJournal(path=path, why="it is an unencrypted database")
     if head[21:24] != b"\x40\x20\x20":
-        return NotAJournal(path=path, why="it is no encrypted database")
+        return NotAJournal(path=path, why="it is not an encrypted database")
     return WrongKey(path=path)

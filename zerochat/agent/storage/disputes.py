@@ -1,8 +1,7 @@
-"""The cases of one profile's groups in its journal: what was accused of in their logs, what we have answered, and what
-came of it.
+"""Dispute cases in the journal: accusations, our defences against them, and our verdicts.
 
-What everybody has of a case stands in the log, and goes there after a while; here is what one of the two keeps of it
-(`docket`), which defences were made, so that none is made twice, and the verdicts that we have worked out ourselves.
+The transparency log has the public part of a case. Stored here are the case file of a party, the defences made so far,
+and the verdicts computed by us.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
-from zerochat.evidence.judge import FORKED, TURNED_BACK, UPHELD
+from zerochat.evidence.judge import FORKED, TIME_REVERSED, UPHELD
 
 CASES_SCHEMA: Final = """
 CREATE TABLE cases (
@@ -23,14 +22,14 @@ CREATE TABLE cases (
     accused TEXT NOT NULL,
     accept TEXT NOT NULL,
     message TEXT NOT NULL,
-    docket BLOB NOT NULL,
+    case_file BLOB NOT NULL,
     filed INTEGER NOT NULL,
     verdict TEXT NOT NULL,
-    told TEXT NOT NULL,
+    announced TEXT NOT NULL,
     at INTEGER NOT NULL,
     PRIMARY KEY (group_id, digest)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE answers (
+CREATE TABLE defences (
     group_id TEXT NOT NULL,
     digest TEXT NOT NULL,
     ground TEXT NOT NULL,
@@ -41,61 +40,61 @@ CREATE TABLE answers (
 CREATE TABLE cases_read (
     group_id TEXT NOT NULL,
     origin TEXT NOT NULL,
-    place INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
     PRIMARY KEY (group_id, origin)
 ) STRICT, WITHOUT ROWID;
 """
-_TABLES: Final = ("cases", "answers", "cases_read")
+_TABLES: Final = ("cases", "defences", "cases_read")
 _BEGIN: Final = """
 INSERT INTO cases VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', '', ?10)
 ON CONFLICT (group_id, digest) DO UPDATE SET filed = max(cases.filed, excluded.filed),
     accused = iif(cases.accused = '', excluded.accused, cases.accused),
-    docket = iif(length(cases.docket) = 0, excluded.docket, cases.docket)
+    case_file = iif(length(cases.case_file) = 0, excluded.case_file, cases.case_file)
 """
-_COLUMNS: Final = "digest, origin, accuser, accused, accept, message, docket, at, filed, verdict, told"
-_GUILTY: Final = ", ".join(f"'{one}'" for one in (UPHELD, FORKED, TURNED_BACK))
+_COLUMNS: Final = "digest, origin, accuser, accused, accept, message, case_file, at, filed, verdict, announced"
+_GUILTY: Final = ", ".join(f"'{one}'" for one in (UPHELD, FORKED, TIME_REVERSED))
 MADE, POSTED, REFUSED = "made", "posted", "refused"
-"""What has become of an answer: it is kept here, the core has it, or it does not go into the log."""
+"""States of a defence: stored here, passed to the core, or refused for the log."""
 
 
-class KeptCase(Struct, frozen=True):
-    """An accusation, and what is known of it."""
+class StoredCase(Struct, frozen=True):
+    """An accusation and its state."""
 
     digest: str
-    """Of the accusation; of two messages that convict their author, of both (`disputes/verdicts.py`)."""
+    """Of the accusation; for an equivocation, of both messages (`disputes/verdicts.py`)."""
     origin: str
-    """The log in which it stands; empty: it needs none."""
+    """The transparency log that contains it; empty: none needed."""
     accuser: str
     accused: str
-    """Empty: nobody has shown it yet to whoever is neither of the two."""
+    """Empty: not disclosed to third parties yet."""
     accept: str
-    """The digest of the answer with which the subscription began that it is about."""
+    """The digest of the acceptance that began the disputed subscription."""
     message: str
-    """base64url of SHA-256 over the message that came."""
-    docket: bytes
-    """What it is about (`disputes/case_files.py`), where we are one of the two; else empty."""
+    """base64url of SHA-256 over the received message."""
+    case_file: bytes
+    """The case file (`disputes/case_files.py`), if we are a party; else empty."""
     at: int
-    """When it was made, or came here, UTC ms."""
+    """When it was made or received, UTC ms."""
     filed: int = 0
-    """When the log had it at the latest, UTC ms; 0: it is not there."""
+    """When the log contained it at the latest, UTC ms; 0: not in the log."""
     verdict: str = ""
-    """What came of it, as we have worked it out; empty: it is open."""
-    told: str = ""
-    """The verdict that we have told the group."""
+    """Our verdict; empty: open."""
+    announced: str = ""
+    """The verdict that we have announced to the group."""
 
 
-class Answer(Struct, frozen=True):
-    """A defence of ours."""
+class StoredDefence(Struct, frozen=True):
+    """A defence against an accusation of us."""
 
     ground: str
     blob: bytes
-    """As it is posted."""
+    """As posted to the log."""
     state: str
     """MADE, POSTED or REFUSED."""
 
 
-class Casebook:
-    """The part of a journal that keeps them. One thread at a time uses it; raises what every method of it may."""
+class CaseStore:
+    """The journal's part for cases. Methods raise what every method of `Journal` may raise."""
 
     def __init__(
         self,
@@ -106,80 +105,82 @@ class Casebook:
         self._db, self._faults, self._transaction = connection, faults, transaction
 
     def forget(self, group: str) -> None:
-        """Within a turn's transaction."""
+        """Delete a group, within the batch's transaction."""
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608  # those above
 
     # --- cases ------------------------------------------------------------------------------------------------------
 
-    def begin(self, group: str, one: KeptCase) -> None:
-        """Keep a case, once; who is accused of what, and when it was filed, as soon as that is known."""
-        place = one.digest, one.origin, one.accuser, one.accused, one.accept, one.message, one.docket
+    def add(self, group: str, one: StoredCase) -> None:
+        """Store a case; if it is stored already, only add the accused, the case file and the time of filing."""
+        place = one.digest, one.origin, one.accuser, one.accused, one.accept, one.message, one.case_file
         self._write(_BEGIN, (group, *place, one.filed, one.at))
 
-    def decided(self, group: str, digest: str, verdict: str, accused: str) -> None:
-        """Note what has come of a case, and against whom it was."""
+    def set_verdict(self, group: str, digest: str, verdict: str, accused: str) -> None:
+        """Set our verdict on a case, and the accused."""
         self._write(
             "UPDATE cases SET verdict = ?, accused = ? WHERE group_id = ? AND digest = ?",
             (verdict, accused, group, digest),
         )
 
-    def told(self, group: str, digest: str, verdict: str) -> None:
-        """Note that we have told the group this verdict."""
-        self._write("UPDATE cases SET told = ? WHERE group_id = ? AND digest = ?", (verdict, group, digest))
+    def set_announced(self, group: str, digest: str, verdict: str) -> None:
+        """Set the verdict that we have announced."""
+        self._write("UPDATE cases SET announced = ? WHERE group_id = ? AND digest = ?", (verdict, group, digest))
 
-    def all(self, group: str) -> list[KeptCase]:
-        """Of a group, the oldest first."""
+    def all_cases(self, group: str) -> list[StoredCase]:
+        """All cases of a group, oldest first."""
         return self._found("WHERE group_id = ? ORDER BY at, digest", (group,))
 
-    def open(self, group: str) -> list[KeptCase]:
-        """Those of which nothing has come yet, or of which we have not told the group what."""
-        return self._found("WHERE group_id = ? AND (verdict = '' OR verdict <> told) ORDER BY at, digest", (group,))
+    def open_cases(self, group: str) -> list[StoredCase]:
+        """Cases without a verdict, or with an unannounced one."""
+        return self._found(
+            "WHERE group_id = ? AND (verdict = '' OR verdict <> announced) ORDER BY at, digest", (group,)
+        )
 
-    def guilty(self, group: str) -> list[KeptCase]:
-        """Those in which somebody was found guilty."""
+    def proven_cases(self, group: str) -> list[StoredCase]:
+        """Cases in which the accused was found guilty."""
         return self._found(f"WHERE group_id = ? AND verdict IN ({_GUILTY}) ORDER BY at, digest", (group,))
 
-    def one(self, group: str, digest: str) -> KeptCase | None:
+    def find(self, group: str, digest: str) -> StoredCase | None:
         return next(iter(self._found("WHERE group_id = ? AND digest = ?", (group, digest))), None)
 
-    def about(self, group: str, accept: str, message: str) -> list[KeptCase]:
-        """Those about this message that came, and this subscription."""
+    def cases_about(self, group: str, accept: str, message: str) -> list[StoredCase]:
+        """Cases about this received message and this subscription."""
         return self._found("WHERE group_id = ? AND accept = ? AND message = ?", (group, accept, message))
 
-    def _found(self, where: str, bindings: tuple[str, ...]) -> list[KeptCase]:
+    def _found(self, where: str, bindings: tuple[str, ...]) -> list[StoredCase]:
         with self._faults():
             rows: Any = self._db.execute(f"SELECT {_COLUMNS} FROM cases {where}", bindings).fetchall()  # noqa: S608
-        return [KeptCase(*row) for row in rows]
+        return [StoredCase(*row) for row in rows]
 
-    # --- answers ----------------------------------------------------------------------------------------------------
+    # --- defences ---------------------------------------------------------------------------------------------------
 
-    def answers(self, group: str, digest: str) -> list[Answer]:
+    def defences(self, group: str, digest: str) -> list[StoredDefence]:
         """Our defences against an accusation."""
         with self._faults():
             rows: Any = self._db.execute(
-                "SELECT ground, blob, state FROM answers WHERE group_id = ? AND digest = ? ORDER BY ground",
+                "SELECT ground, blob, state FROM defences WHERE group_id = ? AND digest = ? ORDER BY ground",
                 (group, digest),
             ).fetchall()
-        return [Answer(*row) for row in rows]
+        return [StoredDefence(*row) for row in rows]
 
-    def answer(self, group: str, digest: str, one: Answer) -> None:
-        """Keep one, or what has become of it: of each ground there is one."""
+    def put_defence(self, group: str, digest: str, one: StoredDefence) -> None:
+        """Store a defence, or its new state: one per ground."""
         self._write(
-            "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", (group, digest, one.ground, one.blob, one.state)
+            "INSERT OR REPLACE INTO defences VALUES (?, ?, ?, ?, ?)", (group, digest, one.ground, one.blob, one.state)
         )
 
-    # --- how far a log was looked through ---------------------------------------------------------------------------
+    # --- progress in the transparency log ---------------------------------------------------------------------------
 
-    def read(self, group: str, origin: str) -> int:
-        """How many entries of a log have been looked through for accusations."""
+    def entries_read(self, group: str, origin: str) -> int:
+        """Number of log entries searched for accusations."""
         with self._faults():
             rows: Any = self._db.execute(
-                "SELECT place FROM cases_read WHERE group_id = ? AND origin = ?", (group, origin)
+                "SELECT entries FROM cases_read WHERE group_id = ? AND origin = ?", (group, origin)
             ).fetchall()
         return int(rows[0][0]) if rows else 0
 
-    def note_read(self, group: str, origin: str, place: int) -> None:
+    def set_entries_read(self, group: str, origin: str, place: int) -> None:
         self._write("INSERT OR REPLACE INTO cases_read VALUES (?, ?, ?)", (group, origin, place))
 
     def _write(self, statement: str, bindings: tuple[Any, ...]) -> None:

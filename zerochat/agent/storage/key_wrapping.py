@@ -1,7 +1,7 @@
-"""How the key of a journal lies on disk: open in a key file, sealed under a passphrase, or named to the keyring.
+"""Key files of a journal: the plain key, the key wrapped with a passphrase (Argon2id), or a keyring reference.
 
-These are small JSON files that only their user can read. A sealed key is encrypted under another one, which Argon2id
-makes of the passphrase, so that a new passphrase means one small file and not a new journal.
+They are small JSON files with mode 0600. A wrapped key is encrypted under a key derived from the passphrase, so a new
+passphrase rewrites one small file instead of the journal.
 """
 
 import errno
@@ -29,29 +29,27 @@ JournalKey = NewType("JournalKey", bytes)
 VERSION: Final = 1
 KDF_PASSES: Final = 3
 KDF_BYTES: Final = 64 << 20
-"""Argon2id as RFC 9106 wants it where memory is scarce (its second recommendation): a quarter of a second or so. Every
-version has written these and no others, so none else are read: a vault may be a stranger's (`backup.py`), and the same
-header that could ask for less protection could ask for all of this machine's memory."""
+"""Argon2id parameters: the second recommendation of RFC 9106, about a quarter of a second. Other values are refused: a
+wrapped key may come from an untrusted backup (`backup.py`), and its header could demand all memory of this machine."""
 SECRET_FILE_BYTES_MAX: Final = 4096
 PASSPHRASE_BYTES_MAX: Final = 4096
 PASSPHRASE_FILE: Final = "ZEROCHAT_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable
 
 
 class OpenToOthers(LocalError):
-    """The key file {path} can be read or changed by other users, so it is not used. Close it with
-    `chmod 600 {path}`."""
+    """Other users can read or change the key file {path}, so it is not used. Restrict it with `chmod 600 {path}`."""
 
     exit_code: ClassVar[int] = 6
 
 
 class BadSecretFile(LocalError):
-    """{path} cannot be used: {why}. Put it back from a backup; without it the profile does not open."""
+    """{path} cannot be used: {why}. Restore it from a backup; without it the profile cannot be opened."""
 
     exit_code: ClassVar[int] = 6
 
 
 class WrongPassphrase(LocalError):
-    """This is not the passphrase of the profile {profile}. Nothing has changed: try again."""
+    """Wrong passphrase for the profile {profile}. Try again."""
 
     exit_code: ClassVar[int] = 6
 
@@ -63,7 +61,7 @@ class BadPassphrase(LocalError):
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """What any version of these files begins with."""
+    """The version field, common to all versions of these files."""
 
     version: Count
 
@@ -73,8 +71,8 @@ class KeyFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="key"):
     version: int = VERSION
 
 
-class Lock(msgspec.Struct, frozen=True):
-    """How the key is locked. These bytes are authenticated with it, so that nobody can make the next unlocking weak."""
+class WrappingParameters(msgspec.Struct, frozen=True):
+    """Key derivation and cipher parameters, authenticated as associated data."""
 
     salt: str
     nonce: str
@@ -84,28 +82,27 @@ class Lock(msgspec.Struct, frozen=True):
     cipher: Literal["xchacha20-poly1305"] = "xchacha20-poly1305"
 
 
-class Vault(msgspec.Struct, frozen=True, tag_field="zerochat", tag="vault"):
-    lock: Lock
+class WrappedKeyFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="wrapped-key"):
+    lock: WrappingParameters
     sealed: str
     version: int = VERSION
 
 
-class Ring(msgspec.Struct, frozen=True, tag_field="zerochat", tag="keyring"):
+class KeyringFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="keyring"):
     account: str
     version: int = VERSION
 
 
-Secret = TypeVar("Secret", KeyFile, Vault, Ring)
+Secret = TypeVar("Secret", KeyFile, WrappedKeyFile, KeyringFile)
 
 
 # --- passphrases ----------------------------------------------------------------------------------------------------
 
 
 def passphrase_source(environ: Mapping[str, str], variable: str = PASSPHRASE_FILE) -> Callable[[], bytes] | None:
-    """Where a program without a person gets a passphrase: the file that this variable names, up to the end of its first
-    line. None: nowhere.
+    """A function that reads the passphrase from the first line of the file named by this variable; None: not set.
 
-    The file may be one that the system lends for the purpose (`/dev/fd/3`, a mounted secret), so it is taken as it is.
+    The file may be a pipe or a mounted secret (`/dev/fd/3`), so its permissions are not checked.
     """
     name = environ.get(variable)
     return (lambda: _passphrase_in(Path(name).expanduser(), variable)) if name else None
@@ -130,27 +127,27 @@ def check_passphrase(passphrase: bytes) -> None:
         raise BadPassphrase(why=f"it has more than {PASSPHRASE_BYTES_MAX} bytes")
 
 
-def seal(key: bytes, passphrase: bytes) -> Vault:
-    """The key, locked with this passphrase."""
+def wrap_key(key: bytes, passphrase: bytes) -> WrappedKeyFile:
+    """The key wrapped with this passphrase."""
     nonce = os.urandom(crypto_aead_xchacha20poly1305_ietf_NPUBBYTES)
-    lock = Lock(b64url(os.urandom(nacl.pwhash.argon2id.SALTBYTES)), b64url(nonce))
+    lock = WrappingParameters(b64url(os.urandom(nacl.pwhash.argon2id.SALTBYTES)), b64url(nonce))
     sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(
         key, msgspec.json.encode(lock), nonce, _stretch(passphrase, lock)
     )
-    return Vault(lock, b64url(sealed))
+    return WrappedKeyFile(lock, b64url(sealed))
 
 
-def open_sealed(vault: Vault, passphrase: bytes, path: Path, profile: str) -> JournalKey:
-    """The key in a vault that was read from `path`. Raises BadPassphrase, BadSecretFile or WrongPassphrase."""
+def unwrap_key(wrapped: WrappedKeyFile, passphrase: bytes, path: Path, profile: str) -> JournalKey:
+    """The key from a wrapped key file read from `path`. Raises BadPassphrase, BadSecretFile or WrongPassphrase."""
     check_passphrase(passphrase)
-    lock = vault.lock
+    lock = wrapped.lock
     if (lock.passes, lock.memory_bytes) != (KDF_PASSES, KDF_BYTES):
-        asked = f"{lock.memory_bytes >> 20} MiB and {lock.passes} passes of Argon2id"
-        why = f"it asks for {asked}, and zerochat writes {KDF_BYTES >> 20} MiB and {KDF_PASSES}"
+        found = f"{lock.memory_bytes >> 20} MiB and {lock.passes} passes of Argon2id"
+        why = f"it uses {found} instead of {KDF_BYTES >> 20} MiB and {KDF_PASSES}"
         raise BadSecretFile(path=path, why=why)
     exact_bytes(lock.salt, nacl.pwhash.argon2id.SALTBYTES, path)
     nonce = exact_bytes(lock.nonce, crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, path)
-    sealed = exact_bytes(vault.sealed, KEY_BYTES + 16, path)
+    sealed = exact_bytes(wrapped.sealed, KEY_BYTES + 16, path)
     try:
         key = crypto_aead_xchacha20poly1305_ietf_decrypt(
             sealed, msgspec.json.encode(lock), nonce, _stretch(passphrase, lock)
@@ -160,7 +157,7 @@ def open_sealed(vault: Vault, passphrase: bytes, path: Path, profile: str) -> Jo
     return JournalKey(key)
 
 
-def _stretch(passphrase: bytes, lock: Lock) -> bytes:
+def _stretch(passphrase: bytes, lock: WrappingParameters) -> bytes:
     return nacl.pwhash.argon2id.kdf(
         KEY_BYTES, passphrase, b64url_bytes(lock.salt), opslimit=lock.passes, memlimit=lock.memory_bytes
     )
@@ -170,7 +167,7 @@ def _stretch(passphrase: bytes, lock: Lock) -> bytes:
 
 
 def write_secret(path: Path, content: msgspec.Struct) -> None:
-    """Write a file that only this user can read, in a folder that nobody else knows yet."""
+    """Write a new file with mode 0600, and sync it to disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
@@ -189,7 +186,7 @@ def read_secret(path: Path, shape: type[Secret]) -> Secret:
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise BadSecretFile(path=path, why="it is no plain file")
+            raise BadSecretFile(path=path, why="it is not a regular file")
         if stat.S_IMODE(facts.st_mode) & 0o077 or facts.st_uid not in (os.geteuid(), 0):
             raise OpenToOthers(path=path)
         text = os.read(descriptor, SECRET_FILE_BYTES_MAX)
@@ -198,17 +195,17 @@ def read_secret(path: Path, shape: type[Secret]) -> Secret:
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version > VERSION:
-            raise BadSecretFile(path=path, why=f"a newer zerochat wrote it (version {version})")
+            raise BadSecretFile(path=path, why=f"a newer version of zerochat wrote it (format {version})")
         return msgspec.json.decode(text, type=shape)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadSecretFile(path=path, why=f"it is not what zerochat writes there ({error})") from error
+        raise BadSecretFile(path=path, why=f"its content is invalid ({error})") from error
 
 
 def exact_bytes(text: str, size: int, path: Path) -> bytes:
     try:
         value = b64url_bytes(text)
     except Malformed as error:
-        raise BadSecretFile(path=path, why="it is not what zerochat writes there (no base64url)") from error
+        raise BadSecretFile(path=path, why="its content is invalid (not base64url)") from error
     if len(value) != size:
-        raise BadSecretFile(path=path, why=f"it is not what zerochat writes there ({len(value)} bytes for {size})")
+        raise BadSecretFile(path=path, why=f"its content is invalid ({len(value)} bytes instead of {size})")
     return value

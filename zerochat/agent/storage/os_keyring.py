@@ -1,7 +1,7 @@
-"""The operating system's keyring as the place of a journal's key: on macOS the Keychain, on Linux the Secret Service.
+"""Key storage in the operating system's keyring: Keychain on macOS, Secret Service on Linux.
 
-The package that speaks to it is not one of ours (`pip install keyring`), because most terminals over SSH have
-no keyring at all; there a passphrase is the better lock.
+The package `keyring` is an optional dependency, because most terminals over SSH have no keyring; there a passphrase is
+the better choice.
 """
 
 import importlib
@@ -13,27 +13,27 @@ SERVICE = "zerochat"
 
 
 class NoKeyring(LocalError):
-    """The system's keyring cannot be used: {why}. Unlock it, or install the package `keyring` beside zerochat
-    (`pip install keyring`); for a new profile `zerochat init --passphrase` does without one."""
+    """The system's keyring cannot be used: {why}. Unlock it, install the package `keyring` in zerochat's environment
+    (`pip install keyring`), or create a profile that needs no keyring (`zerochat init --passphrase`)."""
 
     exit_code: ClassVar[int] = 6
 
 
-def keep(account: str, secret: str) -> None:
-    """Put a secret into the keyring under this account. Raises NoKeyring."""
+def store(account: str, secret: str) -> None:
+    """Store a secret under this account. Raises NoKeyring."""
     _call("set_password", SERVICE, account, secret)
 
 
 def fetch(account: str) -> str:
-    """The secret that was kept under this account. Raises NoKeyring, also when it is not there."""
+    """The secret of this account. Raises NoKeyring, also when there is none."""
     secret = _call("get_password", SERVICE, account)
     if not isinstance(secret, str):
-        raise NoKeyring(why="the key of this profile is not in it")
+        raise NoKeyring(why="it does not have the key of this profile")
     return secret
 
 
-def forget(account: str) -> None:
-    """Take a secret out of the keyring. Raises NoKeyring, also when it is not there."""
+def delete(account: str) -> None:
+    """Delete the secret of this account. Raises NoKeyring, also when there is none."""
     _call("delete_password", SERVICE, account)
 
 
@@ -42,6 +42,6 @@ def _call(what: str, *arguments: str) -> Any:
         keyring = importlib.import_module("keyring")
         return getattr(keyring, what)(*arguments)
     except ImportError:
-        raise NoKeyring(why="the package that speaks to it is not installed") from None
-    except Exception as error:  # noqa: BLE001  # every keyring has errors of its own, and none may show the secret
-        raise NoKeyring(why=f"it answers {type(error).__name__}") from None
+        raise NoKeyring(why="the package keyring is not installed") from None
+    except Exception as error:  # noqa: BLE001  # backends raise their own errors, whose text may contain the secret
+        raise NoKeyring(why=f"it reports {type(error).__name__}") from None

@@ -1,8 +1,8 @@
-"""Where a profile's things are: settings, keys and journal, logs, cache, and its agent's control socket.
+"""Paths of a profile: settings, keys, journal, logs, cache, and the agent's control socket.
 
-Every program of the profile must come to the same socket, or two agents would want one profile: so where it is depends
-as little as possible on the environment that a program happens to be started with. A cron job knows no
-XDG_RUNTIME_DIR and a desktop does; whichever place a socket has already been put in is the one.
+All programs of a profile must find the same socket, otherwise two agents would compete for it. So its path depends on
+the environment as little as possible (a cron job has no XDG_RUNTIME_DIR, a desktop has one), and an existing socket
+takes precedence.
 """
 
 import os
@@ -17,37 +17,37 @@ from msgspec import Struct
 from zerochat.errors import LocalError
 
 PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-"""What is a safe file name on every system: no separators, no `.` and `..`, nothing hidden, nothing like an option."""
+"""Safe file names on every system: no separators, no `.` and `..`, not hidden, not like an option."""
 DEFAULT_PROFILE = "default"
 SHORT = Path("/tmp")  # noqa: S108  # see `_short`
 SOCKET_PATH_BYTES_MAX = 100
-"""The kernel's `sun_path` has 104 bytes on macOS and 108 on Linux, one of them for the closing zero."""
+"""The kernel's `sun_path` has 104 bytes on macOS and 108 on Linux, including the final zero."""
 
 
 class BadProfile(LocalError):
-    """{profile} cannot be the name of a profile. Use 1 to 32 of the letters A-Z and a-z, digits, dots, dashes and
-    underscores, beginning with a letter or a digit."""
+    """Invalid profile name {profile}. Use 1 to 32 letters (A-Z, a-z), digits, dots, dashes and underscores, beginning
+    with a letter or a digit."""
 
     exit_code: ClassVar[int] = 2
 
 
 class FolderTaken(LocalError):
-    """The folder {path} is needed for the control socket, but {why}. Remove it, or set ZEROCHAT_HOME to a folder with
+    """The folder {path} cannot be used for the control socket: {why}. Remove it, or set ZEROCHAT_HOME to a folder with
     a shorter path."""
 
     exit_code: ClassVar[int] = 6
 
 
-class Places(Struct, frozen=True):
-    """The paths of one profile. None of them need exist yet."""
+class ProfilePaths(Struct, frozen=True):
+    """The paths of one profile, which need not exist yet."""
 
     profile: str
     config: Path
-    """The settings file, the same for all profiles of a user."""
+    """The settings file, shared by all profiles of a user."""
     data: Path
-    """The profile's own folder, closed to others: what must not be lost."""
+    """The profile's private folder, for what must not be lost."""
     state: Path
-    """The folder for what may be lost without harm: the log."""
+    """The folder for what may be lost: the log file."""
     cache: Path
     socket: Path
 
@@ -57,27 +57,27 @@ class Places(Struct, frozen=True):
 
     @property
     def key_file(self) -> Path:
-        """The journal's raw key, in a profile without a passphrase."""
+        """The journal's plain key, in a profile without a passphrase."""
         return self.data / "key"
 
     @property
-    def vault(self) -> Path:
-        """The journal's key, locked with the passphrase, in a profile that has one."""
-        return self.data / "vault"
+    def wrapped_key_file(self) -> Path:
+        """The journal's key wrapped with the passphrase, in a profile with one."""
+        return self.data / "wrapped-key"
 
     @property
-    def ring(self) -> Path:
-        """Says under which account the system's keyring has the journal's key, in a profile that uses it."""
+    def keyring_file(self) -> Path:
+        """The account in the system's keyring that has the journal's key, in a profile that uses it."""
         return self.data / "keyring"
 
     @property
     def files(self) -> Path:
-        """The folder of the contents of files, encrypted. Not in a backup."""
+        """The folder of encrypted file contents, which backups do not include."""
         return self.data / "files"
 
     @property
     def lock(self) -> Path:
-        """Held by whichever process owns the profile (`vault.lock_profile`)."""
+        """The lock of the process that owns the profile (`profiles.lock_profile`)."""
         return self.data / "lock"
 
     @property
@@ -85,11 +85,11 @@ class Places(Struct, frozen=True):
         return self.state / "agent.log"
 
 
-def places(profile: str | None, environ: Mapping[str, str]) -> Places:
-    """The places of a profile: the one named, or ZEROCHAT_PROFILE, or `default`.
+def profile_paths(profile: str | None, environ: Mapping[str, str]) -> ProfilePaths:
+    """The paths of the named profile, or of ZEROCHAT_PROFILE, or of `default`.
 
-    ZEROCHAT_HOME puts everything under one folder; otherwise the XDG base directories hold it, or their counterparts
-    on macOS. Raises BadProfile or FolderTaken.
+    ZEROCHAT_HOME puts everything into one folder; otherwise the XDG base directories are used, or their counterparts on
+    macOS. Raises BadProfile or FolderTaken.
     """
     name = profile or environ.get("ZEROCHAT_PROFILE") or DEFAULT_PROFILE
     if not PROFILE.fullmatch(name):
@@ -103,11 +103,11 @@ def places(profile: str | None, environ: Mapping[str, str]) -> Places:
         runtime = _runtime_folder(environ)
     data = data / name
     choices = [*([runtime / f"{name}.sock"] if runtime else []), data / "agent.sock"]
-    return Places(name, config / "config.toml", data, state / name, cache / name, _socket(choices, name))
+    return ProfilePaths(name, config / "config.toml", data, state / name, cache / name, _socket(choices, name))
 
 
 def _base_folders(environ: Mapping[str, str]) -> list[Path]:
-    """The XDG base directories for configuration, data, state and cache. A relative path there does not count."""
+    """The XDG base directories for configuration, data, state and cache. Relative paths are ignored."""
     from platformdirs import PlatformDirs
 
     system = PlatformDirs()
@@ -117,10 +117,10 @@ def _base_folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _runtime_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where this user's sockets belong, if there is such a place.
+    """The folder for this user's sockets, if any.
 
-    It is looked for where systemd puts it even when the variable is not set, and must be the user's own: under `su`
-    and `sudo` the variable may still name somebody else's.
+    systemd's usual path is tried even when XDG_RUNTIME_DIR is not set. The folder must belong to this user: under `su`
+    and `sudo` the variable may name another user's.
     """
     uid = os.geteuid()
     for name in (environ.get("XDG_RUNTIME_DIR"), f"/run/user/{uid}"):
@@ -136,18 +136,18 @@ def _runtime_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def _socket(choices: list[Path], profile: str) -> Path:
-    """The place where an agent's socket already is, or else the first choice."""
+    """The path of an existing socket, or else the first choice."""
     fitting = [path if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX else _short(path, profile) for path in choices]
     return next((path for path in fitting if path.is_socket()), fitting[0])
 
 
 def _short(path: Path, profile: str) -> Path:
-    """A place for a socket whose own path is too long for the kernel: a folder of ours, named after that path.
+    """A short path for a socket whose own path is too long for the kernel: a folder named after a hash of that path.
 
-    It is in /tmp whatever TMPDIR says, so that every program finds the same one; and it is made here and now, closed
-    to others, so that nobody else can make it first and listen there in our place.
+    It is in /tmp regardless of TMPDIR, so that all programs find it; and it is created now, with mode 0700, so that no
+    other user can create it first and impersonate the agent.
     """
-    from hashlib import sha256  # and with it all of OpenSSL, for a path that hardly anybody has
+    from hashlib import sha256  # loads OpenSSL, for a rare case
 
     uid = os.geteuid()
     mark = sha256(os.fsencode(path)).hexdigest()[:16]
@@ -156,9 +156,11 @@ def _short(path: Path, profile: str) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()
     except OSError as error:
-        raise FolderTaken(path=folder, why=f"it cannot be made ({(error.strerror or str(error)).lower()})") from error
+        raise FolderTaken(
+            path=folder, why=f"it cannot be created ({(error.strerror or str(error)).lower()})"
+        ) from error
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != uid:
-        raise FolderTaken(path=folder, why="it is somebody else's")
+        raise FolderTaken(path=folder, why="it belongs to another user")
     if stat.S_IMODE(facts.st_mode) & 0o077:
-        raise FolderTaken(path=folder, why="it is open to other users")
+        raise FolderTaken(path=folder, why="other users can access it")
     return folder / f"{profile}.sock"

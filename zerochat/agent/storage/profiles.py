@@ -1,9 +1,8 @@
-"""Makes a profile, keeps the key of its journal, and says which process owns it.
+"""Profiles: creation, key location, unlocking and ownership.
 
-The journal's key is 32 random bytes (`seal.py` knows how they lie on disk). A profile without a passphrase has it in a
-file that only its user can read: for bots, and for disks that are encrypted anyway; or in the system's keyring. A
-profile with one has it in a vault, sealed. A profile appears whole or not at all: it is made in a folder beside its
-place, which is then renamed.
+The journal's key is 32 random bytes (`key_wrapping.py`). It is stored in a file with mode 0600 (for bots, and for
+encrypted disks), in the system's keyring, or wrapped with a passphrase. A profile is created atomically: it is built in
+a temporary folder, which is then renamed.
 """
 
 import errno
@@ -18,25 +17,25 @@ from typing import ClassVar, Literal, Self
 
 from zerochat.agent.storage import os_keyring
 from zerochat.agent.storage.database import sync_folder
-from zerochat.agent.storage.journal import KEY_BYTES, DiskFailed, DiskFull, Journal, ReadOnly, fault_of_disk
+from zerochat.agent.storage.journal import KEY_BYTES, DiskFailed, DiskFull, Journal, ReadOnly, disk_error
 from zerochat.agent.storage.key_wrapping import (
     BadPassphrase,
     BadSecretFile,
     JournalKey,
     KeyFile,
+    KeyringFile,
     OpenToOthers,
-    Ring,
-    Vault,
+    WrappedKeyFile,
     WrongPassphrase,
     check_passphrase,
     exact_bytes,
-    open_sealed,
     passphrase_source,
     read_secret,
-    seal,
+    unwrap_key,
+    wrap_key,
     write_secret,
 )
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
 from zerochat.names import checked_name
@@ -57,53 +56,53 @@ __all__ = [
     "ProfileLock",
     "ProfileOwned",
     "WrongPassphrase",
-    "building",
+    "change_key_location",
     "create_profile",
-    "how_locked",
+    "key_location",
     "lock_profile",
+    "new_profile_folder",
     "passphrase_source",
     "profile_exists",
-    "rewrap",
     "unlock",
 ]
 
 LABEL, SERVER_SECRET, CREATED = "label", "server_secret", "created"
-"""What a new journal's meta holds: the name that others see, the CURVE secret key of the agent's bound sockets (32
-bytes), and when it was made (UTC milliseconds, in decimal)."""
+"""Meta values of a new journal: the display name, the CURVE secret key of the agent's bound sockets (32 bytes), and the
+time of creation (UTC ms, decimal)."""
 RESTORED_AT = "restored_at"
-"""In a journal's meta: when it was restored from a backup, UTC milliseconds in decimal; absent or empty: never, or an
-agent has started with it since, and each group's own state says that it must not go on yet."""
+"""Meta value: when the journal was restored from a backup, UTC ms, decimal. Absent or empty: not restored, or an agent
+has started since, and the groups' states record the recovery."""
 
 
 class NoProfile(LocalError):
-    """There is no profile {profile} yet. `zerochat --profile {profile} init --name NAME` makes it, or `zerochat
-    --profile {profile} restore FILE` from a backup."""
+    """No profile {profile}. Create it with `zerochat --profile {profile} init --name NAME`, or restore a backup with
+    `zerochat --profile {profile} restore FILE`."""
 
     exit_code: ClassVar[int] = 6
 
 
 class ProfileExists(LocalError):
-    """The profile {profile} exists already, at {path}, and is kept as it is. Use it, or make another one under another
-    name (`zerochat --profile OTHER init --name NAME`)."""
+    """The profile {profile} already exists at {path}; it was not changed. Use it, or create one with another name
+    (`zerochat --profile OTHER init --name NAME`)."""
 
 
 class ProfileIncomplete(LocalError):
-    """The profile {profile} is incomplete: there is no {path}. Put it back from a backup, or make another profile
+    """The profile {profile} is incomplete: {path} is missing. Restore it from a backup, or create another profile
     (`zerochat --profile OTHER init --name NAME`)."""
 
     exit_code: ClassVar[int] = 6
 
 
 class ProfileOwned(LocalError):
-    """The profile {profile} belongs to another zerochat that is running (process {pid}). Its verbs and faces reach that
-    one by themselves; to run another agent, stop it first or choose another profile (`--profile NAME`)."""
+    """The profile {profile} is in use by a running agent (process {pid}), to which commands and chats connect
+    automatically. To start another agent, stop this one first or choose another profile (`--profile NAME`)."""
 
     exit_code: ClassVar[int] = 6
 
 
 class PassphraseNeeded(LocalError):
-    """The profile {profile} is locked with a passphrase, and there is nobody to ask for it. Put the passphrase into a
-    file that only you can read, and name that file in ZEROCHAT_PASSPHRASE_FILE."""
+    """The profile {profile} is locked with a passphrase, which cannot be entered here. Put the passphrase into a file
+    that only you can read, and set ZEROCHAT_PASSPHRASE_FILE to its path."""
 
     exit_code: ClassVar[int] = 6
 
@@ -111,138 +110,139 @@ class PassphraseNeeded(LocalError):
 # --- profiles -------------------------------------------------------------------------------------------------------
 
 
-def profile_exists(places: Places) -> bool:
-    """Whether there is a profile, be it incomplete: then nothing may be put in its place."""
-    with _faults_of_disk(places.data):
-        return any(map(_is_there, (places.journal, places.key_file, places.vault, places.ring)))
+def profile_exists(paths: ProfilePaths) -> bool:
+    """Whether the profile exists, even incomplete, so that it must not be overwritten."""
+    with _faults_of_disk(paths.data):
+        return any(map(_is_there, (paths.journal, paths.key_file, paths.wrapped_key_file, paths.keyring_file)))
 
 
-def create_profile(places: Places, label: str, passphrase: bytes | None, *, keyring: bool = False) -> None:
-    """Make a profile for somebody whom others shall see as `label`.
+def create_profile(paths: ProfilePaths, label: str, passphrase: bytes | None, *, keyring: bool = False) -> None:
+    """Create a profile with the display name `label`.
 
-    Its key is locked with the passphrase; without one it lies in the system's keyring (`keyring`) or in a key file.
-    Raises NoKeyring, BadName, BadPassphrase, ProfileExists, ReadOnly, DiskFull or DiskFailed, and then there is no
-    profile.
+    Its key is wrapped with the passphrase; without one it is stored in the system's keyring (`keyring`) or a key file.
+    Raises NoKeyring, BadName, BadPassphrase, ProfileExists, ReadOnly, DiskFull or DiskFailed; then no profile exists.
     """
     label = checked_name(label, "name")
     if passphrase is not None:
         check_passphrase(passphrase)
     key = os.urandom(KEY_BYTES)
-    with building(places) as folder:
+    with new_profile_folder(paths) as folder:
         meta = {
             LABEL: label.encode(),
             SERVER_SECRET: os.urandom(32),
             CREATED: b"%d" % (time.time_ns() // 1_000_000),
         }
-        Journal.create(folder / places.journal.name, key, meta).close()
+        Journal.create(folder / paths.journal.name, key, meta).close()
         if passphrase is not None:
-            write_secret(folder / places.vault.name, seal(key, passphrase))
+            write_secret(folder / paths.wrapped_key_file.name, wrap_key(key, passphrase))
         elif keyring:
-            write_secret(folder / places.ring.name, _in_keyring(places, key))
+            write_secret(folder / paths.keyring_file.name, _in_keyring(paths, key))
         else:
-            write_secret(folder / places.key_file.name, KeyFile(b64url(key)))
+            write_secret(folder / paths.key_file.name, KeyFile(b64url(key)))
 
 
 @contextmanager
-def building(places: Places) -> Iterator[Path]:
-    """A folder for the things of a profile that does not exist yet. What is in it is the profile when the context ends,
-    and gone when anything raises in it. Raises ProfileExists, ReadOnly, DiskFull or DiskFailed."""
-    import shutil  # An agent that starts makes no profile.
+def new_profile_folder(paths: ProfilePaths) -> Iterator[Path]:
+    """A temporary folder for a new profile. It becomes the profile when the context ends, and is deleted when it
+    raises. Raises ProfileExists, ReadOnly, DiskFull or DiskFailed."""
+    import shutil  # not needed to start an agent
     import tempfile
 
-    if profile_exists(places):
-        raise ProfileExists(profile=places.profile, path=places.data)
-    parent = places.data.parent
-    with _faults_of_disk(places.data):
+    if profile_exists(paths):
+        raise ProfileExists(profile=paths.profile, path=paths.data)
+    parent = paths.data.parent
+    with _faults_of_disk(paths.data):
         _make_private(parent)
-        folder = Path(tempfile.mkdtemp(prefix=f".{places.profile}.", dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{paths.profile}.", dir=parent))
         try:
             yield folder
             sync_folder(folder)
-            _settle(folder, places)
+            _settle(folder, paths)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         sync_folder(parent)
 
 
-def _settle(folder: Path, places: Places) -> None:
-    """Put the finished folder in its place. An empty folder there gives way; anything else does not."""
+def _settle(folder: Path, paths: ProfilePaths) -> None:
+    """Rename the finished folder to its path, replacing an empty folder only."""
     try:
-        folder.rename(places.data)
+        folder.rename(paths.data)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise ProfileExists(profile=places.profile, path=places.data) from error
+            raise ProfileExists(profile=paths.profile, path=paths.data) from error
         raise
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder and those above it that are missing, closed to others (the XDG specification asks for that). Their
-    names are on disk when this returns: without them a power cut would take along all that is in them."""
+    """Create a folder and its missing parents with mode 0700 (required by the XDG specification), and sync their
+    entries: otherwise a power cut could lose them with their content."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         with suppress(FileExistsError):
             each.mkdir(mode=0o700)
-        with suppress(PermissionError):  # one may write in a folder that one may not list
+        with suppress(PermissionError):  # a folder may be writable and not listable
             sync_folder(each.parent)
 
 
-def how_locked(places: Places) -> Literal["key", "keyring", "passphrase"]:
-    """Where the key of the profile's journal is: in a file, in the system's keyring, or sealed under a passphrase.
+def key_location(paths: ProfilePaths) -> Literal["key", "keyring", "passphrase"]:
+    """Where the journal's key is: in a key file, in the system's keyring, or wrapped with a passphrase.
 
     Raises NoProfile or ProfileIncomplete.
     """
-    if not profile_exists(places):
-        raise NoProfile(profile=places.profile)
-    if not _is_there(places.journal):
-        raise ProfileIncomplete(profile=places.profile, path=places.journal)
-    if _is_there(places.key_file):
+    if not profile_exists(paths):
+        raise NoProfile(profile=paths.profile)
+    if not _is_there(paths.journal):
+        raise ProfileIncomplete(profile=paths.profile, path=paths.journal)
+    if _is_there(paths.key_file):
         return "key"
-    if _is_there(places.ring):
+    if _is_there(paths.keyring_file):
         return "keyring"
-    if not _is_there(places.vault):
-        raise ProfileIncomplete(profile=places.profile, path=places.key_file)
+    if not _is_there(paths.wrapped_key_file):
+        raise ProfileIncomplete(profile=paths.profile, path=paths.key_file)
     return "passphrase"
 
 
-def unlock(places: Places, passphrase: Callable[[], bytes] | None) -> JournalKey:
+def unlock(paths: ProfilePaths, passphrase: Callable[[], bytes] | None) -> JournalKey:
     """The key of the profile's journal.
 
-    `passphrase` is called only when there is one to ask for. Raises NoProfile, ProfileIncomplete, OpenToOthers,
+    `passphrase` is called only if the profile has one. Raises NoProfile, ProfileIncomplete, OpenToOthers,
     BadSecretFile, NoKeyring, PassphraseNeeded, BadPassphrase or WrongPassphrase.
     """
-    match how_locked(places):
+    match key_location(paths):
         case "key":
-            file = read_secret(places.key_file, KeyFile)
-            return JournalKey(exact_bytes(file.key, KEY_BYTES, places.key_file))
+            file = read_secret(paths.key_file, KeyFile)
+            return JournalKey(exact_bytes(file.key, KEY_BYTES, paths.key_file))
         case "keyring":
-            account = read_secret(places.ring, Ring).account
-            return JournalKey(exact_bytes(os_keyring.fetch(account), KEY_BYTES, places.ring))
+            account = read_secret(paths.keyring_file, KeyringFile).account
+            return JournalKey(exact_bytes(os_keyring.fetch(account), KEY_BYTES, paths.keyring_file))
         case "passphrase":
-            vault = read_secret(places.vault, Vault)
+            wrapped = read_secret(paths.wrapped_key_file, WrappedKeyFile)
             if passphrase is None:
-                raise PassphraseNeeded(profile=places.profile)
-            return open_sealed(vault, passphrase(), places.vault, places.profile)
+                raise PassphraseNeeded(profile=paths.profile)
+            return unwrap_key(wrapped, passphrase(), paths.wrapped_key_file, paths.profile)
 
 
-def rewrap(places: Places, key: JournalKey, passphrase: bytes | None, *, keyring: bool = False) -> None:
-    """Keep the key of an existing profile in another way: locked with this passphrase; without one, in the system's
-    keyring or in a key file.
+def change_key_location(
+    paths: ProfilePaths, key: JournalKey, passphrase: bytes | None, *, keyring: bool = False
+) -> None:
+    """Move the key of an existing profile: wrap it with this passphrase; without one, store it in the system's keyring
+    or a key file.
 
-    The new way is on disk before the old one goes, so the profile opens at every moment. Key and journal stay what they
-    are: an old key file, or an old vault with its old passphrase, goes on to open them and every copy of them. Raises
-    NoKeyring, BadPassphrase, ReadOnly, DiskFull or DiskFailed, and then nothing has changed.
+    The new location is on disk before the old one is deleted, so the profile opens at every moment. The key itself does
+    not change: copies of an old key file, or of an old wrapped key with its passphrase, still open the journal and its
+    copies. Raises NoKeyring, BadPassphrase, ReadOnly, DiskFull or DiskFailed; then nothing has changed.
     """
-    content: KeyFile | Vault | Ring
-    with _faults_of_disk(places.data):
-        was = read_secret(places.ring, Ring).account if _is_there(places.ring) else None
+    content: KeyFile | WrappedKeyFile | KeyringFile
+    with _faults_of_disk(paths.data):
+        was = read_secret(paths.keyring_file, KeyringFile).account if _is_there(paths.keyring_file) else None
         if passphrase is not None:
             check_passphrase(passphrase)
-            path, content = places.vault, seal(key, passphrase)
+            path, content = paths.wrapped_key_file, wrap_key(key, passphrase)
         elif keyring:
-            path, content = places.ring, _in_keyring(places, key)
+            path, content = paths.keyring_file, _in_keyring(paths, key)
         else:
-            path, content = places.key_file, KeyFile(b64url(key))
+            path, content = paths.key_file, KeyFile(b64url(key))
         fresh = path.with_name(path.name + ".new")
         try:
             fresh.unlink(missing_ok=True)
@@ -251,26 +251,26 @@ def rewrap(places: Places, key: JournalKey, passphrase: bytes | None, *, keyring
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
-        sync_folder(places.data)
-        for other in {places.key_file, places.ring, places.vault} - {path}:
+        sync_folder(paths.data)
+        for other in {paths.key_file, paths.keyring_file, paths.wrapped_key_file} - {path}:
             other.unlink(missing_ok=True)
-        sync_folder(places.data)
+        sync_folder(paths.data)
     if was is not None:
         with suppress(os_keyring.NoKeyring):
-            os_keyring.forget(was)
+            os_keyring.delete(was)
 
 
-def _in_keyring(places: Places, key: bytes) -> Ring:
-    account = f"{places.profile} {b64url(os.urandom(9))}"
-    os_keyring.keep(account, b64url(key))
-    return Ring(account)
+def _in_keyring(paths: ProfilePaths, key: bytes) -> KeyringFile:
+    account = f"{paths.profile} {b64url(os.urandom(9))}"
+    os_keyring.store(account, b64url(key))
+    return KeyringFile(account)
 
 
 # --- ownership ------------------------------------------------------------------------------------------------------
 
 
 class ProfileLock:
-    """Held for as long as this process owns the profile. The kernel lets go of it when the process ends, however."""
+    """The lock of the process that owns the profile. The kernel releases it when the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -284,25 +284,25 @@ class ProfileLock:
         self.close()
 
     def close(self) -> None:
-        """Let go. The file stays: removing it could take the lock of whoever comes next."""
+        """Release it. The file stays: deleting it could remove the next owner's lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
-def lock_profile(places: Places) -> ProfileLock:
-    """Become the owner of an existing profile. Raises ProfileOwned, NoProfile, ReadOnly, DiskFull or DiskFailed."""
-    if not profile_exists(places):
-        raise NoProfile(profile=places.profile)
-    with _faults_of_disk(places.lock):
-        descriptor = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def lock_profile(paths: ProfilePaths) -> ProfileLock:
+    """Own an existing profile. Raises ProfileOwned, NoProfile, ReadOnly, DiskFull or DiskFailed."""
+    if not profile_exists(paths):
+        raise NoProfile(profile=paths.profile)
+    with _faults_of_disk(paths.lock):
+        descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-                raise ProfileOwned(profile=places.profile, pid=pid if pid.isdecimal() else "unknown") from None
-            with suppress(OSError):  # on a full disk the lock holds all the same, only nobody learns whose it is
+                raise ProfileOwned(profile=paths.profile, pid=pid if pid.isdecimal() else "unknown") from None
+            with suppress(OSError):  # on a full disk the lock holds, only without the owner's process id
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         except BaseException:
@@ -312,7 +312,7 @@ def lock_profile(places: Places) -> ProfileLock:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is anything at this path, be it a link to nowhere."""
+    """Whether the path exists, even as a dangling link."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -322,10 +322,10 @@ def _is_there(path: Path) -> bool:
 
 @contextmanager
 def _faults_of_disk(path: Path) -> Iterator[None]:
-    """What the system says about files, in our own words and about the place that the person knows."""
+    """Maps OSError to our errors, with the profile's path."""
     try:
         yield
     except OSError as error:
-        raise fault_of_disk(error, path) from error
+        raise disk_error(error, path) from error
     except (DiskFull, DiskFailed, ReadOnly) as error:
         raise type(error)(**{**error.fields, "path": path}) from error

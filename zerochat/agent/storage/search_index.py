@@ -1,22 +1,20 @@
-"""The index of words: which posts have which words in them, inside the encrypted journal.
+"""Full-text index of posts (FTS5) inside the encrypted journal.
 
-A full-text table (FTS5) of SQLite's in the same file, so it is encrypted page by page as all the rest is, and changed
-in the transaction that changes the log: what is not committed is not found, and what a power cut takes from the log it
-takes from the index. The table keeps no text of its own (the record has it), only the words and where they stand.
+The FTS5 table is in the journal's file, so it is encrypted per page and changed in the transaction that changes the
+log. It is contentless: the records have the text, the table only the words and their positions.
 
-A post's number in the index is its `place`: its Lamport time, which is the time when it was said, and some bits to tell
-apart what was said in the same millisecond. So the index lists what it finds in the order of time by itself, newest
-first, stops as soon as a page is full however many there are, and a date is a border in it. The group, the author and
-whom a post calls by name stand in the index as words too, in a column that nobody can type into: asking for them costs
-no look at the log.
+A post's rowid in the index is its *position*: its Lamport time, and some bits to distinguish posts of one millisecond.
+So the index returns matches in time order, newest first, stops when a page is full, and a date is a range of rowids.
+The group, the author and the mentioned members are index terms in a column that no user input can reach, so filtering
+by them needs no access to the log.
 
-Words are what Unicode calls letters, digits and signs, without case and accents. A tokenizer of three letters each
-(`trigram`) would find parts of words too, but no Chinese word of two, and takes three times the room; what is written
-without spaces is indexed letter by letter instead (`wording.spaced`).
+Tokens are Unicode letters, digits and symbols, without case and diacritics. A trigram tokenizer would also find parts
+of words, but no Chinese word of two characters, and takes three times the space; scripts without spaces are indexed
+character by character instead (`search_query.spaced`).
 """
 
-from _blake2 import blake2s  # what `hashlib` has, without the OpenSSL that comes with that
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from _blake2 import blake2s  # as in `hashlib`, without loading OpenSSL
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -24,41 +22,36 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from zerochat.group.effects import Remember
+from zerochat.group.effects import StoreEvent
 from zerochat.group.event_log.event import DELETE, EDIT, POST
 from zerochat.group.messages.bodies import MENTIONS_MAX
-from zerochat.presentation.search_query import Wanted, spaced
+from zerochat.presentation.search_query import Query, spaced
 
-PLACES: Final = 512
-"""In one millisecond; more are counted into the next one."""
-PLACE_MAX: Final = (1 << 62) - 1
-BUILD_ROWS: Final = 500
-"""Posts whose records are held in memory while an index is built."""
-
-WORDS_SCHEMA: Final = """
+POSITIONS_PER_MS: Final = 512
+"""Positions per millisecond; further posts take those of the next one."""
+POSITION_MAX: Final = (1 << 62) - 1
+INDEX_SCHEMA: Final = """
 CREATE VIRTUAL TABLE words USING fts5(
     marks, text, content = '', contentless_delete = 1,
     tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co So'"
 );
-CREATE TABLE said (place INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE) STRICT;
+CREATE TABLE indexed_posts (position INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE) STRICT;
 """
 FIND: Final = """
-SELECT said.place, said.seq FROM words CROSS JOIN said ON said.place = words.rowid
+SELECT indexed_posts.position, indexed_posts.seq
+FROM words CROSS JOIN indexed_posts ON indexed_posts.position = words.rowid
 WHERE words MATCH ? AND words.rowid >= ? AND words.rowid < ? ORDER BY words.rowid DESC LIMIT ?
 """
 _POST: Final = """
-SELECT seq, group_id, author, lamport, record, refuted, (SELECT place FROM said WHERE said.seq = post.seq), EXISTS (
+SELECT seq, group_id, author, lamport, record, refuted,
+    (SELECT position FROM indexed_posts WHERE indexed_posts.seq = post.seq), EXISTS (
     SELECT 1 FROM events AS one
     WHERE one.group_id = post.group_id AND one.target = post.id AND one.target <> '' AND one.refuted = 0
 )
 FROM events AS post WHERE id = ? AND type = 'post'
 """
-"""The last two: where it stands in the index already, and whether anything is said about it."""
-_POSTS: Final = """
-SELECT seq, group_id, author, lamport, record, id FROM events
-WHERE seq > ? AND type = 'post' AND refuted = 0 ORDER BY seq LIMIT ?
-"""
-_TAKEN_BACK: Final = """
+"""A post by its id; the last two columns: its position in the index, and whether it has annotations."""
+_DELETIONS: Final = """
 SELECT position FROM events
 WHERE group_id = ? AND target = ? AND target <> '' AND refuted = 0 AND author = ? AND type = 'delete'
 ORDER BY position LIMIT 32
@@ -70,9 +63,8 @@ ORDER BY position DESC LIMIT 32
 """
 
 
-Counts: TypeAlias = Callable[[str, str, int], bool]
-"""Whether, in a group (its id), what an author says in this place of its chain counts: who may write changes, and the
-index does not know it."""
+Validity: TypeAlias = Callable[[str, str, int], bool]
+"""Whether an event (group id, author, chain position) is valid: roles change, and the index does not know them."""
 
 
 class _Body(Struct, frozen=True):
@@ -80,56 +72,56 @@ class _Body(Struct, frozen=True):
     mentions: object = None
 
     @property
-    def called(self) -> list[str]:
-        """The DIDs of those whom it calls by name, a bounded number of them."""
+    def mentioned(self) -> list[str]:
+        """The DIDs of the mentioned members, at most MENTIONS_MAX."""
         found = self.mentions if isinstance(self.mentions, list) else []
         return [one for one in found[:MENTIONS_MAX] if isinstance(one, str)]
 
 
-class _Said(Struct, frozen=True):
-    """As much of a post's record as is looked for."""
+class _Record(Struct, frozen=True):
+    """The part of a post's record that is indexed."""
 
     body: _Body
 
 
-_said = msgspec.json.Decoder(_Said)
+_record_decoder = msgspec.json.Decoder(_Record)
 
 
 def _body_of(record: bytes) -> _Body | None:
-    """What a post says, or an edit; None where its author has put nonsense there."""
+    """The body of a post or an edit; None: malformed."""
     try:
-        return _said.decode(record).body
+        return _record_decoder.decode(record).body
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def text_now(
-    db: apsw.Connection, group: str, event: str, author: str, record: bytes, counts: Counts = lambda *_: True
+    db: apsw.Connection, group: str, event: str, author: str, record: bytes, is_valid: Validity = lambda *_: True
 ) -> str:
-    """What a post says as it stands now: as its author has last edited it, and nothing where it was taken back."""
-    about = (group, event, author)
-    gone: Iterable[Any] = db.execute(_TAKEN_BACK, about).fetchall()
-    if any(counts(group, author, position) for (position,) in gone):
+    """The current text of a post: after its last valid edit; empty: deleted."""
+    post = (group, event, author)
+    deletions: Iterable[Any] = db.execute(_DELETIONS, post).fetchall()
+    if any(is_valid(group, author, position) for (position,) in deletions):
         return ""
-    edits: Iterable[Any] = db.execute(_EDITS, about).fetchall()
-    bodies = (_body_of(one) for one in (*(edit for at, edit in edits if counts(group, author, at)), record))
+    edits: Iterable[Any] = db.execute(_EDITS, post).fetchall()
+    bodies = (_body_of(one) for one in (*(edit for at, edit in edits if is_valid(group, author, at)), record))
     return next((body.text for body in bodies if body is not None), "")
 
 
-def _called_now(db: apsw.Connection, group: str, event: str, author: str, body: _Body | None) -> list[str]:
-    """Whom a post calls by name, as it was said and as it was edited."""
+def _mentioned_now(db: apsw.Connection, group: str, event: str, author: str, body: _Body | None) -> list[str]:
+    """The members mentioned in a post and its edits."""
     edits: Iterable[Any] = db.execute(_EDITS, (group, event, author)).fetchall()
     bodies = (body, *(_body_of(edit) for _, edit in edits))
-    return list(dict.fromkeys(did for one in bodies if one is not None for did in one.called))
+    return list(dict.fromkeys(did for one in bodies if one is not None for did in one.mentioned))
 
 
 @lru_cache(maxsize=1_024)
 def mark(kind: str, name: str) -> str:
-    """A group (`g`), an author (`a`) or whom a post is to (`t`) as a word of the index."""
+    """The index term for a group (`g`), an author (`a`) or a mentioned member (`t`)."""
     return kind + blake2s(name.encode(errors="replace"), digest_size=8).hexdigest()
 
 
-# --- keeping it right -----------------------------------------------------------------------------------------------
+# --- updates --------------------------------------------------------------------------------------------------------
 
 
 def index(
@@ -139,97 +131,82 @@ def index(
     author: str,
     lamport: int,
     text: str,
-    called: Sequence[str] = (),
+    mentioned: Sequence[str] = (),
     before: int | None = None,
 ) -> None:
-    """Let the post with this local number be found by this text, and by no other; empty: not at all. `called`: the DIDs
-    of those whom it calls by name. `before`: its place, where it is in the index already."""
+    """Index the post with this local number by this text only; empty: remove it. `mentioned`: DIDs. `before`: its
+    current position in the index."""
     if before is not None:
         db.execute("DELETE FROM words WHERE rowid = ?", (before,))
         if not text:
-            db.execute("DELETE FROM said WHERE place = ?", (before,))
+            db.execute("DELETE FROM indexed_posts WHERE position = ?", (before,))
     if text:
-        place = before if before is not None else _take_place(db, seq, lamport)
-        marks = [mark("g", group), mark("a", author), *(mark("t", did) for did in called)]
-        db.execute("INSERT INTO words (rowid, marks, text) VALUES (?, ?, ?)", (place, " ".join(marks), spaced(text)))
+        position = before if before is not None else _take_position(db, seq, lamport)
+        marks = [mark("g", group), mark("a", author), *(mark("t", did) for did in mentioned)]
+        db.execute("INSERT INTO words (rowid, marks, text) VALUES (?, ?, ?)", (position, " ".join(marks), spaced(text)))
 
 
-def _take_place(db: apsw.Connection, seq: int, lamport: int) -> int:
-    place = max(lamport, 0) * PLACES
+def _take_position(db: apsw.Connection, seq: int, lamport: int) -> int:
+    position = max(lamport, 0) * POSITIONS_PER_MS
     while True:
-        db.execute("INSERT INTO said VALUES (?, ?) ON CONFLICT (place) DO NOTHING", (place, seq))
+        db.execute("INSERT INTO indexed_posts VALUES (?, ?) ON CONFLICT (position) DO NOTHING", (position, seq))
         if db.changes():
-            return place
-        place += 1
+            return position
+        position += 1
 
 
-def about(one: Remember) -> str:
-    """The id of the post that is found by other words now than before, by what is remembered; empty: none is."""
-    return one.id if one.type == POST else one.target if one.type in (EDIT, DELETE) else ""
+def affected_post(event: StoreEvent) -> str:
+    """The id of the post whose text changes with this event; empty: none."""
+    return event.id if event.type == POST else event.target if event.type in (EDIT, DELETE) else ""
 
 
-def renew(db: apsw.Connection, touched: Iterable[str]) -> None:
-    """Let these posts be found by what they say now, as the log has it."""
+def reindex(db: apsw.Connection, touched: Iterable[str]) -> None:
+    """Index these posts by their current text in the log."""
     for event in touched:
         rows: Sequence[Any] = db.execute(_POST, (event,)).fetchall()
-        for seq, group, author, lamport, record, refuted, place, remarked in rows:
+        for seq, group, author, lamport, record, refuted, position, annotated in rows:
             body = _body_of(record)
             text = body.text if body is not None else ""
-            called = body.called if body is not None else []
-            if remarked:
+            mentioned = body.mentioned if body is not None else []
+            if annotated:
                 text = text_now(db, group, event, author, record)
-                called = _called_now(db, group, event, author, body)
-            index(db, seq, group, author, lamport, "" if refuted else text, called, place)
+                mentioned = _mentioned_now(db, group, event, author, body)
+            index(db, seq, group, author, lamport, "" if refuted else text, mentioned, position)
 
 
 def renumber(db: apsw.Connection, before: int, now: int) -> None:
-    """A post has another local number from now on."""
-    db.execute("UPDATE said SET seq = ? WHERE seq = ?", (now, before))
+    """A post has a new local number."""
+    db.execute("UPDATE indexed_posts SET seq = ? WHERE seq = ?", (now, before))
 
 
 def forget_group(db: apsw.Connection, group: str) -> None:
-    """Take everything of a group out, while its events are still there, and overwrite it: what is only marked as gone
-    would stay on disk until the index is next merged."""
-    places = "SELECT place FROM said WHERE seq IN (SELECT seq FROM events WHERE group_id = ?)"
+    """Remove a group from the index, before its events are deleted, and overwrite it: FTS5 only marks entries as
+    deleted until the next merge."""
+    places = "SELECT position FROM indexed_posts WHERE seq IN (SELECT seq FROM events WHERE group_id = ?)"
     db.execute(f"DELETE FROM words WHERE rowid IN ({places})", (group,))  # noqa: S608  # the query above
-    db.execute(f"DELETE FROM said WHERE place IN ({places})", (group,))  # noqa: S608
+    db.execute(f"DELETE FROM indexed_posts WHERE position IN ({places})", (group,))  # noqa: S608
     db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
 
-def build(db: apsw.Connection) -> None:
-    """Index all posts of a journal that had no index; within a transaction."""
-    for seq, group, author, lamport, record, event in _posts(db):
-        body = _body_of(record)
-        called = _called_now(db, group, event, author, body)
-        index(db, seq, group, author, lamport, text_now(db, group, event, author, record), called)
+# --- queries --------------------------------------------------------------------------------------------------------
 
 
-def _posts(db: apsw.Connection) -> Iterator[tuple[int, str, str, int, bytes, str]]:
-    seq = 0
-    while rows := db.execute(_POSTS, (seq, BUILD_ROWS)).fetchall():
-        yield from rows  # type: ignore[misc]  # what the columns are declared as
-        seq = int(rows[-1][0])  # type: ignore[arg-type]
-
-
-# --- asking it ------------------------------------------------------------------------------------------------------
-
-
-def question(wanted: Wanted, groups: Sequence[str], authors: Sequence[str], called: Sequence[str] = ()) -> str:
-    """What is looked for in FTS5's language. `groups`: ids; `authors` and `called`: DIDs; none: whichever."""
+def fts_query(wanted: Query, groups: Sequence[str], authors: Sequence[str], mentioned: Sequence[str] = ()) -> str:
+    """The FTS5 query. `groups`: ids; `authors` and `mentioned`: DIDs; empty: any."""
     parts = [f"text : {_quoted(spaced(one.text))}{'' if one.whole else ' *'}" for one in wanted.terms]
-    for kind, names in (("g", groups), ("a", authors), ("t", called)):
+    for kind, names in (("g", groups), ("a", authors), ("t", mentioned)):
         if names:
             parts.append(f"marks : ({' OR '.join(mark(kind, name) for name in names)})")
     return " AND ".join(parts)
 
 
 def _quoted(text: str) -> str:
-    """As a string, in which nothing is a sign of FTS5's language."""
+    """An FTS5 string literal."""
     return '"' + text.replace("\0", " ").replace('"', '""') + '"'
 
 
-def borders(wanted: Wanted, cursor: int | None) -> tuple[int, int]:
-    """From which place on, and before which, what is wanted stands. `cursor`: the place that was reached."""
-    least = wanted.after * PLACES if wanted.after is not None else 0
-    most = wanted.before * PLACES if wanted.before is not None else PLACE_MAX
-    return least, most if cursor is None else min(most, max(cursor, 0))
+def position_range(wanted: Query, cursor: int | None) -> tuple[int, int]:
+    """The range of positions to search (first, end). `cursor`: the position reached by the previous page."""
+    first = wanted.after * POSITIONS_PER_MS if wanted.after is not None else 0
+    end = wanted.before * POSITIONS_PER_MS if wanted.before is not None else POSITION_MAX
+    return first, end if cursor is None else min(end, max(cursor, 0))

@@ -1,14 +1,12 @@
-"""Takes a tree of records (frozen Structs) apart into small named parts, and puts it together again.
+"""Splits a tree of frozen structs into small named parts for incremental checkpoints, and assembles it again.
 
-A turn changes little of a large state: one counter of one member of one group. So each field of the root is a part of
-its own; a field that is a dict of records is split by entry; and an entry that holds such a dict itself is split by
-field again. Values are never changed in place, so a part whose object is still the same one need not be looked into,
-and finding what changed costs what changed.
+A batch changes little of a large state: one counter of one member of one group. So each field of the root is a part; a
+field that is a dict of structs is split by entry; and an entry that itself contains such a dict is split by field.
+Values are immutable, so a part with an identical object is unchanged, and the cost of finding changes is proportional
+to the changes.
 
-Parts are MessagePack, decoded by the types of the records. A newer version may add fields with defaults and drop
-others: a field that is absent takes its default, and a part that nobody knows is left alone. It may also give an entry
-its first dict of records, or take the last one away, which moves the entry to other parts: then the whole is
-written afresh.
+Parts are MessagePack, decoded by the types of the structs. An absent field takes its default, and an unknown part is
+ignored.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,31 +22,31 @@ from zerochat.errors import ZerochatError
 S = TypeVar("S")
 
 DICT: Final = b""
-"""The value of a dict's own part, which says that the dict is there, be it empty. No MessagePack is empty, so a field
-that has become a dict of records, or has been one, is never mistaken."""
+"""The value of a dict's own part, which marks that the dict exists, even if empty. MessagePack values are never
+empty."""
 _ABSENT: Final = object()
 
 
-class Unreadable(Exception):
-    """A part does not fit the types."""
+class UnreadablePart(Exception):
+    """A part does not match the types."""
 
 
 class _Whole(Struct, frozen=True):
-    """A value in one part."""
+    """A value stored in one part."""
 
     type: Any
     decoder: msgspec.msgpack.Decoder[Any]
 
 
 class _Entries(Struct, frozen=True):
-    """A dict with a part, or parts, for each entry."""
+    """A dict with one or more parts per entry."""
 
     bytes_keys: bool
     entry: "_Whole | _Fields"
 
 
 class _Fields(Struct, frozen=True):
-    """A record with a part, or parts, for each field."""
+    """A struct with one or more parts per field."""
 
     type: type
     parts: "dict[str, _Part]"
@@ -81,19 +79,19 @@ def _is_record(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Struct)
 
 
-# --- taking apart ---------------------------------------------------------------------------------------------------
+# --- splitting ------------------------------------------------------------------------------------------------------
 
 
 def parts_of(state: object) -> Iterator[str]:
-    """The names of the root's fields: below these paths is all that `changes` ever writes."""
+    """The names of the root's fields: the first components of all paths."""
     shape: Any = type(state)
     yield from _fields_of(shape).parts
 
 
 def changes(before: object | None, after: object) -> Iterator[tuple[str, bytes | None]]:
-    """What to write, as path and value, to get from `before` (None: from nothing) to `after`.
+    """The (path, value) pairs to write to get from `before` (None: nothing) to `after`.
 
-    None for a value: remove this path and everything below it.
+    A value of None: delete this path and everything below it.
     """
     shape: Any = type(after)
     assert before is None or type(before) is shape
@@ -120,7 +118,7 @@ def _changes(part: _Part, path: str, before: Any, after: Any) -> Iterator[tuple[
                     if key not in after:
                         yield _entry_path(path, key), None
             for key, value in after.items():
-                # Most are as they were: a name and a call for each would be most of the work.
+                # Most entries are unchanged; building a path for each would dominate the cost.
                 if (old := before.get(key, _ABSENT)) is not value:
                     yield from _changes(part.entry, _entry_path(path, key), old, value)
 
@@ -134,11 +132,11 @@ def _key(name: str, bytes_keys: bool) -> str | bytes:
     return bytes.fromhex(name) if bytes_keys else name.replace("%2F", "/").replace("%25", "%")
 
 
-# --- putting together -----------------------------------------------------------------------------------------------
+# --- assembling -----------------------------------------------------------------------------------------------------
 
 
 class _Node(Struct):
-    """What is stored at a path, and below it."""
+    """The value at a path, and the nodes below it."""
 
     value: bytes | None = None
     below: "dict[str, _Node]" = field(default_factory=dict)
@@ -178,13 +176,13 @@ def _assemble(part: _Part, node: _Node, path: str, moved: list[str]) -> Any:
             return _assemble_fields(part, node, path, moved)
         case _Entries():
             if node.value != DICT:
-                raise Unreadable(f"{path} is no dict of parts")
+                raise UnreadablePart(f"{path} is not a dict of parts")
             entries = {}
             for name, child in node.below.items():
                 try:
                     key = _key(name, part.bytes_keys)
                 except ValueError as error:
-                    raise Unreadable(f"{path} has a key that is not one") from error
+                    raise UnreadablePart(f"{path} has an invalid key") from error
                 entries[key] = _assemble(part.entry, child, f"{path}/{name}", moved)
             return entries
 
@@ -196,18 +194,18 @@ def _assemble_fields(part: _Fields, node: _Node, path: str, moved: list[str]) ->
         if each.name in node.below:
             values[each.name] = _assemble(part.parts[each.name], node.below[each.name], below, moved)
         elif each.required:
-            raise Unreadable(f"{below} is missing")
+            raise UnreadablePart(f"{below} is missing")
         elif isinstance(part.parts[each.name], _Entries):
-            # The default is a dict whose parts are not there yet.
+            # The default is a dict that has no parts yet.
             moved.append(below)
     try:
         return part.type(**values)
     except (ValueError, TypeError, ZerochatError) as error:
-        raise Unreadable(f"{path or part.type.__name__} cannot be: {error}") from error
+        raise UnreadablePart(f"{path or part.type.__name__} is invalid: {error}") from error
 
 
 def _decode(part: _Whole, node: _Node, path: str) -> Any:
     try:
         return part.decoder.decode(node.value or b"")
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, ZerochatError) as error:
-        raise Unreadable(f"{path} does not fit its type: {error}") from error
+        raise UnreadablePart(f"{path} does not match its type: {error}") from error

@@ -1,8 +1,8 @@
-"""Which of the signed statements about subscriptions between us and a member are kept no longer.
+"""Retention of signed subscription statements: which ones are deleted because no dispute can need them.
 
-Each time that somebody asks anew, three more are kept (`group/links/rate_limits.py` says how often that may be), and most of
-these subscriptions come to nothing. What they are kept for is a case: whoever accuses shows those by which it was owed
-something, and whoever is accused needs its own answers, whatever came of them, for it may be accused by each.
+Each subscription request adds up to three statements (`group/links/rate_limits.py` limits the rate), and most
+subscriptions end unused. Statements are kept as evidence: an accuser needs those by which it was owed messages, and the
+accused needs its own acceptances, because it may be accused on the basis of each.
 """
 
 from collections import defaultdict
@@ -14,59 +14,61 @@ from msgspec import Struct
 
 from zerochat.evidence.handshake import Accept, Close, Confirm, Request, parse_statement
 
-LOOK_EVERY: Final = 192
-"""So many statements between us and a member, and all of them are looked through."""
+CLEANUP_EVERY: Final = 192
+"""Number of new statements of one member after which its statements are cleaned up."""
 RECENT: Final = 4
-"""The last requests, and the last subscriptions, stay in any case: something of them may be on its way."""
+"""The latest requests and subscriptions are always kept: messages for them may be in flight."""
 SUBSCRIPTIONS_MAX: Final = 1024
-"""In each direction; then the oldest go."""
-ANSWERS_MS_MIN: Final = 90 * 24 * 3_600_000
-"""But no answer of ours goes before so long: by that a member could accuse us of what we could show otherwise."""
+"""Subscriptions kept in each direction; beyond that the oldest are deleted."""
+ACCEPT_RETENTION_MS: Final = 90 * 24 * 3_600_000
+"""Our acceptances are kept at least this long: without one we could not refute an accusation based on it."""
 
 
-class Stated(Struct, frozen=True):
-    """A signed statement about a subscription."""
+class SubscriptionStatement(Struct, frozen=True):
+    """A stored signed statement about a subscription."""
 
     digest: str
     member: str
-    """The other one of the two."""
+    """The other party's DID."""
     says: str
     statement: bytes
     at: int
-    """When it came, or was made, UTC ms."""
+    """When it was received or made, UTC ms."""
 
 
-def unused(member: str, known: Sequence[Stated], said: Callable[[str, int, int], bool], now: int) -> set[str]:
-    """The digests of those that go. `known`: what is kept between us and a member, in the order in which it came;
-    `said`: whether the member has said anything in the stream of this alias after a time, up to another (UTC ms, by its
+def obsolete_statements(
+    member: str, known: Sequence[SubscriptionStatement], has_messages: Callable[[str, int, int], bool], now: int
+) -> set[str]:
+    """The digests of the statements to delete. `known`: the stored statements with a member, in order of arrival;
+    `has_messages(alias, after, upto)`: whether the member has sent a message in this stream in that time (UTC ms, its
     clock). `now`: UTC ms."""
-    read = [parse_statement(one.statement) for one in known]
-    at = {one.digest: one.at for one in known}
-    theirs = [one for one in read if isinstance(one, Accept) and one.publisher == member]
-    ours = [one for one in read if isinstance(one, Accept) and one.publisher != member]
-    answered = {one.request for one in theirs}
-    asked = [one.digest for one in read if isinstance(one, Request) and one.publisher == member]
-    found = {digest for digest in asked[:-RECENT] if digest not in answered}
-    gone = _came_to_nothing(theirs, said)
-    theirs = [one for one in theirs if one not in gone]
-    gone += theirs[:-SUBSCRIPTIONS_MAX]
-    gone += [one for one in ours[:-SUBSCRIPTIONS_MAX] if at[one.digest] < now - ANSWERS_MS_MIN]
-    about: defaultdict[str, list[str]] = defaultdict(list)
-    for one in read:
-        if isinstance(one, Confirm | Close):
-            about[one.accept].append(one.digest)
-    for accept in gone:
-        found |= {accept.digest, accept.request, *about[accept.digest]}
-    return found
+    parsed = [parse_statement(each.statement) for each in known]
+    at = {each.digest: each.at for each in known}
+    theirs = [each for each in parsed if isinstance(each, Accept) and each.publisher == member]
+    ours = [each for each in parsed if isinstance(each, Accept) and each.publisher != member]
+    accepted = {each.request for each in theirs}
+    requests = [each.digest for each in parsed if isinstance(each, Request) and each.publisher == member]
+    obsolete = {digest for digest in requests[:-RECENT] if digest not in accepted}
+    ended = _unused(theirs, has_messages)
+    theirs = [each for each in theirs if each not in ended]
+    ended += theirs[:-SUBSCRIPTIONS_MAX]
+    ended += [each for each in ours[:-SUBSCRIPTIONS_MAX] if at[each.digest] < now - ACCEPT_RETENTION_MS]
+    following: defaultdict[str, list[str]] = defaultdict(list)
+    for each in parsed:
+        if isinstance(each, Confirm | Close):
+            following[each.accept].append(each.digest)
+    for accept in ended:
+        obsolete |= {accept.digest, accept.request, *following[accept.digest]}
+    return obsolete
 
 
-def _came_to_nothing(theirs: Iterable[Accept], said: Callable[[str, int, int], bool]) -> list[Accept]:
-    """The subscriptions in which nothing came until the next one began: what comes later is owed by that."""
-    given = list(theirs)
-    in_order = sorted(given, key=lambda one: (one.time, one.digest))  # as `disputes/case_files.py` takes them
-    recent = {one.digest for one in (*given[-RECENT:], *in_order[-RECENT:])}
+def _unused(theirs: Iterable[Accept], has_messages: Callable[[str, int, int], bool]) -> list[Accept]:
+    """The subscriptions without messages before the next one began, which covers all later messages."""
+    accepts = list(theirs)
+    in_order = sorted(accepts, key=lambda each: (each.time, each.digest))  # the order of `disputes/case_files.py`
+    recent = {each.digest for each in (*accepts[-RECENT:], *in_order[-RECENT:])}
     return [
-        one
-        for one, later in pairwise(in_order)
-        if one.digest not in recent and not said(one.alias, one.time, later.time)
+        each
+        for each, later in pairwise(in_order)
+        if each.digest not in recent and not has_messages(each.alias, each.time, later.time)
     ]

@@ -1,90 +1,25 @@
-"""The tables of a journal, the questions that it is asked, and its rows as values."""
+"""SQL schema and queries of the journal, and its rows as structs."""
 
 from typing import Any, Final
 
 from msgspec import Struct
 
-from zerochat.agent.api.subscriptions.tables import STREAM_SCHEMA
-from zerochat.agent.storage import search_index
-from zerochat.agent.storage.database import Format
+from zerochat.agent.api.subscriptions.tables import SUBSCRIPTION_SCHEMA
+from zerochat.agent.storage.database import FileFormat
 from zerochat.agent.storage.disputes import CASES_SCHEMA
-from zerochat.agent.storage.signed_messages import HASHED, RIVALS_SCHEMA, SIGNED_SCHEMA, STRAYS_SCHEMA
-from zerochat.agent.storage.tlog import LOGBOOK_SCHEMA
-from zerochat.crypto.redacted import Veiled
-from zerochat.group.effects import Remember
-from zerochat.group.event_log.lamport import SORTED_BY
+from zerochat.agent.storage.search_index import INDEX_SCHEMA
+from zerochat.agent.storage.signed_messages import SIGNED_SCHEMA
+from zerochat.agent.storage.tlog import TLOG_SCHEMA
+from zerochat.crypto.structs import Redacted
+from zerochat.group.effects import StoreEvent
+from zerochat.group.event_log.lamport import SORT_FIELDS
 
 APPLICATION_ID: Final = 0x7A63_6A6C
-"""`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 8
+"""`zcjl`: marks the file as a zerochat journal in the SQLite header."""
+SCHEMA_VERSION: Final = 1
+FORMAT: Final = FileFormat(APPLICATION_ID, SCHEMA_VERSION)
 RECEIPTS_MAX: Final = 10_000
-"""Receipts kept of one member of one group; then the oldest go, a tenth at a time."""
-
-_INDEXES: Final = """
-CREATE INDEX events_in_order ON events (group_id, lamport, author, id) WHERE refuted = 0;
-CREATE INDEX events_by_chain ON events (group_id, author, position) WHERE refuted = 0;
-CREATE INDEX events_refuted ON events (group_id) WHERE refuted = 1;
-"""
-_RECEIPTS: Final = """
-CREATE TABLE receipts (
-    group_id TEXT NOT NULL,
-    member TEXT NOT NULL,
-    author TEXT NOT NULL,
-    upto INTEGER NOT NULL,
-    at INTEGER NOT NULL,
-    via TEXT NOT NULL,
-    PRIMARY KEY (group_id, member, author, upto)
-) STRICT, WITHOUT ROWID;
-"""
-_TARGETS: Final = """
-CREATE INDEX events_about ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
-"""
-_VERDICTS: Final = """
-CREATE INDEX events_verdicts ON events (group_id, seq) WHERE type = 'verdict' AND refuted = 0;
-"""
-_TELEMETRY: Final = """
-CREATE TABLE telemetry (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    first_us INTEGER NOT NULL,
-    last_us INTEGER NOT NULL,
-    rows INTEGER NOT NULL,
-    data BLOB NOT NULL
-) STRICT;
-CREATE TABLE telemetry_names (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    group_id TEXT NOT NULL,
-    name TEXT NOT NULL,
-    UNIQUE (group_id, name)
-) STRICT;
-"""
-"""Empty unless somebody has asked for it (`telemetry/store.py`)."""
-_ACCOUNTABLE: Final = HASHED + LOGBOOK_SCHEMA + RIVALS_SCHEMA + STRAYS_SCHEMA + CASES_SCHEMA + _VERDICTS
-_MIGRATIONS: Final = {
-    2: f"""
-ALTER TABLE events ADD COLUMN vouched TEXT NOT NULL DEFAULT '';
-ALTER TABLE events ADD COLUMN refuted INTEGER NOT NULL DEFAULT 0 CHECK (refuted IN (0, 1));
-ALTER TABLE events ADD COLUMN history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1));
-DROP INDEX events_in_order;
-DROP INDEX events_by_chain;
-{_INDEXES}
-{_RECEIPTS}
-""",
-    3: f"""
-ALTER TABLE events ADD COLUMN target TEXT NOT NULL DEFAULT '';
-{_TARGETS}
-UPDATE events SET target = 'topic' WHERE type = 'topic';
-UPDATE events SET target = json_extract(CAST(record AS TEXT), '$.body.of')
-WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
-    AND json_type(CAST(record AS TEXT), '$.body.of') = 'text'
-    AND length(json_extract(CAST(record AS TEXT), '$.body.of')) = 43;
-{search_index.WORDS_SCHEMA}
-""",  # noqa: S608  # nothing in it is anybody's
-    4: STREAM_SCHEMA,
-    5: _TELEMETRY,
-    6: SIGNED_SCHEMA,
-    7: _ACCOUNTABLE,
-}
-FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: search_index.build})
+"""Receipts kept per member and group; beyond that the oldest tenth is deleted."""
 
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -100,27 +35,52 @@ CREATE TABLE events (
     record BLOB NOT NULL,
     received INTEGER NOT NULL,
     late INTEGER NOT NULL CHECK (late IN (0, 1)),
-    vouched TEXT NOT NULL DEFAULT '',
+    relayed_by TEXT NOT NULL DEFAULT '',
     refuted INTEGER NOT NULL DEFAULT 0 CHECK (refuted IN (0, 1)),
     history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1)),
     target TEXT NOT NULL DEFAULT ''
 ) STRICT;
-{_INDEXES}
-{_TARGETS}
-{_RECEIPTS}
-{STREAM_SCHEMA}
-{_TELEMETRY}
+CREATE INDEX events_in_order ON events (group_id, lamport, author, id) WHERE refuted = 0;
+CREATE INDEX events_by_chain ON events (group_id, author, position) WHERE refuted = 0;
+CREATE INDEX events_refuted ON events (group_id) WHERE refuted = 1;
+CREATE INDEX events_by_target ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
+CREATE INDEX events_verdicts ON events (group_id, seq) WHERE type = 'verdict' AND refuted = 0;
+CREATE TABLE receipts (
+    group_id TEXT NOT NULL,
+    member TEXT NOT NULL,
+    author TEXT NOT NULL,
+    upto INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    via TEXT NOT NULL,
+    PRIMARY KEY (group_id, member, author, upto)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE telemetry (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    first_us INTEGER NOT NULL,
+    last_us INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+CREATE TABLE telemetry_names (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    group_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    UNIQUE (group_id, name)
+) STRICT;
+{SUBSCRIPTION_SCHEMA}
 {SIGNED_SCHEMA}
-{_ACCOUNTABLE}
+{TLOG_SCHEMA}
+{CASES_SCHEMA}
+{INDEX_SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
 COLUMNS: Final = (
-    "seq, group_id, id, author, position, lamport, type, record, received, late, vouched, refuted, history, target"
+    "seq, group_id, id, author, position, lamport, type, record, received, late, relayed_by, refuted, history, target"
 )
-_PLACE: Final = ", ".join(SORTED_BY)
-_BACKWARDS: Final = ", ".join(f"{column} DESC" for column in SORTED_BY)
+_PLACE: Final = ", ".join(SORT_FIELDS)
+_BACKWARDS: Final = ", ".join(f"{column} DESC" for column in SORT_FIELDS)
 LATEST_ROWS: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND lamport >= ?
 ORDER BY {_BACKWARDS} LIMIT ?
@@ -137,8 +97,10 @@ ROWS_AFTER: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND ({_PLACE}) > (?, ?, ?)
 ORDER BY {_PLACE} LIMIT ?
 """  # noqa: S608
-ROWS_LIKE: Final = f"SELECT {COLUMNS} FROM events WHERE id >= ?1 AND id < ?1 || '{{' AND group_id = ?2 LIMIT ?3"  # noqa: S608
-"""Ids are base64url, and `{` is behind all of its letters."""
+ROWS_WITH_ID_PREFIX: Final = (
+    f"SELECT {COLUMNS} FROM events WHERE id >= ?1 AND id < ?1 || '{{' AND group_id = ?2 LIMIT ?3"  # noqa: S608
+)
+"""Ids are base64url, whose characters all sort before `{`."""
 VERDICTS: Final = f"""
 SELECT {COLUMNS} FROM events WHERE seq IN (
     SELECT seq FROM (
@@ -147,7 +109,7 @@ SELECT {COLUMNS} FROM events WHERE seq IN (
     ) WHERE back <= ?
 ) ORDER BY seq
 """  # noqa: S608
-LAST_OF: Final = f"""
+LAST_OF_TYPE: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND type = ?
 ORDER BY position DESC, seq LIMIT 1
 """  # noqa: S608
@@ -156,12 +118,12 @@ CHAIN: Final = """
 SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ?
 ORDER BY position, seq LIMIT ?
 """
-STRETCH: Final = f"""
+CHAIN_RANGE: Final = f"""
 SELECT {COLUMNS} FROM events
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND lamport >= ?
 ORDER BY position, seq LIMIT ?
 """  # noqa: S608
-STRETCH_BACK: Final = """
+CHAIN_RANGE_BACKWARDS: Final = """
 SELECT author, position, lamport, record, seq FROM events
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND (position, seq) < (?, ?)
 ORDER BY position DESC, seq DESC LIMIT ?
@@ -175,18 +137,18 @@ SELECT lamport, id FROM events WHERE group_id = ? AND lamport >= ? AND refuted =
     AND type NOT IN ('genesis', 'add', 'leave', 'remove', 'vote', 'role', 'label', 'terms')
 ORDER BY lamport
 """
-"""All that is said: whatever is no membership event (`event.CONTROL`)."""
-ROWS_NAMED: Final = f"""
+"""All content: every event that is no membership event (`event.CONTROL`)."""
+ROWS_BY_ID: Final = f"""
 SELECT {COLUMNS} FROM (SELECT DISTINCT value AS wanted FROM json_each(?2)) CROSS JOIN events
 WHERE events.id = wanted AND +events.group_id = ?1 AND refuted = 0
 """  # noqa: S608
-"""The events with the ids in a list, as JSON."""
-REMARKS_OF_ONE: Final = 32
-"""Of what one member says of one kind about one post, the last so many events are looked at: nobody can make it long
-work to see how a post stands, whatever it sends, nor push out what somebody else has said."""
-VERDICTS_OF_ONE: Final = 32
-"""Of what one member tells as verdicts, the last so many are looked at."""
-REMARKS: Final = f"""
+"""The events with the ids in a JSON list."""
+ANNOTATIONS_MAX: Final = 32
+"""Events considered per post, member and kind of annotation: the last ones. So no member can make a post expensive to
+materialise, or displace the annotations of others."""
+VERDICTS_MAX: Final = 32
+"""Verdict events considered per member: the last ones."""
+ANNOTATIONS: Final = f"""
 WITH RECURSIVE
 kinds (kind) AS (VALUES ('delete'), ('edit'), ('react')),
 authors (about, owner, author) AS (
@@ -205,12 +167,12 @@ WHERE (kind = 'react' OR speaker = owner) AND events.seq IN (
     SELECT one.seq FROM events AS one
     WHERE one.group_id = ?1 AND one.target = about AND one.target <> '' AND one.refuted = 0 AND one.author = speaker
         AND one.type = kind
-    ORDER BY one.position DESC LIMIT {REMARKS_OF_ONE}
+    ORDER BY one.position DESC LIMIT {ANNOTATIONS_MAX}
 )
 """  # noqa: S608
-"""What is said about posts: by everybody, but that only its author edits one or takes it back. The posts: a list of
-their ids with their authors, as JSON. From speaker to speaker, and of each the last events of each kind."""
-LAST_IN: Final = f"""
+"""The annotations of posts, a JSON list of [id, author]: reactions of all members, edits and deletions of the author
+only. A loose index scan over the annotating members, with the last events of each kind."""
+LAST_IN_RANGES: Final = f"""
 SELECT {COLUMNS} FROM (SELECT value AS span FROM json_each(?2)) CROSS JOIN events WHERE events.seq = (
     SELECT one.seq FROM events AS one
     WHERE one.group_id = ?1 AND one.target = ?3 AND one.target <> '' AND one.refuted = 0
@@ -219,17 +181,17 @@ SELECT {COLUMNS} FROM (SELECT value AS span FROM json_each(?2)) CROSS JOIN event
     ORDER BY one.position DESC LIMIT 1
 )
 """  # noqa: S608
-"""The last topic, or announcement, in each of some stretches of chains (author, after, up to), a list as JSON."""
-TARGETS: Final = """
+"""The last topic, or announcement, in each of some chain ranges, a JSON list of [author, after, up to]."""
+ANNOTATED_POSTS: Final = """
 SELECT DISTINCT target FROM events
 WHERE group_id = ? AND author = ? AND refuted = ? AND position > ? AND position <= ? AND length(target) = 43 LIMIT ?
 """
-"""The posts that a stretch of a chain is about; `refuted`: of what counts, or of what was given up."""
+"""The posts that the events of a chain range annotate; `refuted`: of valid or of refuted events."""
 CHAIN_BACK: Final = """
 SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position < ?
 ORDER BY position DESC, seq DESC LIMIT ?
 """
-HEIGHTS: Final = """
+CHAIN_HEADS: Final = """
 WITH RECURSIVE authors (author) AS (
     SELECT min(author) FROM events WHERE group_id = ?1 AND refuted = 0
     UNION ALL
@@ -245,7 +207,7 @@ SELECT author, top, (
     ) AS top FROM authors WHERE author IS NOT NULL
 ) AS tops
 """
-"""From author to author, and of each the last: as many steps as there are authors, however many events they have."""
+"""A loose index scan over the authors: one step per author, however many events they have."""
 RECEIPTS_OF: Final = """
 WITH RECURSIVE members (member) AS (
     SELECT min(member) FROM receipts WHERE group_id = ?1
@@ -259,90 +221,90 @@ WHERE receipts.group_id = ?1 AND receipts.member = members.member AND receipts.a
     WHERE group_id = ?1 AND member = members.member AND author = ?2 AND upto >= ?3
 )
 """
-RECEIPTS: Final = "SELECT count(*) FROM receipts WHERE group_id = ? AND member = ?"
-COUNT: Final = "SELECT count(*) FROM events WHERE group_id = ? AND refuted = 0"
-KEEP: Final = """
-INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late, vouched, history, target)
+COUNT_RECEIPTS: Final = "SELECT count(*) FROM receipts WHERE group_id = ? AND member = ?"
+COUNT_EVENTS: Final = "SELECT count(*) FROM events WHERE group_id = ? AND refuted = 0"
+INSERT_EVENT: Final = """
+INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late, relayed_by, history, target)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET vouched = excluded.vouched, refuted = 0
-WHERE events.refuted = 1 OR (excluded.vouched = '' AND events.vouched <> '')
+ON CONFLICT (id) DO UPDATE SET relayed_by = excluded.relayed_by, refuted = 0
+WHERE events.refuted = 1 OR (excluded.relayed_by = '' AND events.relayed_by <> '')
 """
-"""What is there already is left as it is, but for this: whoever has it from the author needs nobody to vouch for it;
-and what was given up, because nobody could tell whether the author says it, may come anew."""
-CONFIRM: Final = """
-UPDATE events SET vouched = ''
-WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''
+"""A stored event is not changed, with two exceptions: it is confirmed when it comes from its author, and a refuted
+event becomes valid when it is received again."""
+CONFIRM_EVENTS: Final = """
+UPDATE events SET relayed_by = ''
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND relayed_by <> ''
 """
-REFUTE: Final = """
+REFUTE_EVENTS: Final = """
 UPDATE events SET refuted = 1
-WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND relayed_by <> ''
 RETURNING iif(type = 'post', id, target)
 """
-RECEIVE: Final = """
+INSERT_RECEIPT: Final = """
 INSERT INTO receipts SELECT ?1, ?2, ?3, ?4, ?5, ?6
 WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE group_id = ?1 AND member = ?2 AND author = ?3 AND upto >= ?4)
 """
-"""Who has a chain up to 9 has it up to 8: only what is new is written, so a later row never says an earlier time."""
-FORGET_RECEIPTS: Final = """
+"""A receipt up to position 9 covers 8: only new positions are written, so a later row never has an earlier time."""
+DELETE_OLD_RECEIPTS: Final = """
 DELETE FROM receipts WHERE (group_id, member, author, upto) IN (
     SELECT group_id, member, author, upto FROM receipts WHERE group_id = ?1 AND member = ?2 ORDER BY at, upto LIMIT ?3
 )
 """
-SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-FORGET_FACTS: Final = "DELETE FROM telemetry_names WHERE group_id = ?"
-"""What is recorded of a group is nobody's without the names."""
-DRAFT: Final = "draft:"
-"""In `meta`, before the id of the group for which something is begun and not sent (`drafts.py`)."""
-UNSET: Final = "DELETE FROM meta WHERE key = ?"
-WRITE: Final = """
+SET_META: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+DELETE_TELEMETRY_NAMES: Final = "DELETE FROM telemetry_names WHERE group_id = ?"
+"""Without the names, a group's telemetry records are anonymous."""
+DRAFT_PREFIX: Final = "draft:"
+"""Prefix of the keys in `meta` that hold drafts, followed by the group's id (`drafts.py`)."""
+DELETE_META: Final = "DELETE FROM meta WHERE key = ?"
+WRITE_PART: Final = """
 INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
 """
-DROP: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND path < ?1 || '0')"
+DELETE_PARTS: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND path < ?1 || '0')"
 """`0` is the character after `/`."""
 
 
-class Row(Veiled, frozen=True):
-    """One delivered event, as the log has it."""
+class Row(Redacted, frozen=True):
+    """One delivered event of the log."""
 
-    VEILED = ("record",)
+    REDACTED = ("record",)
 
     seq: int
-    """Local and monotone, never used twice: the order in which this agent delivered."""
+    """Local sequence number, never reused: the order of delivery at this agent."""
     group: str
     id: str
     author: str
     position: int
-    """The event's place in its author's chain, from 1."""
+    """Position in its author's chain, from 1."""
     lamport: int
     type: str
     record: bytes
     received: int
     """UTC milliseconds."""
     late: bool
-    vouched: str = ""
-    """The DID of the member who handed it over; empty: its author has confirmed it."""
+    relayed_by: str = ""
+    """DID of the member who relayed it; empty: confirmed by its author."""
     refuted: bool = False
-    """True when its author has never said it."""
+    """Whether it contradicts its author's chain."""
     history: bool = False
-    """From before our time in the group: no news."""
+    """Whether it is from before our time in the group, so that it causes no notifications."""
     target: str = ""
-    """What it is about: the id of a post, `topic` or `announce`; empty for all others."""
+    """The id of the post that it annotates, or `topic` or `announce`; else empty."""
 
 
-class Held(Struct, frozen=True):
-    """Since when a member is known to have an event."""
+class EventReceipt(Struct, frozen=True):
+    """When a member was first known to have an event."""
 
     member: str
     upto: int
-    """What it said it had then, of the event's chain."""
+    """The position in the event's chain that it acknowledged."""
     at: int
     """UTC milliseconds."""
     via: str
-    """A short word for the way; empty: unknown."""
+    """How it was acknowledged; empty: unknown."""
 
 
-def values_of(one: Remember) -> tuple[str | int | bytes, ...]:
-    """What `KEEP` wants."""
+def values_of(one: StoreEvent) -> tuple[str | int | bytes, ...]:
+    """The values for `INSERT_EVENT`."""
     return (
         one.group,
         one.id,
@@ -353,14 +315,16 @@ def values_of(one: Remember) -> tuple[str | int | bytes, ...]:
         one.record,
         one.received,
         int(one.late),
-        one.vouched,
+        one.relayed_by,
         int(one.history),
         one.target,
     )
 
 
 def row_of(values: Any) -> Row:
-    """Of the `COLUMNS`."""
-    seq, group, event, author, place, lamport, kind, record, received, late, vouched, refuted, history, target = values
+    """A row from the values of `COLUMNS`."""
+    seq, group, event, author, place, lamport, kind, record, received, late, relayed_by, refuted, history, target = (
+        values
+    )
     kept = (seq, group, event, author, place, lamport, kind, record, received)
-    return Row(*kept, late == 1, vouched, refuted == 1, history == 1, target)
+    return Row(*kept, late == 1, relayed_by, refuted == 1, history == 1, target)

@@ -1,8 +1,7 @@
-"""What the journal keeps of groups' logs: the entries with their places, the checkpoints that a quorum has cosigned,
-and the bytes behind entries that somebody may still lack.
+"""Transparency logs in the journal: entries, cosigned checkpoints, and the blobs that entries refer to.
 
-A message that stands among the signed ones anyway (`signed.py`) is found there and not kept twice. What the machines of
-a log ask (`group/tlog/lookups.py`) is answered here; so is whoever makes a case or a proof.
+A message that is stored as a signed message (`signed_messages.py`) is not stored twice. This module answers the core's
+tlog queries (`group/tlog/queries.py`), and serves case files and proofs.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,40 +19,40 @@ from zerochat.crypto.primitives import sha256
 from zerochat.evidence.case import MESSAGES_MAX, Rules
 from zerochat.evidence.merkle import Tree
 from zerochat.evidence.note import Note, parse_checkpoint, parse_note
-from zerochat.evidence.witness import Entry, Kind, Receipt, mark_of, parse_entry, receipt_for
-from zerochat.group.effects import DropBlobs, KeepBlob, KeepEntries, KeepLog, KeepNote
-from zerochat.group.tlog.lookups import (
+from zerochat.evidence.witness import Entry, Kind, Receipt, kind_marker, parse_entry, receipt_for
+from zerochat.group.effects import DeleteBlobs, StoreBlob, StoreCheckpoint, StoreTlog, StoreTlogEntries
+from zerochat.group.tlog.queries import (
+    BlobQuery,
     Blobs,
-    Bytes,
-    Found,
+    Extension,
+    ExtensionQuery,
     Hashes,
-    Lacking,
-    Lookup,
     Messages,
-    Overdue,
-    Piece,
+    MissingBlobs,
+    MissingEntries,
+    OverdueMessages,
     Records,
-    Stretch,
-    Unheld,
-    Unplaced,
-    Unread,
+    TlogQuery,
+    TlogResult,
+    UnplacedEntries,
+    UnreadEntries,
 )
 
 BLOBS_MAX: Final = 256 << 20
-"""Bytes that are kept for others, of one group in all."""
+"""Bytes of blobs stored for others, per group."""
 BLOBS_OF_ONE_MAX: Final = 64 << 20
-"""And of what one member has posted: whoever posts more finds its witnesses full, and nobody else does."""
-_ASKED: Final = 2
-"""For what the log speaks of there is so many times the room: nobody keeps an accusation from whom it accuses, or a
-witness from cosigning, by filling that with what is in no log."""
+"""The same per author: an author that submits more finds its witnesses full, without effect on others."""
+_REQUESTED: Final = 2
+"""Factor of these limits for blobs that the log refers to: unlogged blobs can neither displace an accusation nor block
+a witness from cosigning."""
 ANSWER_BYTES_MAX: Final = 384 * 1024
-"""Bytes behind entries in one answer, but one in any case."""
+"""Bytes of blobs in one answer, which has at least one."""
 TREES_MAX: Final = 1 << 17
-"""Entries of all logs together of which the tree is kept in memory: some 20 MB."""
+"""Entries of all Merkle trees in memory: some 20 MB."""
 OVERDUE_MAX: Final = 64
-"""Messages of ours in one answer."""
+"""Our messages in one answer."""
 
-LOGBOOK_SCHEMA: Final = """
+TLOG_SCHEMA: Final = """
 CREATE TABLE logs (
     group_id TEXT NOT NULL,
     origin TEXT NOT NULL,
@@ -129,24 +128,24 @@ ORDER BY time LIMIT ?
 """
 
 
-class Logbook:
-    """The part of a journal that keeps them. One thread at a time uses it; raises what every method of it may."""
+class TlogStore:
+    """The journal's part for transparency logs. Methods raise what every method of `Journal` may raise."""
 
     def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
         self._db, self._faults = connection, faults
         self._trees: dict[tuple[str, str], Tree] = {}
-        """Those over the logs that were looked at last. What has its place keeps it, so they only grow."""
+        """Merkle trees by group and origin, least recently used first. Logs are append-only, so trees only grow."""
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
+    # --- storing ----------------------------------------------------------------------------------------------------
 
-    def keep(self, one: KeepLog | KeepEntries | KeepNote | KeepBlob | DropBlobs) -> None:
-        """Within a turn's transaction."""
+    def store(self, one: StoreTlog | StoreTlogEntries | StoreCheckpoint | StoreBlob | DeleteBlobs) -> None:
+        """Apply an effect, within the batch's transaction."""
         match one:
-            case KeepLog():
+            case StoreTlog():
                 self._db.execute(
                     "INSERT OR IGNORE INTO logs VALUES (?, ?, ?, ?)", (one.group, one.origin, one.rules, one.at)
                 )
-            case KeepEntries():
+            case StoreTlogEntries():
                 self._db.executemany(
                     "INSERT OR IGNORE INTO log_entries VALUES (?, ?, ?, ?, ?)",
                     [
@@ -154,82 +153,83 @@ class Logbook:
                         for place, record in enumerate(one.records, one.after)
                     ],
                 )
-            case KeepNote():
+            case StoreCheckpoint():
                 self._db.execute(
                     "INSERT OR IGNORE INTO log_notes VALUES (?, ?, ?, ?, ?)",
                     (one.group, one.origin, one.size, one.at, one.note),
                 )
-            case KeepBlob():
+            case StoreBlob():
                 row = one.group, b64url_bytes(one.hash), one.author, len(one.blob), one.at, one.blob
-                room = _ASKED if one.asked else 1
+                room = _REQUESTED if one.requested else 1
                 self._db.execute(_BLOB, (*row, room * BLOBS_MAX, room * BLOBS_OF_ONE_MAX))
-            case DropBlobs():
+            case DeleteBlobs():
                 self._db.execute("DELETE FROM log_blobs WHERE group_id = ? AND at < ?", (one.group, one.before))
 
     def forget(self, group: str) -> None:
-        """Within a turn's transaction."""
+        """Delete a group, within the batch's transaction."""
         self._trees = {key: tree for key, tree in self._trees.items() if key[0] != group}
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608  # those above
 
-    # --- for cases, proofs and people -------------------------------------------------------------------------------
+    # --- for cases, proofs and clients -----------------------------------------------------------------------------
 
-    def origins(self, group: str) -> list[Rules]:
-        """The rules of the logs that there were, the oldest first."""
+    def all_rules(self, group: str) -> list[Rules]:
+        """The rules of the group's logs, oldest first."""
         rows = self._rows("SELECT rules FROM logs WHERE group_id = ? ORDER BY at, origin", (group,))
         return [msgspec.json.decode(rules, type=Rules) for (rules,) in rows]
 
     def entries(self, group: str, origin: str, after: int, limit: int) -> list[bytes]:
-        """The records that come after the first `after` of a log, at most `limit`."""
+        """At most `limit` records of a log after the first `after` ones."""
         wanted = (
             "SELECT record FROM log_entries WHERE group_id = ? AND origin = ? AND place >= ? ORDER BY place LIMIT ?"
         )
         return [record for (record,) in self._rows(wanted, (group, origin, after, limit))]
 
-    def place_of(self, group: str, origin: str, record: bytes, since: int = 0) -> int | None:
-        """The first place, from 0, in which an entry stands, of those from `since` on; None: it has none."""
+    def index_of(self, group: str, origin: str, record: bytes, since: int = 0) -> int | None:
+        """The first index (from 0) of an entry, from `since` on; None: not in the log."""
         ((place,),) = self._rows(_PLACE + " AND place >= ?", (group, origin, sha256(record), since))
         return int(place) if place is not None else None
 
     def size(self, group: str, origin: str) -> int:
-        """How long the log is, as far as a quorum has cosigned it and it is here."""
+        """The number of entries covered by a cosigned checkpoint."""
         ((size,),) = self._rows("SELECT max(size) FROM log_notes WHERE group_id = ? AND origin = ?", (group, origin))
         return int(size or 0)
 
-    def kinds(self, group: str, origin: str) -> dict[str, int]:
-        """How many of its entries are none of messages, by what they are."""
+    def entry_counts(self, group: str, origin: str) -> dict[str, int]:
+        """The numbers of accusations, defences and log ends among the entries."""
         kinds: tuple[Kind, ...] = ("accusation", "defence", "close")
-        ((*counts,),) = self._rows(_KINDS, (*map(mark_of, kinds), group, origin, self.size(group, origin)))
+        ((*counts,),) = self._rows(_KINDS, (*map(kind_marker, kinds), group, origin, self.size(group, origin)))
         return dict(zip(kinds, map(int, counts), strict=True))
 
     def blob(self, group: str, hash_: str) -> bytes | None:
-        """What an entry with this hash (base64url of SHA-256) speaks of, if it is here."""
+        """The blob with this hash (base64url of SHA-256), if stored."""
         found = self._rows(_GET, (group, b64url_bytes(hash_)))
         return found[0][0] if found else None
 
-    def note(self, group: str, origin: str, at_least_size: int) -> Note | None:
-        """The first checkpoint that a quorum has cosigned over so many entries, or more."""
+    def checkpoint_covering(self, group: str, origin: str, at_least_size: int) -> Note | None:
+        """The first cosigned checkpoint that covers so many entries."""
         return _note(self._rows(_NOTE, (group, origin, at_least_size)))
 
-    def note_after(self, group: str, origin: str, at_ms: int) -> Note | None:
-        """The first that shows all that was in the log at this time (UTC ms; `Quorum.whole_ms`)."""
+    def checkpoint_after(self, group: str, origin: str, at_ms: int) -> Note | None:
+        """The first checkpoint that covers everything in the log at this time (UTC ms; `Quorum.whole_ms`)."""
         return _note(self._rows(_NOTE_AFTER, (group, origin, at_ms)))
 
-    def last(self, group: str, origin: str) -> Note | None:
-        """The last of the longest."""
+    def latest_checkpoint(self, group: str, origin: str) -> Note | None:
+        """The latest checkpoint."""
         return _note(self._rows(_LAST, (group, origin)))
 
     def receipt(self, group: str, origin: str, record: bytes, since: int = 0) -> Receipt | None:
-        """What shows that an entry is in the log, in its first place from `since` on; None: it is not, or not yet."""
-        place = self.place_of(group, origin, record, since)
-        note = self.note(group, origin, place + 1) if place is not None else None
+        """The inclusion proof of an entry at its first index from `since` on; None: not in the log, or not cosigned
+        yet."""
+        place = self.index_of(group, origin, record, since)
+        note = self.checkpoint_covering(group, origin, place + 1) if place is not None else None
         if place is None or note is None:
             return None
         size = parse_checkpoint(note.text).size
         return receipt_for(self._tree(group, origin, size), place, note)
 
     def _tree(self, group: str, origin: str, size: int) -> Tree:
-        """Over so many entries of a log at least: to hash a long one anew takes seconds, and each open case asks."""
+        """The Merkle tree over at least so many entries; cached, because hashing a long log takes seconds."""
         tree = self._trees.pop((group, origin), None) or Tree()
         if len(tree) < size:
             for record in self.entries(group, origin, len(tree), size - len(tree)):
@@ -239,59 +239,59 @@ class Logbook:
             del self._trees[next(iter(self._trees))]
         return tree
 
-    # --- for the machines -------------------------------------------------------------------------------------------
+    # --- queries of the core ----------------------------------------------------------------------------------------
 
-    def answer(self, group: str, origin: str, what: Lookup) -> Found:
-        """What the core has asked."""
+    def answer(self, group: str, origin: str, what: TlogQuery) -> TlogResult:
+        """The answer to a query of the core."""
         match what:
-            case Unplaced(_, records):
-                free = [one for one in records if self.place_of(group, origin, one) is None]
+            case UnplacedEntries(_, records):
+                free = [one for one in records if self.index_of(group, origin, one) is None]
                 return Records(tuple(one for one in free if self._holds(group, parse_entry(one))))
-            case Unheld():
-                return self._unheld(group, what)
-            case Piece(_, after, limit):
+            case MissingBlobs():
+                return self._missing_blobs(group, what)
+            case ExtensionQuery(_, after, limit):
                 return self._piece(group, origin, after, limit)
-            case Bytes(records=records):
+            case BlobQuery(records=records):
                 return self._bytes(group, records)
-            case Unread():
+            case UnreadEntries():
                 return self._unread(group, origin, what)
-            case Overdue():
-                return self._overdue(group, what)
+            case OverdueMessages():
+                return self._overdue_messages(group, what)
 
-    def _unheld(self, group: str, what: Unheld) -> Hashes:
+    def _missing_blobs(self, group: str, what: MissingBlobs) -> Hashes:
         entries = [parse_entry(record) for record in what.records]
         lacking = [one for one in entries if not self._holds(group, one)]
         (total,) = self._rows("SELECT total(size) FROM log_blobs WHERE group_id = ?", (group,))[0]
         full = any(
-            total + one.size > _ASKED * BLOBS_MAX
-            or self._kept_of(group, one.author) + one.size > _ASKED * BLOBS_OF_ONE_MAX
+            total + one.size > _REQUESTED * BLOBS_MAX
+            or self._bytes_of(group, one.author) + one.size > _REQUESTED * BLOBS_OF_ONE_MAX
             for one in lacking
         )
         return Hashes(tuple(dict.fromkeys(one.hash for one in lacking)), full)
 
-    def _kept_of(self, group: str, author: str) -> int:
-        question = "SELECT total(size) FROM log_blobs WHERE group_id = ? AND author = ?"
-        return int(self._rows(question, (group, author))[0][0])
+    def _bytes_of(self, group: str, author: str) -> int:
+        query = "SELECT total(size) FROM log_blobs WHERE group_id = ? AND author = ?"
+        return int(self._rows(query, (group, author))[0][0])
 
     def _holds(self, group: str, entry: Entry) -> bool:
         ((held,),) = self._rows(_HELD, (group, b64url_bytes(entry.hash)))
-        return bool(held) and self._is_so_long(group, entry)
+        return bool(held) and self._has_size(group, entry)
 
-    def _is_so_long(self, group: str, entry: Entry) -> bool:
-        """An entry says how long what it speaks of is, and an honest witness looks."""
-        question = """
+    def _has_size(self, group: str, entry: Entry) -> bool:
+        """Whether the blob has the size stated in the entry, which a witness checks."""
+        query = """
         SELECT length(message) FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x''
         UNION ALL SELECT size FROM log_blobs WHERE group_id = ?1 AND hash = ?2 LIMIT 1
         """
-        return [(entry.size,)] == self._rows(question, (group, b64url_bytes(entry.hash)))
+        return [(entry.size,)] == self._rows(query, (group, b64url_bytes(entry.hash)))
 
-    def _piece(self, group: str, origin: str, after: int, limit: int) -> Stretch:
+    def _piece(self, group: str, origin: str, after: int, limit: int) -> Extension:
         found = self._rows(_NOTE, (group, origin, after + 1))
         if found and found[0][0] - after <= limit:
-            return Stretch(tuple(self.entries(group, origin, after, found[0][0] - after)), found[0][1])
+            return Extension(tuple(self.entries(group, origin, after, found[0][0] - after)), found[0][1])
         if found:
-            return Stretch((), "")  # whoever stands between two checkpoints was never shown that by us
-        return Stretch(tuple(self.entries(group, origin, after, limit)), "")
+            return Extension((), "")  # a reader between two checkpoints got its position elsewhere
+        return Extension(tuple(self.entries(group, origin, after, limit)), "")
 
     def _bytes(self, group: str, records: Sequence[bytes]) -> Blobs:
         found: list[tuple[bytes, bytes]] = []
@@ -305,28 +305,28 @@ class Logbook:
                 found.append((record, blob))
         return Blobs(tuple(found))
 
-    def _unread(self, group: str, origin: str, what: Unread) -> Lacking:
+    def _unread(self, group: str, origin: str, what: UnreadEntries) -> MissingEntries:
         records = self.entries(group, origin, what.after, what.limit)
         entries = [(record, parse_entry(record)) for record in records]
         lacking = tuple(record for record, one in entries if self._lacks(group, what.me, one))
-        return Lacking(what.after + len(records), lacking)
+        return MissingEntries(what.after + len(records), lacking)
 
     def _lacks(self, group: str, me: str, entry: Entry) -> bool:
-        """A message is lacked until it was heard, though its bytes are held; of all else the bytes do."""
+        """Whether a message was not accepted yet (its blob does not suffice), or another blob is not stored."""
         if entry.kind == "message":
-            return entry.author != me and not self._heard(group, entry.hash)
+            return entry.author != me and not self._is_accepted(group, entry.hash)
         return self.blob(group, entry.hash) is None
 
-    def _heard(self, group: str, hash_: str) -> bool:
-        question = "SELECT 1 FROM signed WHERE group_id = ? AND hash = ? AND hash <> x''"
-        return bool(self._rows(question, (group, b64url_bytes(hash_))))
+    def _is_accepted(self, group: str, hash_: str) -> bool:
+        query = "SELECT 1 FROM signed WHERE group_id = ? AND hash = ? AND hash <> x''"
+        return bool(self._rows(query, (group, b64url_bytes(hash_))))
 
-    def _overdue(self, group: str, what: Overdue) -> Messages:
+    def _overdue_messages(self, group: str, what: OverdueMessages) -> Messages:
         begin = max(what.after, min((owed.begun for owed in what.owed), default=what.upto))
         if begin >= what.upto:
             return Messages((), what.upto)
         place = group, what.author, what.alias
-        times = self._unshown(place, what, begin)
+        times = self._without_proof(place, what, begin)
         found: list[bytes] = []
         size, reached = 0, begin
         for time, message in self._own(place, min(times) - 1, what.upto) if times else ():
@@ -339,9 +339,9 @@ class Logbook:
             reached = time
         return Messages(tuple(found), what.upto)
 
-    def _unshown(self, place: tuple[str, str, bytes], what: Overdue, begin: int) -> set[int]:
-        """The times of the messages of which it cannot be shown by a signature that all to whom they were owed have
-        them: one that was given far behind one, or none."""
+    def _without_proof(self, place: tuple[str, str, bytes], what: OverdueMessages, begin: int) -> set[int]:
+        """The times of the messages without proof of delivery to all recipients: a recipient's acknowledgement is
+        missing, or too far behind to fit a defence."""
         sizes = self._rows(_SIZES, (*place, begin))
         times = [time for time, _ in sizes]
         upto = [0, *accumulate(size for _, size in sizes)]
@@ -358,7 +358,7 @@ class Logbook:
         return found
 
     def _own(self, place: tuple[str, str, bytes], after: int, upto: int) -> Iterable[tuple[int, bytes]]:
-        """The messages of a stream with these times, read in pieces."""
+        """The messages of a stream with these times, read in chunks."""
         while True:
             rows = self._rows(_STREAM, (*place, after, upto, OVERDUE_MAX))
             yield from rows
@@ -366,9 +366,9 @@ class Logbook:
                 return
             after = rows[-1][0]
 
-    def _rows(self, question: str, bindings: Sequence[str | int | bytes]) -> list[Any]:
+    def _rows(self, query: str, bindings: Sequence[str | int | bytes]) -> list[Any]:
         with self._faults():
-            return self._db.execute(question, bindings).fetchall()
+            return self._db.execute(query, bindings).fetchall()
 
 
 def _note(rows: Sequence[tuple[int, str]]) -> Note | None:

@@ -1,4 +1,4 @@
-"""The question that is asked before anything is recorded, the answer as it is kept, and what wins over it."""
+"""Telemetry consent: the question, the stored answer and the vetoes that override it."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final
@@ -8,64 +8,63 @@ from msgspec import Struct
 
 from zerochat.errors import LocalError
 
-CONSENT: Final = 1
-"""Which question it was; a yes to another one does not count."""
-KEPT: Final = "telemetry"
-"""Under which name the answer is in the journal's `meta`."""
-SELF_BYTES: Final = 16
+CONSENT_VERSION: Final = 1
+"""Version of the question; consent to another version is void."""
+META_KEY: Final = "telemetry"
+"""Key of the answer in the journal's `meta` table; absent: never asked."""
+OBSERVER_BYTES: Final = 16
 
 WHAT: Final = (
-    "What: when each message was sent, received, decrypted and acknowledged, by which way and how late; connections"
-    " that come and go; joins; repairs; how many are in a group; sizes in bytes, those of your texts too. Never: what"
-    " is said, names, topics, files, addresses."
+    "What: when each message was sent, received, decrypted and acknowledged, on which path and how late; connections;"
+    " joins; retransmissions; the number of members; sizes in bytes, including your texts. Never: message texts, names,"
+    " topics, files, addresses."
 )
 WHERE: Final = (
-    "Where: in this profile's encrypted journal, and so in backups of it, and nowhere else. Nothing is ever sent to"
-    " anybody. `zerochat telemetry export` writes a folder, with numbers in the place of everybody; whether somebody"
-    " gets that is up to you."
+    "Where: in this profile's encrypted journal and its backups. Nothing is ever sent. `zerochat telemetry export`"
+    " writes a folder with pseudonyms instead of names; you decide whether to share it."
 )
 HOW_LONG: Final = (
-    "How long: {days} days and {megabytes} MiB at the most, the oldest goes first. `zerochat telemetry off` ends it,"
-    " `zerochat telemetry delete` removes all of it, `zerochat telemetry show` prints what there is."
+    "How long: at most {days} days and {megabytes} MiB; the oldest records are deleted first. `zerochat telemetry off`"
+    " stops recording, `zerochat telemetry delete` removes everything, `zerochat telemetry show` prints records."
 )
 OTHERS: Final = (
-    "The others in your groups are in it as well: whoever knows who is who could learn from an export when each of"
-    " them has written, and how much. Ask them before you give one away."
+    "Other members: an export shows when each member of your groups wrote and how much, to anyone who can match"
+    " pseudonyms to people. Ask them before you share an export."
 )
-QUESTION: Final = ("Record on this machine how your messages fare?", WHAT, WHERE, HOW_LONG, OTHERS)
+QUESTION: Final = ("Record delivery telemetry on this machine?", WHAT, WHERE, HOW_LONG, OTHERS)
 
 
 class TelemetryForbidden(LocalError):
-    """{why}. Nothing is recorded and nothing exported, whatever else was said."""
+    """{why}. Nothing is recorded or exported."""
 
     exit_code: ClassVar[int] = 3
 
 
 class ConsentNeeded(LocalError):
-    """Whoever turns this on must have read what it does: `zerochat telemetry on` asks, and `zerochat telemetry on
-    --yes` takes the answer from a script."""
+    """Telemetry needs your consent. Run `zerochat telemetry on` in a terminal and confirm, or `zerochat telemetry on
+    --yes` in a script."""
 
     exit_code: ClassVar[int] = 2
 
 
 class Consent(Struct, frozen=True):
-    """A person's answer, and what belongs to it."""
+    """The user's stored answer."""
 
     version: int
     on: bool
     at: int
-    """When it was given, UTC ms."""
-    self: str
-    """16 random bytes in hex, which stand for this profile where no group's member does."""
+    """Time of the answer, UTC ms."""
+    observer: str
+    """16 random bytes in hex: the profile's name in records that belong to no group."""
 
 
 def question(days: int, megabytes: int) -> tuple[str, ...]:
-    """The question, a paragraph each."""
+    """The question, one paragraph per item. `megabytes`: in MiB."""
     return tuple(one.format(days=days, megabytes=megabytes) for one in QUESTION)
 
 
 def forbidden(environ: Mapping[str, str], allowed: bool = True) -> str:
-    """What forbids it, whatever a person has answered, as a sentence without its full stop; empty: nothing does.
+    """The veto that overrides consent, as a sentence without its full stop; empty: none.
 
     `allowed`: the setting `telemetry.allowed`.
     """
@@ -77,14 +76,14 @@ def forbidden(environ: Mapping[str, str], allowed: bool = True) -> str:
 
 
 def read_consent(kept: bytes | None) -> Consent | None:
-    """The answer in a journal's `meta`; None: there is none, or one to another question."""
+    """Decode the stored answer; None: none, or one to another version of the question."""
     if not kept:
         return None
     try:
         found = msgspec.json.decode(kept, type=Consent)
     except msgspec.DecodeError:
         return None
-    return found if found.version == CONSENT and len(found.self) == 2 * SELF_BYTES else None
+    return found if found.version == CONSENT_VERSION and len(found.observer) == 2 * OBSERVER_BYTES else None
 
 
 def consents(kept: bytes | None) -> bool:

@@ -1,9 +1,7 @@
-"""Facts as Parquet: a folder for each kind and day, a manifest, and nobody's name.
+"""Telemetry export: pseudonymised Parquet files by kind and day, with a manifest.
 
-Everything is written into a folder beside the one that is wanted, and that gets its name when all of it is on disk: an
-export is there whole or not at all. Every file is written at once and closed, so that few are open however many days
-there are, and little is in memory however many rows. Parquet wants pyarrow, which comes with the extra `analytics`
-alone.
+An export is written into a staging folder, which is renamed when everything is on disk (atomic publication). Files are
+written one at a time, so open files and memory are bounded. Parquet needs pyarrow, from the extra `analytics`.
 """
 
 import fcntl
@@ -22,120 +20,119 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import Struct, field
 
-from zerochat import __version__
 from zerochat.agent.storage.database import sync_folder
 from zerochat.agent.telemetry.pseudonyms import Pseudonyms
 from zerochat.agent.telemetry.schema import (
     KINDS,
     SCHEMA_VERSION,
     Column,
-    Fact,
+    Record,
     Span,
     View,
     columns,
-    names_in,
+    name_numbers,
     time_field,
 )
 from zerochat.errors import LocalError
+from zerochat.version import __version__
 
 FORMAT: Final = "zerochat-telemetry"
 MANIFEST: Final = "manifest.json"
 VERSION_KEY: Final = "zerochat_schema_version"
 SECOND_US: Final = 1_000_000
 FILE_ROWS, MEMORY_ROWS = 100_000, 150_000
-"""Rows of one file, and of all those that are not yet written, at the most."""
+"""Maximum rows of one file, and of all buffered files together."""
 ZSTD_LEVEL: Final = 3
 _UNFINISHED: Final = ".zerochat-unfinished"
 
 
 class NoParquet(LocalError):
-    """An export is written with pyarrow, which is not installed. Install it into zerochat's environment:
-    `pip install pyarrow`."""
+    """An export needs pyarrow, which is not installed. Install it into zerochat's environment: `pip install
+    pyarrow`."""
 
 
-class ExportThere(LocalError):
-    """There is something at {path} already. Name a folder that does not exist."""
+class ExportExists(LocalError):
+    """{path} already exists. Give the path of a new folder."""
 
     exit_code: ClassVar[int] = 2
 
 
 class NothingRecorded(LocalError):
-    """Nothing is recorded {of_it} that could be exported. `zerochat telemetry status` says how much there is, and from
-    when."""
+    """There are no telemetry records {of_it}. `zerochat telemetry status` shows how many there are, and from when."""
 
 
 class CannotExport(LocalError):
-    """No export can be written to {path}: {why}. Nothing of it was left there."""
+    """Cannot write an export to {path}: {why}. Nothing was left there."""
 
 
-class Name(Struct, frozen=True):
-    """What a number in a fact stands for."""
+class Subject(Struct, frozen=True):
+    """What a name number stands for."""
 
     group: str
     did: str
     """Empty: the group itself."""
 
 
-class Wanted(Struct, frozen=True):
-    """What of all that is recorded an export has."""
+class Selection(Struct, frozen=True):
+    """Filter of an export."""
 
     since_us: int = 0
     groups: frozenset[str] | None = None
-    """Their ids; None: all."""
+    """Group ids; None: all."""
 
 
-class Told(Struct):
-    """What an export came to."""
+class ExportSummary(Struct):
+    """Result of an export."""
 
     manifest: dict[str, Any]
     rows: Counter[str] = field(default_factory=Counter)
-    nameless: int = 0
-    """Rows that were left out, because the group that they are about was forgotten."""
+    skipped: int = 0
+    """Records left out because their group was forgotten."""
 
 
 Row = dict[str, Any]
-"""One row of an export, by column."""
+"""One row of an export: values by column."""
 Put = Callable[[str, str, Row], object]
-"""Takes a kind, a day and a row."""
+"""Receives the kind, the day and the row."""
 
 
-class Writer:
-    """Replaces names, and gives every row to `put`."""
+class RowWriter:
+    """Filters records, replaces names by pseudonyms and passes rows to `put`."""
 
-    def __init__(self, names: Mapping[int, Name], pseudonyms: Pseudonyms, wanted: Wanted, put: Put) -> None:
-        self._names, self._pseudonyms, self._wanted, self._put = names, pseudonyms, wanted, put
-        self._unit_us = 1 if pseudonyms.together else SECOND_US
+    def __init__(self, names: Mapping[int, Subject], pseudonyms: Pseudonyms, selection: Selection, put: Put) -> None:
+        self._names, self._pseudonyms, self._selection, self._put = names, pseudonyms, selection, put
+        self._unit_us = 1 if pseudonyms.shared else SECOND_US
         self._views: dict[int, View] = {}
-        """By group, the last one from before the time that is wanted."""
-        self._began = False
+        """The last view of each group before the start of the selection."""
+        self._begun = False
         self._days: set[str] = set()
-        self.told = Told({})
+        self.summary = ExportSummary({})
 
-    def take(self, rows: Iterable[Fact]) -> None:
-        """Facts in the order in which they were recorded."""
+    def write(self, rows: Iterable[Record]) -> None:
+        """Process records, oldest first."""
         for row in rows:
             at_us = getattr(row, time_field(type(row)))
-            if at_us < self._wanted.since_us:
+            if at_us < self._selection.since_us:
                 if isinstance(row, View):
                     self._views[row.group] = row
                 continue
-            if not self._began:
+            if not self._begun:
                 self._begin()
-            self._one(row)
+            self._write_record(row)
 
-    def finish(self, software: str = f"zerochat {__version__}") -> Told:
-        """What the manifest says, but for the files. Raises NothingRecorded."""
+    def finish(self, software: str = f"zerochat {__version__}") -> ExportSummary:
+        """The summary, with a manifest that lacks its files. Raises NothingRecorded."""
         if not self._days:
-            some = self._wanted.since_us or self._wanted.groups is not None
-            raise NothingRecorded(of_it="of that time and those groups" if some else "yet")
+            some = self._selection.since_us or self._selection.groups is not None
+            raise NothingRecorded(of_it="for this time and these groups" if some else "yet")
         own = next((one.did for one in self._names.values() if not one.group), "")
-        together = self._pseudonyms.together
+        together = self._pseudonyms.shared
         now = datetime.now(UTC)
-        self.told.manifest |= {
+        self.summary.manifest |= {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
             "software": software,
-            "study": "together" if together else "alone",
+            "study": "shared" if together else "single",
             "study_fingerprint": self._pseudonyms.fingerprint,
             "observer": str(self._pseudonyms.member("", own)),
             "exported_at": now.isoformat(timespec="seconds") if together else now.date().isoformat(),
@@ -143,45 +140,45 @@ class Writer:
             "to": max(self._days),
             "time_unit_us": self._unit_us,
             "files": [],
-            "rows": {kind: self.told.rows[kind] for kind in KINDS if self.told.rows[kind]},
+            "rows": {kind: self.summary.rows[kind] for kind in KINDS if self.summary.rows[kind]},
         }
-        return self.told
+        return self.summary
 
     def _begin(self) -> None:
-        """Who was in each group when the time that is wanted began."""
-        self._began = True
+        """Write the views at the start of the selection."""
+        self._begun = True
         for one in self._views.values():
-            self._one(msgspec.structs.replace(one, t_us=self._wanted.since_us))
+            self._write_record(msgspec.structs.replace(one, t_us=self._selection.since_us))
 
-    def _one(self, fact: Fact) -> None:
+    def _write_record(self, fact: Record) -> None:
         kind = type(fact)
-        if isinstance(fact, Span) and fact.t_from_us < self._wanted.since_us:
-            fact = msgspec.structs.replace(fact, t_from_us=self._wanted.since_us)
-        if any(number not in self._names for number in names_in([fact])):
-            self.told.nameless += 1
+        if isinstance(fact, Span) and fact.t_from_us < self._selection.since_us:
+            fact = msgspec.structs.replace(fact, t_from_us=self._selection.since_us)
+        if any(number not in self._names for number in name_numbers([fact])):
+            self.summary.skipped += 1
             return
         group = self._names[fact.group].group if "group" in kind.__struct_fields__ and fact.group else None  # type: ignore[union-attr]
         if group is None:
             group = self._names[fact.observer].group or None if fact.observer else None
-        if self._wanted.groups is not None and group not in self._wanted.groups and not isinstance(fact, Span):
+        if self._selection.groups is not None and group not in self._selection.groups and not isinstance(fact, Span):
             return
         row = {column.name: self._value(fact, column) for column in columns(kind)}
         day = datetime.fromtimestamp(row[time_field(kind)] / SECOND_US, UTC).date().isoformat()
         name = kind.__name__.lower()
         self._days.add(day)
-        self.told.rows[name] += 1
+        self.summary.rows[name] += 1
         self._put(name, day, row)
 
-    def _value(self, fact: Fact, column: Column) -> Any:
+    def _value(self, fact: Record, column: Column) -> Any:
         value = getattr(fact, column.name)
-        match column.what:
+        match column.role:
             case "name":
                 return self._pseudonym(value)
             case "names":
                 return sorted(map(self._pseudonym, value))
-            case "lot":
-                return self._pseudonyms.lot(value)
-            case "class":
+            case "random":
+                return self._pseudonyms.random_number(value)
+            case "digest":
                 assert isinstance(fact, View)
                 return self._pseudonyms.view(self._pseudonym(fact.group), value)
         if column.is_time:
@@ -198,9 +195,8 @@ class Writer:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class Shelf:
-    """Sorts rows into files by kind and day, several where there are many, and has each written when it is full.
-    `write`: takes a path in the export, a kind and rows."""
+class PartitionWriter:
+    """Buffers rows by kind and day and writes full files. `write` receives a path in the export, the kind and rows."""
 
     def __init__(self, write: Callable[[str, str, list[Row]], None]) -> None:
         self._write = write
@@ -208,10 +204,10 @@ class Shelf:
         self._waiting = 0
         self._parts: Counter[tuple[str, str]] = Counter()
         self.files: list[dict[str, Any]] = []
-        """What the manifest says of each that is written."""
+        """Manifest entries of the written files."""
 
     def put(self, kind: str, day: str, row: Row) -> str:
-        """Take a row; the file that it will be in."""
+        """Buffer a row; return the path of its file."""
         key = kind, day
         path = self._path(key)
         rows = self._rows.setdefault(key, [])
@@ -224,7 +220,7 @@ class Shelf:
         return path
 
     def close(self) -> list[dict[str, Any]]:
-        """Write what is left; what the manifest says of the files."""
+        """Write the remaining files; return the manifest entries."""
         for key in list(self._rows):
             self._close(key)
         return sorted(self.files, key=lambda one: one["path"])
@@ -240,8 +236,8 @@ class Shelf:
         self.files.append({"path": path, "kind": key[0], "rows": len(rows)})
 
 
-class _Parquet:
-    """Writes the files of one export into a folder."""
+class _ParquetWriter:
+    """Writes the Parquet files of one export into a folder. Raises NoParquet."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -257,8 +253,8 @@ class _Parquet:
         table = self._arrow.Table.from_pylist(rows, schema=self._schema(kind))
         self._parquet.write_table(table, place, compression="zstd", compression_level=ZSTD_LEVEL)
 
-    def told(self, one: dict[str, Any]) -> dict[str, Any]:
-        """What the manifest says of a file, which is on disk then."""
+    def file_entry(self, one: dict[str, Any]) -> dict[str, Any]:
+        """Complete a manifest entry with size and SHA-256; the file is synced to disk."""
         path = self._folder / one["path"]
         with path.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
@@ -274,62 +270,66 @@ class _Parquet:
 
 
 def export(
-    out: Path, batches: Iterable[Sequence[Fact]], names: Mapping[int, Name], pseudonyms: Pseudonyms, wanted: Wanted
-) -> Told:
-    """Write an export into a new folder. Raises NoParquet, ExportThere, NothingRecorded or CannotExport; then there is
-    nothing at `out`."""
+    out: Path,
+    batches: Iterable[Sequence[Record]],
+    names: Mapping[int, Subject],
+    pseudonyms: Pseudonyms,
+    selection: Selection,
+) -> ExportSummary:
+    """Write an export into the new folder `out`. Raises NoParquet, ExportExists, NothingRecorded or CannotExport; then
+    `out` does not exist."""
     if os.path.lexists(out):
-        raise ExportThere(path=out)
+        raise ExportExists(path=out)
     try:
-        with _beside(out) as folder:
-            parquet = _Parquet(folder)
-            shelf = Shelf(parquet.write)
-            writer = Writer(names, pseudonyms, wanted, shelf.put)
+        with _staging_folder(out) as folder:
+            parquet = _ParquetWriter(folder)
+            partitions = PartitionWriter(parquet.write)
+            writer = RowWriter(names, pseudonyms, selection, partitions.put)
             for rows in batches:
-                writer.take(rows)
-            told = writer.finish()
-            told.manifest["files"] = [parquet.told(one) for one in shelf.close()]
+                writer.write(rows)
+            summary = writer.finish()
+            summary.manifest["files"] = [parquet.file_entry(one) for one in partitions.close()]
             manifest = folder / MANIFEST
             with manifest.open("xb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(told.manifest), indent=1) + b"\n")
+                file.write(msgspec.json.format(msgspec.json.encode(summary.manifest), indent=1) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             for each in (*(one for one in folder.rglob("*") if one.is_dir()), folder):
                 sync_folder(each)
             if os.path.lexists(out):
-                raise ExportThere(path=out)
+                raise ExportExists(path=out)
             folder.rename(out)
         sync_folder(out.parent)
     except OSError as error:
         raise CannotExport(path=out, why=(error.strerror or str(error)).lower()) from error
-    return told
+    return summary
 
 
 @contextmanager
-def _beside(out: Path) -> Iterator[Path]:
-    """A folder beside the one that is wanted, which goes unless it was renamed, with the folders above that had to be
-    made for it. Those that were left behind by an export that was killed go too."""
+def _staging_folder(out: Path) -> Iterator[Path]:
+    """A staging folder beside `out`, deleted with the parents made for it unless it was renamed. Staging folders of
+    killed exports are deleted too."""
     made = [above for above in out.parents if not above.exists()]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for left in out.parent.glob(f".{out.name}.*{_UNFINISHED}"):
-            with suppress(OSError), _held(left):
+            with suppress(OSError), _locked(left):
                 shutil.rmtree(left, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=_UNFINISHED, dir=out.parent))
         try:
-            with _held(folder):
+            with _locked(folder):
                 yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         with suppress(OSError):
             for above in made:
-                above.rmdir()  # fails where something is in it, as after a rename
+                above.rmdir()  # fails when it is not empty, as after the rename
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Say that a folder is in use. Raises OSError where somebody else has said so."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder. Raises OSError when it is locked already."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -339,17 +339,17 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def dry_run(
-    say: Callable[[str, Row], None],
-    batches: Iterable[Sequence[Fact]],
-    names: Mapping[int, Name],
+    show: Callable[[str, Row], None],
+    batches: Iterable[Sequence[Record]],
+    names: Mapping[int, Subject],
     pseudonyms: Pseudonyms,
-    wanted: Wanted,
-) -> Told:
-    """Say every row that an export would have, with the file that it would be in, and what its manifest would say; of
-    the files not how large they are, nor their hashes. Needs no pyarrow."""
-    shelf = Shelf(lambda path, kind, rows: None)
-    writer = Writer(names, pseudonyms, wanted, lambda kind, day, row: say(shelf.put(kind, day, row), row))
-    writer.take(chain.from_iterable(batches))
-    told = writer.finish()
-    told.manifest["files"] = shelf.close()
-    return told
+    selection: Selection,
+) -> ExportSummary:
+    """Pass every row of an export and the path of its file to `show`; return the summary, whose manifest lacks file
+    sizes and hashes. Needs no pyarrow."""
+    partitions = PartitionWriter(lambda path, kind, rows: None)
+    writer = RowWriter(names, pseudonyms, selection, lambda kind, day, row: show(partitions.put(kind, day, row), row))
+    writer.write(chain.from_iterable(batches))
+    summary = writer.finish()
+    summary.manifest["files"] = partitions.close()
+    return summary

@@ -1,4 +1,4 @@
-"""What faces ask of the telemetry at the control socket."""
+"""Request handlers of delivery telemetry."""
 
 import base64
 import os
@@ -9,13 +9,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent.api.timestamps import timestamp
 from zerochat.agent.settings.reader import Settings
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.telemetry.consent import (
-    CONSENT,
-    KEPT,
-    SELF_BYTES,
+    CONSENT_VERSION,
+    META_KEY,
+    OBSERVER_BYTES,
     Consent,
     ConsentNeeded,
     TelemetryForbidden,
@@ -23,40 +22,41 @@ from zerochat.agent.telemetry.consent import (
     question,
     read_consent,
 )
-from zerochat.agent.telemetry.recorder import Bounds, Outside, Recorder
+from zerochat.agent.telemetry.recorder import QueueProbes, Recorder, RetentionLimits
 from zerochat.agent.telemetry.store import Batch
 from zerochat.group.state import Agent
 from zerochat.rpc import telemetry as schema
+from zerochat.rpc.common import timestamp
 
 PAGE_BYTES_MAX: Final = 384 * 1024
-"""Of one answer, before Base64: it is one line of the control socket."""
+"""Size limit of one response before Base64; a response is one line of the control socket."""
 PAGE_BATCHES: Final = 256
 NAMES_MAX: Final = 4_000
 
 
-def bounds(journal: Journal, settings: Settings) -> Bounds | None:
-    """How much is kept of what is recorded; None: nothing is to be, for nobody has asked for it, or it is forbidden."""
-    consent = read_consent(journal.meta_get(KEPT))
+def retention_limits(journal: Journal, settings: Settings) -> RetentionLimits | None:
+    """The retention limits; None: recording is off or vetoed."""
+    consent = read_consent(journal.meta_get(META_KEY))
     if consent is None or not consent.on or forbidden(os.environ, settings.allowed):
         return None
-    return Bounds(settings.megabytes, settings.days)
+    return RetentionLimits(settings.megabytes, settings.days)
 
 
-def recorder(journal: Journal, agent: Agent, bounds: Bounds, outside: Outside) -> Recorder:
-    consent = read_consent(journal.meta_get(KEPT))
+def new_recorder(journal: Journal, agent: Agent, bounds: RetentionLimits, outside: QueueProbes) -> Recorder:
+    consent = read_consent(journal.meta_get(META_KEY))
     assert consent is not None
-    return Recorder(journal.telemetry(), agent, consent.self, bounds, outside)
+    return Recorder(journal.telemetry(), agent, consent.observer, bounds, outside)
 
 
-def age(journal: Journal, settings: Settings, agent: Agent) -> None:
-    """Drop what is older than was said when somebody was asked, though nothing is recorded now."""
+def expire(journal: Journal, settings: Settings, agent: Agent) -> None:
+    """Delete expired records while recording is off."""
     store = journal.telemetry()
     if store.sums().rows:
-        store.age(time.time_ns() // 1000 - agent.leap * 1000, settings.days)
+        store.expire(time.time_ns() // 1000 - agent.clock_offset_ms * 1000, settings.days)
 
 
-def answer(method: str, params: Struct, journal: Journal, settings: Settings) -> Struct:
-    """Raises TelemetryForbidden, ConsentNeeded, or what the journal raises."""
+def handle(method: str, params: Struct, journal: Journal, settings: Settings) -> Struct:
+    """The response to a telemetry request. Raises TelemetryForbidden, ConsentNeeded, or a journal error."""
     match params:
         case schema.TelemetrySetParams(on, consent):
             _set(journal, settings, on, consent)
@@ -67,43 +67,43 @@ def answer(method: str, params: Struct, journal: Journal, settings: Settings) ->
             return schema.TelemetryNames(
                 [schema.TelemetryName(*one) for one in names[:NAMES_MAX]], len(names) > NAMES_MAX
             )
-        case _ if method == "telemetry_delete":
+        case _ if method == "delete_telemetry":
             deleted = journal.telemetry().delete()
-            known = read_consent(journal.meta_get(KEPT))
+            known = read_consent(journal.meta_get(META_KEY))
             if known is not None and known.on:
-                _keep(journal, replace(known, self=os.urandom(SELF_BYTES).hex()))
+                _store_consent(journal, replace(known, observer=os.urandom(OBSERVER_BYTES).hex()))
             else:
-                journal.meta_drop(KEPT)
+                journal.meta_delete(META_KEY)
             return replace(status(journal, settings), deleted=deleted)
     return status(journal, settings)
 
 
-def now_recording(found: Struct, recording: bool, fault: str) -> Struct:
-    """The answer, after whatever it has changed. `fault`: why recording has ended by itself."""
+def with_recording(found: Struct, recording: bool, fault: str) -> Struct:
+    """The response with the current state of recording. `fault`: why recording stopped by itself."""
     return replace(found, recording=recording, fault=fault) if isinstance(found, schema.TelemetryStatus) else found
 
 
 def _set(journal: Journal, settings: Settings, on: bool, consent: int) -> None:
-    known = read_consent(journal.meta_get(KEPT))
+    known = read_consent(journal.meta_get(META_KEY))
     if on:
         if why := forbidden(os.environ, settings.allowed):
             raise TelemetryForbidden(why=why)
-        if consent != CONSENT:
+        if consent != CONSENT_VERSION:
             raise ConsentNeeded
         if known is None or not known.on:
-            own = known.self if known is not None else os.urandom(SELF_BYTES).hex()
-            _keep(journal, Consent(CONSENT, True, int(time.time() * 1000), own))
+            own = known.observer if known is not None else os.urandom(OBSERVER_BYTES).hex()
+            _store_consent(journal, Consent(CONSENT_VERSION, True, int(time.time() * 1000), own))
     elif known is not None and known.on:
-        _keep(journal, replace(known, on=False))
+        _store_consent(journal, replace(known, on=False))
 
 
-def _keep(journal: Journal, consent: Consent) -> None:
-    journal.meta_set(KEPT, msgspec.json.encode(consent))
+def _store_consent(journal: Journal, consent: Consent) -> None:
+    journal.meta_set(META_KEY, msgspec.json.encode(consent))
 
 
 def status(journal: Journal, settings: Settings) -> schema.TelemetryStatus:
-    """Whether it is recorded, and how much there is."""
-    known = read_consent(journal.meta_get(KEPT))
+    """State of recording and size of the stored records."""
+    known = read_consent(journal.meta_get(META_KEY))
     on = known is not None and known.on
     sums = journal.telemetry().sums()
     return schema.TelemetryStatus(
@@ -111,7 +111,7 @@ def status(journal: Journal, settings: Settings) -> schema.TelemetryStatus:
         recording=False,
         forbidden=forbidden(os.environ, settings.allowed),
         question=list(question(settings.days, settings.megabytes)),
-        consent=CONSENT,
+        consent=CONSENT_VERSION,
         since=timestamp(known.at) if known is not None and on else None,
         rows=sums.rows,
         bytes=sums.bytes,

@@ -1,40 +1,39 @@
-"""One step of the core, as the recorder sees it: what was heard, what the agent was and is, what it says, and when."""
+"""One observed step of the core: input, state before and after, effects and times."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from zerochat.agent.telemetry.store import Store
-from zerochat.group.dispatch import whose
+from zerochat.group.dispatch import link_owner
 from zerochat.group.effects import Effect
-from zerochat.group.inputs import Mailed, Received, Stimulus
+from zerochat.group.inputs import Input, Received, WebReceived
 from zerochat.group.state import Agent, Group
 
 Reason: TypeAlias = Literal["dialled", "accepted", "silent", "closed", "stopped", "unknown"]
-Step: TypeAlias = tuple[Stimulus, Agent, Agent, list[Effect], int, int, Mapping[bytes, Reason] | None]
-"""A step as the thread notes it, who has no time to do more: what was heard, what the agent was and is, what it says,
-when that began and was over (ns since 1970, by this machine's clock), and why links have come up or gone down with it,
-if any have."""
-Turn: TypeAlias = tuple[list[Step], int, int]
-"""One that is on disk, with a step at least: its steps, when the thread turned to it, and when what it says was on its
-way (ns since 1970)."""
+RawStep: TypeAlias = tuple[Input, Agent, Agent, list[Effect], int, int, Mapping[bytes, Reason] | None]
+"""A step as the agent thread notes it, a tuple for speed: input, state before and after, effects, begin and end (ns
+since 1970, machine clock), reasons of link changes."""
+CommittedBatch: TypeAlias = tuple[list[RawStep], int, int]
+"""A committed batch: its steps (at least one), the wake-up of the thread and the hand-over to the sockets (ns since
+1970)."""
 
 
 @dataclass(slots=True)
-class Sight:
-    """Times in microseconds since 1970, UTC, by the clock that the members know us by."""
+class ObservedStep:
+    """Times in microseconds since 1970, UTC, by the clock that the other members know us by."""
 
-    stimulus: Stimulus
+    input: Input
     before: Agent
     after: Agent
     effects: Sequence[Effect]
     begun_us: int
     took_us: int
     reasons: Mapping[bytes, Reason]
-    """Why the links that have come up or gone down in it did so."""
+    """Causes of the link changes in the step."""
     store: Store
     changed: list[tuple[str, Group | None, Group]] = field(init=False)
-    """The groups that are not as they were, with what they were."""
+    """Changed groups: id, state before, state after."""
 
     def __post_init__(self) -> None:
         old, new = self.before.groups, self.after.groups
@@ -47,8 +46,8 @@ class Sight:
 
     @property
     def sender(self) -> str:
-        """The member behind the link that something came over; empty: nothing did, or there is none."""
-        found = self.whose(self.stimulus.link) if isinstance(self.stimulus, Received) else None
+        """The member at the other end of the link that the input arrived on; empty: none."""
+        found = self.member_of(self.input.link) if isinstance(self.input, Received) else None
         return found[1] if found is not None else ""
 
     @property
@@ -56,35 +55,35 @@ class Sight:
         return self.begun_us + self.took_us
 
     @property
-    def size(self) -> int:
-        """Of the envelope that came, in bytes; 0: none did."""
-        return len(self.stimulus.envelope) if isinstance(self.stimulus, Received | Mailed) else 0
+    def envelope_b(self) -> int:
+        """Size of the received envelope in bytes; 0: none."""
+        return len(self.input.envelope) if isinstance(self.input, Received | WebReceived) else 0
 
     @property
-    def mailed(self) -> bool:
-        """Whether it came over a mediator, or the web."""
-        return isinstance(self.stimulus, Mailed)
+    def by_mediator(self) -> bool:
+        """Whether the envelope arrived over a mediator or HTTP."""
+        return isinstance(self.input, WebReceived)
 
     @property
-    def queued(self) -> bool:
-        return isinstance(self.stimulus, Received) and self.stimulus.queued
+    def from_queue(self) -> bool:
+        return isinstance(self.input, Received) and self.input.from_queue
 
     @property
-    def joining(self) -> bool:
-        """Whether it came from somebody who lets us in."""
-        return isinstance(self.stimulus, Received) and self.stimulus.link in self.before.joins
+    def from_inviter(self) -> bool:
+        """Whether the envelope arrived from the inviter of a join in progress."""
+        return isinstance(self.input, Received) and self.input.link in self.before.joins
 
-    def whose(self, link: bytes) -> tuple[str, str] | None:
-        """The group and the member behind a link."""
-        for group, _, one in self.changed:  # mostly it is about what has changed by it
+    def member_of(self, link: bytes) -> tuple[str, str] | None:
+        """The group and the member at the other end of a link."""
+        for group, _, one in self.changed:  # the common case
             for member, peer in one.peers.items():
                 if peer.link == link:
                     return group, member
-        return whose(self.after, link) or whose(self.before, link)
+        return link_owner(self.after, link) or link_owner(self.before, link)
 
     def number(self, group: str, did: str = "") -> int:
         return self.store.number(group, did)
 
-    def me(self, group: Group) -> int:
-        """The number of the observer in one group."""
+    def observer_number(self, group: Group) -> int:
+        """The number of the observer in a group."""
         return self.store.number(group.id, group.me)

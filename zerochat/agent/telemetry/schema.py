@@ -1,239 +1,224 @@
-"""The kinds of facts, as they are kept and as an export has them. Version 3.
+"""Schema of delivery telemetry: one table of record kinds, fields, types and units.
 
-Version 3 has `Span`, and `Join.attempt` is another number in each export. Version 2 has `Send.kind`, and
-`Join.connected` says what is so; in version 1 it was always false. New fields stand at the end and have a default, so
-that a journal's older batches are read like its newer ones.
+Everything else follows from this table: the journal's encoding, the Parquet columns of an export, the Spark schema
+(`analytics/pipeline/schema.py`) and the field list in README.md. A new field is one line here.
 
-Names say their units: `_us` microseconds (`t_*_us`: since 1970, UTC), `_b` bytes. In the journal `observer`, `group`,
-`sender`, `member`, `asked` and `peer` are numbers of names (`store.py`), which an export replaces by pseudonyms; 0 is
-nobody. Times are by the clock that the members know us by (`Turn.now`).
+A field is `Annotated[type, role, description]`. Names say their units: `_us` microseconds (`t_*_us`: since 1970, UTC),
+`_b` bytes. Times follow the clock that the other members know this agent by (`Transaction.now`). A `Literal` type is a
+closed vocabulary. In the journal the roles `name` and `names` are numbers of names (`store.py`), 0 meaning none; an
+export replaces them by pseudonyms.
 
-`gc=False`: nothing in them can refer to anything that refers to them, and thousands wait to be written, which Python's
-collector would walk again and again.
+`gc=False`: records contain no references to containers, and thousands wait to be written; the garbage collector would
+traverse them again and again.
 """
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Annotated, Final, Literal, TypeAlias, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from zerochat.crypto.compression import compress, decompress
 
-SCHEMA_VERSION: Final = 3
-BATCH_BYTES_MAX: Final = 1 << 24
-"""Of a batch, uncompressed; a recorder writes far smaller ones."""
+SCHEMA_VERSION: Final = 1
+UNPACKED_BYTES_MAX: Final = 1 << 24
+"""Limit for one decompressed batch, in bytes; a recorder writes far smaller ones."""
 
-Name: TypeAlias = Annotated[int, "name"]
-"""The number of a name; in an export a pseudonym, int64."""
-Lot: TypeAlias = Annotated[int, "lot"]
-"""A number drawn by lot; in an export another one, of 48 bits."""
-Long: TypeAlias = Annotated[int, "int64"]
-Short: TypeAlias = Annotated[int, "int32"]
-Flag: TypeAlias = Annotated[bool, "bool"]
-Keys: TypeAlias = Annotated[str, "string"]
-"""`pairwise-multi`, `pairwise-single` or `sender-key`."""
-Kind: TypeAlias = Literal["message", "membership", "remark"]
-"""A remark is what is said about something: an edit, a reaction, a topic, a bot's announcement."""
+Observer: TypeAlias = Annotated[int, "name", "the recording member"]
+InGroup: TypeAlias = Annotated[int, "name", "the group"]
+KeyMode: TypeAlias = Literal["pairwise-multi", "pairwise-single", "sender-key"]
+Keys: TypeAlias = Annotated[KeyMode, "string", "key mode of the group"]
+Kind: TypeAlias = Literal["message", "membership", "annotation"]
+EventKind: TypeAlias = Annotated[
+    Kind, "string", "event class; `annotation` is any event that is neither a message nor about membership"
+]
+RecvPath: TypeAlias = Literal["direct", "retransmission", "history", "mediator"]
 
 
 class Send(Struct, array_like=True, tag=1, gc=False):
-    """An event of the observer's own went out to the others."""
+    """Events of the observer were handed to the sockets at the end of a batch."""
 
-    observer: Name
-    group: Name
-    seq: Long
-    """Its place in the observer's chain, which counts events of all kinds."""
+    observer: Observer
+    group: InGroup
+    seq: Annotated[int, "int64", "position in the observer's chain, which counts events of all kinds"]
     keys: Keys
-    path: Annotated[Literal["direct", "mediator", "mixed"], "string"]
-    accountability: Annotated[str, "string"]
-    n: Short
-    """Members that it is meant for, whether they can be reached or not."""
-    batch: Short
-    """How many of the observer's events went out in the same turn."""
-    t_send_us: Long
-    """As the event itself says, to the millisecond."""
-    queue_us: Long
-    """From when the agent turned to it until it was handed to the sockets; on disk by then."""
-    plain_b: Long
-    """Of a message its text in UTF-8, of other events their body as JSON."""
-    env_b: Long
-    """All its envelopes together; where several events went out in the same ones, its share of them."""
-    envelopes: Short
-    """0: nobody could be reached, and the log brings it later."""
-    kind: Annotated[Kind | None, "string"] = None
-    """Null: recorded before version 2, which did not say."""
+    path: Annotated[Literal["direct", "mediator", "mixed"], "string", "how the envelopes left"]
+    accountability: Annotated[str, "string", "accountability mode of the group"]
+    n: Annotated[int, "int32", "recipients, reachable or not"]
+    batch: Annotated[int, "int32", "events of the observer that left in the same batch"]
+    t_send_us: Annotated[int, "int64", "timestamp of the event, millisecond precision"]
+    queue_us: Annotated[int, "int64", "from the agent's wake-up to the hand-over to the sockets; commit included"]
+    plain_b: Annotated[int, "int64", "UTF-8 length of a message's text; of other events the length of the JSON body"]
+    env_b: Annotated[int, "int64", "this event's share of all envelopes"]
+    envelopes: Annotated[int, "int32", "envelopes; 0: no recipient was reachable, the event log delivers it later"]
+    kind: EventKind
 
 
 class Recv(Struct, array_like=True, tag=2, gc=False):
-    """An event of somebody else's has come."""
+    """An event of another member was received."""
 
-    observer: Name
-    group: Name
-    sender: Name
-    """Its author."""
-    seq: Long
+    observer: Observer
+    group: InGroup
+    sender: Annotated[int, "name", "author of the event"]
+    seq: Annotated[int, "int64", "position in the author's chain"]
     keys: Keys
-    kind: Annotated[Kind, "string"]
-    n: Short
-    """Members that the observer sees, without the author."""
-    t_send_us: Long
-    """As its author says, to the millisecond."""
-    t_recv_us: Long
-    """When the agent turned to the envelope that brought it."""
-    decrypt_us: Long
-    """What the core took over that envelope: opening it, checking all that is in it, and working it in. It is the same
-    number for all events of one envelope."""
-    hold_us: Long
-    """How long it waited for what stands before it; 0: it did not."""
-    display_us: Annotated[int | None, "int64"]
-    """From `t_recv_us` until it was on its way to a face; null: no face was there."""
-    path: Annotated[Literal["direct", "repair", "history", "mediator"], "string"]
-    dup: Flag
-    """It was there already."""
-    late: Flag
-    """Something that stands below it was there already."""
-    env_b: Long
-    """Its share of the envelope that brought it."""
-    plain_b: Long
+    kind: EventKind
+    n: Annotated[int, "int32", "members in the observer's view, without the author"]
+    t_send_us: Annotated[int, "int64", "the author's timestamp, millisecond precision, by the author's clock"]
+    t_recv_us: Annotated[int, "int64", "when the agent began to process the envelope"]
+    decrypt_us: Annotated[int, "int64", "processing time of the envelope; the same for all its events"]
+    hold_us: Annotated[int, "int64", "time in the reorder buffer; 0: delivered at once"]
+    display_us: Annotated[int | None, "int64", "from `t_recv_us` until written to a client's socket; null: no client"]
+    path: Annotated[RecvPath, "string", "how the event arrived"]
+    dup: Annotated[bool, "bool", "duplicate of a stored event"]
+    late: Annotated[bool, "bool", "a later event was displayed before this one"]
+    env_b: Annotated[int, "int64", "this event's share of its envelope"]
+    plain_b: Annotated[int, "int64", "as in `send`"]
 
 
 class Ack(Struct, array_like=True, tag=3, gc=False):
-    """A member has said how far it has the observer's chain."""
+    """A member acknowledged a prefix of the observer's chain."""
 
-    observer: Name
-    group: Name
-    member: Name
-    upto: Long
-    t_ack_us: Long
-    path: Annotated[Literal["direct", "mediator"], "string"]
+    observer: Observer
+    group: InGroup
+    member: Annotated[int, "name", "the acknowledging member"]
+    upto: Annotated[int, "int64", "last acknowledged position"]
+    t_ack_us: Annotated[int, "int64", "when the acknowledgement was processed"]
+    path: Annotated[Literal["direct", "mediator"], "string", "how the acknowledgement arrived"]
 
 
-class Repair(Struct, array_like=True, tag=4, gc=False):
-    """Something of somebody's chain was missing, and asked for."""
+class Gap(Struct, array_like=True, tag=4, gc=False):
+    """A missing range of an author's chain was requested."""
 
-    observer: Name
-    group: Name
-    sender: Name
-    asked: Name
-    after: Long
-    upto: Long
-    t_us: Long
-    us: Annotated[int | None, "int64"]
-    outcome: Annotated[Literal["answered", "unanswered"], "string"]
+    observer: Observer
+    group: InGroup
+    sender: Annotated[int, "name", "author of the chain"]
+    peer: Annotated[int, "name", "member that the range was requested from"]
+    after: Annotated[int, "int64", "last position before the gap"]
+    upto: Annotated[int, "int64", "last missing position"]
+    t_us: Annotated[int, "int64", "when the gap was detected"]
+    us: Annotated[int | None, "int64", "until the range arrived; null: never"]
+    outcome: Annotated[Literal["answered", "unanswered"], "string", "whether the range arrived"]
 
 
 class Join(Struct, array_like=True, tag=5, gc=False):
-    """One phase of a join that is over; `whole` is all of it."""
+    """One completed phase of a join; `whole` is the sum of the phases."""
 
-    observer: Name
-    group: Name
-    attempt: Lot
-    """The same for all phases."""
-    role: Annotated[Literal["joiner", "acceptor"], "string"]
-    connected: Flag
-    """Whoever the observer has dialled for it was connected with it before, in another group."""
-    phase: Annotated[Literal["request", "view", "exchanges", "subscriptions", "announce", "whole"], "string"]
-    us: Long
-    members: Short
-    outcome: Annotated[Literal["joined", "failed", "cancelled"], "string"]
-    t_us: Long
-    """When it ended."""
-    rtt_us: Annotated[int | None, "int64"]
-    """A third of how long the slowest handshake took of those that the observer has begun for it, which are three round
-    trips; null: it began none. Links that ride on a connection from before have no handshake to wait for."""
+    observer: Observer
+    group: InGroup
+    attempt: Annotated[int, "random", "random id of the join, the same in all its phases"]
+    role: Annotated[Literal["joiner", "acceptor"], "string", "which end of the join the observer is"]
+    connected: Annotated[bool, "bool", "every dialled member already had a connection to the observer in another group"]
+    phase: Annotated[
+        Literal["request", "view", "exchanges", "subscriptions", "announce", "whole"], "string", "phase that ended"
+    ]
+    us: Annotated[int, "int64", "duration of the phase"]
+    members: Annotated[int, "int32", "members of the group"]
+    outcome: Annotated[Literal["joined", "failed", "cancelled"], "string", "result of the join"]
+    t_us: Annotated[int, "int64", "end of the phase"]
+    rtt_us: Annotated[
+        int | None, "int64", "a third of the slowest handshake (three round trips); null: none was started"
+    ]
 
 
-class Snapshot(Struct, array_like=True, tag=6, gc=False):
-    """What was said before the observer's time has been fetched."""
+class Backfill(Struct, array_like=True, tag=6, gc=False):
+    """Backfill of the history from before the observer joined has ended."""
 
-    observer: Name
-    group: Name
-    rows: Long
-    bytes_b: Long
-    us: Long
-    cuts: Short
-    """How often a connection of the group was lost meanwhile."""
-    outcome: Annotated[Literal["whole", "cut"], "string"]
-    t_us: Long
+    observer: Observer
+    group: InGroup
+    rows: Annotated[int, "int64", "events received"]
+    bytes_b: Annotated[int, "int64", "their size"]
+    us: Annotated[int, "int64", "duration"]
+    disconnects: Annotated[int, "int32", "connections of the group that were lost meanwhile"]
+    outcome: Annotated[Literal["whole", "cut"], "string", "whether anything is missing"]
+    t_us: Annotated[int, "int64", "end of the backfill"]
 
 
 class State(Struct, array_like=True, tag=7, gc=False):
-    """What a newcomer is told of the members, at either end."""
+    """Size of the membership state that a joiner receives, at either end."""
 
-    observer: Name
-    group: Name
-    sections: Short
-    """Members that it tells of."""
-    raw_b: Long
-    zstd_b: Long
-    t_us: Long
+    observer: Observer
+    group: InGroup
+    members: Annotated[int, "int32", "members in the state"]
+    raw_b: Annotated[int, "int64", "size of the membership events as JSON"]
+    zstd_b: Annotated[int, "int64", "the same, compressed"]
+    t_us: Annotated[int, "int64", "when it was sent or received"]
 
 
 class Link(Struct, array_like=True, tag=8, gc=False):
-    """A connection to a member has come up or gone down."""
+    """A connection to a member came up or went down."""
 
-    observer: Name
-    peer: Name
-    up: Flag
-    reason: Annotated[Literal["dialled", "accepted", "silent", "closed", "stopped", "unknown"], "string"]
-    us: Long
-    """How long it had been the other way, as far as that was recorded."""
-    t_us: Long
+    observer: Observer
+    peer: Annotated[int, "name", "the member at the other end"]
+    up: Annotated[bool, "bool", "the new state"]
+    reason: Annotated[
+        Literal["dialled", "accepted", "silent", "closed", "stopped", "unknown"], "string", "cause of the change"
+    ]
+    us: Annotated[int, "int64", "time in the previous state, as far as it was recorded"]
+    t_us: Annotated[int, "int64", "when the state changed"]
 
 
 class Queue(Struct, array_like=True, tag=9, gc=False):
-    """The most that was seen waiting in one minute, and what was dropped; minutes without either have no row.
+    """Peak of a queue in one minute, and drops; minutes without either have no row.
 
-    outbox: events of the observer's own that some member lacks; dropped: envelopes that the sockets did not take.
-    limbo: events that wait for an earlier one; dropped: those for which there was no room. faces: bytes that faces have
-    not read yet; nothing is dropped there."""
+    outbox: the observer's events that some member lacks; drops: envelopes that the sockets refused. reorder_buffer:
+    events that wait for an earlier one; drops: those that did not fit. clients: bytes that clients have not read yet;
+    nothing is dropped there."""
 
-    observer: Name
-    name: Annotated[Literal["outbox", "limbo", "faces"], "string"]
-    high: Long
-    drops: Long
-    t_us: Long
-    """When the minute began."""
+    observer: Observer
+    name: Annotated[Literal["outbox", "reorder_buffer", "clients"], "string", "the queue"]
+    high: Annotated[int, "int64", "peak, sampled about every 10 s: events, or bytes for `clients`"]
+    drops: Annotated[int, "int64", "items dropped"]
+    t_us: Annotated[int, "int64", "start of the minute"]
 
 
 class View(Struct, array_like=True, tag=10):
-    """Who is in a group, when recording began and whenever that changes."""
+    """Membership of a group: at the start of recording, at every change, twice a day."""
 
-    observer: Name
-    group: Name
-    roster: Annotated[list[int], "names"]
-    checksum: Annotated[int, "class"]
-    """Equal where the members see the same; of the view's checksum, 7 bytes of a hash."""
-    t_us: Long
+    observer: Observer
+    group: InGroup
+    roster: Annotated[list[int], "names", "the members"]
+    checksum: Annotated[int, "digest", "7 bytes of a hash of the view's checksum; equal views have equal values"]
+    t_us: Annotated[int, "int64", "when the view was installed"]
 
 
 class Span(Struct, array_like=True, tag=11, gc=False):
-    """From one moment to the next, all that came was recorded. While recording goes on, each span begins where the one
-    before has ended; a hole between two is a time in which something came that was not recorded."""
+    """An interval in which every received event was recorded. Consecutive spans are adjacent; a hole between two means
+    that something was received and not recorded."""
 
-    observer: Name
-    """What stands for the profile, as in `Queue`."""
-    t_from_us: Long
-    t_us: Long
+    observer: Observer
+    t_from_us: Annotated[int, "int64", "start of the interval"]
+    t_us: Annotated[int, "int64", "end of the interval"]
 
 
-Fact: TypeAlias = Send | Recv | Ack | Repair | Join | Snapshot | State | Link | Queue | View | Span
-KINDS: Final[dict[str, type[Fact]]] = {kind.__name__.lower(): kind for kind in get_args(Fact)}
-"""By the name that an export has for them."""
-ARROW: Final = {"name": "int64", "class": "int64", "lot": "int64", "names": "list<int64>"}
+Record: TypeAlias = Send | Recv | Ack | Gap | Join | Backfill | State | Link | Queue | View | Span
+KINDS: Final[dict[str, type[Record]]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
+"""Record types by their names in an export."""
+Role: TypeAlias = Literal["name", "names", "digest", "random", "int64", "int32", "bool", "string"]
+ARROW_TYPES: Final[dict[str, str]] = {
+    "name": "int64",
+    "digest": "int64",
+    "random": "int64",
+    "names": "list<int64>",
+}
+"""Arrow's type of a role, where it is not the role's own name."""
 
 
 class Column(Struct, frozen=True):
     name: str
-    what: Literal["name", "names", "class", "lot", "int64", "int32", "bool", "string"]
+    role: Role
     optional: bool
+    words: tuple[str, ...]
+    """The closed vocabulary of the column; empty: none."""
+    text: str
+    """Description, for the README."""
 
     @property
     def type(self) -> str:
-        """As Arrow calls it."""
-        return ARROW.get(self.what, self.what)
+        """The Arrow type."""
+        return ARROW_TYPES.get(self.role, self.role)
 
     @property
     def is_time(self) -> bool:
@@ -241,44 +226,46 @@ class Column(Struct, frozen=True):
 
 
 @cache
-def columns(kind: type[Fact]) -> tuple[Column, ...]:
-    """The columns of a kind of facts, in the order of its fields."""
+def columns(kind: type[Record]) -> tuple[Column, ...]:
+    """The columns of a record kind, in field order."""
     hints = get_type_hints(kind, include_extras=True)
     found = []
     for name in kind.__struct_fields__:
-        shape, what = get_args(hints[name])
-        found.append(Column(name, what, type(None) in get_args(shape)))
+        shape, role, text = get_args(hints[name])
+        optional = get_origin(shape) in (UnionType, Union) and type(None) in get_args(shape)
+        words: tuple[Any, ...] = get_args(shape) if get_origin(shape) is Literal else ()
+        found.append(Column(name, role, optional, words, text))
     return tuple(found)
 
 
 @cache
-def time_field(kind: type[Fact]) -> str:
-    """The field that says when it was: the day of it is where an export has the fact."""
+def time_field(kind: type[Record]) -> str:
+    """The field that dates a record; an export partitions by its day."""
     times = [column.name for column in columns(kind) if column.is_time]
     return times[-1]
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(list[Fact])
+_DECODER = msgspec.msgpack.Decoder(list[Record])
 
 
-def pack_rows(rows: Sequence[Fact]) -> bytes:
-    """Facts as they are kept: MessagePack, compressed."""
+def pack_rows(rows: Sequence[Record]) -> bytes:
+    """Records as the journal stores them: MessagePack, compressed with zstd."""
     return compress(_ENCODER.encode(rows))
 
 
-def unpack_rows(data: bytes) -> list[Fact]:
-    """Facts as `pack_rows` has packed them. Raises Malformed, or msgspec's ValidationError."""
-    return _DECODER.decode(decompress(data, BATCH_BYTES_MAX))
+def unpack_rows(data: bytes) -> list[Record]:
+    """Inverse of `pack_rows`. Raises Malformed, or msgspec's ValidationError."""
+    return _DECODER.decode(decompress(data, UNPACKED_BYTES_MAX))
 
 
-def names_in(rows: Iterable[Fact]) -> set[int]:
-    """The numbers of all names in these facts."""
+def name_numbers(rows: Iterable[Record]) -> set[int]:
+    """The numbers of all names in these records."""
     found: set[int] = set()
     for row in rows:
         for column in columns(type(row)):
-            if column.what == "name":
+            if column.role == "name":
                 found.add(getattr(row, column.name))
-            elif column.what == "names":
+            elif column.role == "names":
                 found.update(getattr(row, column.name))
     return found - {0}

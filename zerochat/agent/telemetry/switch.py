@@ -1,7 +1,7 @@
-"""Whether an agent records how messages fare, and what its thread hands to whoever does (`telemetry/recorder.py`).
+"""Telemetry switch: starts and stops the recorder and buffers the steps of the agent thread for it.
 
-Whatever becomes of that, the chat goes on: what fails ends recording, until somebody turns it on again or the agent
-starts anew. Nothing of telemetry is imported before somebody has asked for it.
+A failure ends recording and nothing else, until the user turns it on again or the agent restarts. The other telemetry
+modules are imported only when telemetry was asked for.
 """
 
 import logging
@@ -17,21 +17,21 @@ from zerochat.agent.settings.reader import Settings
 from zerochat.agent.storage.journal import Journal
 from zerochat.errors import LocalError
 from zerochat.group.effects import Effect
-from zerochat.group.inputs import Ask, Say, SendPost, Stimulus
+from zerochat.group.inputs import CommandInput, Input, SendContent, SendPost
 from zerochat.group.state import Agent
 
 if TYPE_CHECKING:
-    from zerochat.agent.telemetry.observation import Step, Turn
+    from zerochat.agent.telemetry.observation import CommittedBatch, RawStep
     from zerochat.agent.telemetry.recorder import Recorder
 
 TELEMETRY: Final = "telemetry"
-"""In a journal's meta: whether somebody has asked for it (`telemetry/consent.py`); absent: nobody ever has."""
-AGE_S: Final = 3_600.0
-"""How often it is looked for what is too old, while nothing is recorded."""
+"""`consent.META_KEY`, repeated because `consent` is imported lazily."""
+EXPIRY_CHECK_S: Final = 3_600.0
+"""Interval of expiry scans while recording is off, in seconds."""
 
 
 class Recording:
-    """Owned by the agent thread. `settings`: those that hold now."""
+    """Owned by the agent thread. `settings`: returns the current settings."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Recording:
         self._transport, self._server, self._log = transport, server, log
         self._recorder: Recorder | None = None
         self._fault = ""
-        """Why it has ended by itself, in a sentence; empty: it has not."""
-        self._steps: list[Step] = []
-        """What the turn that is under way has done."""
-        self._turns: list[Turn] = []
-        """Turns that are on disk and said, and that the recorder does not know of yet."""
-        self._age_at: float | None = None
-        """When it is looked again for what is too old, by the monotonic clock; None: nobody has ever recorded."""
+        """Why recording stopped by itself, as a sentence; empty: it did not."""
+        self._steps: list[RawStep] = []
+        """Steps of the batch in progress."""
+        self._batches: list[CommittedBatch] = []
+        """Committed batches that the recorder has not seen yet."""
+        self._expire_at: float | None = None
+        """Monotonic time of the next expiry scan, in seconds; None: nothing was ever recorded."""
         self._woke_ns = 0
-        """When the thread has last turned to something."""
+        """Time of the thread's last wake-up, ns."""
 
     @property
     def on(self) -> bool:
@@ -61,40 +61,43 @@ class Recording:
 
     # --- while it is on ---------------------------------------------------------------------------------------------
 
-    def step(
-        self, stimulus: Stimulus, before: Agent, after: Agent, effects: list[Effect], begun_ns: int, ended_ns: int
+    def observe_step(
+        self, input_: Input, before: Agent, after: Agent, effects: list[Effect], begun_ns: int, ended_ns: int
     ) -> None:
-        """The core has done something. What somebody here says is noted when it goes out, at the end of the turn: there
-        may be hundreds of these. Times in ns since 1970."""
+        """Note a step of the core. The user's posts are noted at the end of the batch, when they are sent: there may
+        be hundreds of them. Times in ns since 1970."""
         if (after is before and not effects) or (
-            isinstance(stimulus, Ask) and isinstance(stimulus.command, SendPost | Say)
+            isinstance(input_, CommandInput) and isinstance(input_.command, SendPost | SendContent)
         ):
             return
         try:
             reason = self._transport.reason
-            reasons = {link: reason(link) for link in after.up ^ before.up} if after.up is not before.up else None
-            self._steps.append((stimulus, before, after, effects, begun_ns, ended_ns, reasons))
+            reasons = (
+                {link: reason(link) for link in after.links_up ^ before.links_up}
+                if after.links_up is not before.links_up
+                else None
+            )
+            self._steps.append((input_, before, after, effects, begun_ns, ended_ns, reasons))
         except Exception as error:  # noqa: BLE001
-            self._no_more(error)
+            self._fail(error)
 
-    def said(self) -> None:
-        """The turn is on disk, and what it says is on its way."""
+    def committed(self) -> None:
+        """The batch is on disk and its effects were executed."""
         if self._steps:
-            self._turns.append((self._steps, self._woke_ns, time.time_ns()))
+            self._batches.append((self._steps, self._woke_ns, time.time_ns()))
             self._steps = []
 
-    def undone(self) -> None:
-        """The turn has not happened."""
+    def rolled_back(self) -> None:
+        """The batch was rolled back."""
         self._steps = []
 
-    def rest(self, agent: Agent, beat: float) -> None:
-        """The thread is about to wait (`beat`: since then, as `time.monotonic` has it): so this takes no time from what
-        it does."""
+    def before_wait(self, agent: Agent, now_s: float) -> None:
+        """The thread is about to wait, so deferred work delays nothing. `now_s`: monotonic."""
         if self._recorder is not None:
-            if self._turns or self._recorder.is_due(beat):
-                self._tell(agent, beat)
-        elif self._age_at is not None and beat >= self._age_at:
-            self._age(agent, beat)
+            if self._batches or self._recorder.is_due(now_s):
+                self._hand_over(agent, now_s)
+        elif self._expire_at is not None and now_s >= self._expire_at:
+            self._expire(agent, now_s)
 
     def woke(self) -> None:
         if self._recorder is not None:
@@ -102,87 +105,87 @@ class Recording:
 
     # --- whether it is ----------------------------------------------------------------------------------------------
 
-    def look(self, agent: Agent, beat: float, *, end: bool = False, deleted: bool = False) -> None:
-        """Record, or do not, as the person and the settings have it. `end`: no more in any case. `deleted`: nothing is
-        left of what was recorded, so it begins anew."""
+    def reload(self, agent: Agent, now_s: float, *, end: bool = False, deleted: bool = False) -> None:
+        """Start or stop recording according to consent and settings. `end`: stop. `deleted`: the records were deleted,
+        so recording starts anew."""
         try:
             if self._recorder is not None or (not end and self._journal.meta_get(TELEMETRY)):
-                self._begin(agent, beat, end, deleted)
+                self._apply(agent, now_s, end, deleted)
         except Exception as error:  # noqa: BLE001
-            self._no_more(error)
+            self._fail(error)
 
-    def answer(self, method: str, params: Struct, agent: Agent, beat: float) -> Struct:
-        """Answer what a face asks about it. Raises LocalError."""
+    def handle(self, method: str, params: Struct, agent: Agent, now_s: float) -> Struct:
+        """The response to a client's telemetry request. Raises LocalError."""
         from zerochat.agent.telemetry import handlers
 
-        self._tell(agent, beat)
-        self._note(lambda recorder: recorder.flush(agent, asked=True))
-        answer = handlers.answer(method, params, self._journal, self._settings())
-        if method in ("telemetry_set", "telemetry_delete"):
+        self._hand_over(agent, now_s)
+        self._run(lambda recorder: recorder.flush(agent, on_request=True))
+        answer = handlers.handle(method, params, self._journal, self._settings())
+        if method in ("set_telemetry", "delete_telemetry"):
             self._fault = ""
-            self.look(agent, beat, deleted=method == "telemetry_delete")
-        if method == "telemetry_set":
-            # With what was written as it ended.
+            self.reload(agent, now_s, deleted=method == "delete_telemetry")
+        if method == "set_telemetry":
+            # Includes the records written when recording stopped.
             answer = handlers.status(self._journal, self._settings())
-        return handlers.now_recording(answer, self._recorder is not None, self._fault)
+        return handlers.with_recording(answer, self._recorder is not None, self._fault)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _begin(self, agent: Agent, beat: float, end: bool, deleted: bool) -> None:
-        """Or end it. Raises whatever goes wrong."""
+    def _apply(self, agent: Agent, now_s: float, end: bool, deleted: bool) -> None:
+        """Start, restart or stop the recorder. Passes every error on."""
         from zerochat.agent.telemetry import handlers
 
-        bounds = None if end else handlers.bounds(self._journal, self._settings())
+        bounds = None if end else handlers.retention_limits(self._journal, self._settings())
         if self._recorder is not None and not deleted:
             if bounds is not None:
-                self._recorder.bounds = bounds
+                self._recorder.limits = bounds
                 return
-            self._tell(agent, beat)
-            self._note(lambda recorder: recorder.close(agent))
-        self._recorder, self._turns = None, []
+            self._hand_over(agent, now_s)
+            self._run(lambda recorder: recorder.close(agent))
+        self._recorder, self._batches = None, []
         if bounds is None:
-            self._age(agent, beat)
+            self._expire(agent, now_s)
             return
-        from zerochat.agent.telemetry.recorder import Outside
+        from zerochat.agent.telemetry.recorder import QueueProbes
 
         counts, server = self._transport.counts, self._server
-        self._age_at = None
-        outside = Outside(lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"])
-        self._recorder = handlers.recorder(self._journal, agent, bounds, outside)
+        self._expire_at = None
+        outside = QueueProbes(lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"])
+        self._recorder = handlers.new_recorder(self._journal, agent, bounds, outside)
         self._fault = ""
 
-    def _age(self, agent: Agent, beat: float) -> None:
-        """Nothing is recorded; what was still goes when its time is over."""
-        self._age_at = beat + AGE_S
+    def _expire(self, agent: Agent, now_s: float) -> None:
+        """Delete expired records while recording is off."""
+        self._expire_at = now_s + EXPIRY_CHECK_S
         try:
             from zerochat.agent.telemetry import handlers
 
-            handlers.age(self._journal, self._settings(), agent)
+            handlers.expire(self._journal, self._settings(), agent)
         except Exception as error:  # noqa: BLE001  # it is tried again, and hurts nobody until then
-            self._log.error("old telemetry could not be dropped: %s", type(error).__name__)
+            self._log.error("expired telemetry could not be deleted: %s", type(error).__name__)
 
-    def _tell(self, agent: Agent, beat: float) -> None:
-        """Tell the recorder of the turns since the last time."""
-        turns, self._turns = self._turns, []
-        faces = bool(self._server.clients)
-        self._note(lambda recorder: recorder.told(agent, turns, beat, faces=faces))
+    def _hand_over(self, agent: Agent, now_s: float) -> None:
+        """Pass the committed batches to the recorder."""
+        batches, self._batches = self._batches, []
+        clients = bool(self._server.clients)
+        self._run(lambda recorder: recorder.observe(agent, batches, now_s, clients=clients))
 
-    def _note(self, work: "Callable[[Recorder], None]") -> None:
-        """Have the recorder do something, if there is one."""
+    def _run(self, work: "Callable[[Recorder], None]") -> None:
+        """Run `work` on the recorder, if there is one."""
         if self._recorder is None:
             return
         try:
             work(self._recorder)
         except Exception as error:  # noqa: BLE001
-            self._no_more(error)
+            self._fail(error)
 
-    def _no_more(self, error: Exception) -> None:
-        """Something went wrong with it, so it ends: nobody shall take what has holes for the whole."""
-        self._recorder, self._steps, self._turns = None, [], []
-        self._age_at = 0.0  # what is there goes when its time is over, though nothing more comes
+    def _fail(self, error: Exception) -> None:
+        """Stop recording after an error: records with silent gaps would mislead."""
+        self._recorder, self._steps, self._batches = None, [], []
+        self._expire_at = 0.0  # stored records still expire
         if isinstance(error, LocalError):
             self._fault = error.sentence()
-            self._log.error("recording telemetry has ended: %s", error.code)
+            self._log.error("telemetry stopped: %s", error.code)
         else:
-            self._fault = "It has ended by a fault of its own, of which the log says more."
-            self._log.error("recording telemetry has ended by a fault of its own", exc_info=error)
+            self._fault = "Recording stopped after an internal error. The agent's log has the details."
+            self._log.error("telemetry stopped after an internal error", exc_info=error)

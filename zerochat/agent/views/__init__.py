@@ -1,1 +1,1 @@
-""""""
+"""Views: core state and journal rows as the types of the API."""

@@ -1,92 +1,95 @@
-"""What is known to be missing of a group's log, and how much of what the others have told of is here.
+"""Which events of a group are known to be missing, by the reports of its members.
 
-It is about what was said since we are in the group, and honest about where that ends: nothing can be known of what
-somebody who was not heard from has said meanwhile, so every statement here is as good as the others' last words.
+It covers the events since we joined. Members that have not reported recently may have sent more, so every statement is
+only as recent as the last reports.
 """
 
 from collections.abc import Collection
 
-from zerochat.agent.api.timestamps import timestamp
-from zerochat.group.state import Group, Limbo, Need
+from zerochat.group.state import Group, MissingRange, ReorderBuffer
 from zerochat.group.sync import reinstated_posts, stale_profile
-from zerochat.group.sync.history_requests import TRIES_MAX, lacking
-from zerochat.rpc import Completeness, GapInfo, GapState, Heard
+from zerochat.group.sync.history_requests import TRIES_MAX, missing_ends
+from zerochat.rpc import Completeness, GapInfo, GapState, MemberReport
+from zerochat.rpc.common import timestamp
 
 PRESENT_MS = 2 * 60 * 1000
-"""Whoever was heard from this recently counts as present without a connection: mail comes in bursts."""
+"""A member whose last message is not older counts as present without a connection: mail arrives in bursts."""
 
 
 def completeness(group: Group, near: Collection[str], now: int) -> Completeness | None:
-    """How complete the log is; None where we are no longer in the group.
+    """How complete the log is; None where we are not in the group.
 
-    `near`: the members to whom there is a connection of our own now. `now`: UTC ms.
+    `near`: the members that are connected by a link. `now`: UTC ms.
     """
     if group.state != "active":
         return None
     everybody = sorted(group.view.members.values(), key=lambda one: (one.joined, one.did))
     labels = {one.did: one.label for one in (group.view.former | group.view.members).values()}
-    told = lacking(group)
-    if (ours := stale_profile.told(group)) > group.seq:
+    told = missing_ends(group)
+    if (ours := stale_profile.claimed_seq(group)) > group.seq:
         told = {**told, group.me: ours}
-    unsure = group.regain is not None and group.regain.unsure
-    authors = sorted(told.keys() | group.limbo.keys())
+    unsure = group.recovery is not None and group.recovery.from_backup
+    authors = sorted(told.keys() | group.reorder_buffers.keys())
     gaps = [_gap(group, author, labels.get(author, ""), told.get(author, 0)) for author in authors]
     found = [gap for gap in gaps if gap is not None]
     missing = {gap.author: gap.missing for gap in found}
-    unheard_of = {author: len(places) for author in group.unheard if (places := reinstated_posts.wanted(group, author))}
-    missing |= {author: missing.get(author, 0) + count for author, count in unheard_of.items()}
+    unreachable = {
+        author: len(places)
+        for author in group.reinstated_posts
+        if (places := reinstated_posts.wanted_seqs(group, author))
+    }
+    missing |= {author: missing.get(author, 0) + count for author, count in unreachable.items()}
     members, words = [], []
     for one in (each for each in everybody if each.did != group.me):
         peer = group.peers.get(one.did)
-        heard = peer.heard if peer is not None else 0
+        heard = peer.last_received_at if peer is not None else 0
         present = heard > 0 and (one.did in near or now - heard <= PRESENT_MS)
-        if unsure and group.regain is not None and one.did not in group.regain.claims:
+        if unsure and group.recovery is not None and one.did not in group.recovery.claims:
             present = False  # what it said before the backup says nothing of what we had since
         if present and one.did not in missing:
             words.append(heard)
         members.append(
-            Heard(
+            MemberReport(
                 did=one.did,
                 nick=one.label,
                 at=timestamp(heard) if heard else None,
                 present=present,
                 missing=missing.get(one.did, 0),
-                agrees=peer.view == group.view.checksum if peer is not None and peer.view else None,
+                view_matches=peer.view == group.view.checksum if peer is not None and peer.view else None,
             )
         )
     # How old that is which counts after all, and is not here yet, cannot be told.
-    upto = _upto(group, found) if not unheard_of else 0
+    upto = _upto(group, found) if not unreachable else 0
     return Completeness(
-        complete=not missing and not group.waiting,
+        complete=not missing and not group.blocked,
         upto=upto,
         upto_at=timestamp(upto) if upto else None,
         at=timestamp(min(words)) if words else None,
         members=members,
         gaps=found,
-        waiting=len(group.waiting),
+        waiting=len(group.blocked),
     )
 
 
 def _upto(group: Group, gaps: list[GapInfo]) -> int:
-    """The Lamport time up to which everything is here that anybody has told us of; 0: that cannot be said.
+    """The Lamport time up to which all reported events are stored; 0: unknown.
 
-    What is missing of a chain is newer than the last that is here of it. How old a missing membership event is, cannot
-    be told.
+    Missing events of a chain are newer than its last stored event. The age of a missing membership event is unknown.
     """
-    if group.waiting:
+    if group.blocked:
         return 0
     return min((group.chain(gap.author).lamport for gap in gaps), default=group.lamport)
 
 
 def known_of(group: Group, author: str) -> int:
-    """The last position in an author's chain that is here, or that somebody has told us of."""
-    told = lacking(group).get(author, 0)
-    return max([group.chain(author).seq, told, *group.limbo.get(author, Limbo()).records])
+    """The last position of an author's chain that is stored or reported."""
+    told = missing_ends(group).get(author, 0)
+    return max([group.chain(author).seq, told, *group.reorder_buffers.get(author, ReorderBuffer()).records])
 
 
 def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
-    """What is missing at the end of an author's chain. `told`: how far somebody says that it goes."""
-    chain, early = group.chain(author), group.limbo.get(author, Limbo()).records
+    """The gap at the end of an author's chain."""
+    chain, early = group.chain(author), group.reorder_buffers.get(author, ReorderBuffer()).records
     known = group.view.known(author)
     after, upto = chain.seq, max([told, *early])
     if known is not None and known.until is not None:
@@ -98,7 +101,7 @@ def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
     missing = upto - after - sum(after < seq <= upto for seq in here)
     if missing <= 0:
         return None
-    need = group.needs.get(author)
+    need = group.gaps.get(author)
     return GapInfo(
         author=author,
         nick=nick,
@@ -111,7 +114,7 @@ def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
     )
 
 
-def _state(need: Need | None) -> GapState:
+def _state(need: MissingRange | None) -> GapState:
     if need is None or need.tries == 0:
         return "waiting"
     return "lost" if need.tries >= TRIES_MAX else "asked"

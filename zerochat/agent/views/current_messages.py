@@ -1,207 +1,214 @@
-"""Messages as they stand now, for the faces: what is said about them is read out of the journal, for a page at once.
-
-What it comes to is worked out in the core (`group/messages/current.py`). Here is also what has to be told anew when something
-is said about a message, or turns out not to have been said.
-"""
+"""Materialised messages: each message with the annotations that apply to it, read from the journal page by page."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from zerochat.agent.storage.journal import Journal, Row
-from zerochat.agent.views import core_state
-from zerochat.agent.views.core_state import Context
+from zerochat.agent.views.events import EventContext, event_view, load_record
 from zerochat.errors import LocalError, Malformed
-from zerochat.group.effects import Forget, Refute, Remember, Remembered
+from zerochat.group.effects import DeleteLog, JournalEffect, RefuteEvents, StoreEvent
 from zerochat.group.event_log.event import ANNOUNCE, CONTROL, EDIT, POST, TOPIC, VERDICT
 from zerochat.group.event_log.event import Event as Record
 from zerochat.group.membership.bot_announcement import Announcement
-from zerochat.group.messages.bodies import Post, Topic, saying_of
-from zerochat.group.messages.current import Remark, Standing, announcement_spans, named_before, standing, topic_spans
-from zerochat.group.notifications import Confirmed, Recounted, Refuted
+from zerochat.group.messages.bodies import Post, Topic, content_of
+from zerochat.group.messages.current import (
+    Annotation,
+    CurrentMessage,
+    announcement_spans,
+    current_message,
+    mentioned_before,
+    topic_spans,
+)
+from zerochat.group.notifications import EventsConfirmed, EventsRefuted, ValidityChanged
 from zerochat.group.state import Group
 from zerochat.rpc import Author, Event, Quote
 
 QUOTED_CHARS_MAX = 200
 AMENDED_MAX = 500
-"""Messages that are told anew because of one stretch of a chain."""
+"""Messages that are sent again because one range of a chain changed."""
 
 Names = Mapping[str, str]
-"""What the members of a group are called, by DID."""
+"""The display names of a group, by DID."""
 
 
 class Announced(Struct, frozen=True):
-    """What a member has announced of itself, and the row that says so."""
+    """A member's announcement as a bot, and its row."""
 
-    what: Announcement
+    announcement: Announcement
     row: Row
 
 
-class Fed(Struct, frozen=True):
-    """A row of the log for whoever follows it."""
+class FeedEntry(Struct, frozen=True):
+    """A row of the log for subscribers."""
 
     row: Row
     event: Event | None
-    """None: it is from before our time, and no news."""
-    amended: tuple[tuple[Row, Event], ...] = ()
-    """Messages that were there before, as they stand now because of it."""
+    """None: backfilled history, which is not sent to subscribers."""
+    changed: tuple[tuple[Row, Event], ...] = ()
+    """Earlier messages that the row changed, as they are now."""
 
 
-class _Reading:
-    """Rows of one group on their way to a face, with what they need to be shown; each record is read once."""
+class _Page:
+    """Rows of one group with the messages and annotations they refer to; each record is decoded once."""
 
     def __init__(self, group: Group, rows: Sequence[Row], names: Names, bots: Collection[str] = ()) -> None:
-        """`bots`: the DIDs of members that say that they are bots."""
+        """`bots`: the DIDs of members that have announced that they are bots."""
         self._group, self._rows, self._names, self._bots = group, rows, names, bots
         self._records: dict[str, Record] = {}
         self._posts = {row.id: row for row in rows if row.type == POST}
-        """Those that are shown, answered or edited."""
-        self._found: dict[str, Standing] = {}
-        self._remarks: dict[str, list[Remark]] = {}
+        """The messages among the rows, and those that they reply to or edit."""
+        self._found: dict[str, CurrentMessage] = {}
+        self._annotations: dict[str, list[Annotation]] = {}
 
     def _read(self, row: Row) -> Record:
         record = self._records.get(row.id)
         if record is None:
-            record = self._records[row.id] = core_state.load(row)
+            record = self._records[row.id] = load_record(row)
         return record
 
     def _post(self, row: Row) -> Post:
-        """What a message says; nothing where its author has put nonsense there."""
+        """The content of a message; empty where it is malformed."""
         try:
-            said = saying_of(self._read(row))
+            content = content_of(self._read(row))
         except Malformed:
-            said = None
-        return said if isinstance(said, Post) else Post("")
+            content = None
+        return content if isinstance(content, Post) else Post("")
 
-    def lacking(self) -> set[str]:
-        """The ids of the messages that these rows answer, or edit, and that are not among them."""
+    def missing(self) -> set[str]:
+        """The ids of messages that these rows reply to or edit and that are not among them."""
         about = {row.target for row in self._rows if row.type == EDIT}
         return ({self._post(row).reply for row in self._posts.values()} | about) - self._posts.keys() - {""}
 
     def add(self, others: Iterable[Row]) -> None:
-        """What was lacking, as far as it is here."""
+        """Add the missing messages that exist here."""
         self._posts |= {row.id: row for row in others if row.type == POST}
 
     def posts(self) -> Iterator[tuple[str, str]]:
-        """The messages of which is to be known how they stand, with their authors."""
+        """The messages whose annotations are needed, with their authors."""
         return ((row.id, row.author) for row in self._posts.values())
 
-    def hear(self, remarks: Iterable[Row]) -> dict[str, Standing]:
-        """All that is said about them; how those stand about which anything is, by their ids."""
-        about = self._remarks = {}
-        for row in remarks:
+    def annotate(self, annotations: Iterable[Row]) -> dict[str, CurrentMessage]:
+        """Apply annotations; the current messages by id."""
+        about = self._annotations = {}
+        for row in annotations:
             if row.target in self._posts:
-                about.setdefault(row.target, []).append(Remark(self._read(row), row.vouched))
+                about.setdefault(row.target, []).append(Annotation(self._read(row), row.relayed_by))
         view, posts = self._group.view, self._posts
-        self._found = {name: standing(view, self._read(posts[name]), said) for name, said in about.items()}
+        self._found = {name: current_message(view, self._read(posts[name]), each) for name, each in about.items()}
         return self._found
 
     def events(self, replayed: bool) -> list[Event]:
-        return [core_state.event(self._group, row, replayed, self._names, self._context(row)) for row in self._rows]
+        return [event_view(self._group, row, replayed, self._names, self._context(row)) for row in self._rows]
 
-    def _context(self, row: Row) -> Context:
+    def _context(self, row: Row) -> EventContext:
         record, bot = self._read(row), row.author in self._bots
         if row.type == EDIT:
-            return Context(self._found.get(row.target, Standing()), record=record, named=self._named(row), bot=bot)
+            return EventContext(
+                self._found.get(row.target, CurrentMessage()), record=record, named=self._named(row), bot=bot
+            )
         if row.type == POST:
-            return Context(self._found.get(row.id, Standing()), self._quote(self._post(row).reply), record, bot=bot)
-        return Context(record=record, bot=bot)
+            return EventContext(
+                self._found.get(row.id, CurrentMessage()), self._quote(self._post(row).reply), record, bot=bot
+            )
+        return EventContext(record=record, bot=bot)
 
     def _named(self, edit: Row) -> frozenset[str]:
-        """Whom a message called by name before this edit of it: it tells them nothing new."""
+        """The members that a message mentioned before this edit: the edit does not mention them anew."""
         post = self._posts.get(edit.target)
         if post is None:
             return frozenset()
-        before = named_before(self._group.view, self._read(post), self._remarks.get(post.id, ()), edit.position)
+        before = mentioned_before(self._group.view, self._read(post), self._annotations.get(post.id, ()), edit.position)
         return before | frozenset(self._post(post).mentions)
 
     def _quote(self, wanted: str) -> Quote | None:
         if not wanted:
             return None
-        row, stands = self._posts.get(wanted), self._found.get(wanted, Standing())
+        row, current = self._posts.get(wanted), self._found.get(wanted, CurrentMessage())
         if row is None:
             return Quote(id=wanted)
-        text = "" if stands.deleted else stands.text if stands.edited else self._post(row).text
+        text = "" if current.deleted else current.text if current.edited_at else self._post(row).text
         author = Author(row.author, self._names.get(row.author, ""))
-        return Quote(id=wanted, author=author, text=text[:QUOTED_CHARS_MAX], deleted=stands.deleted)
+        return Quote(id=wanted, author=author, text=text[:QUOTED_CHARS_MAX], deleted=current.deleted)
 
 
-def shown(group: Group, rows: Sequence[Row], remarks: Iterable[Row], names: Names) -> list[Event]:
-    """Rows for a face where nobody can be asked for others: `remarks` are all that is said about any message."""
-    reading = _Reading(group, rows, names)
-    reading.hear(remarks)
-    return reading.events(replayed=True)
+def materialise(group: Group, rows: Sequence[Row], annotations: Iterable[Row], names: Names) -> list[Event]:
+    """Rows as events without a journal: `annotations` are all that exist for any of the messages."""
+    page = _Page(group, rows, names)
+    page.annotate(annotations)
+    return page.events(replayed=True)
 
 
-class Standings:
-    """Answers of one journal. Every method but `topic` and `announced` raises what the journal raises."""
+class MaterialisedMessages:
+    """Messages of one journal. Every method except `topic` and `announced` raises what the journal raises."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._topics: dict[str, tuple[str, str]] = {}
-        """By group: its view's checksum, and the topic that was found with it."""
+        """By group: the checksum of its view, and its topic."""
         self._announced: dict[str, tuple[str, dict[str, Announced]]] = {}
-        """The same of what its members announce of themselves, by DID."""
+        """By group: the checksum of its view, and its members' announcements by DID."""
 
     def events(self, group: Group, rows: Sequence[Row], names: Names, *, replayed: bool = True) -> list[Event]:
-        """Rows of the log for a face, messages as they stand now."""
-        bots = {did for did, one in self.announced(group).items() if one.what.bot}
-        reading = _Reading(group, rows, names, bots)
-        reading.add(self.journal.named(group.id, reading.lacking()))
-        reading.hear(self.journal.remarks(group.id, reading.posts()))
-        return reading.events(replayed)
+        """Rows of the log as events, messages with their annotations."""
+        bots = {did for did, one in self.announced(group).items() if one.announcement.bot}
+        page = _Page(group, rows, names, bots)
+        page.add(self.journal.events_by_id(group.id, page.missing()))
+        page.annotate(self.journal.annotations(group.id, page.posts()))
+        return page.events(replayed)
 
     def event(self, group: Group, row: Row, names: Names) -> Event:
         return self.events(group, [row], names)[0]
 
-    def of(self, group: Group, post: Row) -> Standing:
-        """How a message stands."""
-        reading = _Reading(group, [post], {})
-        return reading.hear(self.journal.remarks(group.id, reading.posts())).get(post.id, Standing())
+    def current(self, group: Group, post: Row) -> CurrentMessage:
+        """A message with its annotations."""
+        page = _Page(group, [post], {})
+        return page.annotate(self.journal.annotations(group.id, page.posts())).get(post.id, CurrentMessage())
 
-    # --- news -------------------------------------------------------------------------------------------------------
+    # --- feed -------------------------------------------------------------------------------------------------------
 
-    def feed(self, group: Group, rows: Sequence[Row], names: Names) -> Iterator[Fed]:
-        """Rows of one group, in the order of delivery, for whoever follows the log. A message about which they say
-        several things is told anew once, behind the last of them."""
+    def feed(self, group: Group, rows: Sequence[Row], names: Names) -> Iterator[FeedEntry]:
+        """Rows of one group in the order of delivery. A message that several rows change follows the last of them."""
         news = [row for row in rows if not row.history]
         events = dict(zip((row.id for row in news), self.events(group, news, names, replayed=False), strict=True))
         last = {row.target: row.id for row in rows if row.target not in ("", TOPIC, ANNOUNCE) and row.type != VERDICT}
         after: dict[str, list[tuple[Row, Event]]] = {}
-        for row, event in self._told(group, last, names):
-            # Whoever has read a message that came later than this has read it as it stands now.
+        for row, event in self._current(group, last, names):
+            # A message that is delivered later in this page is materialised already.
             if any(one.target == row.id and row.seq < one.seq for one in rows):
                 after.setdefault(last[row.id], []).append((row, event))
         for row in rows:
-            yield Fed(row, events.get(row.id), tuple(after.get(row.id, ())))
+            yield FeedEntry(row, events.get(row.id), tuple(after.get(row.id, ())))
 
-    def settled(self, group: Group, notice: Confirmed | Refuted | Recounted, names: Names) -> list[Event]:
-        """The messages that stand otherwise now, because what was said about them is confirmed, was never said, or
-        counts otherwise; as they may themselves."""
-        stretch = notice.author, notice.after, notice.upto
-        found = self.journal.targets(group.id, *stretch, AMENDED_MAX, refuted=isinstance(notice, Refuted))
-        if isinstance(notice, Recounted):
-            posts = (row.id for row in self._said(notice) if row.type == POST)
+    def changed_by(
+        self, group: Group, change: EventsConfirmed | EventsRefuted | ValidityChanged, names: Names
+    ) -> list[Event]:
+        """The messages that changed because they or their annotations were confirmed or refuted, or became valid or
+        invalid."""
+        span = change.author, change.after, change.upto
+        found = self.journal.annotated_posts(group.id, *span, AMENDED_MAX, refuted=isinstance(change, EventsRefuted))
+        if isinstance(change, ValidityChanged):
+            posts = (row.id for row in self._posts_in(change) if row.type == POST)
             found = [*dict.fromkeys((*posts, *found))]
-        return [event for _, event in self._told(group, found, names)]
+        return [event for _, event in self._current(group, found, names)]
 
-    def says(self, notice: Recounted) -> bool:
-        """Whether anything is here that was said there, and no membership event."""
-        return bool(self._said(notice))
+    def has_posts(self, change: ValidityChanged) -> bool:
+        """Whether the range has events other than membership events."""
+        return bool(self._posts_in(change))
 
-    def _said(self, notice: Recounted) -> list[Row]:
-        stretch = notice.author, notice.after, notice.upto
-        rows = self.journal.stretch(notice.group, *stretch, 0, AMENDED_MAX)
+    def _posts_in(self, change: ValidityChanged) -> list[Row]:
+        span = change.author, change.after, change.upto
+        rows = self.journal.chain_range(change.group, *span, 0, AMENDED_MAX)
         return [row for row in rows if row.type not in CONTROL]
 
-    def _told(self, group: Group, ids: Iterable[str], names: Names) -> list[tuple[Row, Event]]:
-        posts = [row for row in self.journal.named(group.id, ids) if row.type == POST]
+    def _current(self, group: Group, ids: Iterable[str], names: Names) -> list[tuple[Row, Event]]:
+        posts = [row for row in self.journal.events_by_id(group.id, ids) if row.type == POST]
         return list(zip(posts, self.events(group, posts, names), strict=True)) if posts else []
 
-    # --- what the group is about ------------------------------------------------------------------------------------
+    # --- topic and announcements ------------------------------------------------------------------------------------
 
     def topic(self, group: Group) -> str:
-        """What a group is about, as somebody has last said who may; empty: nobody has, or the disk does not say."""
+        """The current topic of a group; empty where none is set or the journal cannot be read."""
         known = self._topics.get(group.id)
         if known is None or known[0] != group.view.checksum:
             try:
@@ -211,21 +218,19 @@ class Standings:
         return known[1]
 
     def _topic(self, group: Group) -> str:
-        found = self.journal.topics(group.id, topic_spans(group.view))
-        said = []
+        found = self.journal.last_topics(group.id, topic_spans(group.view))
+        topics = []
         for row in found:
             try:
-                what = saying_of(core_state.load(row))
+                content = content_of(load_record(row))
             except Malformed:
                 continue
-            if isinstance(what, Topic):
-                said.append(((row.lamport, row.author, row.id), what.text))
-        return max(said)[1] if said else ""
-
-    # --- what members say of themselves -----------------------------------------------------------------------------
+            if isinstance(content, Topic):
+                topics.append(((row.lamport, row.author, row.id), content.text))
+        return max(topics)[1] if topics else ""
 
     def announced(self, group: Group) -> Mapping[str, Announced]:
-        """What each member has announced of itself last, by DID; nothing where the disk does not say."""
+        """The last announcement of each member, by DID; empty where the journal cannot be read."""
         known = self._announced.get(group.id)
         if known is None or known[0] != group.view.checksum:
             try:
@@ -235,22 +240,22 @@ class Standings:
         return known[1]
 
     def _announcements(self, group: Group) -> dict[str, Announced]:
-        found = self.journal.announcements(group.id, announcement_spans(group.view))
-        said: dict[str, Announced] = {}
+        found = self.journal.last_announcements(group.id, announcement_spans(group.view))
+        latest: dict[str, Announced] = {}
         for row in sorted(found, key=lambda row: row.position):
             try:
-                what = saying_of(core_state.load(row))
+                content = content_of(load_record(row))
             except Malformed:
                 continue
-            if isinstance(what, Announcement):
-                said[row.author] = Announced(what, row)
-        return said
+            if isinstance(content, Announcement):
+                latest[row.author] = Announced(content, row)
+        return latest
 
-    def note(self, remembered: Iterable[Remembered]) -> None:
-        """The journal has taken this."""
+    def note_stored(self, remembered: Iterable[JournalEffect]) -> None:
+        """Drop cached topics and announcements that these journal effects change."""
         for one in remembered:
-            anything = isinstance(one, Refute | Forget)
-            if anything or (isinstance(one, Remember) and one.target == TOPIC):
+            anything = isinstance(one, RefuteEvents | DeleteLog)
+            if anything or (isinstance(one, StoreEvent) and one.target == TOPIC):
                 self._topics.pop(one.group, None)
-            if anything or (isinstance(one, Remember) and one.target == ANNOUNCE):
+            if anything or (isinstance(one, StoreEvent) and one.target == ANNOUNCE):
                 self._announced.pop(one.group, None)

@@ -1,8 +1,7 @@
-"""Who has an event, how that is known, and what has become of it on its way: the core's state in the protocol's words.
+"""Delivery reports and message status, from the core's acknowledgements and the journal's receipts.
 
-Who can be reached is asked of the core itself; it depends on the time of day where something was tried in vain. Who is
-known to have an event is worked out from the acknowledgements. For our own events it is exact: we know whom they were
-meant for. For others' it is what their readers have told us, counted over those who were members when it was written.
+For our own events the recipients are known exactly. For events of others, the reports of their readers count, among the
+members at the time of the event.
 """
 
 import time
@@ -11,31 +10,31 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from zerochat import rpc
-from zerochat.agent.api.timestamps import timestamp
-from zerochat.agent.storage.journal import Held, Row
+from zerochat.agent.storage.journal import EventReceipt, Row
 from zerochat.agent.views.completeness import known_of
-from zerochat.agent.views.event_pages import height
+from zerochat.agent.views.event_pages import chain_extent
 from zerochat.didcomm import PACKERS
 from zerochat.group.event_log.event import CONTROL, LEAVE, REMOVE
-from zerochat.group.inputs import Moment
+from zerochat.group.inputs import StepContext
 from zerochat.group.links import mediator_mail, mediator_receipts
 from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import corroboration
-from zerochat.group.transaction import Turn
-from zerochat.rpc import Delivery, DeliveryReport, Event, Fate, MemberDelivery
+from zerochat.group.transaction import Transaction
+from zerochat.rpc import Delivery, DeliveryReport, Event, MemberDelivery, MessageStatus
+from zerochat.rpc.common import timestamp
 
 
 def audience(group: Group, author: str, position: int, lamport: int) -> list[str]:
     """The other members that an event is for."""
     members = group.view.members
     if author == group.me:
-        return [did for did, peer in group.peers.items() if did in members and peer.base < position]
+        return [did for did, peer in group.peers.items() if did in members and peer.start_seq < position]
     return [did for did, member in members.items() if did != author and member.joined < lamport]
 
 
 def has(group: Group, member: str, author: str, position: int) -> bool:
-    """Whether a member is known to have this event. (Ours are in the log, or nobody would ask.)"""
+    """Whether a member is known to have this event, which is in the log."""
     if member in (group.me, author):
         return True
     peer = group.peers.get(member)
@@ -43,30 +42,30 @@ def has(group: Group, member: str, author: str, position: int) -> bool:
 
 
 def counted(group: Group, author: str, position: int, lamport: int) -> Delivery:
-    """How many of those whom it is for are known to have it."""
+    """How many recipients are known to have it."""
     meant = audience(group, author, position, lamport)
     return Delivery(sum(has(group, member, author, position) for member in meant), len(meant))
 
 
 def reach(agent: Agent, group: Group, did: str) -> tuple[rpc.Connection, rpc.Via]:
-    """How it stands with the connection to a member, and what that goes over."""
+    """The state of the connection to a member, and how it is reached."""
     peer = group.peers.get(did)
     if did == group.me or peer is None or group.state == "left":
         return ("self" if did == group.me else "unreachable"), ""
     # Nothing is done with this turn, so it needs no dice.
-    turn = Turn(agent, Moment(int(time.time() * 1000), bytes), PACKERS)
+    turn = Transaction(agent, StepContext(int(time.time() * 1000), bytes), PACKERS)
     if not mediator_mail.reachable(turn, group.id, did):
         return "unreachable", ""
     relationship = group.relationships.get(did)
     settled = relationship is not None and relationship.established
-    return ("connected" if settled else "connecting"), ("link" if peer.link in agent.up else "mediator")
+    return ("connected" if settled else "connecting"), ("link" if peer.link in agent.links_up else "mediator")
 
 
 # --- one event ------------------------------------------------------------------------------------------------------
 
 
-def waited_for(group: Group, row: Row, names: Mapping[str, str], count: int = -1) -> DeliveryReport:
-    """Who has an event; complete when `count` members have it (-1: all)."""
+def progress(group: Group, row: Row, names: Mapping[str, str], count: int = -1) -> DeliveryReport:
+    """Which recipients have an event; complete when `count` of them have it (-1: all)."""
     meant = audience(group, row.author, row.position, row.lamport)
     table = []
     for member in meant:
@@ -77,10 +76,10 @@ def waited_for(group: Group, row: Row, names: Mapping[str, str], count: int = -1
 
 
 def report(
-    agent: Agent, group: Group, row: Row, held: list[Held], names: Mapping[str, str], event: Event
+    agent: Agent, group: Group, row: Row, held: list[EventReceipt], names: Mapping[str, str], event: Event
 ) -> DeliveryReport:
-    """Who has an event, since when and how that is known; of those who have not, what they are waiting for. `held`: the
-    receipts of its position in its chain."""
+    """Which recipients have an event, since when and by which source; for the others, the pending retransmission.
+    `held`: the receipts of its position."""
     meant = audience(group, row.author, row.position, row.lamport)
     receipts = {one.member: one for one in held}
     table = [_one(agent, group, row, member, receipts.get(member), names.get(member, "")) for member in meant]
@@ -88,16 +87,15 @@ def report(
 
 
 def with_signatures(told: DeliveryReport, signed: bool, by: Mapping[str, str]) -> DeliveryReport:
-    """The report, with whether the event's author has signed it, and which members have signed that they have it, since
-    when."""
+    """The report with the author's signature and the members' signed acknowledgements."""
     members = [replace(one, signed=one.did in by, signed_at=by.get(one.did)) for one in told.members]
     return replace(told, signed=signed, members=members)
 
 
 def has_read(agent: Agent, group: Group, member: str, lamport: int) -> bool:
-    """Whether a member says that it has read up to this Lamport time or further, where such a thing is told at all."""
+    """Whether a member's read receipts cover this Lamport time, where they are enabled."""
     peer = group.peers.get(member)
-    return agent.sharing.read_receipts and peer is not None and peer.read >= lamport
+    return agent.indicators.read_receipts and peer is not None and peer.read_upto >= lamport
 
 
 def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> DeliveryReport:
@@ -106,12 +104,12 @@ def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> 
     return DeliveryReport(group.id, row.id, delivered, len(table), delivered >= wanted, table)
 
 
-def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None, nick: str) -> MemberDelivery:
+def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceipt | None, nick: str) -> MemberDelivery:
     if member == group.me:
         return MemberDelivery(member, nick, True, "delivered", timestamp(row.received), "", "self")
     connection, way = reach(agent, group, member)
     peer = group.peers.get(member)
-    heard = timestamp(peer.heard) if peer is not None and peer.heard else None
+    heard = timestamp(peer.last_received_at) if peer is not None and peer.last_received_at else None
     if has(group, member, row.author, row.position):
         at, via = (timestamp(receipt.at), receipt.via) if receipt is not None else (None, "")
         read = has_read(agent, group, member, row.lamport)
@@ -120,47 +118,51 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None
         return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard)
     tries = peer.tries if peer is not None else 0
     again = timestamp(peer.retry_at) if peer is not None and way and peer.retry_at else None
-    now = int(time.time() * 1000) - agent.leap
-    until = mediator_receipts.until(group, member, row.position, now) if way != "link" else 0
-    state: rpc.DeliveryState = "held" if until else "sent" if way else "queued"
+    now = int(time.time() * 1000) - agent.clock_offset_ms
+    until = mediator_receipts.kept_until(group, member, row.position, now) if way != "link" else 0
+    state: rpc.DeliveryState = "stored" if until else "sent" if way else "queued"
     found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again)
-    return replace(found, held_until=timestamp(until)) if until else found
+    return replace(found, stored_until=timestamp(until)) if until else found
 
 
 # --- its fate -------------------------------------------------------------------------------------------------------
 
 
-def fate(group: Group, row: Row, held: list[Held], names: Mapping[str, str], about: DeliveryReport) -> Fate:
-    """Everything that is known of one event; `about` is its report, with the event itself."""
+def message_status(
+    group: Group, row: Row, held: list[EventReceipt], names: Mapping[str, str], about: DeliveryReport
+) -> MessageStatus:
+    """Everything known about one event. `about`: its report with the event."""
     assert about.event is not None
 
     def nick(did: str) -> str:
         return names.get(did, "")
 
-    stretch = height(group, row.author)
-    second = corroboration.second_of(group, row.author, row.position) if row.vouched else ""
-    second = "" if second == row.vouched else second
-    return Fate(
+    stretch = chain_extent(group, row.author)
+    second = corroboration.corroborator_of(group, row.author, row.position) if row.relayed_by else ""
+    second = "" if second == row.relayed_by else second
+    return MessageStatus(
         event=about.event,
         report=about,
-        word=_word(row, about),
+        provenance=_word(row, about),
         first=stretch.first,
         here=stretch.seq,
         known=known_of(group, row.author),
-        forked=group.chain(row.author).forked > 0 or row.author in group.view.forked,
+        forked=group.chain(row.author).fork_seq > 0 or row.author in group.view.forked,
         differs=[
-            differs(group, one.author, one.seq, one.member, one.by if row.vouched else "", nick)
+            differs(group, one.author, one.seq, one.member, one.relayed_by if row.relayed_by else "", nick)
             for one in group.differences
             if one.author == row.author and one.seq <= row.position
         ],
-        second=rpc.Author(second, nick(second)) if second else None,
-        gone=_gone(group, row, {one.member: one for one in held}, names),
+        corroborated_by=rpc.Author(second, nick(second)) if second else None,
+        former_members=_gone(group, row, {one.member: one for one in held}, names),
     )
 
 
-def differs(group: Group, author: str, seq: int, member: str, by: str, nick: Callable[[str], str]) -> rpc.DiffersNews:
-    """A member has something else than we have in this place of an author's chain (`by`: from whom we have it)."""
-    return rpc.DiffersNews(
+def differs(
+    group: Group, author: str, seq: int, member: str, by: str, nick: Callable[[str], str]
+) -> rpc.ChainDifferenceNotification:
+    """A member has another event than we at this position of an author's chain. `by`: the member that relayed ours."""
+    return rpc.ChainDifferenceNotification(
         group=group.id,
         author=author,
         nick=nick(author),
@@ -173,18 +175,18 @@ def differs(group: Group, author: str, seq: int, member: str, by: str, nick: Cal
     )
 
 
-def _word(row: Row, about: DeliveryReport) -> rpc.Word:
+def _word(row: Row, about: DeliveryReport) -> rpc.Provenance:
     if row.refuted:
         return "refuted"
     if about.event is not None and about.event.self:
-        return "mine"
+        return "own"
     if row.type in CONTROL or about.signed:
         return "signed"
-    return "vouched" if row.vouched else "author"
+    return "relayed" if row.relayed_by else "author"
 
 
-def _gone(group: Group, row: Row, held: Mapping[str, Held], names: Mapping[str, str]) -> list[MemberDelivery]:
-    """Those who were members when the event was written and are no longer, in the order in which they joined."""
+def _gone(group: Group, row: Row, held: Mapping[str, EventReceipt], names: Mapping[str, str]) -> list[MemberDelivery]:
+    """The recipients that are no longer members, in the order of joining."""
     went: dict[str, int] = {}
     for event in group.control.values():
         if event.type in (LEAVE, REMOVE):

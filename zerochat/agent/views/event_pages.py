@@ -1,4 +1,4 @@
-"""A group's log for whoever asks for single rows of it: one that is meant, or all of them, page by page."""
+"""Event pages: lookup of single events, and the whole log page by page for audit and export."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,37 +10,37 @@ from zerochat.group import effects
 from zerochat.group.event_log.event import POST, foreign_event
 from zerochat.group.lookup import PREFIX_MIN, find_author
 from zerochat.group.state import Group
-from zerochat.rpc import Dispute, Height, Imported, Ledger, LogRow, Outcome, Rows
+from zerochat.rpc import ChainConflict, ChainExtent, EventPage, Imported, LogRow, LogSummary, Outcome
 
 ROWS_MAX = 500
-"""Rows in one answer: a few milliseconds of the agent's time."""
+"""Rows per page: a few milliseconds of the agent's time."""
 ROWS_BYTES_MAX = 384 * 1024
-"""Of their records; in base64 that stays within one line of the control socket."""
+"""The size of the records of a page; in Base64 they fit one line of the control socket."""
 LAST = "last"
 
 
 class SeveralEvents(LocalError):
-    """More than one event in this group has an id that begins with {event}. Give some more letters of it."""
+    """Several events in this group start with {event}. Give more characters of the id."""
 
 
 class TooFewLetters(LocalError):
-    """{event} is too short to find an event by: give four letters of its id, or more. `zerochat history --ids {group}`
-    shows the ids."""
+    """{event} is too short for an event id: give at least four characters. `zerochat history --ids {group}` shows the
+    ids."""
 
 
 class NothingSaid(LocalError):
-    """{who} said nothing in {group} yet that is here."""
+    """{who} no messages in {group} yet."""
 
     exit_code: ClassVar[int] = 1
 
 
 def find_row(journal: Journal, group: Group, wanted: str) -> Row:
-    """The event that is meant (`schema.EventParams`). Raises NoSuchEvent, TooFewLetters, SeveralEvents,
-    NothingSaid, or as `find_author` does."""
+    """The event that an `rpc.EventParams` means. Raises NoSuchEvent, TooFewLetters, SeveralEvents, NothingSaid, or as
+    `find_author`."""
     word, colon, name = wanted.partition(":")
     if word == LAST and (not colon or name):
         author = find_author(group, name) if name else group.me
-        last = journal.last_of(group.id, author, POST)
+        last = journal.last_of_type(group.id, author, POST)
         if last is None:
             raise NothingSaid(who=f"{name} has" if name else "You have", group=group.name)
         return last
@@ -48,7 +48,7 @@ def find_row(journal: Journal, group: Group, wanted: str) -> Row:
         return row
     if len(wanted) < PREFIX_MIN:
         raise TooFewLetters(event=ascii(wanted), group=group.name)
-    found = journal.like(group.id, wanted, 2) if wanted.isascii() else []
+    found = journal.with_id_prefix(group.id, wanted, 2) if wanted.isascii() else []
     if len(found) > 1:
         raise SeveralEvents(event=ascii(wanted[:64]))
     if not found:
@@ -59,51 +59,56 @@ def find_row(journal: Journal, group: Group, wanted: str) -> Row:
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 
-def ledger(journal: Journal, group: Group) -> Ledger:
-    """What the log of a group must come to, by the state."""
+def log_summary(journal: Journal, group: Group) -> LogSummary:
+    """What the log of a group must contain, by the agent's state."""
     labels = {did: member.label for did, member in (group.view.former | group.view.members).items()}
-    return Ledger(
+    return LogSummary(
         group=group.id,
         name=group.name,
         me=group.me,
         nick=labels.get(group.me, ""),
         view=group.view.checksum,
-        heights=[height(group, author, labels.get(author, "")) for author in sorted(group.chains)],
+        chains=[chain_extent(group, author, labels.get(author, "")) for author in sorted(group.chains)],
         events=journal.count(group.id),
         refuted=len(journal.refuted(group.id)),
-        disputes=[
-            *(Dispute(author=did, position=one.forked, forked=True) for did, one in group.chains.items() if one.forked),
+        conflicts=[
             *(
-                Dispute(author=one.author, position=one.seq)
+                ChainConflict(author=did, position=one.fork_seq, forked=True)
+                for did, one in group.chains.items()
+                if one.fork_seq
+            ),
+            *(
+                ChainConflict(author=one.author, position=one.seq)
                 for one in group.differences
-                if not (one.by and one.seq <= group.chain(one.author).sure)  # its author has confirmed ours since
+                if not (
+                    one.relayed_by and one.seq <= group.chain(one.author).confirmed_seq
+                )  # its author has confirmed ours since
             ),
         ],
-        latest=journal.latest(),
+        latest=journal.last_seq(),
     )
 
 
-def height(group: Group, author: str, nick: str = "") -> Height:
-    """How much of a chain is here, without a break."""
-    chain, past = group.chain(author), group.chain(author).past
+def chain_extent(group: Group, author: str, nick: str = "") -> ChainExtent:
+    """The contiguous part of a chain that is stored here."""
+    chain, past = group.chain(author), group.chain(author).backfill
     first = past.first if past else 0 if _older(group, author) else 1
-    seq, tip, sure = chain.seq, chain.tip, chain.sure
-    if not tip and past is not None and past.top is not None:
+    seq, tip, sure = chain.seq, chain.head_id, chain.confirmed_seq
+    if not tip and past is not None and past.unconfirmed_top is not None:
         # Nothing has come by itself yet; this is what was fetched of the time before.
-        seq, tip, sure = past.top.seq, past.top.tip, first - 1
+        seq, tip, sure = past.unconfirmed_top.seq, past.unconfirmed_top.event_id, first - 1
     elif not tip and (past is None or first > seq):
         seq = sure = 0
-    return Height(author=author, nick=nick, seq=seq, tip=tip, first=first, sure=sure)
+    return ChainExtent(author=author, nick=nick, seq=seq, head=tip, first=first, confirmed=sure)
 
 
 def _older(group: Group, author: str) -> bool:
-    """Whether somebody was in the group before us, so that its chain need not have come to us from its beginning,
-    although nothing says from where on: versions that fetched no history did not note that."""
+    """Whether a member joined before us, so that its chain need not be stored from its beginning."""
     me, one = group.view.known(group.me), group.view.known(author)
-    return bool(group.entry) and me is not None and one is not None and one.joined < me.joined
+    return bool(group.join_event) and me is not None and one is not None and one.joined < me.joined
 
 
-def rows(journal: Journal, group: Group, params: rpc.RowsParams) -> Rows:
+def event_page(journal: Journal, group: Group, params: rpc.EventPageParams) -> EventPage:
     """The next page of the log."""
     found = journal.page_after(group.id, params.after or (0, "", ""), ROWS_MAX)
     page: list[LogRow] = []
@@ -117,14 +122,16 @@ def rows(journal: Journal, group: Group, params: rpc.RowsParams) -> Rows:
             page.append(log_row(row))
     else:
         last = last if len(found) == ROWS_MAX else None
-    return Rows(page, last)
+    return EventPage(page, last)
 
 
-def imported(journal: Journal, group: str, records: Sequence[bytes], outcomes: Sequence[effects.Outcome]) -> Imported:
-    """What has become of records out of a file, where the core leaves it to the log to say what is here."""
+def imported(
+    journal: Journal, group: str, records: Sequence[bytes], outcomes: Sequence[effects.ImportOutcome]
+) -> Imported:
+    """The outcomes of an import; where the core leaves it to the log, whether the event is stored."""
     found: list[Outcome] = []
     for record, outcome in zip(records, outcomes, strict=True):
-        if outcome == "taken":
+        if outcome == "occupied":
             row = journal.event(group, foreign_event(record).id)
             found.append("contradiction" if row is None or row.refuted else "known")
         else:

@@ -1,4 +1,4 @@
-"""A page of a group's log: the newest, the one before or behind an event, or the one around an event or a time."""
+"""Pages of the history: the newest, before or after an event, or around an event or a time."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -11,12 +11,12 @@ from zerochat.rpc import HistoryParams
 
 PAGE_EVENTS_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 512 * 1024
-"""A page of history stays within one line of the control socket, JSON escapes included."""
+"""The size of the records of a page: as JSON it fits one line of the control socket."""
 TIME_MAX: Final = 2**53 - 1
 
 
 class OnePlace(LocalError):
-    """A page of history is before, after or around something, and not several of these."""
+    """Only one of before, after, around and at can be given."""
 
 
 class Page(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Page(Struct, frozen=True):
 
 
 def page_of(journal: Journal, group: str, params: HistoryParams) -> Page:
-    """The page that is asked for. Raises OnePlace or NoSuchEvent."""
+    """The requested page. Raises OnePlace or NoSuchEvent."""
     limit = max(1, min(params.limit, PAGE_EVENTS_MAX))
     if sum(one is not None for one in (params.before, params.after, params.around, params.at)) > 1:
         raise OnePlace
@@ -56,7 +56,7 @@ def _place(journal: Journal, group: str, event: str) -> tuple[int, str, str]:
 
 
 def _around(journal: Journal, group: str, place: tuple[int, str, str], limit: int) -> Page:
-    """Half of the page is older than the place; the other half begins with what stands there, or behind it."""
+    """Half of the page is older than the place; the other half starts at the place."""
     half = max(limit // 2, 1)
     older, more = _fill(journal.page(group, place, half + 1), half, PAGE_BYTES_MAX // 2)
     lamport, author, event = place
@@ -68,7 +68,7 @@ def _around(journal: Journal, group: str, place: tuple[int, str, str], limit: in
 
 
 def _fill(rows: Iterable[Row], limit: int, bytes_max: int) -> tuple[tuple[Row, ...], bool]:
-    """As many of the rows as fit into a page, one at least; and whether any are left."""
+    """As many rows as fit a page, at least one, and whether any are left."""
     page: list[Row] = []
     size = 0
     for row in rows:

@@ -1,10 +1,13 @@
-"""Who may do what in a group, whom to trust, and which words to compare, in the words of the control protocol."""
+"""Members, roles, votes and safety words as the control protocol shows them."""
 
 import re
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 from typing import ClassVar, Literal, get_args
 
 from zerochat import rpc
+from zerochat.agent.views.completeness import completeness
+from zerochat.agent.views.delivery import reach
 from zerochat.crypto.safety_words import (
     PREFIX_CHARS,
     WORDS,
@@ -15,10 +18,17 @@ from zerochat.crypto.safety_words import (
     same_words,
 )
 from zerochat.errors import LocalError
-from zerochat.group.event_log.event import ADD, GENESIS, LABEL, VOTE
+from zerochat.group.event_log.event import (
+    ADD,
+    GENESIS,
+    LABEL,
+    VOTE,
+)
+from zerochat.group.joining import member_connections
 from zerochat.group.membership import (
     Policy,
     add_of,
+    attestation,
     genesis_of,
     label_of,
     may_change_role,
@@ -28,20 +38,22 @@ from zerochat.group.membership import (
     votes_for,
     votes_needed,
 )
+from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.membership.verification import trust_of
-from zerochat.group.state import Group
+from zerochat.group.state import Agent, Group
 from zerochat.presentation import group_rules
-from zerochat.rpc import Deed, PolicyInfo, Role, Trust, VoteInfo, WordsInfo
+from zerochat.rpc import MemberAction, MemberInfo, PolicyInfo, Role, SafetyWords, Trust, VoteInfo
+from zerochat.rpc.common import timestamp
 
 _ROLES: frozenset[str] = frozenset(get_args(Role))
 _GIVEN: tuple[Literal["reader", "writer", "admin"], ...] = ("reader", "writer", "admin")
-"""The roles that one member can give another: an owner is one from the beginning."""
+"""The roles that a member can give to another; the owner is fixed."""
 _STRANGE_MAX, _STRANGE_CHARS_MAX = 3, 32
 """How many words that there are not are named, and how much of each."""
 
 
 class NotTheWords(LocalError):
-    """{why} Ask to hear it once more."""
+    """{why} Compare them again."""
 
     exit_code: ClassVar[int] = 2
 
@@ -59,44 +71,44 @@ def policy_info(policy: Policy) -> PolicyInfo:
 
 
 def as_role(role: str) -> Role:
-    """A role as the schema has it; nothing else comes from the core."""
+    """A role of the core, which has no others."""
     assert role in _ROLES
     return role  # type: ignore[return-value]
 
 
-def role(group: Group, did: str) -> Role:
-    """What somebody is in the group, or was last."""
+def role_of(group: Group, did: str) -> Role:
+    """The current or last role of a member."""
     member = group.view.known(did)
     return as_role(member.role) if member else "writer"
 
 
-def trust(group: Group, did: str) -> Trust:
+def trust_level(group: Group, did: str) -> Trust:
     return trust_of(group.view, group.verified, did) if group.verified else "unverified"
 
 
-def deeds(group: Group, did: str) -> list[Deed]:
+def allowed_actions(group: Group, did: str) -> list[MemberAction]:
     """What we may do to a member now."""
     view, me = group.view, group.me
     if group.state != "active":
         return []
-    found: list[Deed] = []
+    found: list[MemberAction] = []
     if may_vote(view, me, did) or may_remove(view, me, did):
         found.append("remove")
-    found += [one for one in _GIVEN if one != role(group, did) and may_change_role(view, me, did, one)]
+    found += [one for one in _GIVEN if one != role_of(group, did) and may_change_role(view, me, did, one)]
     return found
 
 
-# --- putting somebody out -------------------------------------------------------------------------------------------
+# --- votes ------------------------------------------------------------------------------------------------------------
 
 
 def votes(group: Group) -> list[VoteInfo]:
-    """The members whom somebody wants out."""
+    """The open votes on removing members."""
     cast = _cast(group)
     return [_vote(group, did, cast[did]) for did in sorted(cast.keys() & group.view.members.keys())]
 
 
 def vote(group: Group, did: str) -> VoteInfo:
-    """How far it is with putting a member out, or somebody who was one."""
+    """The vote on removing a member or former member."""
     return _vote(group, did, _cast(group).get(did, ()))
 
 
@@ -110,13 +122,13 @@ def _vote(group: Group, did: str, cast: Collection[str]) -> VoteInfo:
         votes=len(votes_for(group.control, view, did)),
         needed=votes_needed(view) if view.policy.remove == "quorum" else 1,
         cast=len(cast),
-        mine=group.me in cast,
-        out=did in view.removed,
+        voted=group.me in cast,
+        removed=did in view.removed,
     )
 
 
 def _cast(group: Group) -> dict[str, set[str]]:
-    """By whom it is about: the members who have voted for putting somebody out, as `membership.voters_for` has it."""
+    """By member: the members that have voted to remove it."""
     found: dict[str, set[str]] = {}
     if group.view.policy.remove == "quorum":
         for event in group.control.values():
@@ -126,7 +138,7 @@ def _cast(group: Group) -> dict[str, set[str]]:
 
 
 def voters(group: Group) -> list[str]:
-    """Who has voted us out, in the order of their names; nobody where that takes no votes, or we are in."""
+    """The members that voted to remove us, ordered by name; none where no quorum did."""
     view = group.view
     if not group.removed_by or view.policy.remove != "quorum":
         return []
@@ -137,31 +149,31 @@ def voters(group: Group) -> list[str]:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def key_words(did: str) -> list[str]:
-    """The words of one key: of somebody who is no member yet, and so has none in common with us."""
+def join_words(did: str) -> list[str]:
+    """The safety words of a joiner's key, which has no pairwise key with us yet."""
     return list(safety_words("key", (did,)))
 
 
-def words_info(group: Group, did: str, said: str) -> rpc.WordsInfo:
-    """The words of a member and ours, or (`did` empty) of all; and whether `said` is the same, unless it is empty.
+def safety_words_view(group: Group, did: str, said: str) -> rpc.SafetyWords:
+    """The safety words of a member and us, or (`did` empty) of all members, and whether `said` matches.
 
-    Raises NotTheWords where `said` cannot be such words: what was misheard or mistyped is no sign of an attack.
+    Raises NotTheWords where `said` is malformed: a typing error is no sign of an attack.
     """
     typed = _typed(said) if said.strip() else []
     words = pair_words(group.id, group.me, did) if did else group_words(group.id, group.view.members)
-    return WordsInfo(
+    return SafetyWords(
         group=group.id,
         did=did,
         nick=group.view.members[did].label if did else "",
         words=list(words),
-        trust=trust(group, did) if did else None,
-        same=same_words(said, words) if typed else None,
-        differ=[place for place, one in enumerate(typed, 1) if one != words[place - 1]],
+        trust=trust_level(group, did) if did else None,
+        match=same_words(said, words) if typed else None,
+        mismatches=[place for place, one in enumerate(typed, 1) if one != words[place - 1]],
     )
 
 
 def _typed(said: str) -> list[str]:
-    """The eight words that somebody typed, each in full. Raises NotTheWords."""
+    """The eight entered words, completed. Raises NotTheWords."""
     words, strange = [], []
     for each in re.findall(r"[^\W\d_]+", said.casefold()):
         known = (one for one in dictionary() if one == each or (len(each) >= PREFIX_CHARS and one.startswith(each)))
@@ -183,8 +195,8 @@ def _typed(said: str) -> list[str]:
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
-def label_before(group: Group, did: str, lamport: int) -> str:
-    """What somebody was called before an event of the log that has this Lamport time."""
+def name_before(group: Group, did: str, lamport: int) -> str:
+    """The display name of a member before the event with this Lamport time."""
     first, latest = "", (0, "")
     for event in group.control.values():
         if event.type == LABEL and event.author == did and event.lamport < lamport:
@@ -194,3 +206,58 @@ def label_before(group: Group, did: str, lamport: int) -> str:
         elif event.type == GENESIS and event.author == did:
             first = genesis_of(event).label
     return latest[1] or first
+
+
+def display_names(group: Group) -> dict[str, str]:
+    """The display names of members and former members, by DID."""
+    return {did: member.label for did, member in (group.view.former | group.view.members).items()}
+
+
+def member_infos(
+    agent: Agent,
+    group: Group,
+    announced: Mapping[str, Announcement] | None = None,
+    guilty: Mapping[str, list[str]] | None = None,
+) -> list[MemberInfo]:
+    """The members in the order of joining. By DID: `announced`, their announcements as bots; `guilty`, the verdicts
+    against them."""
+    found, now, forked, keepers = [], int(time.time() * 1000), attestation.forked_members(group), group.view.keepers
+    whole = completeness(group, (), 0)
+    missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
+    for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
+        peer = group.peers.get(did)
+        connection, via = reach(agent, group, did)
+        agrees = heard = None
+        if did != group.me and peer is not None and group.state == "active":
+            agrees = peer.view == group.view.checksum if peer.view else None
+        if did != group.me and peer is not None:
+            heard = timestamp(peer.last_received_at) if peer.last_received_at else None
+        trust = trust_level(group, did)
+        says = (announced or {}).get(did, Announcement())
+        found.append(
+            MemberInfo(
+                did=did,
+                nick=member.label,
+                connection=connection,
+                via=via,
+                bot=says.bot,
+                commands=[rpc.AnnouncedCommand(**one.body()) for one in says.commands],
+                verified=trust == "verified",
+                view_matches=agrees,
+                last_seen=heard,
+                ahead_ms=peer.clock_ahead_ms if did != group.me and peer is not None else None,
+                missing=missing.get(did, 0),
+                joined_at=timestamp(member.joined),
+                added_by=member.added_by,
+                role=as_role(member.role),
+                trust=trust,
+                forked=did in forked,
+                disputed=did in group.dissenting,
+                unconfirmed=did in group.quarantine,
+                arrived=not member_connections.never_connected(group, did, now),
+                keeps_history=group.view.policy.keepers > 0 and did in keepers,
+                verdicts=(guilty or {}).get(did, []),
+                allowed_actions=allowed_actions(group, did),
+            )
+        )
+    return found

@@ -1,9 +1,10 @@
-"""The stream: what faces are told of the log and besides it, and what a bot must not miss.
+"""Subscriptions: durable cursors for named consumers, live subscribers, and idempotency keys.
 
-tables      its tables in the journal
-store       happenings, consumers and idempotency keys, as the journal has them
-happenings  what the core tells the faces, as happenings
-consumers   named ones, each with its durable cursor: what is told to them, and what they acknowledge
-followers   everybody else who has subscribed: each with a cursor into the log, as long as it is connected
-keys        what was asked under an idempotency key is done once
+tables         the tables in the journal
+store          durable notifications, consumers and idempotency keys in the journal
+notifications  the core's notifications as durable notifications
+consumers      named consumers with durable cursors: delivery, credit and acknowledgement
+live           subscribers without a name, with a cursor for as long as they are connected
+idempotency    requests with an idempotency key are carried out once
+hub            all of it, as the request handlers use it
 """

@@ -1,8 +1,8 @@
-"""Named consumers: whoever reads the stream with a durable cursor, and says how far it has come.
+"""Named consumers: durable cursors with credit-based flow control and at-least-once delivery.
 
-A consumer is told in the order of the numbers, as much at a time as it has credit for. Acknowledgements are written in
-the transaction of the turn in which they come, and answered behind that: one `fsync` serves all of a burst. What was
-told and not acknowledged when a connection ends is told again to the next one.
+A consumer receives items in the order of their numbers, at most as many unacknowledged as it has credit for. The batch
+in which an acknowledgement arrives writes it and then answers it: one `fsync` serves a burst. Items that were not
+acknowledged when a connection ended are delivered again.
 """
 
 import re
@@ -14,39 +14,39 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from zerochat import rpc
-from zerochat.agent.api.server import ControlServer, RequestId
-from zerochat.agent.api.subscriptions.live import FEED_BACKLOG_MAX, FEED_ROWS, Wanted, beginning, wanted
+from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.api.subscriptions.live import FEED_BACKLOG_MAX, FEED_ROWS, Filter, filter_of, start_seq
 from zerochat.agent.api.subscriptions.notifications import AS_ITEMS, body_of
-from zerochat.agent.api.subscriptions.store import HEARD, Consumer, Happening
-from zerochat.agent.api.timestamps import timestamp
+from zerochat.agent.api.subscriptions.store import ALREADY_ACKED, Consumer, DurableNotification
 from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views.completeness import completeness
-from zerochat.agent.views.current_messages import Fed
+from zerochat.agent.views.current_messages import FeedEntry
 from zerochat.errors import LocalError, Retry
 from zerochat.group.state import Agent, Group
+from zerochat.rpc.common import timestamp
 from zerochat.rpc.subscriptions import CONSUMERS_MAX, CREDIT_MAX
 
 NAME: Final = re.compile(r"[a-z0-9._-]{1,64}")
 DROPPED: Final = "dropped"
 
-Stretch: TypeAlias = tuple[list[rpc.Item], int, bool]
-"""Items behind some number, the number up to which they go, and whether there may be more."""
+Page: TypeAlias = tuple[list[rpc.Item], int, bool]
+"""Items after a number, the number up to which they go, and whether there may be more."""
 
 
 class BadConsumer(LocalError):
-    """{name} is no name for a consumer: it has 1 to 64 of the letters a to z, digits, dots, dashes and underscores."""
+    """{name} is not a valid consumer name. A name has 1 to 64 of the characters a-z, 0-9, dot, hyphen, underscore."""
 
     exit_code: ClassVar[int] = 2
 
 
 class BadCredit(LocalError):
-    """A consumer can have 1 to {limit} items on their way, and not {credit}."""
+    """The credit of a consumer is between 1 and {limit}, not {credit}."""
 
     exit_code: ClassVar[int] = 2
 
 
 class TooManyConsumers(LocalError):
-    """There are {limit} consumers already, and no more fit. Forget one that nobody uses any more."""
+    """There are already {limit} consumers, which is the limit. Delete one that is not used."""
 
 
 class NoSuchConsumer(LocalError):
@@ -54,155 +54,162 @@ class NoSuchConsumer(LocalError):
 
 
 class ConsumerBusy(LocalError):
-    """The consumer {name} is in use by another program. Stop that, or take the consumer over."""
+    """Another program uses the consumer {name}. Stop it, or take the consumer over."""
 
     retry: ClassVar[Retry] = "later"
     retry_after_s: ClassVar[int] = 1
 
 
-class NeverTold(LocalError):
-    """The consumer {name} was never told anything with the number {seq}, so it cannot have handled it."""
+class NeverSent(LocalError):
+    """The item {seq} was never sent to the consumer {name}, so it cannot be acknowledged."""
 
 
 class _Reader(Struct):
-    """A consumer as this agent has seen it since it started."""
+    """A consumer's state since the agent started."""
 
     name: str
-    told: int
-    """The highest number that it was ever told."""
+    sent_to: int
+    """The highest number that was ever sent."""
     attempts: dict[int, int]
-    """By number, how often it was told what it has not acknowledged."""
+    """By number of an unacknowledged item: how often it was sent."""
     client: int | None = None
-    """None: it is not connected, and the rest means nothing."""
-    wanted: Wanted = field(default_factory=Wanted)
+    """The client that uses the consumer; None: the remaining fields are unused."""
+    filter: Filter = field(default_factory=Filter)
     credit: int = 0
     cursor: int = 0
-    """Everything up to this was told, or is not wanted."""
-    retold_to: int = 0
-    """What has this number or a lower one was told before this connection."""
+    """Items up to this number were sent or filtered out."""
+    redelivered_to: int = 0
+    """Items up to this number were sent before this connection."""
     replayed_to: int = 0
-    out: deque[int] = field(default_factory=deque)
-    """What was told on this connection and is not acknowledged."""
+    """Items up to this number existed before this subscription."""
+    in_flight: deque[int] = field(default_factory=deque)
+    """The unacknowledged items of this connection."""
     warned: bool = False
 
-    def passed(self, acked: int) -> int:
-        """Up to where it has nothing left to acknowledge, when it has acknowledged up to a number."""
-        return acked if self.out and self.out[-1] > acked else max(acked, self.cursor)
+    def acked_to(self, acked: int) -> int:
+        """The number up to which nothing is left to acknowledge, once `acked` is."""
+        return acked if self.in_flight and self.in_flight[-1] > acked else max(acked, self.cursor)
 
 
 class Consumers(Struct):
-    """Owned by the desk."""
+    """All named consumers."""
 
     server: ControlServer
     journal: Journal
-    fed: Callable[[Agent, list[Row]], list[Fed]]
-    """What there is to tell of rows of the log."""
+    entries: Callable[[Agent, list[Row]], list[FeedEntry]]
+    """Rows of the log with their events."""
     clock: Callable[[], int]
     """UTC milliseconds."""
     _readers: dict[str, _Reader] = field(default_factory=dict)
-    _acks: dict[str, tuple[int, list[tuple[int, RequestId]]]] = field(default_factory=dict)
-    """By consumer: up to where it has acknowledged, and who waits for that to be on disk."""
+    _acks: dict[str, tuple[int, list[Call]]] = field(default_factory=dict)
+    """By consumer: the highest acknowledged number that is not written, and the calls that wait for the commit."""
     _ended: set[str] = field(default_factory=set)
-    """Whose connection has ended, and nothing was written of that yet."""
+    """The consumers whose connection has ended and whose attempts are not written."""
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def subscribe(self, client: int, name: str, params: rpc.SubscribeParams, agent: Agent) -> rpc.Subscribed:
-        """Give a consumer to a connection. Raises BadConsumer, BadCredit, TooManyConsumers or ConsumerBusy, or what
-        the journal raises."""
+        """Connect a client to a consumer. Raises BadConsumer, BadCredit, TooManyConsumers, ConsumerBusy, or what the
+        journal raises."""
+        known = self._check(name, params)
+        store = self.journal.stream
+        chosen, latest, now = filter_of(agent, params), store.latest(), self.clock()
+        self._detach_disconnected()
+        reader = self._readers.get(name)
+        other = reader.client if reader is not None and reader.client != client else None
+        if other is not None and not params.take_over:
+            raise ConsumerBusy(name=name)
+        groups, types = (tuple(sorted(each)) if each is not None else None for each in (chosen.groups, chosen.types))
+        if known is None or params.since not in (None, "last_acked"):
+            start = start_seq(params.since, latest)
+            consumer = Consumer(name, start, start, known.created if known else now, now, groups, types)
+            self._refuse_acks(name, NeverSent(name=name, seq=self._acks.get(name, (0, []))[0]))
+            reader = None
+        else:
+            consumer = replace(known, groups=groups, types=types)
+        if consumer != known:
+            store.put(consumer)
+        if other is not None:
+            self.server.notify([other], "consumer_taken", rpc.ConsumerTakenNotification(name))
+        self.leave(client)
+        reader = reader or _Reader(name, consumer.sent_to, dict(consumer.attempts))
+        self._readers[name] = _Reader(
+            name,
+            reader.sent_to,
+            {seq: n for seq, n in reader.attempts.items() if seq > consumer.acked and n != ALREADY_ACKED},
+            client,
+            chosen,
+            params.credit,
+            cursor=consumer.acked,
+            redelivered_to=reader.sent_to,
+            replayed_to=latest,
+        )
+        return rpc.Subscribed(latest, self._info(consumer))
+
+    def _check(self, name: str, params: rpc.SubscribeParams) -> Consumer | None:
+        """The stored consumer of this name; None: a new one."""
         if NAME.fullmatch(name) is None:
             raise BadConsumer(name=ascii(name[:64]))
         if not 1 <= params.credit <= CREDIT_MAX:
             raise BadCredit(credit=params.credit, limit=CREDIT_MAX)
-        heard, store = wanted(agent, params), self.journal.stream
-        known, latest, now = store.consumers.get(name), store.latest(), self.clock()
-        if known is None and len(store.consumers) >= CONSUMERS_MAX:
+        known = self.journal.stream.consumers.get(name)
+        if known is None and len(self.journal.stream.consumers) >= CONSUMERS_MAX:
             raise TooManyConsumers(limit=CONSUMERS_MAX)
-        self._see_who_has_gone()
-        reader = self._readers.get(name)
-        other = reader.client if reader is not None and reader.client != client else None
-        if other is not None and not params.take:
-            raise ConsumerBusy(name=name)
-        groups, types = (tuple(sorted(each)) if each is not None else None for each in (heard.groups, heard.types))
-        if known is None or params.since not in (None, "last_acked"):
-            begin = beginning(params.since, latest)
-            one = Consumer(name, begin, begin, known.made if known else now, now, groups, types)
-            self._acks_fail(name, NeverTold(name=name, seq=self._acks.get(name, (0, []))[0]))
-            reader = None
-        else:
-            one = replace(known, groups=groups, types=types)
-        if one != known:
-            store.put(one)
-        if other is not None:
-            self.server.notify([other], "taken", rpc.Taken(name))
-        self.leave(client)
-        reader = reader or _Reader(name, one.told, dict(one.attempts))
-        self._readers[name] = _Reader(
-            name,
-            reader.told,
-            {seq: count for seq, count in reader.attempts.items() if seq > one.acked and count != HEARD},
-            client,
-            heard,
-            params.credit,
-            cursor=one.acked,
-            retold_to=reader.told,
-            replayed_to=latest,
-        )
-        return rpc.Subscribed(latest, self._info(one))
+        return known
 
     def leave(self, client: int) -> None:
-        """This connection reads no more."""
+        """Disconnect a client from its consumer."""
         for reader in self._readers.values():
             if reader.client == client:
                 reader.client = None
                 self._ended.add(reader.name)
 
-    def ack(self, client: int, request: RequestId, name: str, seq: int) -> None:
-        """Note that a consumer has handled everything up to a number. Raises NoSuchConsumer or NeverTold."""
+    def acknowledge(self, call: Call, name: str, seq: int) -> None:
+        """Acknowledge all items up to a number; the commit answers. Raises NoSuchConsumer or NeverSent."""
         known = self.journal.stream.consumers.get(name)
         if known is None:
             raise NoSuchConsumer(name=ascii(name[:64]))
         if seq <= known.acked:
-            self.server.respond(client, request, rpc.Acked(name, known.acked))
+            self.server.respond(call, rpc.AcknowledgeResult(name, known.acked))
             return
         reader = self._readers.get(name)
-        if seq > (reader.told if reader is not None else known.told):
-            raise NeverTold(name=name, seq=seq)
+        if seq > (reader.sent_to if reader is not None else known.sent_to):
+            raise NeverSent(name=name, seq=seq)
         upto, waiting = self._acks.get(name, (0, []))
-        self._acks[name] = max(upto, seq), [*waiting, (client, request)]
+        self._acks[name] = max(upto, seq), [*waiting, call]
 
-    def forget(self, name: str) -> None:
-        """Raises NoSuchConsumer or ConsumerBusy, or what the journal raises."""
-        self._see_who_has_gone()
+    def delete(self, name: str) -> None:
+        """Raises NoSuchConsumer, ConsumerBusy, or what the journal raises."""
+        self._detach_disconnected()
         if name not in self.journal.stream.consumers:
             raise NoSuchConsumer(name=ascii(name[:64]))
         if name in self._readers and self._readers[name].client is not None:
             raise ConsumerBusy(name=name)
         self.journal.stream.drop(name)
-        self._acks_fail(name, NoSuchConsumer(name=name))
+        self._refuse_acks(name, NoSuchConsumer(name=name))
         self._readers.pop(name, None)
         self._ended.discard(name)
 
     def infos(self) -> list[rpc.ConsumerInfo]:
-        self._see_who_has_gone()
-        return [self._info(one) for one in self.journal.stream.consumers.values()]
+        self._detach_disconnected()
+        return [self._info(consumer) for consumer in self.journal.stream.consumers.values()]
 
     def listeners(self, method: str, group: str) -> list[int]:
-        """Who wants to hear this kind of news of a group (empty: of none), which is no item."""
+        """The clients that subscribe to this notification, which is not an item, of a group (empty: of no group)."""
         if method in AS_ITEMS:
             return []
-        heard = (one for one in self._readers.values() if one.wanted.has(group, method))
-        return [one.client for one in heard if one.client is not None]
+        matching = (reader for reader in self._readers.values() if reader.filter.matches(group, method))
+        return [reader.client for reader in matching if reader.client is not None]
 
-    # --- a turn -----------------------------------------------------------------------------------------------------
+    # --- one batch --------------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to write, though nothing else happens."""
+        """Whether there is something to write although the core has no input."""
         return bool(self._acks or self._ended)
 
-    def notes(self, *, writing: bool) -> tuple[Consumer, ...]:
-        """The consumers that are to be written with this turn; `writing`: it writes something of the stream anyway."""
+    def records(self, *, writing: bool) -> tuple[Consumer, ...]:
+        """The consumers to write with this batch; `writing`: it writes other records of subscriptions anyway."""
         if not (self._acks or self._ended or writing):
             return ()
         store, found, now = self.journal.stream, [], self.clock()
@@ -210,76 +217,80 @@ class Consumers(Struct):
             reader = self._readers.get(name)
             if reader is None:
                 continue
-            acked = max(known.acked, self._acks[name][0] if name in self._acks else 0)
-            acked = reader.passed(acked)
+            acked = reader.acked_to(max(known.acked, self._acks[name][0] if name in self._acks else 0))
             if acked == known.acked and name not in self._ended:
                 continue
-            found.append(self._moved(known, reader, acked, now if acked > known.acked else known.updated))
+            found.append(self._advanced(known, reader, acked, now if acked > known.acked else known.updated))
         return tuple(found)
 
-    def _moved(self, known: Consumer, reader: _Reader, acked: int, now: int) -> Consumer:
+    def _advanced(self, known: Consumer, reader: _Reader, acked: int, now: int) -> Consumer:
         attempts = reader.attempts if reader.client is None else known.attempts
-        left = {**{seq: count for seq, count in attempts.items() if seq > acked}, **known.heard(acked)}
-        one = replace(known, acked=acked, told=max(reader.told, acked), updated=now, attempts=left)
+        left = {**{seq: n for seq, n in attempts.items() if seq > acked}, **known.already_acked(acked)}
+        one = replace(known, acked=acked, sent_to=max(reader.sent_to, acked), updated=now, attempts=left)
         return replace(one, lost_from=0, lost_to=0, lost=0) if known.lost and acked >= known.lost_to else one
 
-    def kept(self, written: tuple[Consumer, ...]) -> None:
-        """This is on disk, and whoever waits for it is told."""
-        for one in written:
-            self._ended.discard(one.name)
-            reader = self._readers[one.name]
-            while reader.out and reader.out[0] <= one.acked:
-                reader.out.popleft()
-            for seq in [seq for seq in reader.attempts if seq <= one.acked]:
+    def committed(self, written: tuple[Consumer, ...]) -> None:
+        """These are on disk: answer the calls that wait for it."""
+        for consumer in written:
+            self._ended.discard(consumer.name)
+            reader = self._readers[consumer.name]
+            while reader.in_flight and reader.in_flight[0] <= consumer.acked:
+                reader.in_flight.popleft()
+            for seq in [seq for seq in reader.attempts if seq <= consumer.acked]:
                 del reader.attempts[seq]
-            _, waiting = self._acks.pop(one.name, (0, []))
-            for client, request in waiting:
-                self.server.respond(client, request, rpc.Acked(one.name, one.acked))
+            _, waiting = self._acks.pop(consumer.name, (0, []))
+            for call in waiting:
+                self.server.respond(call, rpc.AcknowledgeResult(consumer.name, consumer.acked))
 
-    def undone(self, error: LocalError) -> None:
-        """Nothing was written. Who has acknowledged something may do so again."""
+    def rolled_back(self, error: LocalError) -> None:
+        """Nothing was written: the acknowledgements are refused, and clients may repeat them."""
         for name in list(self._acks):
-            self._acks_fail(name, error)
-        self._ended.clear()  # it is only how often something was told
+            self._refuse_acks(name, error)
+        self._ended.clear()  # the attempt counts are not essential
 
-    def _acks_fail(self, name: str, error: LocalError) -> None:
+    def _refuse_acks(self, name: str, error: LocalError) -> None:
         _, waiting = self._acks.pop(name, (0, []))
-        for client, request in waiting:
-            self.server.refuse_error(client, request, error)
+        for call in waiting:
+            self.server.refuse_error(call, error)
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- delivery ---------------------------------------------------------------------------------------------------
 
     def feed(self, agent: Agent) -> bool:
-        """Give every consumer what is next for it, as much as it can take. True: there is more for somebody."""
+        """Send each consumer its next items, as far as its credit and backlog allow. True: there is more."""
         if not self._readers:
             return False
-        self._see_who_has_gone()
-        found: dict[tuple[int, int], Stretch] = {}  # those who are equally far are told the same
-        whole: dict[str, bool] = {}
+        self._detach_disconnected()
+        pages: dict[tuple[int, int], Page] = {}  # consumers at the same cursor share one read
+        complete: dict[str, bool] = {}
         more = False
         for reader in self._readers.values():
             if reader.client is None or self.server.backlog(reader.client) > FEED_BACKLOG_MAX:
                 continue
             try:
-                more = self._feed_one(agent, reader, reader.client, found, whole) or more
-            except LocalError:  # the status says why; it gets no further, and everybody else does
+                more = self._feed_one(agent, reader, reader.client, pages, complete) or more
+            except LocalError:  # the status reports it
                 continue
         return more
 
     def _feed_one(
-        self, agent: Agent, reader: _Reader, client: int, found: dict[tuple[int, int], Stretch], whole: dict[str, bool]
+        self,
+        agent: Agent,
+        reader: _Reader,
+        client: int,
+        pages: dict[tuple[int, int], Page],
+        complete: dict[str, bool],
     ) -> bool:
         known, more = self.journal.stream.consumers[reader.name], False
-        if (room := min(reader.credit - len(reader.out), FEED_ROWS)) > 0:
+        if (room := min(reader.credit - len(reader.in_flight), FEED_ROWS)) > 0:
             place = reader.cursor, room
-            if place not in found:
-                found[place] = self._stretch(agent, *place, whole)
-            items, upto, more = self._with_losses(*found[place], known, reader.cursor)
-            heard = known.heard(known.acked)
+            if place not in pages:
+                pages[place] = self._page(agent, *place, complete)
+            items, upto, more = self._with_losses(*pages[place], known, reader.cursor)
+            already_acked = known.already_acked(known.acked)
             for item in items:
-                if item.seq not in heard:
-                    self._tell(reader, client, item)
-                if self.server.backlog(client) > FEED_BACKLOG_MAX:  # a hundred long messages are too much at a time
+                if item.seq not in already_acked:
+                    self._send(reader, client, item)
+                if self.server.backlog(client) > FEED_BACKLOG_MAX:
                     reader.cursor = item.seq
                     return False
             reader.cursor = upto
@@ -287,25 +298,26 @@ class Consumers(Struct):
             self._warn(reader, client, known)
         return more
 
-    def _stretch(self, agent: Agent, after: int, limit: int, whole: dict[str, bool]) -> Stretch:
-        rows, happened = self.journal.by_seq(after, limit), self.journal.stream.happenings(after, limit)
-        if not rows and not happened:
+    def _page(self, agent: Agent, after: int, limit: int, complete: dict[str, bool]) -> Page:
+        rows, durable = self.journal.by_seq(after, limit), self.journal.stream.notifications(after, limit)
+        if not rows and not durable:
             return [], after, False
-        both: list[Row | Happening] = [*rows, *happened]
+        both: list[Row | DurableNotification] = [*rows, *durable]
         chosen = sorted(both, key=lambda one: one.seq)[:limit]
-        events = {one.row.seq: one.event for one in self.fed(agent, [one for one in chosen if isinstance(one, Row)])}
+        entries = self.entries(agent, [one for one in chosen if isinstance(one, Row)])
+        events = {entry.row.seq: entry.event for entry in entries}
         items = []
         for one in chosen:
             group = agent.groups.get(one.group)
-            if one.group not in whole:
-                whole[one.group] = _is_whole(group)
-            if isinstance(one, Happening):
-                items.append(self._happened(one, group, whole[one.group]))
+            if one.group not in complete:
+                complete[one.group] = _is_complete(group)
+            if isinstance(one, DurableNotification):
+                items.append(self._item(one, group, complete[one.group]))
             elif (event := events.get(one.seq)) is not None:
-                items.append(rpc.Item(**asdict(event), complete=whole[one.group]))
-        return items, chosen[-1].seq, len(rows) + len(happened) >= limit
+                items.append(rpc.Item(**asdict(event), complete=complete[one.group]))
+        return items, chosen[-1].seq, len(rows) + len(durable) >= limit
 
-    def _happened(self, one: Happening, group: Group | None, whole: bool) -> rpc.Item:
+    def _item(self, one: DurableNotification, group: Group | None, complete: bool) -> rpc.Item:
         return rpc.Item(
             seq=one.seq,
             type=one.type,
@@ -313,66 +325,64 @@ class Consumers(Struct):
             id=f"h{one.seq}",
             body=body_of(self.journal, one, group),
             received_at=timestamp(one.at),
-            complete=whole,
+            complete=complete,
         )
 
     def _with_losses(
         self, items: list[rpc.Item], upto: int, more: bool, known: Consumer, after: int
     ) -> tuple[list[rpc.Item], int, bool]:
-        """With what this consumer has lost in its place, if that is here."""
+        """The page with an item `dropped` where this consumer has lost notifications."""
         if not known.lost or known.lost_to <= after or (known.lost_to > upto and more):
             return items, upto, more
         body = {"from_seq": known.lost_from, "to_seq": known.lost_to, "count": known.lost}
         at = timestamp(self.clock())
         seq = known.lost_to
         lost = rpc.Item(seq=seq, type=DROPPED, group="", id=f"h{seq}", body=body, received_at=at)
-        return sorted([*items, lost], key=lambda one: one.seq), max(upto, seq), more
+        return sorted([*items, lost], key=lambda item: item.seq), max(upto, seq), more
 
-    def _tell(self, reader: _Reader, client: int, item: rpc.Item) -> None:
-        if item.type != DROPPED and not reader.wanted.has(item.group, item.type):
+    def _send(self, reader: _Reader, client: int, item: rpc.Item) -> None:
+        if item.type != DROPPED and not reader.filter.matches(item.group, item.type):
             return
         seq = item.seq
-        attempt = reader.attempts.get(seq, 1 if seq <= reader.retold_to else 0) + 1
+        attempt = reader.attempts.get(seq, 1 if seq <= reader.redelivered_to else 0) + 1
         reader.attempts[seq] = attempt
-        reader.out.append(seq)
-        reader.told = max(reader.told, seq)
-        replayed = seq <= reader.replayed_to
-        told = replace(item, replayed=replayed, redelivered=attempt > 1, attempt=attempt)
-        self.server.notify([client], "item", told)
+        reader.in_flight.append(seq)
+        reader.sent_to = max(reader.sent_to, seq)
+        sent = replace(item, replayed=seq <= reader.replayed_to, redelivered=attempt > 1, attempt=attempt)
+        self.server.notify([client], "item", sent)
 
     def _warn(self, reader: _Reader, client: int, known: Consumer) -> None:
-        """Say once that what is unread will not be kept much longer."""
-        risk = self.journal.stream.at_risk(reader.passed(known.acked), self.clock())
+        """Warn once that unread notifications will soon be dropped."""
+        risk = self.journal.stream.at_risk(reader.acked_to(known.acked), self.clock())
         if risk is not None and not reader.warned:
             unread, left, until = risk
-            self.server.notify([client], "overflow", rpc.Overflow(known.name, unread, left, timestamp(until)))
+            overflow = rpc.OverflowNotification(known.name, unread, left, timestamp(until))
+            self.server.notify([client], "overflow", overflow)
         reader.warned = risk is not None
 
-    # --- inside -----------------------------------------------------------------------------------------------------
-
-    def _see_who_has_gone(self) -> None:
-        here = self.server.clients
+    def _detach_disconnected(self) -> None:
+        connected = self.server.clients
         for reader in self._readers.values():
-            if reader.client is not None and reader.client not in here:
+            if reader.client is not None and reader.client not in connected:
                 self.leave(reader.client)
 
     def _info(self, one: Consumer) -> rpc.ConsumerInfo:
         reader, store = self._readers.get(one.name), self.journal.stream
         connected = reader is not None and reader.client is not None
-        acked = reader.passed(one.acked) if reader is not None else one.acked
+        acked = reader.acked_to(one.acked) if reader is not None else one.acked
         return rpc.ConsumerInfo(
             consumer=one.name,
             acked=one.acked,
             behind=store.behind(acked),
             connected=connected,
-            since=timestamp(one.made),
+            since=timestamp(one.created),
             updated=timestamp(one.updated),
             credit=reader.credit if reader is not None and connected else 0,
             unread=store.unread(acked),
         )
 
 
-def _is_whole(group: Group | None) -> bool:
-    """Nothing is known to be missing there."""
+def _is_complete(group: Group | None) -> bool:
+    """Whether no event of the group is known to be missing."""
     known = completeness(group, (), 0) if group is not None else None
     return known is None or known.complete

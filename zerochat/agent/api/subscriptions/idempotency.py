@@ -1,7 +1,7 @@
-"""Idempotency keys: what was asked under one is done once, however often it is asked.
+"""Idempotency keys: a request with a key is carried out once, however often it is sent.
 
-The key is on disk with what was said under it, in one transaction, so whoever asks again gets the same answer, also
-from an agent that was killed before it could answer. While the first request is under way, the same one waits for it.
+The key is committed together with the event, so a repeated request gets the same result, even from an agent that was
+killed before it answered. While the first request is in progress, its repetitions wait for it.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,19 +12,23 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat import rpc
-from zerochat.agent.api.server import ControlServer
-from zerochat.agent.api.subscriptions.store import Kept
+from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.api.subscriptions.store import StoredAnswer
 from zerochat.agent.storage.journal import Journal
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, Overloaded
-from zerochat.rpc import Request
 from zerochat.rpc.subscriptions import KEY_CHARS_MAX
 
 WAITING_MAX: Final = 1_000
-"""Requests that wait for others under the same keys."""
+"""Requests that wait for the first one with the same key."""
 
-Keyed: TypeAlias = (
-    rpc.SendParams | rpc.AttachParams | rpc.EditParams | rpc.DeleteParams | rpc.ReactParams | rpc.TopicParams
+KeyedParams: TypeAlias = (
+    rpc.SendMessageParams
+    | rpc.SendFilesParams
+    | rpc.EditMessageParams
+    | rpc.DeleteMessageParams
+    | rpc.ReactParams
+    | rpc.SetTopicParams
 )
 
 
@@ -35,35 +39,34 @@ class BadKey(LocalError):
 
 
 class KeyReused(LocalError):
-    """Something else was said under this key before, and nothing was said now. Use another key for another message."""
+    """This idempotency key was used for a different request. Nothing was sent; use a new key for each message."""
 
     facts: ClassVar[tuple[str, ...]] = ("group", "id")
 
 
 class _Claim(Struct):
-    """A request that is under way."""
+    """A key whose first request is in progress."""
 
     group: str
     key: str
-    asked: bytes
-    request: Request
-    """It alone, and no other that looks the same."""
-    waiting: list[tuple[int, Request]] = field(default_factory=list)
+    digest: bytes
+    call: Call
+    waiting: list[Call] = field(default_factory=list)
 
 
-class Keys(Struct):
-    """The requests with a key that have come and are not settled. Owned by the desk."""
+class IdempotencyKeys(Struct):
+    """The requests with a key that are in progress."""
 
     server: ControlServer
     journal: Journal
     clock: Callable[[], int]
     """UTC milliseconds."""
-    _claims: dict[tuple[str, str], _Claim] = field(default_factory=dict)
-    _requests: dict[int, _Claim] = field(default_factory=dict)
-    """By the identity of the request, which the claim keeps alive."""
+    _by_key: dict[tuple[str, str], _Claim] = field(default_factory=dict)
+    _by_call: dict[int, _Claim] = field(default_factory=dict)
+    """By the identity of the call, which the claim keeps alive."""
 
-    def claim(self, client: int, request: Request, group: str, params: Keyed) -> bool:
-        """Whether this request is to be carried out; if not, it is answered, or will be with another one.
+    def claim(self, call: Call, group: str, params: KeyedParams) -> bool:
+        """Whether to carry out this request. If not, it is answered now, or together with the first one.
 
         Raises BadKey or KeyReused.
         """
@@ -72,56 +75,54 @@ class Keys(Struct):
             return True
         if not 1 <= len(key) <= KEY_CHARS_MAX or not (key.isascii() and key.isprintable()):
             raise BadKey
-        asked = _digest(request.method, group, params)
-        if (claimed := self._claims.get((group, key))) is not None:
-            if claimed.asked != asked:
+        digest = _digest(call.method, group, params)
+        if (claimed := self._by_key.get((group, key))) is not None:
+            if claimed.digest != digest:
                 raise KeyReused
-            if sum(len(one.waiting) for one in self._claims.values()) >= WAITING_MAX:
+            if sum(len(claim.waiting) for claim in self._by_key.values()) >= WAITING_MAX:
                 raise Overloaded(what="The number of waiting requests", limit=WAITING_MAX)
-            claimed.waiting.append((client, request))
+            claimed.waiting.append(call)
             return False
-        known = self.journal.stream.key(group, key, self.clock())
-        if known is None:
-            claim = _Claim(group, key, asked, request)
-            self._claims[group, key] = self._requests[id(request)] = claim
+        stored = self.journal.stream.key(group, key, self.clock())
+        if stored is None:
+            self._by_key[group, key] = self._by_call[id(call)] = _Claim(group, key, digest, call)
             return True
-        said = msgspec.json.decode(known[1], type=rpc.Sent)
-        if known[0] != asked:
-            raise KeyReused(group=said.group, id=said.id)
-        self.server.respond(client, request.id, replace(said, again=True))
+        sent = msgspec.json.decode(stored[1], type=rpc.Sent)
+        if stored[0] != digest:
+            raise KeyReused(group=sent.group, id=sent.id)
+        self.server.respond(call, replace(sent, duplicate=True))
         return False
 
-    def kept(self, answered: Iterable[tuple[Request, Callable[[], object]]]) -> list[Kept]:
-        """What is to be written of the requests that a turn has carried out, each with what makes its answer."""
+    def records(self, answered: Iterable[tuple[Call, Callable[[], object]]]) -> list[StoredAnswer]:
+        """What to write for the requests that a batch has carried out, each with a function that makes its result."""
         found, now = [], self.clock()
-        for request, answer in answered:
-            if (claim := self._requests.get(id(request))) is not None:
-                sent = answer()
+        for call, result in answered:
+            if (claim := self._by_call.get(id(call))) is not None:
+                sent = result()
                 if isinstance(sent, rpc.Sent):
-                    said = msgspec.json.encode(sent).decode()
-                    found.append(Kept(claim.group, claim.key, now, claim.asked, said))
+                    answer = msgspec.json.encode(sent).decode()
+                    found.append(StoredAnswer(claim.group, claim.key, now, claim.digest, answer))
         return found
 
-    def settled(self, request: Request, result: object) -> None:
-        """A request is answered, and so are those that wait for it."""
-        for client, waiting in self._release(request):
-            again = replace(result, again=True) if isinstance(result, rpc.Sent) else result
-            self.server.respond(client, waiting.id, again)
+    def answered(self, call: Call, result: object) -> None:
+        """A request was answered: answer its repetitions."""
+        for waiting in self._release(call):
+            repeated = replace(result, duplicate=True) if isinstance(result, rpc.Sent) else result
+            self.server.respond(waiting, repeated)
 
-    def refused(self, request: Request, error: LocalError) -> None:
-        """A request is refused, and nothing was said; so are those that wait for it."""
-        for client, waiting in self._release(request):
-            self.server.refuse_error(client, waiting.id, error)
+    def refused(self, call: Call, error: LocalError) -> None:
+        """A request was refused: refuse its repetitions."""
+        for waiting in self._release(call):
+            self.server.refuse_error(waiting, error)
 
-    def _release(self, request: Request) -> list[tuple[int, Request]]:
-        claim = self._requests.pop(id(request), None)
+    def _release(self, call: Call) -> list[Call]:
+        claim = self._by_call.pop(id(call), None)
         if claim is None:
             return []
-        del self._claims[claim.group, claim.key]
+        del self._by_key[claim.group, claim.key]
         return claim.waiting
 
 
-def _digest(method: str, group: str, params: Keyed) -> bytes:
-    """The same for what asks for the same."""
-    plain = msgspec.json.encode([method, replace(params, group=group, key=None)])
-    return sha256(plain)
+def _digest(method: str, group: str, params: KeyedParams) -> bytes:
+    """Equal for equal requests, whatever names the group."""
+    return sha256(msgspec.json.encode([method, replace(params, group=group, key=None)]))

@@ -1,10 +1,10 @@
-"""Those who have subscribed without a name: faces that follow the log for as long as they are connected.
+"""Live subscribers: clients without a consumer name, each with a cursor into the log while it is connected.
 
-Each has a cursor into the log and is fed from there alone, at its own pace; so an event that is read back after a
-restart and one that has just come take the same road, in the same order, once.
+Every event reaches a subscriber through its cursor, so replayed and new events take the same path, in order and once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -12,124 +12,124 @@ from msgspec.structs import replace
 from zerochat import rpc
 from zerochat.agent.api.server import ControlServer
 from zerochat.agent.storage.journal import Journal, Row
-from zerochat.agent.views import core_state
-from zerochat.agent.views.current_messages import Fed, Standings
+from zerochat.agent.views.current_messages import FeedEntry, MaterialisedMessages
+from zerochat.agent.views.events import late_notification
 from zerochat.errors import LocalError
 from zerochat.group.lookup import find_group
 from zerochat.group.state import Agent, Group
 
-FEED_BACKLOG_MAX = 256 * 1024
-"""A subscriber that has this much unread is fed no further until it reads."""
-FEED_ROWS = 100
-"""Events that a subscriber is fed at once."""
+FEED_BACKLOG_MAX: Final = 256 * 1024
+"""A subscriber with more unsent bytes is fed no further until it reads."""
+FEED_ROWS: Final = 100
+"""Events per subscriber and batch."""
 
 
-class Wanted(Struct, frozen=True):
-    """What a subscriber wants to hear."""
+class Filter(Struct, frozen=True):
+    """The groups and types that a subscriber receives; None: all."""
 
     groups: frozenset[str] | None = None
     types: frozenset[str] | None = None
 
-    def has(self, group: str, kind: str) -> bool:
-        """`group` is empty for what is no group's."""
-        here = self.groups is None or not group or group in self.groups
-        return here and (self.types is None or kind in self.types)
+    def matches(self, group: str, type_: str) -> bool:
+        """`group` is empty for what belongs to no group."""
+        in_group = self.groups is None or not group or group in self.groups
+        return in_group and (self.types is None or type_ in self.types)
 
 
-def wanted(agent: Agent, params: rpc.SubscribeParams) -> Wanted:
+def filter_of(agent: Agent, params: rpc.SubscribeParams) -> Filter:
     """Raises UnknownGroup or AmbiguousGroup."""
-    groups = None if params.groups is None else frozenset(find_group(agent, one).id for one in params.groups)
-    return Wanted(groups, None if params.types is None else frozenset(params.types))
+    groups = None if params.groups is None else frozenset(find_group(agent, name).id for name in params.groups)
+    return Filter(groups, None if params.types is None else frozenset(params.types))
 
 
-def beginning(since: int | rpc.Since | None, latest: int) -> int:
-    """The number behind which somebody begins who has no cursor."""
+def start_seq(since: int | rpc.Since | None, latest: int) -> int:
+    """The cursor of a new subscription."""
     if since == "start":
         return 0
     return min(max(since, 0), latest) if isinstance(since, int) else latest
 
 
-class _Follower(Struct):
+class _Subscriber(Struct):
     cursor: int
-    wanted: Wanted
+    filter: Filter
     replayed_to: int
-    """What has this local seq or a lower one was there before the subscription."""
-    dry: int = -1
-    """`Journal.grown` when nothing was found behind the cursor; as long as that stands, nothing is there."""
+    """Events up to this local seq existed before the subscription."""
+    exhausted_at: int = -1
+    """`Journal.revision` when nothing was found after the cursor: until it changes, nothing is there."""
 
 
-class Followers(Struct):
-    """Owned by the desk."""
+class LiveSubscribers(Struct):
+    """The clients that have subscribed without a consumer name."""
 
     server: ControlServer
     journal: Journal
-    log: Standings
-    labels: Callable[[Group], Mapping[str, str]]
-    """What a group's members are called."""
-    _followers: dict[int, _Follower] = field(default_factory=dict)
+    messages: MaterialisedMessages
+    names: Callable[[Group], Mapping[str, str]]
+    """The display names of a group, by DID."""
+    _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
 
     def subscribe(self, client: int, params: rpc.SubscribeParams, agent: Agent) -> rpc.Subscribed:
-        heard, latest = wanted(agent, params), self.journal.latest()
-        begin = params.since if isinstance(params.since, int) else beginning(params.since, latest)
-        self._followers[client] = _Follower(begin, heard, latest)
+        chosen, latest = filter_of(agent, params), self.journal.last_seq()
+        start = params.since if isinstance(params.since, int) else start_seq(params.since, latest)
+        self._subscribers[client] = _Subscriber(start, chosen, latest)
         return rpc.Subscribed(latest)
 
     def leave(self, client: int) -> None:
-        self._followers.pop(client, None)
+        self._subscribers.pop(client, None)
 
     def listeners(self, method: str, group: str) -> list[int]:
-        """Who wants to hear this kind of news of a group (empty: of none)."""
-        return [client for client, one in self._followers.items() if one.wanted.has(group, method)]
+        """The clients that subscribe to this notification of a group (empty: of no group)."""
+        return [client for client, each in self._subscribers.items() if each.filter.matches(group, method)]
 
     def feed(self, agent: Agent) -> bool:
-        """Give everybody what is new in the log, as much as it can take. True: there is more for somebody."""
-        here, more, grown = self.server.clients, False, self.journal.grown
-        self._followers = {client: one for client, one in self._followers.items() if client in here}
-        by_cursor: dict[int, dict[int, _Follower]] = {}  # those who are equally far are told together
-        for client, follower in self._followers.items():
-            if follower.dry != grown and self.server.backlog(client) <= FEED_BACKLOG_MAX:
-                by_cursor.setdefault(follower.cursor, {})[client] = follower
-        for cursor, followers in by_cursor.items():
+        """Send each subscriber the next events of the log, as far as its backlog allows. True: there is more."""
+        connected, more, grown = self.server.clients, False, self.journal.revision
+        self._subscribers = {client: each for client, each in self._subscribers.items() if client in connected}
+        by_cursor: dict[int, dict[int, _Subscriber]] = {}  # subscribers at the same cursor share one read
+        for client, each in self._subscribers.items():
+            if each.exhausted_at != grown and self.server.backlog(client) <= FEED_BACKLOG_MAX:
+                by_cursor.setdefault(each.cursor, {})[client] = each
+        for cursor, subscribers in by_cursor.items():
             try:
                 rows = self.journal.by_seq(cursor, FEED_ROWS)
-                fed = self.fed(agent, rows)
-            except LocalError:  # the status says why; they get no further, and everybody else does
+                entries = self.entries(agent, rows)
+            except LocalError:  # the status reports it
                 continue
-            for one in fed:
-                self._feed_one(one, followers)
-                for client in [each for each in followers if self.server.backlog(each) > FEED_BACKLOG_MAX]:
-                    followers.pop(client).cursor = one.row.seq  # a hundred long messages are too much at a time
-            for follower in followers.values():
-                follower.cursor = rows[-1].seq if rows else cursor
+            for entry in entries:
+                self._send_entry(entry, subscribers)
+                for client in [client for client in subscribers if self.server.backlog(client) > FEED_BACKLOG_MAX]:
+                    subscribers.pop(client).cursor = entry.row.seq
+            for each in subscribers.values():
+                each.cursor = rows[-1].seq if rows else cursor
                 if len(rows) < FEED_ROWS:
-                    follower.dry = grown
+                    each.exhausted_at = grown
             more = more or len(rows) == FEED_ROWS
         return more
 
-    def fed(self, agent: Agent, rows: Iterable[Row]) -> list[Fed]:
-        """Rows of the log in the order of delivery, each with what there is to tell of it."""
+    def entries(self, agent: Agent, rows: Iterable[Row]) -> list[FeedEntry]:
+        """Rows of the log in the order of delivery, each with its event and the messages that it changes."""
         by_group: dict[str, list[Row]] = {}
         for row in rows:
             by_group.setdefault(row.group, []).append(row)
-        here = ((agent.groups[name], found) for name, found in by_group.items() if name in agent.groups)
-        told = (one for group, found in here for one in self.log.feed(group, found, self.labels(group)))
-        return sorted(told, key=lambda one: one.row.seq)
+        known = ((agent.groups[name], found) for name, found in by_group.items() if name in agent.groups)
+        entries = (entry for group, found in known for entry in self.messages.feed(group, found, self.names(group)))
+        return sorted(entries, key=lambda entry: entry.row.seq)
 
-    def _feed_one(self, one: Fed, followers: Mapping[int, _Follower]) -> None:
-        for row, event in ((one.row, one.event), *one.amended):
+    def _send_entry(self, entry: FeedEntry, subscribers: Mapping[int, _Subscriber]) -> None:
+        for row, event in ((entry.row, entry.event), *entry.changed):
             if event is None:
                 continue
-            heard = {c: each for c, each in followers.items() if each.wanted.has(row.group, event.type)}
+            matching = {c: each for c, each in subscribers.items() if each.filter.matches(row.group, event.type)}
             for replayed in (False, True):
-                clients = [client for client, each in heard.items() if (row.seq <= each.replayed_to) is replayed]
+                clients = [client for client, each in matching.items() if (row.seq <= each.replayed_to) is replayed]
                 if clients:
-                    self._tell(clients, row is one.row, replace(event, replayed=replayed))
+                    self._send(clients, row is entry.row, replace(event, replayed=replayed))
 
-    def _tell(self, clients: list[int], new: bool, event: rpc.Event) -> None:
-        """An event of the log, or (not `new`) a message as it stands now."""
+    def _send(self, clients: list[int], new: bool, event: rpc.Event) -> None:
+        """Send an event of the log, or (not `new`) a message that it changed."""
         if not new:
-            self.server.notify(clients, "amended", rpc.Amended(event))
+            self.server.notify(clients, "message_changed", rpc.MessageChanged(event))
             return
         self.server.notify(clients, "event", event)
         if event.late and not event.replayed:
-            self.server.notify(clients, "late", core_state.late(event))
+            self.server.notify(clients, "late_event", late_notification(event))

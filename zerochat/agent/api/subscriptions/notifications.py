@@ -1,7 +1,7 @@
-"""What the core tells the faces besides the log, as happenings: those of its notices that a bot must not miss.
+"""Durable notifications: the core's notifications that a consumer must not miss, in the order of the log.
 
-A happening is made before the turn that causes it is on disk, and told behind that. So it says how things stand at the
-end of the turn, and what comes several times in one turn is said once.
+They are made before the batch is committed and sent after it. They describe the state at the end of the batch; what
+happens several times in one batch is reported once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,112 +9,109 @@ from typing import Any, Final
 
 import msgspec
 
-from zerochat.agent.api.subscriptions.store import Happening
+from zerochat.agent.api.subscriptions.store import DurableNotification
 from zerochat.agent.files import view
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.views import core_state
+from zerochat.agent.views.notifications import notification_of
 from zerochat.group import notifications
 from zerochat.group.state import Agent, Group
 
-TYPES: Final = {
-    "fork": "fork",
-    "join": "join_state",
-    "invitation": "invite_used",
-    "request": "request",
-    "removed": "removed",
-}
-"""What kinds of news happen under which name, but for gaps, receipts and files."""
-AS_ITEMS: Final = frozenset({"event", "amended", "late", "receipt", "file", "gap", *TYPES})
-"""News that a consumer is not told, because it comes as an item."""
-NAMED_MAX: Final = 100
-"""Messages that one `delivery` names."""
+TYPES: Final = frozenset({"fork", "join_changed", "invitation_used", "join_request", "removed"})
+"""Notifications that are durable under the same name; gaps, receipts and files are converted."""
+AS_ITEMS: Final = frozenset({"event", "message_changed", "late_event", "receipt", "file_changed", "gap", *TYPES})
+"""Notifications that a consumer receives as items only."""
+EVENTS_MAX: Final = 100
+"""The maximum of messages in the list of a `delivery`."""
 
-Labels = Callable[[Group], Mapping[str, str]]
+Names = Callable[[Group], Mapping[str, str]]
+"""The display names of a group, by DID."""
 
 
-def happenings_of(
-    told: Iterable[notifications.Notice], before: Agent, after: Agent, labels: Labels, now: int
-) -> list[Happening]:
-    """What happened in a turn: the core's notices, and its state before and after. `labels` says what a group's members
-    are called. `now`: UTC milliseconds."""
-    found: list[Happening] = []
+def durable_notifications(
+    changes: Iterable[notifications.Notification], before: Agent, after: Agent, names: Names, now: int
+) -> list[DurableNotification]:
+    """The durable notifications of a batch, from the core's notifications and its state before and after. `now`: UTC
+    milliseconds."""
+    found: list[DurableNotification] = []
     receipts: dict[tuple[str, str], tuple[int, int]] = {}
     joins: dict[tuple[str, str], notifications.JoinProgress] = {}
     files: dict[tuple[str, str], None] = {}
-    for notice in told:
-        match notice:
-            case notifications.Receipt(group, member, author, begin, upto):
+    for change in changes:
+        match change:
+            case notifications.Receipt(group, member, author, start, upto):
                 if group in after.groups and author == after.groups[group].me != member:
-                    known = receipts.get((group, member), (begin, upto))
-                    receipts[group, member] = min(known[0], begin), max(known[1], upto)
+                    known = receipts.get((group, member), (start, upto))
+                    receipts[group, member] = min(known[0], start), max(known[1], upto)
             case notifications.JoinProgress(join, phase):
                 joins.pop((join, phase), None)
-                joins[join, phase] = notice
-            case notifications.FileMoved(group, file):
+                joins[join, phase] = change
+            case notifications.FileProgress(group, file):
                 files[group, file] = None
             case (
                 notifications.Gap()
-                | notifications.Forked()
+                | notifications.ForkDetected()
                 | notifications.InvitationUsed()
-                | notifications.JoinAsked()
-                | notifications.JoinAnswered()
-                | notifications.Removed()
-            ) if notice.group in after.groups:
-                found.append(_told(notice, after, labels, now))
+                | notifications.JoinRequested()
+                | notifications.JoinRequestAnswered()
+                | notifications.RemovedFromGroup()
+            ) if change.group in after.groups:
+                found.append(_converted(change, after, names, now))
             case _:
                 pass
-    found += [_told(notice, after, labels, now) for notice in joins.values()]
-    found += [_delivery(after.groups[g], member, *span, labels, now) for (g, member), span in receipts.items()]
-    found += [one for g, file in files if (one := _file(before, after, g, file, labels, now)) is not None]
+    found += [_converted(change, after, names, now) for change in joins.values()]
+    found += [_delivery(after.groups[g], member, *span, names, now) for (g, member), span in receipts.items()]
+    found += [one for g, file in files if (one := _file(before, after, g, file, names, now)) is not None]
     return found
 
 
-def _told(notice: notifications.Notice, agent: Agent, labels: Labels, now: int) -> Happening:
-    """A notice with the body of the news that it becomes."""
-    news = core_state.news(notice, agent, labels)
-    assert news is not None
-    method, group, shape = news
-    body = msgspec.to_builtins(shape)
+def _converted(change: notifications.Notification, agent: Agent, names: Names, now: int) -> DurableNotification:
+    """A notification with the body that live subscribers receive."""
+    converted = notification_of(change, agent, names)
+    assert converted is not None
+    method, group, params = converted
+    body = msgspec.to_builtins(params)
     body.pop("type", None)
-    if method == "join":
+    if method == "join_changed":
         group = body["group"] if body["group"] in agent.groups else ""
     else:
         body.pop("group", None)
-    kind = ("gap_filled" if body["state"] == "filled" else "gap") if method == "gap" else TYPES[method]
-    return Happening(group, kind, now, _json(body))
+    filled = method == "gap" and body["state"] == "filled"
+    return DurableNotification(group, "gap_filled" if filled else method, now, _json(body))
 
 
-def _delivery(group: Group, member: str, after: int, upto: int, labels: Labels, now: int) -> Happening:
-    nick = labels(group).get(member, "")
-    body = {"member": member, "nick": nick, "after": after, "upto": upto, "all": everybody_has(group)}
-    return Happening(group.id, "delivery", now, _json(body))
+def _delivery(group: Group, member: str, after: int, upto: int, names: Names, now: int) -> DurableNotification:
+    nick = names(group).get(member, "")
+    body = {"member": member, "nick": nick, "after": after, "upto": upto, "all": delivered_to_all(group)}
+    return DurableNotification(group.id, "delivery", now, _json(body))
 
 
-def everybody_has(group: Group) -> int:
-    """The position in our own chain up to which every member has what is for it."""
-    held = (max(one.acked.get(group.me, 0), one.base) for did, one in group.peers.items() if did in group.view.members)
-    return min(held, default=group.seq)
+def delivered_to_all(group: Group) -> int:
+    """The position in our own chain up to which every recipient has acknowledged."""
+    acked = (
+        max(one.acked.get(group.me, 0), one.start_seq) for did, one in group.peers.items() if did in group.view.members
+    )
+    return min(acked, default=group.seq)
 
 
-def _file(before: Agent, after: Agent, name: str, key: str, labels: Labels, now: int) -> Happening | None:
-    """A file that was fetched: it is whole now, or nobody has it any more, or it cannot be fetched."""
+def _file(before: Agent, after: Agent, name: str, key: str, names: Names, now: int) -> DurableNotification | None:
+    """A download that is complete or has failed."""
     group = after.groups.get(name)
     one = group.files.get(key) if group is not None else None
     earlier = before.groups[name].files.get(key) if name in before.groups else None
     if group is None or one is None or earlier is None:
         return None
     ended = one.state in ("here", "gone") and one.state != earlier.state
-    if not ended and not (one.fault and not earlier.fault):
+    if not ended and not (one.error and not earlier.error):
         return None
-    file = msgspec.to_builtins(view.attachment(group, one.file, one, labels(group)))
-    return Happening(name, "file", now, _json({"event": one.event, "file": file}))
+    file = msgspec.to_builtins(view.attachment(group, one.file, one, names(group)))
+    return DurableNotification(name, "file_changed", now, _json({"event": one.event, "file": file}))
 
 
-def body_of(journal: Journal, happening: Happening, group: Group | None) -> dict[str, Any]:
-    """What an item says of a happening, with the messages that it is about."""
-    body: dict[str, Any] = msgspec.json.decode(happening.body)
-    if happening.type == "delivery" and group is not None:
-        posts = journal.stream.posts_in(group.id, group.me, body["after"], body["upto"], NAMED_MAX)
+def body_of(journal: Journal, notification: DurableNotification, group: Group | None) -> dict[str, Any]:
+    """The body of the item, with the messages that a `delivery` covers."""
+    body: dict[str, Any] = msgspec.json.decode(notification.body)
+    if notification.type == "delivery" and group is not None:
+        posts = journal.stream.posts_in(group.id, group.me, body["after"], body["upto"], EVENTS_MAX)
         body["events"] = [{"id": event, "position": position} for event, position in posts]
     return body
 

@@ -1,9 +1,9 @@
-"""The tables of the stream in a journal, and the questions that they are asked."""
+"""The tables of subscriptions in the journal, and their SQL statements."""
 
 from typing import Final
 
-STREAM_SCHEMA: Final = """
-CREATE TABLE happenings (
+SUBSCRIPTION_SCHEMA: Final = """
+CREATE TABLE notifications (
     seq INTEGER PRIMARY KEY,
     group_id TEXT NOT NULL,
     type TEXT NOT NULL,
@@ -13,10 +13,10 @@ CREATE TABLE happenings (
 CREATE TABLE consumers (
     name TEXT PRIMARY KEY,
     acked INTEGER NOT NULL,
-    told INTEGER NOT NULL,
-    made INTEGER NOT NULL,
+    sent_to INTEGER NOT NULL,
+    created INTEGER NOT NULL,
     updated INTEGER NOT NULL,
-    wanted TEXT NOT NULL,
+    filter TEXT NOT NULL,
     attempts TEXT NOT NULL,
     lost_from INTEGER NOT NULL,
     lost_to INTEGER NOT NULL,
@@ -27,70 +27,69 @@ CREATE TABLE keys (
     group_id TEXT NOT NULL,
     key TEXT NOT NULL,
     at INTEGER NOT NULL,
-    asked BLOB NOT NULL,
+    digest BLOB NOT NULL,
     answer TEXT NOT NULL,
     UNIQUE (group_id, key)
 ) STRICT;
-CREATE TABLE unheard (
+CREATE TABLE refuted_unacked (
     id TEXT PRIMARY KEY,
     group_id TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-"""Happenings have their numbers from the same row of `sqlite_sequence` as events, so none has that of another. Unheard
-are events that were refuted before every consumer had acknowledged them; beside each, under its id, a space and a name,
-stands every consumer that had."""
+"""Notifications and events take their numbers from the same row of `sqlite_sequence`. `refuted_unacked` has the events
+that were refuted before every consumer had acknowledged them, and a row (id, space, name) per consumer that had."""
 
 LATEST: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 TAKE_NUMBERS: Final = "UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'"
 BEGIN_NUMBERS: Final = "INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)"
-"""Where no event was ever written."""
+"""Used before the first event."""
 
-HAPPEN: Final = "INSERT INTO happenings (seq, group_id, type, at, body) VALUES (?, ?, ?, ?, ?)"
-HAPPENINGS: Final = "SELECT seq, group_id, type, at, body FROM happenings WHERE seq > ? ORDER BY seq LIMIT ?"
-NUMBERS: Final = "SELECT seq, at FROM happenings ORDER BY seq"
-DROP_HAPPENINGS: Final = "DELETE FROM happenings WHERE seq <= ?"
-FORGET_HAPPENINGS: Final = "DELETE FROM happenings WHERE group_id = ?"
+PUT_NOTIFICATION: Final = "INSERT INTO notifications (seq, group_id, type, at, body) VALUES (?, ?, ?, ?, ?)"
+NOTIFICATIONS: Final = "SELECT seq, group_id, type, at, body FROM notifications WHERE seq > ? ORDER BY seq LIMIT ?"
+NUMBERS: Final = "SELECT seq, at FROM notifications ORDER BY seq"
+DROP_NOTIFICATIONS: Final = "DELETE FROM notifications WHERE seq <= ?"
+FORGET_NOTIFICATIONS: Final = "DELETE FROM notifications WHERE group_id = ?"
 LOST: Final = """
-SELECT count(*), min(seq) FROM happenings WHERE seq > ?1 AND seq <= ?2
+SELECT count(*), min(seq) FROM notifications WHERE seq > ?1 AND seq <= ?2
 AND (?3 IS NULL OR group_id = '' OR group_id IN (SELECT value FROM json_each(?3)))
 AND (?4 IS NULL OR type IN (SELECT value FROM json_each(?4)))
 """
-"""How many happenings behind one number, up to another, are of some groups and types (lists, as JSON; null: all)."""
+"""Counts the notifications after one number, up to another, in some groups and of some types (JSON; null: all)."""
 BEHIND: Final = """
 SELECT (SELECT count(*) FROM (SELECT 1 FROM events WHERE seq > ?1 AND refuted = 0 AND history = 0 LIMIT ?2))
-    + (SELECT count(*) FROM happenings WHERE seq > ?1)
+    + (SELECT count(*) FROM notifications WHERE seq > ?1)
 """
 
 CONSUMERS: Final = """
-SELECT name, acked, told, made, updated, wanted, attempts, lost_from, lost_to, lost FROM consumers ORDER BY name
+SELECT name, acked, sent_to, created, updated, filter, attempts, lost_from, lost_to, lost FROM consumers ORDER BY name
 """
 PUT_CONSUMER: Final = "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 DROP_CONSUMER: Final = "DELETE FROM consumers WHERE name = ?"
 
-NOTE_UNHEARD: Final = """
-INSERT OR IGNORE INTO unheard SELECT id, group_id FROM events
-WHERE group_id = ?1 AND author = ?2 AND refuted = 0 AND position > ?3 AND position <= ?4 AND vouched <> ''
+NOTE_REFUTED: Final = """
+INSERT OR IGNORE INTO refuted_unacked SELECT id, group_id FROM events
+WHERE group_id = ?1 AND author = ?2 AND refuted = 0 AND position > ?3 AND position <= ?4 AND relayed_by <> ''
 AND history = 0 AND seq > (SELECT min(acked) FROM consumers)
 """
-NOTE_HEARD: Final = """
-INSERT OR IGNORE INTO unheard SELECT events.id || ' ' || consumers.name, events.group_id
-FROM events JOIN unheard ON unheard.id = events.id
+NOTE_ACKED: Final = """
+INSERT OR IGNORE INTO refuted_unacked SELECT events.id || ' ' || consumers.name, events.group_id
+FROM events JOIN refuted_unacked ON refuted_unacked.id = events.id
 JOIN consumers ON acked >= events.seq OR json_extract(attempts, '$."' || events.seq || '"') = -1
 WHERE events.group_id = ?1 AND author = ?2 AND refuted = 0 AND position > ?3 AND position <= ?4
 """
-"""-1: it had heard it under another number (`store.HEARD`)."""
-UNHEARD: Final = "SELECT seq FROM events WHERE refuted = 1 AND id = (SELECT id FROM unheard WHERE id = ?)"
+"""-1: the consumer had acknowledged it under another number (`store.ALREADY_ACKED`)."""
+REFUTED: Final = "SELECT seq FROM events WHERE refuted = 1 AND id = (SELECT id FROM refuted_unacked WHERE id = ?)"
 RENUMBER: Final = "UPDATE events SET seq = ? WHERE seq = ?"
-HEARD_BY: Final = "SELECT substr(id, length(?1) + 2) FROM unheard WHERE id > ?1 || ' ' AND id < ?1 || '!'"
-"""The names of consumers; `!` comes behind the space."""
-DROP_UNHEARD: Final = "DELETE FROM unheard WHERE id = ?1 OR (id > ?1 || ' ' AND id < ?1 || '!')"
-FORGET_UNHEARD: Final = "DELETE FROM unheard WHERE group_id = ?"
+ACKED_BY: Final = "SELECT substr(id, length(?1) + 2) FROM refuted_unacked WHERE id > ?1 || ' ' AND id < ?1 || '!'"
+"""The names of consumers; `!` follows the space in ASCII."""
+DROP_REFUTED: Final = "DELETE FROM refuted_unacked WHERE id = ?1 OR (id > ?1 || ' ' AND id < ?1 || '!')"
+FORGET_REFUTED: Final = "DELETE FROM refuted_unacked WHERE group_id = ?"
 
 PUT_KEY: Final = """
-INSERT INTO keys (group_id, key, at, asked, answer) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (group_id, key) DO UPDATE SET at = excluded.at, asked = excluded.asked, answer = excluded.answer
+INSERT INTO keys (group_id, key, at, digest, answer) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (group_id, key) DO UPDATE SET at = excluded.at, digest = excluded.digest, answer = excluded.answer
 """
-KEY: Final = "SELECT asked, answer FROM keys WHERE group_id = ? AND key = ? AND at > ?"
+KEY: Final = "SELECT digest, answer FROM keys WHERE group_id = ? AND key = ? AND at > ?"
 KEYS: Final = "SELECT count(*) FROM keys"
 DROP_KEYS: Final = "DELETE FROM keys WHERE number <= (SELECT number FROM keys ORDER BY number LIMIT 1 OFFSET ?)"
 FORGET_KEYS: Final = "DELETE FROM keys WHERE group_id = ?"

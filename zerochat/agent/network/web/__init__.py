@@ -1,10 +1,10 @@
-"""DIDComm over HTTP(S) and WebSocket: a thread of its own with an event loop, behind one object, `Web`.
+"""DIDComm over HTTP(S) and WebSocket: an asyncio thread behind one object, `Web`.
 
-It is off unless somebody asks for it: a profile that listens for HTTP, or has a member or a mediator whose endpoint is
-an http(s) or ws(s) URI. aiohttp is imported by the thread when it starts, so that nobody else waits for that.
+It runs only when needed: when the profile listens for HTTP, or a member or mediator has an http(s) or ws(s) endpoint.
+The thread imports aiohttp when it starts, so that other programs do not wait for the import.
 """
 
-from zerochat.agent.network.web.events import Arrived, Closed, Delivered, Failed, News, Opened
+from zerochat.agent.network.web.events import Arrived, Closed, Delivered, Failed, Opened, WebEvent
 from zerochat.agent.network.web.limits import Limits
 from zerochat.agent.network.web.short_link_fetch import NoInvitationThere, fetch_invitation
 from zerochat.agent.network.web.tls import BadCertificate
@@ -18,10 +18,10 @@ __all__ = [
     "Delivered",
     "Failed",
     "Limits",
-    "News",
     "NoInvitationThere",
     "Opened",
     "Web",
+    "WebEvent",
     "WebFailed",
     "fetch_invitation",
 ]

@@ -1,11 +1,11 @@
-"""The event loop of the web thread: the one place through which every outgoing connection and every look-up must pass.
+"""Event loop of the web thread: SOCKS5 and address filtering for all outgoing connections and look-ups.
 
-asyncio and aiohttp both dial with the loop's `sock_connect` and look names up with its `getaddrinfo`. Overriding these
-two, instead of handing a proxy to each client, means that with a SOCKS proxy nothing can leave around it, not even a
-question to a name server: the proxy gets the name (RFC 1928, address type 3).
+asyncio and aiohttp both connect with the loop's `sock_connect` and resolve names with its `getaddrinfo`. Overriding
+these two ensures that with a SOCKS proxy no traffic bypasses it, not even DNS: the proxy resolves the name (RFC 1928,
+address type 3).
 
-Look-ups have daemon threads, not the default executor, whose threads Python waits for when the process ends: a name
-server that does not answer would keep us for half a minute.
+Look-ups run in daemon threads instead of the default executor, whose threads Python joins at exit: an unresponsive DNS
+server would delay it by half a minute.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
 METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
-"""Where clouds tell a machine its secrets, besides link-local addresses: AWS, Alibaba, Azure, Oracle."""
+"""Cloud metadata services outside the link-local range: AWS, Alibaba, Azure, Oracle."""
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 
 
 class BadProxy(LocalError):
-    """{text} is no SOCKS proxy: it must be an IP address and a port, such as 127.0.0.1:9050. Correct `network.socks` in
-    config.toml."""
+    """ "{text}" is not a SOCKS proxy. Set `network.socks` in config.toml to an IP address and a port, such as
+    127.0.0.1:9050."""
 
     exit_code = 2
 
@@ -56,8 +56,8 @@ def parse_proxy(text: str) -> tuple[str, int]:
 
 
 class WebLoop(asyncio.SelectorEventLoop):
-    """`proxy`: address and port of a SOCKS5 proxy for everything that is dialled, or None. `only_public`: nothing else
-    is dialled (a proxy looks names up by itself, and has to see to that itself)."""
+    """`proxy`: address and port of a SOCKS5 proxy for all outgoing connections, or None. `only_public`: dial public
+    addresses only (with a proxy, which resolves names itself, the proxy has to enforce this)."""
 
     def __init__(self, proxy: tuple[str, int] | None = None, *, only_public: bool = False) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class WebLoop(asyncio.SelectorEventLoop):
         self._lookups = 0
 
     def open_socket(self, info: AddressInfo) -> socket.socket:
-        """A socket for dialling `info`: of the proxy's kind, if there is one. aiohttp's `socket_factory`."""
+        """A socket for dialling `info`, of the proxy's address family if there is one. aiohttp's `socket_factory`."""
         family = info[0]
         if self._proxy is not None:
             family = socket.AF_INET6 if ":" in self._proxy[0] else socket.AF_INET
@@ -80,13 +80,13 @@ class WebLoop(asyncio.SelectorEventLoop):
         await super().sock_connect(sock, address)
 
     def _check(self, host: str) -> None:
-        """Raise OSError for an address that is not to be dialled. What is no address is a name for the proxy."""
+        """Raise OSError for an address that must not be dialled. Names are left to the proxy."""
         try:
-            ip = meant_by(host)
+            ip = effective_address(host)
         except ValueError:
             return
-        if leads_nowhere(ip) or (self._only_public and not ip.is_global):
-            raise OSError(errno.EADDRNOTAVAIL, "an address that is not dialled")
+        if is_never_dialed(ip) or (self._only_public and not ip.is_global):
+            raise OSError(errno.EADDRNOTAVAIL, "a forbidden address")
 
     async def getaddrinfo(
         self,
@@ -101,7 +101,7 @@ class WebLoop(asyncio.SelectorEventLoop):
         if self._proxy is not None:
             return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
         if self._lookups >= LOOKUPS_MAX:
-            raise socket.gaierror(socket.EAI_AGAIN, "too many names at once")
+            raise socket.gaierror(socket.EAI_AGAIN, "too many look-ups")
         found: asyncio.Future[list[Any]] = self.create_future()
 
         def look_up() -> None:
@@ -113,11 +113,11 @@ class WebLoop(asyncio.SelectorEventLoop):
                 settle(found.set_result, infos)
 
         def settle(how: Callable[[Any], None], what: Any) -> None:
-            with suppress(RuntimeError):  # the loop has been closed meanwhile
+            with suppress(RuntimeError):  # the loop is closed
                 self.call_soon_threadsafe(done, how, what)
 
         def done(how: Callable[[Any], None], what: Any) -> None:
-            self._lookups -= 1  # only now: the thread was there for as long, whether or not anybody waited
+            self._lookups -= 1  # the thread existed until now, even if the caller was cancelled
             if not found.done():
                 how(what)
 
@@ -126,15 +126,15 @@ class WebLoop(asyncio.SelectorEventLoop):
         return await found
 
     async def _through_proxy(self, sock: socket.socket, host: str, port: int) -> None:
-        """Ask the proxy for a connection (RFC 1928). Raises OSError."""
+        """Request a connection from the proxy (RFC 1928). Raises OSError."""
         await self.sock_sendall(sock, bytes([SOCKS_VERSION, 1, NO_AUTHENTICATION]))
         if await self._exactly(sock, 2) != bytes([SOCKS_VERSION, NO_AUTHENTICATION]):
-            raise OSError(errno.ECONNREFUSED, "the proxy does not talk SOCKS5 without a password")
+            raise OSError(errno.ECONNREFUSED, "the proxy requires authentication, or is not a SOCKS5 proxy")
         request = bytes([SOCKS_VERSION, CONNECT, 0]) + _destination(host) + port.to_bytes(2, "big")
         await self.sock_sendall(sock, request)
         version, reply, _, kind = await self._exactly(sock, 4)
         if version != SOCKS_VERSION or reply != 0:
-            raise OSError(errno.EHOSTUNREACH, f"the proxy answers {reply}")
+            raise OSError(errno.EHOSTUNREACH, f"the proxy answered with code {reply}")
         sizes = {TYPE_IPV4: 4, TYPE_IPV6: 16}
         size = sizes[kind] if kind in sizes else (await self._exactly(sock, 1))[0]
         await self._exactly(sock, size + 2)
@@ -144,7 +144,7 @@ class WebLoop(asyncio.SelectorEventLoop):
         while len(data) < size:
             more = await self.sock_recv(sock, size - len(data))
             if not more:
-                raise OSError(errno.ECONNRESET, "the proxy has hung up")
+                raise OSError(errno.ECONNRESET, "the proxy has closed the connection")
             data += more
         return data
 
@@ -155,14 +155,14 @@ def _destination(host: str) -> bytes:
     except ValueError:
         name = host.encode("ascii") if host.isascii() else host.encode("idna")
         if not 0 < len(name) < 256:
-            raise OSError(errno.EINVAL, "no name of a host") from None
+            raise OSError(errno.EINVAL, "not a host name") from None
         return bytes([TYPE_NAME, len(name)]) + name
     return bytes([TYPE_IPV4 if ip.version == 4 else TYPE_IPV6]) + ip.packed
 
 
-def meant_by(address: str) -> IPAddress:
-    """The address that is reached when this one is dialled: IPv4 may lie inside IPv6 in several ways. Raises
-    ValueError for what is no address."""
+def effective_address(address: str) -> IPAddress:
+    """The address that dialling this one reaches: IPv6 can embed IPv4 in several ways. Raises ValueError for a
+    non-address."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         within = ip.ipv4_mapped or ip.sixtofour
@@ -172,9 +172,9 @@ def meant_by(address: str) -> IPAddress:
     return ip
 
 
-def leads_nowhere(ip: IPAddress) -> bool:
-    """Whether nobody else can be meant by it: unspecified, multicast, link-local, or where clouds keep their metadata.
+def is_never_dialed(ip: IPAddress) -> bool:
+    """Whether it is unspecified, multicast, link-local, or a cloud metadata service.
 
-    Private addresses and loopback are fine: agents of one house talk to each other.
+    Private and loopback addresses are allowed: agents on one network connect to each other.
     """
     return ip.is_unspecified or ip.is_multicast or ip.is_link_local or ip in METADATA

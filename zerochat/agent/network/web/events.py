@@ -1,44 +1,44 @@
-"""What the web thread tells its owner: plain values, in the order in which things happened.
+"""Events of the web thread for its owner, in order, and messages between the two threads.
 
-A *session* is a WebSocket connection, whoever has dialled it. A *handle* names a session, or one POST that still waits
-for its response; no number is ever used twice.
+A *session* is a WebSocket connection, dialled by either side. A *handle* names a session, or a POST that waits for its
+response; handles are never reused.
 """
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 
 ENCRYPTED = "application/didcomm-encrypted+json"
-"""The media type of DIDComm v2.1, "IANA Media Types". A WebSocket conveys none, so there it is taken for granted."""
+"""The media type of DIDComm v2.1 ("IANA Media Types"); implied on a WebSocket, which carries none."""
 ENVELOPE_TYPES = frozenset(
     {
         ENCRYPTED,
-        "didcomm-encrypted+json",  # DIDComm lets go of the prefix where there is no slash
-        "application/didcomm+encrypted",  # what one Python implementation writes
-        "application/didcomm-envelope-enc",  # RFC 0044, the envelopes of RFC 0019
-        "application/didcomm-enc-env",  # the draft of DIDComm v2, and RFC 0044 before it was corrected
+        "didcomm-encrypted+json",  # DIDComm omits the prefix where there is no slash
+        "application/didcomm+encrypted",  # one Python implementation
+        "application/didcomm-envelope-enc",  # RFC 0044, for RFC 0019 envelopes
+        "application/didcomm-enc-env",  # the DIDComm v2 draft, and RFC 0044 before its correction
         "application/ssi-agent-wire",  # RFC 0025, before RFC 0044
         "application/jose",
         "application/jose+json",
     }
 )
-"""What may be posted. Which kind of envelope it is, only its content says."""
+"""Media types accepted in a POST. The kind of envelope is determined by its content."""
 SIGNED = "application/didcomm-signed+json"
 REPLY_TYPES = ENVELOPE_TYPES | {SIGNED}
-"""What may come back: a mediator's held receipt is signed and no secret."""
+"""Media types accepted in a response: a mediator receipt is signed and not encrypted."""
 
 
-class Arrived(Veiled, frozen=True):
-    """An envelope from somebody. It says who sent it; the connection does not.
+class Arrived(Redacted, frozen=True):
+    """An envelope has arrived. The envelope authenticates its sender; the connection does not.
 
-    Until the owner says `accept`, `answer` or `refuse` for the handle, its sender has no word that it was received.
-    `way` is "post" (somebody's POST to us), "session", or "reply" (the body of a response to our own POST; there is
-    nothing to accept then, and the handle is 0). `uri` is what we had called, or None when we were called.
+    Its sender gets no confirmation until the owner calls `accept`, `answer` or `refuse` with the handle. `way` is
+    "post" (a POST to us), "session", or "reply" (the response to our own POST; the handle is 0 and nothing is to be
+    accepted). `uri` is the URI that we had dialled; None: the peer has dialled us.
     """
 
-    VEILED = ("envelope",)
+    REDACTED = ("envelope",)
 
     handle: int
     envelope: bytes
@@ -48,17 +48,17 @@ class Arrived(Veiled, frozen=True):
 
 
 class Delivered(Struct, frozen=True):
-    """The peer's listener has the envelope: it answered 2xx, or it answered a ping that followed it."""
+    """The peer has received the envelope: it answered 2xx, or the ping that followed it."""
 
     ticket: int
 
 
 class Failed(Struct, frozen=True):
-    """The envelope was not delivered, or nobody knows whether it was. Sending it again is the owner's decision.
+    """The envelope was not delivered, or its delivery is unknown. The owner decides whether to send it again.
 
-    `why` is one of: "uri" (not one that can be called), "size", "name" (not found), "unreachable", "tls", "timeout",
-    "lost" (the connection ended), "busy" (too many are open here), "redirect" (one that we do not follow), "status 415"
-    and the like, "stopped".
+    `why` is one of: "uri" (invalid), "size", "name" (not found), "unreachable", "tls", "timeout", "lost" (the
+    connection ended), "busy" (too many connections here), "redirect" (not followed), "status 415" and the like,
+    "stopped".
     """
 
     ticket: int
@@ -66,29 +66,29 @@ class Failed(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """A session is there; `uri` is what we dialled, None when the peer has."""
+    """A session is open; `uri`: what we dialled; None: the peer has dialled us."""
 
     handle: int
     uri: str | None
 
 
 class Closed(Struct, frozen=True):
-    """A session is gone; a held one is dialled again by itself."""
+    """A session has ended; a held one is dialled again automatically."""
 
     handle: int
     uri: str | None
 
 
-News: TypeAlias = Arrived | Delivered | Failed | Opened | Closed
+WebEvent: TypeAlias = Arrived | Delivered | Failed | Opened | Closed
 
 
 # --- between the two threads only ------------------------------------------------------------------------------------
 
 
-class Parcel(Veiled, frozen=True):
-    """One envelope on its way out. `serial` is the owner's own count of what it handed over."""
+class OutboundEnvelope(Redacted, frozen=True):
+    """An envelope to send. `serial` is the owner's number for it."""
 
-    VEILED = ("envelope",)
+    REDACTED = ("envelope",)
 
     serial: int
     uri: str
@@ -97,25 +97,25 @@ class Parcel(Veiled, frozen=True):
     return_route: bool
 
 
-class Settled(Struct, frozen=True):
-    """This parcel has been delivered, or has failed for this reason."""
+class SendFinished(Struct, frozen=True):
+    """This envelope was delivered (`why` is None) or has failed."""
 
     serial: int
     why: str | None
 
 
-class Pushed(Struct, frozen=True):
-    """This many bytes of what was pushed to a session have left its queue."""
+class Flushed(Struct, frozen=True):
+    """So many bytes have left the send queue of a session."""
 
     handle: int
     size: int
 
 
-class Lapsed(Struct, frozen=True):
-    """A POST got its response before the owner said anything."""
+class PostTimedOut(Struct, frozen=True):
+    """A POST was answered before the owner accepted it."""
 
     handle: int
 
 
-Note: TypeAlias = Arrived | Opened | Closed | Settled | Pushed | Lapsed
-"""What the thread writes; `Web.take` makes News of it."""
+ThreadEvent: TypeAlias = Arrived | Opened | Closed | SendFinished | Flushed | PostTimedOut
+"""What the thread writes; `Web.take` makes WebEvent of it."""

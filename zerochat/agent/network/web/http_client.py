@@ -1,6 +1,4 @@
-"""The client that everything of ours goes out with: TLS checked, no cookies, no proxies from the environment, no name
-of ours in the headers, and one vocabulary for what went wrong.
-"""
+"""HTTP client: verified TLS, no cookies, no proxy from the environment, no User-Agent, one vocabulary of failures."""
 
 import asyncio
 import logging
@@ -13,19 +11,19 @@ from yarl import URL
 from zerochat.agent.network.web.event_loop import WebLoop
 from zerochat.agent.network.web.limits import HEADERS_MAX, URI_BYTES_MAX, Limits
 
-Trouble: TypeAlias = aiohttp.ClientError | OSError | ValueError
-"""What aiohttp raises when something is wrong out there; TimeoutError and ssl.SSLError are among OSError."""
-TROUBLE = (aiohttp.ClientError, OSError, ValueError)
-BETTER = {"http": ("http", "https"), "https": ("https",), "ws": ("ws", "wss"), "wss": ("wss",)}
-"""Where a scheme may be redirected to."""
+ClientFailure: TypeAlias = aiohttp.ClientError | OSError | ValueError
+"""What aiohttp raises for network and server failures; OSError includes TimeoutError and ssl.SSLError."""
+CLIENT_FAILURES = (aiohttp.ClientError, OSError, ValueError)
+REDIRECT_SCHEMES = {"http": ("http", "https"), "https": ("https",), "ws": ("ws", "wss"), "wss": ("wss",)}
+"""The schemes that each scheme may be redirected to."""
 
 
 class Redirected(aiohttp.ClientError):
-    """A redirect where none is followed."""
+    """A redirect that is not followed."""
 
 
-async def stay(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Follow no redirect: aiohttp would, for a session, to anywhere."""
+async def refuse_redirects(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Refuse redirects, which aiohttp would follow anywhere for a WebSocket."""
     response = await send(request)
     if 300 <= response.status < 400:
         response.close()
@@ -34,9 +32,9 @@ async def stay(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) 
 
 
 def make_client(context: ssl.SSLContext, limits: Limits, *, sessions: bool = False) -> aiohttp.ClientSession:
-    """A client on the running loop, which must be a WebLoop; `sessions`: for WebSockets, which nothing else limits
-    here and which are never redirected."""
-    # What aiohttp says of peers may quote them, and without a handler Python writes it to the terminal.
+    """A client on the running loop, which must be a WebLoop; `sessions`: for WebSockets, whose number is limited
+    elsewhere and which are never redirected."""
+    # aiohttp's messages may quote a peer, and without a handler Python prints them to the terminal.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WebLoop)
@@ -54,13 +52,13 @@ def make_client(context: ssl.SSLContext, limits: Limits, *, sessions: bool = Fal
         skip_auto_headers=("User-Agent", "Accept-Encoding"),
         auto_decompress=False,
         max_headers=HEADERS_MAX,
-        middlewares=(stay,) if sessions else (),
+        middlewares=(refuse_redirects,) if sessions else (),
         timeout=aiohttp.ClientTimeout(total=limits.request_s, connect=limits.handshake_s),
     )
 
 
 def callable_url(uri: str, schemes: tuple[str, ...]) -> URL | None:
-    """The URI as aiohttp wants it; None for one that is not to be called."""
+    """The URI for aiohttp; None: invalid or forbidden."""
     if len(uri) > URI_BYTES_MAX:
         return None
     try:
@@ -72,18 +70,18 @@ def callable_url(uri: str, schemes: tuple[str, ...]) -> URL | None:
 
 
 def redirected(url: URL, location: str | None) -> URL | None:
-    """Where a redirect leads; None where it is not to be followed: to less security, or elsewhere altogether."""
+    """The target of a redirect; None: invalid, or less secure."""
     if location is None:
         return None
     try:
         target = url.join(URL(location))
     except ValueError:
         return None
-    return callable_url(str(target), BETTER[url.scheme])
+    return callable_url(str(target), REDIRECT_SCHEMES[url.scheme])
 
 
-def reason(error: Trouble) -> str:
-    """One word for it, as in `Failed`."""
+def reason(error: ClientFailure) -> str:
+    """The failure in one word, as in `Failed.why`."""
     match error:
         case Redirected():
             return "redirect"

@@ -1,8 +1,8 @@
-"""Outgoing POSTs: in order for each URI, side by side for different ones, each with its result.
+"""Outgoing POSTs: sequential per URI, concurrent across URIs, each with a result.
 
-One request per URI is under way at a time, over a connection that is kept; HTTP/1.1 gives no other way to keep an order
-that survives a slow server. When the server cannot be reached, or says that it is busy, everything that waits for that
-URI fails at once: whoever sends it again decides when, and nothing overtakes what failed.
+One request per URI is in flight at a time, over a kept-alive connection, because HTTP/1.1 preserves no order otherwise.
+When the server is unreachable or busy, the whole send queue of that URI fails: the owner decides when to retry, and no
+later envelope overtakes a failed one.
 """
 
 import asyncio
@@ -11,30 +11,30 @@ from collections import deque
 import aiohttp
 from yarl import URL
 
-from zerochat.agent.network.web.events import REPLY_TYPES, SIGNED, Arrived, Parcel, Settled
-from zerochat.agent.network.web.http_client import TROUBLE, callable_url, reason, redirected
-from zerochat.agent.network.web.inbox import Inbox
+from zerochat.agent.network.web.event_queue import EventQueue
+from zerochat.agent.network.web.events import REPLY_TYPES, SIGNED, Arrived, OutboundEnvelope, SendFinished
+from zerochat.agent.network.web.http_client import CLIENT_FAILURES, callable_url, reason, redirected
 from zerochat.agent.network.web.limits import REDIRECT_BODY_BYTES_MAX, REDIRECTS_MAX, REPLY_BYTES_MAX
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 BUSY = frozenset({429, 502, 503, 504})
 
 
-class Poster:
-    """A worker for each URI that has something waiting."""
+class HttpPoster:
+    """One worker per URI with a send queue."""
 
-    def __init__(self, client: aiohttp.ClientSession, inbox: Inbox) -> None:
-        self._client, self._inbox = client, inbox
-        self._queues: dict[str, deque[Parcel]] = {}
+    def __init__(self, client: aiohttp.ClientSession, events: EventQueue) -> None:
+        self._client, self._events = client, events
+        self._queues: dict[str, deque[OutboundEnvelope]] = {}
         self._workers: set[asyncio.Task[None]] = set()
 
-    def post(self, parcel: Parcel) -> None:
-        queue = self._queues.get(parcel.uri)
+    def post(self, outbound: OutboundEnvelope) -> None:
+        queue = self._queues.get(outbound.uri)
         if queue is not None:
-            queue.append(parcel)
+            queue.append(outbound)
             return
-        self._queues[parcel.uri] = deque([parcel])
-        worker = asyncio.create_task(self._empty(parcel.uri))
+        self._queues[outbound.uri] = deque([outbound])
+        worker = asyncio.create_task(self._empty(outbound.uri))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
@@ -44,7 +44,7 @@ class Poster:
         await asyncio.gather(*self._workers, return_exceptions=True)
 
     async def _empty(self, uri: str) -> None:
-        """Send everything that waits for this URI."""
+        """Send the queue of this URI."""
         queue = self._queues[uri]
         url = callable_url(uri, ("http", "https"))
         why: str | None = "stopped"
@@ -52,52 +52,52 @@ class Poster:
             while queue:
                 why = "stopped"
                 why, hopeless = ("uri", True) if url is None else await self._send(url, queue[0])
-                self._inbox.tell(Settled(queue.popleft().serial, why))
+                self._events.put(SendFinished(queue.popleft().serial, why))
                 if hopeless:
                     break
         finally:
             del self._queues[uri]
-            for parcel in queue:
-                self._inbox.tell(Settled(parcel.serial, why or "stopped"))
+            for outbound in queue:
+                self._events.put(SendFinished(outbound.serial, why or "stopped"))
 
-    async def _send(self, url: URL, parcel: Parcel) -> tuple[str | None, bool]:
-        """What went wrong, or None; and whether the same would happen to whatever comes next."""
+    async def _send(self, url: URL, outbound: OutboundEnvelope) -> tuple[str | None, bool]:
+        """The reason of the failure, or None; and whether the rest of the queue would fail, too."""
         redirects, fresh = 0, False
         while True:
             try:
-                headers = {"Content-Type": parcel.media_type}
+                headers = {"Content-Type": outbound.media_type}
                 async with self._client.post(
-                    url, data=parcel.envelope, headers=headers, allow_redirects=False
+                    url, data=outbound.envelope, headers=headers, allow_redirects=False
                 ) as response:
                     if 200 <= response.status < 300:
-                        await self._read(response, parcel)
+                        await self._read(response, outbound)
                         return None, False
                     if response.status != 307:
                         return f"status {response.status}", response.status in BUSY
                     target = redirected(url, response.headers.get("Location"))
             except aiohttp.ServerDisconnectedError as error:
-                # The server has closed a connection that was kept, just as we used it again. Once more, on another.
+                # The server has closed an idle connection just as we reused it: retry once on a new one.
                 if fresh:
                     return reason(error), True
                 fresh = True
                 continue
-            except TROUBLE as error:
+            except CLIENT_FAILURES as error:
                 return reason(error), True
             redirects += 1
             if target is None or redirects > REDIRECTS_MAX:
                 return "redirect", True
             url = target
 
-    async def _read(self, response: aiohttp.ClientResponse, parcel: Parcel) -> None:
-        """Take an envelope out of the response if one was asked for. It was delivered, whatever is in here."""
+    async def _read(self, response: aiohttp.ClientResponse, outbound: OutboundEnvelope) -> None:
+        """Read an envelope from the response if one was requested. The POST itself was delivered."""
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        wanted = parcel.return_route and media_type in REPLY_TYPES and self._inbox.has_room()
+        wanted = outbound.return_route and media_type in REPLY_TYPES and self._events.has_room()
         limit = (REPLY_BYTES_MAX if media_type == SIGNED else ENVELOPE_BYTES_MAX) if wanted else REDIRECT_BODY_BYTES_MAX
         body = bytearray()
         try:
             while len(body) <= limit and (chunk := await response.content.read(limit + 1 - len(body))):
                 body += chunk
-        except TROUBLE:
+        except CLIENT_FAILURES:
             return
         if wanted and 0 < len(body) <= limit:
-            self._inbox.tell(Arrived(0, bytes(body), media_type, "reply", parcel.uri))
+            self._events.put(Arrived(0, bytes(body), media_type, "reply", outbound.uri))

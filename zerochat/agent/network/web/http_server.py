@@ -1,7 +1,7 @@
-"""What our HTTP listener does: takes envelopes by POST, opens sessions, and leads short links to their invitation.
+"""HTTP server: envelopes by POST, WebSocket sessions, and short links to invitations.
 
-DIDComm v2.1, "Transports": a POST is answered with 202 and nothing in it, and only when the owner has accepted the
-envelope. Any path will do, because an endpoint may stand behind a reverse proxy that has its own.
+DIDComm v2.1, "Transports": a POST is answered with an empty 202, here only after the owner has accepted the envelope.
+Any path is accepted, because a reverse proxy may have paths of its own.
 """
 
 import asyncio
@@ -9,16 +9,32 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from typing import TypeAlias
 
 from aiohttp import ClientError, web
+from msgspec import Struct
 
-from zerochat.agent.network.web.events import ENVELOPE_TYPES, Arrived, Closed, Lapsed, Opened
-from zerochat.agent.network.web.inbox import Inbox
+from zerochat.agent.network.web.event_queue import EventQueue
+from zerochat.agent.network.web.events import (
+    ENCRYPTED,
+    ENVELOPE_TYPES,
+    Arrived,
+    Closed,
+    Opened,
+    OutboundEnvelope,
+    PostTimedOut,
+)
 from zerochat.agent.network.web.limits import Limits
-from zerochat.agent.network.web.listener import BareResponse, BareWebSocket, Doorstep, Guest, GuestBook, bare
-from zerochat.agent.network.web.reply_channel import REFUSED, Exchange, Partner
+from zerochat.agent.network.web.listener import (
+    BareResponse,
+    BareWebSocket,
+    ConnectionFactory,
+    InboundConnection,
+    ListeningSocket,
+    bare,
+)
 from zerochat.agent.network.web.short_links import ShortLinks
-from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, Session
+from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, WebSocketSession
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 PLAIN = "application/didcomm-plain+json"
@@ -27,50 +43,83 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 PRIVATE = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
+class PostResponse(Struct, frozen=True):
+    """The response to a POST: a status, and an envelope if the owner has an answer at once."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    media_type: str = ENCRYPTED
+
+
+ACCEPTED = PostResponse(HTTPStatus.ACCEPTED)
+REFUSED = PostResponse(HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+class PendingPost:
+    """A POST that waits for its response."""
+
+    def __init__(self) -> None:
+        self.response: asyncio.Future[PostResponse] = asyncio.get_running_loop().create_future()
+
+    def accepted(self, count: int) -> None:
+        self.respond(ACCEPTED)
+
+    def push(self, outbound: OutboundEnvelope) -> None:
+        self.respond(PostResponse(HTTPStatus.OK, outbound.envelope, outbound.media_type))
+
+    def respond(self, response: PostResponse) -> None:
+        if not self.response.done():
+            self.response.set_result(response)
+
+
+ReplyChannel: TypeAlias = WebSocketSession | PendingPost
+"""A connection over which the owner can answer."""
+
+
 class Server:
-    """The listener. `partners` gets everybody who can be answered, by handle."""
+    """The server. `channels` gets the open reply channels by handle."""
 
     def __init__(
         self,
-        inbox: Inbox,
+        events: EventQueue,
         limits: Limits,
         links: ShortLinks,
-        partners: dict[int, Partner],
+        channels: dict[int, ReplyChannel],
         new_handle: Callable[[], int],
     ) -> None:
-        self._inbox, self._limits, self._links = inbox, limits, links
-        self._partners, self._new_handle = partners, new_handle
+        self._events, self._limits, self._links = events, limits, links
+        self._channels, self._new_handle = channels, new_handle
         self._now = asyncio.get_running_loop().time
-        self._book = GuestBook(self._handle, inbox, limits)
-        self._doorstep: Doorstep | None = None
+        self._factory = ConnectionFactory(self._handle, events, limits)
+        self._listening_socket: ListeningSocket | None = None
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
-        """Open the door; give its port. Raises OSError."""
-        self._doorstep = Doorstep(host, port, self._inbox, self._limits)
+        """Start listening; the port. Raises OSError."""
+        self._listening_socket = ListeningSocket(host, port, self._events, self._limits)
         self._listener = await asyncio.get_running_loop().create_server(
-            self._book,
-            sock=self._doorstep,
+            self._factory,
+            sock=self._listening_socket,
             ssl=context,
             ssl_handshake_timeout=self._limits.handshake_s if context is not None else None,
             ssl_shutdown_timeout=self._limits.stop_s if context is not None else None,
         )
-        return int(self._doorstep.getsockname()[1])
+        return int(self._listening_socket.getsockname()[1])
 
     async def close(self) -> None:
-        """Let nobody in, give what is under way a moment, and cut the rest."""
-        if self._listener is None or self._doorstep is None:
+        """Accept no connection, let requests in progress finish for a moment, and cut the rest."""
+        if self._listener is None or self._listening_socket is None:
             return
         self._listener.close()
-        for partner in self._partners.values():
-            if isinstance(partner, Exchange):
-                partner.decide(REFUSED)
-        await self._book.shutdown(self._limits.stop_s / 4)
-        for guest in self._doorstep.guests():
+        for channel in self._channels.values():
+            if isinstance(channel, PendingPost):
+                channel.respond(REFUSED)
+        await self._factory.shutdown(self._limits.stop_s / 4)
+        for connection in self._listening_socket.connections():
             with suppress(OSError):
-                guest.shutdown(2)
+                connection.shutdown(2)
         until = self._now() + self._limits.stop_s
-        while self._doorstep.guests() and self._now() < until:
+        while self._listening_socket.connections() and self._now() < until:
             await asyncio.sleep(0.01)
 
     # --- one request ------------------------------------------------------------------------------------------------
@@ -90,7 +139,7 @@ class Server:
             return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         if (request.content_length or 0) > ENVELOPE_BYTES_MAX:
             return self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        if not self._inbox.has_room() or not self._inbox.may_read():
+        if not self._events.has_room() or not self._events.may_read():
             return self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(CONTINUE)
@@ -103,42 +152,42 @@ class Server:
         except (ClientError, web.RequestPayloadError, OSError):
             status = HTTPStatus.BAD_REQUEST
         finally:
-            self._inbox.grow(-len(body))
+            self._events.grow(-len(body))
         if status is not None:
             return self._refuse(status)
-        return await self._ask(bytes(body), media_type)
+        return await self._await_response(bytes(body), media_type)
 
     async def _read(self, request: web.BaseRequest, body: bytearray) -> HTTPStatus | None:
-        """Read the body into `body`, as far as it may go; give what is wrong with it."""
+        """Read the body into `body`, within the limits; the error status, or None."""
         while chunk := await request.content.readany():
             body += chunk
-            self._inbox.grow(len(chunk))
+            self._events.grow(len(chunk))
             if len(body) > ENVELOPE_BYTES_MAX:
                 return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            if not self._inbox.may_read():
+            if not self._events.may_read():
                 return HTTPStatus.SERVICE_UNAVAILABLE
-        if not self._inbox.has_room():
+        if not self._events.has_room():
             return HTTPStatus.SERVICE_UNAVAILABLE
         return None if body else HTTPStatus.BAD_REQUEST
 
-    async def _ask(self, envelope: bytes, media_type: str) -> web.StreamResponse:
-        """Hand it to the owner, and answer what the owner says."""
-        handle, exchange = self._new_handle(), Exchange()
-        self._partners[handle] = exchange
-        self._inbox.tell(Arrived(handle, envelope, media_type, "post", None))
+    async def _await_response(self, envelope: bytes, media_type: str) -> web.StreamResponse:
+        """Pass the envelope to the owner, and respond with its decision."""
+        handle, pending = self._new_handle(), PendingPost()
+        self._channels[handle] = pending
+        self._events.put(Arrived(handle, envelope, media_type, "post", None))
         try:
             async with asyncio.timeout(self._limits.accept_s):
-                verdict = await exchange.verdict
+                response = await pending.response
         except TimeoutError:
-            self._inbox.counts["web.unaccepted"] += 1
-            self._inbox.tell(Lapsed(handle))
-            verdict = REFUSED
+            self._events.counts["web.unaccepted"] += 1
+            self._events.put(PostTimedOut(handle))
+            response = REFUSED
         finally:
-            del self._partners[handle]
-        if verdict.body:
-            headers = {"Content-Type": verdict.media_type}
-            return BareResponse(status=verdict.status, body=verdict.body, headers=headers)
-        return bare(verdict.status, last=verdict.status != HTTPStatus.ACCEPTED)
+            del self._channels[handle]
+        if response.body:
+            headers = {"Content-Type": response.media_type}
+            return BareResponse(status=response.status, body=response.body, headers=headers)
+        return bare(response.status, last=response.status != HTTPStatus.ACCEPTED)
 
     async def _session(self, request: web.BaseRequest) -> web.StreamResponse:
         limits = self._limits
@@ -152,19 +201,19 @@ class Server:
         )
         if not websocket.can_prepare(request):
             return self._refuse(HTTPStatus.BAD_REQUEST)
-        if not self._inbox.has_room():
+        if not self._events.has_room():
             return self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         await websocket.prepare(request)
-        guest = request.protocol
-        assert isinstance(guest, Guest)
-        session = GuestSession(websocket, guest, self._new_handle(), self._inbox, limits)
-        self._partners[session.handle] = session
-        self._inbox.tell(Opened(session.handle, None))
+        connection = request.protocol
+        assert isinstance(connection, InboundConnection)
+        session = InboundSession(websocket, connection, self._new_handle(), self._events, limits)
+        self._channels[session.handle] = session
+        self._events.put(Opened(session.handle, None))
         try:
             await session.run()
         finally:
-            del self._partners[session.handle]
-            self._inbox.tell(Closed(session.handle, None))
+            del self._channels[session.handle]
+            self._events.put(Closed(session.handle, None))
         return websocket
 
     def _short_link(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -179,25 +228,30 @@ class Server:
         return bare(HTTPStatus.FOUND, {"Location": link.url, **PRIVATE}, last=False)
 
     def _refuse(self, status: HTTPStatus) -> BareResponse:
-        self._inbox.counts[f"web.{status.value}"] += 1
+        self._events.counts[f"web.{status.value}"] += 1
         busy = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         return bare(status, busy)
 
 
-class GuestSession(Session):
-    """A session that the peer has dialled: it may not draw one message out."""
+class InboundSession(WebSocketSession):
+    """A session dialled by the peer, with a time limit for each message."""
 
     def __init__(
-        self, websocket: web.WebSocketResponse[bool], guest: Guest, handle: int, inbox: Inbox, limits: Limits
+        self,
+        websocket: web.WebSocketResponse[bool],
+        connection: InboundConnection,
+        handle: int,
+        events: EventQueue,
+        limits: Limits,
     ) -> None:
-        super().__init__(websocket, handle, None, inbox, limits)
-        self._guest = guest
+        super().__init__(websocket, handle, None, events, limits)
+        self._connection = connection
 
     def unfinished_since(self) -> float | None:
-        return self._guest.unfinished_since
+        return self._connection.unfinished_since
 
     def finished(self) -> None:
-        self._guest.unfinished_since = None
+        self._connection.unfinished_since = None
 
     def is_quiet(self, now: float) -> bool:
         return self.idle(now) > self._limits.quiet_s

@@ -1,80 +1,80 @@
-"""Everything that a peer could let grow, or draw out, with its limit."""
+"""Limits of the web transport: sizes, counts and timeouts."""
 
 from msgspec import Struct
 
 URI_BYTES_MAX = 2_048
-"""Longer than any endpoint that people use, and what old proxies take."""
+"""Longer than any real endpoint; old proxies accept this much."""
 HEADERS_MAX = 64
 HEADER_BYTES_MAX = 4_096
-"""Per line. A request to us carries a dozen short ones; only a short link's answer is longer, and that we send."""
+"""Per header line. Requests have a dozen short ones; only our response to a short link is longer."""
 REDIRECTS_MAX = 3
 REDIRECT_BODY_BYTES_MAX = 4_096
-"""What is read of a response that nobody asked for, so that its connection can be used again."""
+"""Bytes read of a response without use, so that its connection can be reused."""
 REPLY_BYTES_MAX = 16 * 1024
-"""Of a signed response: a held receipt, which has the mediator's DID in it twice."""
+"""Of a signed response: a mediator receipt, which contains the mediator's DID twice."""
 INVITATION_BYTES_MAX = 64 * 1024
-"""What a short link may lead to. An invitation with three endpoints has 4 KiB."""
+"""Of the document behind a short link. An invitation with three endpoints has 4 KiB."""
 SHORT_LINKS_MAX = 256
 OOBID_CHARS_MAX = 128
 LOOKUPS_MAX = 16
-"""Names looked up at once. Each is a thread, because the system's resolver blocks."""
-UNSEEN_MAX = 16_384
-"""News that the owner has not taken; beyond that nobody new is let in."""
+"""Concurrent name look-ups. Each takes a thread, because the system's resolver blocks."""
+PENDING_EVENTS_MAX = 16_384
+"""Events that the owner has not taken; beyond that no new envelope is accepted."""
 
 
 class Limits(Struct, frozen=True):
-    """The limits that somebody with a great mediator may want to change, and tests do. Times in seconds."""
+    """Limits that a large mediator, or a test, may change. Times in seconds."""
 
     connections: int = 512
-    """Connections to us at once. Each may hold one unfinished envelope of 512 KiB in memory."""
-    connections_per_house: int = 32
-    """From one IPv4 address or one IPv6 /64: some agents behind one router, each with a session and a few POSTs."""
-    connections_per_street: int = 128
-    """From one IPv4 /24 or one IPv6 /48, which is what a customer gets: it has 65,536 houses."""
+    """Inbound connections at once. Each may hold one unfinished envelope of 512 KiB in memory."""
+    connections_per_prefix: int = 32
+    """Per IPv4 address or IPv6 /64: some agents behind one router, each with a session and a few POSTs."""
+    connections_per_provider: int = 128
+    """Per IPv4 /24 or IPv6 /48, which a provider assigns to one customer and has 65,536 /64 prefixes."""
     loopback_counts: bool = False
-    """Whether these two limits are for this machine too. A reverse proxy on it speaks for many."""
+    """Whether both limits apply to loopback, where a reverse proxy forwards many clients."""
     idle_s: float = 30.0
-    """From a connection's beginning, or its last response, to the end of the next request's head."""
+    """From the accept, or the last response, to the end of the next request's head."""
     body_s: float = 20.0
     """From the head of a POST to the end of its body; also for one message of a session."""
     handshake_s: float = 10.0
-    """For TLS, both ways, and for connecting."""
+    """For TLS handshakes in both directions, and for connecting."""
     accept_s: float = 10.0
-    """For the owner to accept what has arrived. Below half of `ping_s`, because our pongs wait for it."""
+    """For the owner to accept an envelope. Below half of `ping_s`, because our pongs wait for it."""
     inbox_messages: int = 1_024
     inbox_bytes: int = 32 * 1024 * 1024
-    """What has arrived and the owner has not taken. Beyond that POSTs get 503, and sessions are not read."""
+    """Envelopes that the owner has not taken. Beyond that POSTs get 503, and sessions are not read."""
     reading_bytes: int = 128 * 1024 * 1024
-    """Of bodies that have not ended, so that what comes in slowly takes no room from what is there. Beyond that POSTs
-    get 503."""
+    """Bytes of unfinished bodies, counted separately so that slow senders take no room from complete envelopes. Beyond
+    that POSTs get 503."""
     quiet_s: float = 300.0
-    """A session that somebody has dialled ends when no envelope has gone either way for so long."""
+    """An inbound session is closed when no envelope has passed in either direction for so long."""
     unaccepted: int = 64
-    """Envelopes of one session that the owner has not accepted; beyond that the session is not read."""
+    """Unaccepted envelopes of one session; beyond that the session is not read."""
 
     request_s: float = 20.0
-    """For one POST of ours, from dialling to the end of the response."""
+    """For an outgoing POST, from connecting to the end of the response."""
     queue_messages: int = 1_024
     queue_bytes: int = 16 * 1024 * 1024
-    """What waits for one URI, or in one session."""
+    """Send queue of one URI or one session."""
     outbox_bytes: int = 128 * 1024 * 1024
-    """What waits for all of them."""
+    """All send queues together."""
     per_host: int = 8
-    """Our connections to one host; POSTs to one URI use one after another."""
+    """Outgoing connections to one host; POSTs to one URI are sequential."""
     connections_out: int = 128
-    """Our connections altogether, sessions not counted."""
+    """Outgoing connections in total, without sessions."""
     sessions_out: int = 128
-    """Sessions that we have dialled and that are not held. The quietest one goes when there is one too many."""
+    """Outgoing sessions that are not held. Beyond that the one idle for longest is closed."""
     holds: int = 64
-    """URIs that are held at once."""
+    """URIs with a held session at once."""
     ping_s: float = 25.0
-    """A session that has said nothing for so long is pinged, and is lost without a word for half as long again."""
+    """A session idle for so long is pinged, and closed after half as long again without an answer."""
     confirm_s: float = 20.0
-    """For the pong that confirms what was pushed."""
+    """For the pong that confirms sent envelopes."""
     linger_s: float = 20.0
-    """How long a session that was dialled for one message stays, for the next one or for an answer."""
+    """How long a session dialled for one message stays open for the next one or an answer."""
     redial_s: float = 0.5
     redial_s_max: float = 60.0
-    """The delay before a held URI is dialled again doubles between these two."""
+    """Bounds of the exponential backoff before a held URI is dialled again."""
     stop_s: float = 1.0
-    """For polite ends, before everything is cut."""
+    """For closing handshakes at shutdown."""

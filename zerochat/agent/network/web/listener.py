@@ -1,46 +1,43 @@
-"""The listening side of HTTP: who may connect, and the frame around every request.
+"""HTTP listening socket with connection limits, and aiohttp request handling without identifying output.
 
-Limits apply where a connection is accepted, before anything has been read from it or decrypted. What is wrong with a
-request is answered by a bare status: no page, no banner, no reason.
+Limits apply at accept, before anything is read or decrypted. Errors are answered by a bare status without a page, a
+server name or a reason.
 """
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
 
-from zerochat.agent.network.web.inbox import Inbox
+from zerochat.agent.network.addresses import provider_prefix, source_prefix
+from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.limits import HEADER_BYTES_MAX, HEADERS_MAX, Limits
-from zerochat.agent.network.zmq.zap import house
 
 BACKLOG = 128
 REFUSALS_MAX = 64
-"""Connections refused in one go, before the loop does something else."""
+"""Connections refused in one loop iteration."""
 SO_LINGER_NOW = struct.pack("ii", 1, 0)
-STREET_BITS: Final = {4: 24, 6: 48}
 LOOPBACK: Final = frozenset({"127.0.0.1", "::/64"})
-"""As `house` spells them."""
+"""The loopback prefixes."""
 
 SILENT = logging.Logger("zerochat.web", logging.CRITICAL + 1)
-"""aiohttp logs with it. What a stranger's bytes have caused is counted, and never written anywhere."""
+"""aiohttp's logger. Errors caused by clients are counted and not logged."""
 
 
-class Doorstep(socket.socket):
-    """A listening socket that asyncio accepts from, and that hangs up on whoever is one too many."""
+class ListeningSocket(socket.socket):
+    """A listening socket for asyncio that resets connections over the limits."""
 
-    def __init__(self, host: str, port: int, inbox: Inbox, limits: Limits) -> None:
-        """Listen at a literal address; :: is for IPv4 too, and port 0 is any. Raises OSError."""
+    def __init__(self, host: str, port: int, events: EventQueue, limits: Limits) -> None:
+        """Listen on a literal address (:: includes IPv4); port 0 means any. Raises OSError."""
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-        self._inbox, self._limits = inbox, limits
-        self._guests: list[tuple[str, socket.socket]] = []
+        self._events, self._limits = events, limits
+        self._connections: list[tuple[str, socket.socket]] = []
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if ":" in host:
@@ -54,75 +51,66 @@ class Doorstep(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         for _ in range(REFUSALS_MAX):
-            guest, address = super().accept()
-            home = house(address[0])
-            self._guests = [known for known in self._guests if known[1].fileno() >= 0]
-            of_home = sum(known[0] == home for known in self._guests)
-            of_street = sum(street(known[0]) == street(home) for known in self._guests)
-            counted = self._limits.loopback_counts or home not in LOOPBACK
-            if len(self._guests) >= self._limits.connections:
-                self._inbox.counts["web.connections"] += 1
-            elif counted and of_home >= self._limits.connections_per_house:
-                self._inbox.counts["web.house"] += 1
-            elif counted and of_street >= self._limits.connections_per_street:
-                self._inbox.counts["web.street"] += 1
+            connection, address = super().accept()
+            prefix = source_prefix(address[0])
+            self._connections = [known for known in self._connections if known[1].fileno() >= 0]
+            from_prefix = sum(known[0] == prefix for known in self._connections)
+            from_provider = sum(provider_prefix(known[0]) == provider_prefix(prefix) for known in self._connections)
+            counted = self._limits.loopback_counts or prefix not in LOOPBACK
+            if len(self._connections) >= self._limits.connections:
+                self._events.counts["web.connections"] += 1
+            elif counted and from_prefix >= self._limits.connections_per_prefix:
+                self._events.counts["web.prefix_limit"] += 1
+            elif counted and from_provider >= self._limits.connections_per_provider:
+                self._events.counts["web.provider_limit"] += 1
             else:
-                self._guests.append((home, guest))
-                return guest, address
-            guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, SO_LINGER_NOW)
-            guest.close()
-        raise BlockingIOError(errno.EAGAIN, "enough refused for now")
+                self._connections.append((prefix, connection))
+                return connection, address
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, SO_LINGER_NOW)
+            connection.close()
+        raise BlockingIOError(errno.EAGAIN, "too many refusals at once")
 
-    def guests(self) -> list[socket.socket]:
+    def connections(self) -> list[socket.socket]:
         """The connections that are open."""
-        return [guest for _, guest in self._guests if guest.fileno() >= 0]
-
-
-@lru_cache(maxsize=4096)
-def street(home: str) -> str:
-    """The network that houses (as `house` spells them) have from the same provider, and may all be one customer's."""
-    if not home:
-        return ""
-    network = ipaddress.ip_network(home)
-    return str(network.supernet(new_prefix=STREET_BITS[network.version]))
+        return [connection for _, connection in self._connections if connection.fileno() >= 0]
 
 
 class _Bare:
-    """For responses: without the header that names the software and its version."""
+    """Removes the Server header, which names the software and its version."""
 
     headers: Any
 
     async def _prepare_headers(self) -> None:
-        await super()._prepare_headers()  # type: ignore[misc]  # of StreamResponse, which stands behind in the bases
+        await super()._prepare_headers()  # type: ignore[misc]  # of StreamResponse, a later base class
         self.headers.pop("Server", None)
 
 
 class BareResponse(_Bare, web.Response):
-    """One that says nothing about us."""
+    """Without the Server header."""
 
 
 class BareWebSocket(_Bare, web.WebSocketResponse[bool]):
-    """One that says nothing about us."""
+    """Without the Server header."""
 
 
 def bare(status: HTTPStatus, headers: dict[str, str] | None = None, *, last: bool = True) -> BareResponse:
-    """A status and nothing else; `last`: the connection ends with it."""
+    """An empty response; `last`: close the connection after it."""
     response = BareResponse(status=status, headers=headers)
     if last:
         response.force_close()
     return response
 
 
-class Guest(web.RequestHandler):
-    """One connection to us."""
+class InboundConnection(web.RequestHandler):
+    """One inbound connection."""
 
-    __slots__ = ("_inbox", "unfinished_since")
+    __slots__ = ("_events", "unfinished_since")
 
-    def __init__(self, server: web.Server, inbox: Inbox, **settings: Any) -> None:
+    def __init__(self, server: web.Server, events: EventQueue, **settings: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **settings)
-        self._inbox = inbox
+        self._events = events
         self.unfinished_since: float | None = None
-        """When the first byte came after the last whole message of a session; whoever reads those clears it."""
+        """Arrival of the first byte after the last whole message of a session, which clears it."""
 
     def data_received(self, data: bytes) -> None:
         if self.unfinished_since is None:
@@ -136,32 +124,32 @@ class Guest(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP, or a fault of ours. aiohttp's own answer would quote what came."""
-        self._inbox.counts["web.malformed" if status < 500 else "web.fault"] += 1
+        """Answer malformed requests and our own faults; aiohttp's answer would quote the request."""
+        self._events.counts["web.malformed" if status < 500 else "web.fault"] += 1
         if request.writer.output_size > 0:
             raise ConnectionError("half a response has been sent already")
         return bare(HTTPStatus(status))
 
 
-class GuestBook(web.Server):
-    """Makes a Guest for each connection that the doorstep has let in."""
+class ConnectionFactory(web.Server):
+    """Makes an InboundConnection for each accepted connection."""
 
     def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], inbox: Inbox, limits: Limits
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], events: EventQueue, limits: Limits
     ) -> None:
         super().__init__(handler)
-        self._inbox = inbox
+        self._events = events
         self._settings: dict[str, Any] = {
             "logger": SILENT,
             "access_log": None,
             "keepalive_timeout": limits.idle_s,
             "lingering_time": min(1.0, limits.stop_s),
-            "auto_decompress": False,  # nobody may send us a small body that becomes a great one
+            "auto_decompress": False,  # no decompression bombs
             "max_line_size": HEADER_BYTES_MAX,
             "max_field_size": HEADER_BYTES_MAX,
             "max_headers": HEADERS_MAX,
             "timeout_ceil_threshold": 60.0,
         }
 
-    def __call__(self) -> Guest:
-        return Guest(self, self._inbox, **self._settings)
+    def __call__(self) -> InboundConnection:
+        return InboundConnection(self, self._events, **self._settings)

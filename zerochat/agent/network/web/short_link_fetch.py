@@ -1,7 +1,7 @@
-"""Following a short link to the invitation behind it, for whoever was given one (`zerochat join http://…/?_oobid=…`).
+"""Fetches the invitation behind a short link (`zerochat join http://…/?_oobid=…`).
 
-What it leads to comes from a stranger, so it is bounded in every way and nothing of it is believed here: the text goes
-to the same strict readers as a link that was pasted.
+The server is untrusted: size, time and redirects are bounded, and the text goes to the same strict parsers as a pasted
+link.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class NoInvitationThere(LocalError):
-    """There is no invitation behind this short link: {why}. It may have expired or been used; ask the person who sent
-    it for a fresh one (`zerochat invite GROUP`)."""
+    """No invitation found at this short link: {why}. It may have expired or been used; ask its sender for a new one
+    (`zerochat invite GROUP`)."""
 
 
 def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None = None) -> "Future[str]":
-    """Start to follow a short link, in a thread of its own; the result is a long link, or an invitation as JSON text.
+    """Fetch a short link in a thread; the result is a long link, or an invitation as JSON text.
 
-    It ends within FETCH_S_MAX. A link that is long already is the result itself. `socks` and `ca_file` as for Web.
-    Raises, and the Future raises, a LocalError.
+    It ends within FETCH_S_MAX. A long link is returned as it is. `socks` and `ca_file` as for Web. Raises a LocalError,
+    directly or through the Future.
     """
     proxy = parse_proxy(socks) if socks is not None else None
     context = client_context(ca_file)
@@ -45,7 +45,7 @@ def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None 
             with asyncio.Runner(loop_factory=lambda: WebLoop(proxy)) as runner:
                 runner.get_loop().set_exception_handler(lambda loop, context: None)
                 found = runner.run(_fetch(uri, context))
-        except Exception as error:  # noqa: BLE001  # whatever it was: whoever waits is told
+        except Exception as error:  # noqa: BLE001  # the caller gets it through the Future
             result.set_exception(error)
         else:
             result.set_result(found)
@@ -58,11 +58,11 @@ def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None 
 
 
 async def _fetch(uri: str, context: ssl.SSLContext) -> str:
-    from zerochat.agent.network.web.http_client import TROUBLE, callable_url, make_client, reason
+    from zerochat.agent.network.web.http_client import CLIENT_FAILURES, callable_url, make_client, reason
 
     url = callable_url(uri, ("http", "https"))
     if url is None:
-        raise NoInvitationThere(why="it is no http or https address")
+        raise NoInvitationThere(why="it is not an http or https address")
     try:
         async with asyncio.timeout(FETCH_S_MAX), make_client(context, Limits()) as client:
             for _ in range(REDIRECTS_MAX + 1):
@@ -70,13 +70,13 @@ async def _fetch(uri: str, context: ssl.SSLContext) -> str:
                 if isinstance(found, str):
                     return found
                 url = found
-    except TROUBLE as error:
+    except CLIENT_FAILURES as error:
         raise NoInvitationThere(why=SENTENCES.get(reason(error), "the connection was lost")) from error
-    raise NoInvitationThere(why="it leads from one place to the next")
+    raise NoInvitationThere(why="too many redirects")
 
 
 async def _step(client: "aiohttp.ClientSession", url: "URL") -> "str | URL":
-    """One request: the invitation, or where to ask next."""
+    """One request: the invitation, or the next URL."""
     from zerochat.agent.network.web.http_client import redirected
     from zerochat.agent.network.web.http_server import JSON_TYPES
 
@@ -87,25 +87,25 @@ async def _step(client: "aiohttp.ClientSession", url: "URL") -> "str | URL":
                 return location
             target = redirected(url, location)
             if target is None:
-                raise NoInvitationThere(why="it leads to something that is no http or https address, or less secure")
+                raise NoInvitationThere(why="it redirects to an invalid or less secure address")
             return target
         if response.status != 200:
-            raise NoInvitationThere(why=f"the answer is {response.status}")
+            raise NoInvitationThere(why=f"the server answered with status {response.status}")
         body = bytearray()
         while len(body) <= INVITATION_BYTES_MAX and (chunk := await response.content.readany()):
             body += chunk
     if len(body) > INVITATION_BYTES_MAX:
-        raise NoInvitationThere(why="what is there is too long")
+        raise NoInvitationThere(why="the document is too large")
     with suppress(UnicodeDecodeError):
         text = body.decode().strip()
         if text.startswith("{"):
             return text
-    raise NoInvitationThere(why="what is there is no invitation")
+    raise NoInvitationThere(why="the document is not an invitation")
 
 
 SENTENCES = {
-    "name": "there is no host of that name",
-    "unreachable": "nobody answers at that address",
-    "tls": "its certificate is not trusted here",
-    "timeout": "nobody answered in time",
+    "name": "the host was not found",
+    "unreachable": "the server is unreachable",
+    "tls": "its certificate is not trusted",
+    "timeout": "the server did not answer in time",
 }

@@ -1,7 +1,7 @@
-"""Short links: `GET /?_oobid=ID` leads to an invitation that is too long for a QR code in a terminal.
+"""Short links: `GET /?_oobid=ID` serves an invitation that is too long for a QR code in a terminal.
 
-DIDComm v2.1, "Out Of Band Messages, Short URL": the response is the invitation itself, or a redirect to its long link.
-An id is as good as the invitation, so it is random, short-lived and counted; what is wrong with one is never said.
+DIDComm v2.1, "Out Of Band Messages, Short URL": the response is the invitation, or a redirect to its long link. The id
+is a bearer token for the invitation, so it is random, short-lived and use-limited; all failures look alike.
 """
 
 import hashlib
@@ -16,32 +16,32 @@ from zerochat.crypto.encoding import b64url_bytes
 from zerochat.errors import Malformed
 
 INVITATION_PARAMETERS = ("_oob", "oob", "c_i")
-"""Out-of-Band 2.0, and 1.x and Connections (RFC 0434, RFC 0160), which hold the same in older words."""
+"""Out-of-Band 2.0, 1.x (RFC 0434) and Connections (RFC 0160)."""
 
 
 class Link(Struct):
     url: str
     document: bytes | None
-    """The invitation as JSON, where the URL holds one."""
+    """The invitation as JSON, if the URL contains one."""
     until: float
     uses: int | None
 
 
 def holds_invitation(url: str) -> bool:
-    """Whether this is a long link already."""
+    """Whether the URL contains an invitation, so that it is no short link."""
     query: Mapping[str, object] = parse_qs(urlsplit(url).query)
     return any(name in query for name in INVITATION_PARAMETERS)
 
 
 class ShortLinks:
-    """Those that are published now. Times are of any clock that only goes forward, in seconds."""
+    """The published links. Times of a monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
         self._links: dict[bytes, Link] = {}
 
     def publish(self, oobid: str, url: str, until: float, uses: int | None) -> None:
-        """Beyond SHORT_LINKS_MAX the oldest goes."""
+        """Publish a link; beyond SHORT_LINKS_MAX the oldest is dropped."""
         self._links[self._name(oobid)] = Link(url, _document(url), until, uses)
         while len(self._links) > SHORT_LINKS_MAX:
             del self._links[next(iter(self._links))]
@@ -50,7 +50,7 @@ class ShortLinks:
         self._links.pop(self._name(oobid), None)
 
     def find(self, oobid: str, now: float) -> Link | None:
-        """What it leads to, and one use less."""
+        """The link with this id, and count one use; None: unknown or expired."""
         name = self._name(oobid[:OOBID_CHARS_MAX])
         link = self._links.get(name)
         if link is None:
@@ -62,7 +62,7 @@ class ShortLinks:
         return link if now < link.until else None
 
     def _name(self, oobid: str) -> bytes:
-        """Under a secret key, so that how long a look-up takes says nothing about the ids that exist."""
+        """A keyed hash, so that the time of a look-up reveals nothing about existing ids."""
         return hashlib.blake2b(oobid.encode(errors="replace"), key=self._key, digest_size=32).digest()
 
 

@@ -1,6 +1,6 @@
-"""The web thread itself: one loop with the listener, the POSTs and the sessions, and a look at them twice a second.
+"""The web thread: one event loop with the server, the POSTs and the sessions, and periodic timeout checks.
 
-The owner's wishes come by `do`, what has happened goes to the inbox; the two threads share nothing else.
+The owner calls `do`; events go to the event queue. The two threads share nothing else.
 """
 
 import asyncio
@@ -14,23 +14,22 @@ from typing import Any
 from msgspec import Struct
 
 from zerochat.agent.network.web.event_loop import WebLoop
-from zerochat.agent.network.web.events import Parcel, Settled
+from zerochat.agent.network.web.event_queue import EventQueue
+from zerochat.agent.network.web.events import OutboundEnvelope, SendFinished
 from zerochat.agent.network.web.http_client import make_client
-from zerochat.agent.network.web.http_post import Poster
-from zerochat.agent.network.web.http_server import Server
-from zerochat.agent.network.web.inbox import Inbox
+from zerochat.agent.network.web.http_post import HttpPoster
+from zerochat.agent.network.web.http_server import REFUSED, PendingPost, ReplyChannel, Server
 from zerochat.agent.network.web.limits import Limits
-from zerochat.agent.network.web.reply_channel import REFUSED, Exchange, Partner
 from zerochat.agent.network.web.short_links import ShortLinks
-from zerochat.agent.network.web.websocket_dialer import Dialler
-from zerochat.agent.network.web.websocket_session import Session
+from zerochat.agent.network.web.websocket_dialer import WebSocketDialer
+from zerochat.agent.network.web.websocket_session import WebSocketSession
 
-LOOK_S = 0.5
-"""Between two looks at what takes too long."""
+CHECK_S = 0.5
+"""Time between two timeout checks."""
 
 
-class Plan(Struct, frozen=True):
-    """What a Web was asked for."""
+class WebConfig(Struct, frozen=True):
+    """The options of a `Web`."""
 
     listen: tuple[str, int] | None
     server_tls: ssl.SSLContext | None
@@ -40,20 +39,20 @@ class Plan(Struct, frozen=True):
     only_public: bool = False
 
 
-class Engine:
-    """Made by the owner; `run` is the thread."""
+class WebThread:
+    """Made by the owner; `run` is the thread's function."""
 
-    def __init__(self, plan: Plan, inbox: Inbox) -> None:
-        self._plan, self._inbox = plan, inbox
+    def __init__(self, plan: WebConfig, events: EventQueue) -> None:
+        self._plan, self._events = plan, events
         self._loop = WebLoop(plan.proxy, only_public=plan.only_public)
         self._end = asyncio.Event()
         self.ready: Future[int] = Future()
-        """The port that it listens on, 0 for none; or what went wrong."""
+        """The listening port (0: none), or the exception of a failed start."""
 
     # --- from the owner's thread ------------------------------------------------------------------------------------
 
     def do(self, work: Callable[..., object], *arguments: Any) -> bool:
-        """Have this called in the web thread; False when that has ended."""
+        """Call this in the web thread; False: the thread has ended."""
         try:
             self._loop.call_soon_threadsafe(work, *arguments)
         except RuntimeError:
@@ -66,105 +65,107 @@ class Engine:
         self._loop.set_exception_handler(self._fault)
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._live())
-        except Exception as error:  # noqa: BLE001  # whatever it was: whoever waits is told
-            self._inbox.counts["web.died"] += 1
+                runner.run(self._serve())
+        except Exception as error:  # noqa: BLE001  # `ready` reports it to the owner
+            self._events.counts["web.died"] += 1
             if not self.ready.done():
                 self.ready.set_exception(error)
         finally:
             self._loop.close()
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A handshake that failed, a peer that hung up. asyncio would write it to the terminal."""
-        self._inbox.counts["web.fault"] += 1
+        """Count failed handshakes and lost peers, which asyncio would print to the terminal."""
+        self._events.counts["web.fault"] += 1
 
-    async def _live(self) -> None:
+    async def _serve(self) -> None:
         plan = self._plan
         self._now = self._loop.time
         self._links = ShortLinks()
-        self._partners: dict[int, Partner] = {}
+        self._channels: dict[int, ReplyChannel] = {}
         handles = count(1)
-        self._server = Server(self._inbox, plan.limits, self._links, self._partners, lambda: next(handles))
+        self._server = Server(self._events, plan.limits, self._links, self._channels, lambda: next(handles))
         async with (
             make_client(plan.client_tls, plan.limits) as client,
             make_client(plan.client_tls, plan.limits, sessions=True) as session_client,
         ):
-            self._poster = Poster(client, self._inbox)
-            self._dialler = Dialler(session_client, self._inbox, plan.limits, self._partners, lambda: next(handles))
+            self._http_poster = HttpPoster(client, self._events)
+            self._dialer = WebSocketDialer(
+                session_client, self._events, plan.limits, self._channels, lambda: next(handles)
+            )
             port = await self._server.listen(*plan.listen, plan.server_tls) if plan.listen is not None else 0
             self.ready.set_result(port)
             try:
-                await self._watch()
+                await self._check_sessions()
             finally:
                 await self._close()
 
-    async def _watch(self) -> None:
-        """See to what takes too long, until the end."""
+    async def _check_sessions(self) -> None:
+        """Check the sessions' time limits periodically until the end."""
         while not self._end.is_set():
             now = self._now()
             for session in self._sessions():
                 session.check(now)
-            for session in self._dialler.check(now):
-                session.used = now  # once is enough
+            for session in self._dialer.check(now):
+                session.used = now  # close it only once
                 await session.close()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(CHECK_S):
                     await self._end.wait()
 
     async def _close(self) -> None:
-        politely = [asyncio.create_task(session.close()) for session in self._sessions()]
-        if politely:
-            await asyncio.wait(politely, timeout=self._plan.limits.stop_s)
+        closing = [asyncio.create_task(session.close()) for session in self._sessions()]
+        if closing:
+            await asyncio.wait(closing, timeout=self._plan.limits.stop_s)
         for session in self._sessions():
             session.cut()
-        ends = (self._dialler.close(), self._poster.close(), self._server.close())
+        ends = (self._dialer.close(), self._http_poster.close(), self._server.close())
         for result in await asyncio.gather(*ends, return_exceptions=True):
-            self._inbox.counts["web.fault"] += result is not None
+            self._events.counts["web.fault"] += result is not None
 
-    def _sessions(self) -> list[Session]:
-        return [partner for partner in self._partners.values() if isinstance(partner, Session)]
+    def _sessions(self) -> list[WebSocketSession]:
+        return [channel for channel in self._channels.values() if isinstance(channel, WebSocketSession)]
 
-    # --- the owner's wishes, in this thread -------------------------------------------------------------------------
+    # --- called by the owner through `do` ---------------------------------------------------------------------------
 
     def end(self) -> None:
         self._end.set()
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, envelope: OutboundEnvelope) -> None:
         if self._end.is_set():
-            self._inbox.tell(Settled(parcel.serial, "stopped"))
-        elif parcel.uri.lower().startswith("ws"):
-            self._dialler.send(parcel)
+            self._events.put(SendFinished(envelope.serial, "stopped"))
+        elif envelope.uri.lower().startswith("ws"):
+            self._dialer.send(envelope)
         else:
-            self._poster.post(parcel)
+            self._http_poster.post(envelope)
 
     def hold(self, uri: str) -> None:
         if not self._end.is_set():
-            self._dialler.hold(uri)
+            self._dialer.hold(uri)
 
     def release(self, uri: str) -> None:
-        self._dialler.release(uri)
+        self._dialer.release(uri)
 
     def taken(self, messages: int, size: int) -> None:
-        self._inbox.taken(messages, size)
+        self._events.taken(messages, size)
 
     def accept(self, handle: int, messages: int) -> None:
-        partner = self._partners.get(handle)
-        if partner is not None:
-            partner.accepted(messages)
+        channel = self._channels.get(handle)
+        if channel is not None:
+            channel.accepted(messages)
 
     def refuse(self, handle: int) -> None:
-        partner = self._partners.get(handle)
-        if isinstance(partner, Exchange):
-            partner.decide(REFUSED)
-        elif partner is not None:
-            partner.cut()
+        channel = self._channels.get(handle)
+        if isinstance(channel, PendingPost):
+            channel.respond(REFUSED)
+        elif channel is not None:
+            channel.cut()
 
-    def push(self, handle: int, parcel: Parcel) -> None:
-        partner = self._partners.get(handle)
-        if partner is not None:
-            partner.push(parcel)
-        elif parcel.serial:
-            self._inbox.tell(Settled(parcel.serial, "lost"))
+    def push(self, handle: int, envelope: OutboundEnvelope) -> None:
+        channel = self._channels.get(handle)
+        if channel is not None:
+            channel.push(envelope)
+        elif envelope.serial:
+            self._events.put(SendFinished(envelope.serial, "lost"))
 
     def publish(self, oobid: str, url: str, for_s: float, uses: int | None) -> None:
         self._links.publish(oobid, url, self._now() + for_s, uses)

@@ -1,25 +1,25 @@
-"""TLS for both directions: version 1.2 or newer, forward secrecy always, certificates checked always (RFC 9325)."""
+"""TLS contexts (RFC 9325): version 1.2 or newer, forward secrecy, verified certificates."""
 
 import ssl
 
 from zerochat.errors import LocalError
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2; every suite of 1.3 is as good."""
+"""For TLS 1.2; all suites of 1.3 are acceptable."""
 
 
 class BadCertificate(LocalError):
-    """The certificate file {path} cannot be used: {why}. It must hold PEM, and a private key must belong to it."""
+    """The certificate file {path} cannot be used: {why}. It must be in PEM format, with a matching private key."""
 
     exit_code = 2
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """For our listener: paths of a PEM certificate chain and of its private key. Raises BadCertificate."""
+    """The context of the listener, from a PEM certificate chain and its private key. Raises BadCertificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
     try:
-        # An empty password, because OpenSSL would otherwise ask for one at the terminal.
+        # An empty password: otherwise OpenSSL prompts for one at the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as error:
         raise BadCertificate(path=certificate, why=_reason(error)) from error
@@ -27,7 +27,8 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 
 
 def client_context(ca_file: str | None) -> ssl.SSLContext:
-    """For what we dial: the system's authorities, and those in the PEM file `ca_file`. Raises BadCertificate."""
+    """The context of outgoing connections: trusts the system's CAs and those in `ca_file` (PEM). Raises
+    BadCertificate."""
     context = ssl.create_default_context()
     _harden(context)
     if ca_file is not None:
@@ -47,5 +48,5 @@ def _harden(context: ssl.SSLContext) -> None:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or "it is not PEM").replace("_", " ").lower()
+        return (error.reason or "it is not in PEM format").replace("_", " ").lower()
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

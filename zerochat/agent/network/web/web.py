@@ -1,8 +1,7 @@
-"""`Web`: DIDComm over HTTP(S) and WebSocket, as its owner sees it: one thread, the agent's or a mediator's.
+"""`Web`: the owner's side of DIDComm over HTTP(S) and WebSocket, used by one thread of an agent or mediator.
 
-Nothing here blocks but `start` and `stop`. Everything that the owner has handed over and that is not settled yet is
-counted on this side, without a lock: it comes off the count when `take` gives the news of it. So `send` knows at once
-whether there is room.
+Only `start` and `stop` block. Envelopes handed over and not settled yet are counted on this side, without a lock, until
+`take` returns their result. So `send` knows at once whether there is room.
 """
 
 import threading
@@ -15,64 +14,64 @@ from msgspec import Struct
 
 from zerochat.agent.network.addresses import BadAddress, parse_listen
 from zerochat.agent.network.web.event_loop import parse_proxy
+from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.events import (
     ENCRYPTED,
     Arrived,
     Closed,
     Delivered,
     Failed,
-    Lapsed,
-    News,
-    Note,
+    Flushed,
     Opened,
-    Parcel,
-    Pushed,
-    Settled,
+    OutboundEnvelope,
+    PostTimedOut,
+    SendFinished,
+    ThreadEvent,
+    WebEvent,
 )
-from zerochat.agent.network.web.inbox import Inbox
 from zerochat.agent.network.web.limits import Limits
 from zerochat.agent.network.web.tls import client_context, server_context
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
-    from zerochat.agent.network.web.thread import Engine
+    from zerochat.agent.network.web.thread import WebThread
 
 START_S_MAX = 15.0
 STOP_S_MAX = 3.0
-NEWS_MAX = 256
-"""What one `take` gives at most: one bite for the owner, one transaction for its journal."""
-NEWS_BYTES_MAX = 8 * 1024 * 1024
+EVENTS_MAX = 256
+"""Events of one `take`: one batch for the owner, one transaction for its journal."""
+EVENTS_BYTES_MAX = 8 * 1024 * 1024
 
 
 class CannotListenForWeb(LocalError):
-    """Cannot listen for HTTP at {address}: {why}. Choose another port, or an address of this machine."""
+    """Cannot listen for HTTP on {address}: {why}. Choose another port, or an address of this machine."""
 
     exit_code: ClassVar[int] = 6
 
 
 class WebFailed(LocalError):
-    """The part that talks HTTP did not start: {why}. Start again; if that does not help, reinstall zerochat."""
+    """The HTTP service did not start: {why}. Start zerochat again; if that does not help, reinstall it."""
 
     exit_code: ClassVar[int] = 6
 
 
-class Account(Struct):
-    """What the owner has handed over for one URI, or for one partner, and is not settled."""
+class QueueUsage(Struct):
+    """The unsettled envelopes of one URI or one reply channel."""
 
     messages: int = 0
     bytes: int = 0
     given: int = 0
-    """Of a partner: how many envelopes `take` has given that the owner has not accepted."""
+    """Of a channel: envelopes that `take` has returned and the owner has not accepted."""
     once: bool = False
-    """A POST: it is over with the owner's first word."""
+    """Whether it is a POST, which has one response."""
 
 
 class Web:
     """The web transport of one agent or mediator.
 
-    Envelopes come and go by handle or by URI. What arrives has to be accepted (`accept`, `answer`, `refuse`) within
-    `Limits.accept_s`, and better after it has been written to disk: its sender is told then, and not before.
+    Envelopes are addressed by handle or URI. An envelope that has arrived must be accepted (`accept`, `answer`,
+    `refuse`) within `Limits.accept_s`, after it was written to disk: only then does its sender get a confirmation.
     """
 
     def __init__(
@@ -86,43 +85,42 @@ class Web:
         limits: Limits | None = None,
         only_public: bool = False,
     ) -> None:
-        """`listen`: HOST or HOST:PORT, a literal address, any port if none is given; None: only go out.
+        """`listen`: HOST or HOST:PORT, a literal address, any port if none is given; None: outgoing connections only.
 
         `tls`: paths of a PEM certificate chain and its key, for https and wss. `socks`: "ADDRESS:PORT" of a SOCKS5
-        proxy for everything that goes out, names included. `ca_file`: authorities to trust besides the system's.
-        `only_public`: dial no address that is good in one house or one machine only.
-        `wake` is called in another thread when there is something to take, and must not block. Raises BadAddress,
-        BadCertificate, BadProxy.
+        proxy for all outgoing connections, including name resolution. `ca_file`: CAs to trust in addition to the
+        system's. `only_public`: do not dial private and loopback addresses. `wake` is called in another thread when
+        there are events to take, and must not block. Raises BadAddress, BadCertificate, BadProxy.
         """
         self.limits = limits or Limits()
         self._listen: tuple[str, int] | None = None
         if listen is not None:
             host, port, second = parse_listen(listen)
             if second:
-                raise BadAddress(text=listen, why="HTTP needs one port, not two")
+                raise BadAddress(text=listen, why="HTTP uses one port, not two")
             self._listen = host, port
         self._server_tls = server_context(*tls) if tls is not None else None
         self._client_tls = client_context(ca_file)
         self._proxy = parse_proxy(socks) if socks is not None else None
         self._only_public = only_public
         self._wake = wake
-        self._inbox = Inbox(wake, self.limits)
-        self._engine: Engine | None = None
+        self._events = EventQueue(wake, self.limits)
+        self._web_thread: WebThread | None = None
         self._thread: threading.Thread | None = None
         self._serial = 0
-        self._sent: dict[int, tuple[Account, str, int, int]] = {}
-        """By serial: where it is counted, the URI (empty for a push), its size, and the owner's ticket."""
-        self._uris: dict[str, Account] = {}
-        self._partners: dict[int, Account] = {}
+        self._sent: dict[int, tuple[QueueUsage, str, int, int]] = {}
+        """By serial: its usage record, the URI (empty: sent on a channel), its size, and the owner's ticket."""
+        self._uris: dict[str, QueueUsage] = {}
+        self._channels: dict[int, QueueUsage] = {}
         self._held: set[str] = set()
         self._total = 0
-        self._own: list[News] = []
-        """News that needed no thread."""
+        self._own: list[WebEvent] = []
+        """WebEvent that needed no thread."""
 
     @property
     def counts(self) -> Counter[str]:
-        """How often something was refused, cut or lost, by `web.*` name."""
-        return self._inbox.counts
+        """Counters `web.*` of what was refused, cut or lost."""
+        return self._events.counts
 
     @property
     def alive(self) -> bool:
@@ -130,18 +128,18 @@ class Web:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> list[str]:
-        """Start the thread; give the URI that it listens at, if any. Raises CannotListenForWeb, WebFailed."""
-        assert self._engine is None, "started twice"
-        from zerochat.agent.network.web.thread import Engine, Plan
+        """Start the thread; the URI that it listens on, if any. Raises CannotListenForWeb or WebFailed."""
+        assert self._web_thread is None, "started twice"
+        from zerochat.agent.network.web.thread import WebConfig, WebThread
 
-        self._engine = Engine(
-            Plan(self._listen, self._server_tls, self._client_tls, self._proxy, self.limits, self._only_public),
-            self._inbox,
+        self._web_thread = WebThread(
+            WebConfig(self._listen, self._server_tls, self._client_tls, self._proxy, self.limits, self._only_public),
+            self._events,
         )
-        self._thread = threading.Thread(target=self._engine.run, name="zerochat-web", daemon=True)
+        self._thread = threading.Thread(target=self._web_thread.run, name="zerochat-web", daemon=True)
         self._thread.start()
         try:
-            port = self._engine.ready.result(START_S_MAX)
+            port = self._web_thread.ready.result(START_S_MAX)
         except OSError as error:
             self._thread.join(STOP_S_MAX)
             if self._listen is None or isinstance(error, TimeoutError):
@@ -157,9 +155,9 @@ class Web:
         return [f"{'https' if self._server_tls is not None else 'http'}://{host}:{port}"]
 
     def stop(self) -> None:
-        """End every connection and the thread, within STOP_S_MAX. `take` gives what is left, and then nothing more."""
-        if self._engine is not None and self._thread is not None:
-            self._do(self._engine.end)
+        """Close every connection and end the thread, within STOP_S_MAX. `take` still returns the remaining events."""
+        if self._web_thread is not None and self._thread is not None:
+            self._do(self._web_thread.end)
             self._thread.join(STOP_S_MAX)
 
     def __enter__(self) -> Self:
@@ -174,109 +172,109 @@ class Web:
     # --- going out --------------------------------------------------------------------------------------------------
 
     def send(self, uri: str, envelope: bytes, media_type: str, ticket: int, *, return_route: bool = False) -> bool:
-        """Send to an http(s) or ws(s) URI; Delivered or Failed follows, once. Names may stand in it.
+        """Send to an http(s) or ws(s) URI, which may have a host name; exactly one Delivered or Failed follows.
 
-        False, and no news, when too much waits for this URI already, or altogether. What is sent to one URI arrives in
-        order. `return_route`: the envelope asks for an answer on the same connection (it comes as an Arrived). A
-        WebSocket carries no media type.
+        False, without an event, when the send queue of this URI, or the total, is full. Envelopes to one URI arrive in
+        order. `return_route`: the envelope requests an answer on the same connection (it comes as Arrived). A WebSocket
+        carries no media type.
         """
         if not 0 < len(envelope) <= ENVELOPE_BYTES_MAX:
             return self._refuse(ticket, "size")
         if uri.partition(":")[0].lower() not in {"http", "https", "ws", "wss"}:
             return self._refuse(ticket, "uri")
-        account = self._uris.get(uri) or Account()
+        account = self._uris.get(uri) or QueueUsage()
         if self._total + len(envelope) > self.limits.outbox_bytes or not self._charge(account, len(envelope)):
             return False
         self._uris[uri] = account
         self._total += len(envelope)
         self._serial += 1
         self._sent[self._serial] = (account, uri, len(envelope), ticket)
-        parcel = Parcel(self._serial, uri, envelope, media_type, return_route)
-        if self._engine is None or not self._do(self._engine.send, parcel):
-            failed = self._note(Settled(self._serial, "stopped"))
+        outbound = OutboundEnvelope(self._serial, uri, envelope, media_type, return_route)
+        if self._web_thread is None or not self._do(self._web_thread.send, outbound):
+            failed = self._note(SendFinished(self._serial, "stopped"))
             assert failed is not None
             self._own.append(failed)
         return True
 
     def hold(self, uri: str) -> bool:
-        """Keep a session to this ws(s) URI, whatever happens, until `release`: Opened and Closed say how it goes.
+        """Keep a session to this ws(s) URI, with reconnection, until `release`; Opened and Closed report its state.
 
-        False when too many are held, or it is no such URI.
+        False: too many are held, or the URI is invalid.
         """
         if uri.partition(":")[0].lower() not in {"ws", "wss"}:
             return False
         if uri not in self._held and len(self._held) >= self.limits.holds:
             return False
-        if self._engine is None or not self._do(self._engine.hold, uri):
+        if self._web_thread is None or not self._do(self._web_thread.hold, uri):
             return False
         self._held.add(uri)
         return True
 
     def release(self, uri: str) -> None:
-        """Let the session go: it ends when nobody has used it for some seconds, or with `cut`."""
+        """Hold the session no longer: it ends when idle for some seconds, or with `cut`."""
         self._held.discard(uri)
-        if self._engine is not None:
-            self._do(self._engine.release, uri)
+        if self._web_thread is not None:
+            self._do(self._web_thread.release, uri)
 
     # --- coming in --------------------------------------------------------------------------------------------------
 
-    def take(self) -> list[News]:
-        """What has happened since the last call, oldest first; at most NEWS_MAX, and then `wake` is called again."""
-        self._inbox.rung = False
-        news, self._own = self._own, []
+    def take(self) -> list[WebEvent]:
+        """The events since the last call, oldest first; after EVENTS_MAX of them `wake` is called again."""
+        self._events.woken = False
+        events, self._own = self._own, []
         messages = size = 0
-        notes = self._inbox.notes
-        while notes and len(news) < NEWS_MAX and size < NEWS_BYTES_MAX:
-            note = notes.popleft()
+        pending = self._events.pending
+        while pending and len(events) < EVENTS_MAX and size < EVENTS_BYTES_MAX:
+            note = pending.popleft()
             if isinstance(note, Arrived):
                 messages += 1
                 size += len(note.envelope)
             item = self._note(note)
             if item is not None:
-                news.append(item)
-        if messages and self._engine is not None:
-            self._do(self._engine.taken, messages, size)
-        if notes:
-            self._inbox.rung = True
+                events.append(item)
+        if messages and self._web_thread is not None:
+            self._do(self._web_thread.taken, messages, size)
+        if pending:
+            self._events.woken = True
             self._wake()
-        elif self._engine is not None and not self.alive:
-            news += [item for serial in list(self._sent) if (item := self._note(Settled(serial, "stopped")))]
-        return news
+        elif self._web_thread is not None and not self.alive:
+            events += [item for serial in list(self._sent) if (item := self._note(SendFinished(serial, "stopped")))]
+        return events
 
     def accept(self, handle: int) -> None:
-        """Everything that `take` has given with this handle is safe here: its sender may forget it.
+        """Confirm all envelopes that `take` has returned with this handle: they are stored.
 
-        A POST gets 202; a session's next pong is on its way. For a handle that is no longer open it does nothing.
+        A POST gets 202; a session its next pong. A closed handle is ignored.
         """
-        account = self._partners.get(handle)
-        if account is None or self._engine is None:
+        account = self._channels.get(handle)
+        if account is None or self._web_thread is None:
             return
-        self._do(self._engine.accept, handle, account.given)
+        self._do(self._web_thread.accept, handle, account.given)
         account.given = 0
         if account.once:
-            del self._partners[handle]
+            del self._channels[handle]
 
     def refuse(self, handle: int) -> None:
-        """It cannot be kept: a POST gets 503, a session ends. The sender tries again, or elsewhere."""
-        if self._partners.pop(handle, None) is not None and self._engine is not None:
-            self._do(self._engine.refuse, handle)
+        """Refuse: a POST gets 503, a session is closed. The sender retries, perhaps elsewhere."""
+        if self._channels.pop(handle, None) is not None and self._web_thread is not None:
+            self._do(self._web_thread.refuse, handle)
 
     cut = refuse
-    """End a session, for another reason."""
+    """Close a session, for another reason."""
 
     def answer(self, handle: int, envelope: bytes, media_type: str = ENCRYPTED, ticket: int | None = None) -> bool:
-        """Send on this very connection: as the body of a POST's response (200, which also accepts it), or as the next
-        message of a session, which has to be accepted besides.
+        """Send on this connection: as the response to a POST (200, which also accepts it), or as the next message of a
+        session, which must be accepted separately.
 
-        False when it is gone, or too much waits in the session. With a ticket, Delivered or Failed follows for a
-        session; a POST's sender never says whether it has got its response.
+        False: it is closed, or the session's send queue is full. With a ticket, Delivered or Failed follows for a
+        session; the response to a POST is not confirmed.
         """
-        account = self._partners.get(handle)
-        if account is None or self._engine is None or not 0 < len(envelope) <= ENVELOPE_BYTES_MAX:
+        account = self._channels.get(handle)
+        if account is None or self._web_thread is None or not 0 < len(envelope) <= ENVELOPE_BYTES_MAX:
             return False
         if account.once:
-            del self._partners[handle]
-            return self._do(self._engine.push, handle, Parcel(0, "", envelope, media_type, False))
+            del self._channels[handle]
+            return self._do(self._web_thread.push, handle, OutboundEnvelope(0, "", envelope, media_type, False))
         if not self._charge(account, len(envelope)):
             return False
         serial = 0
@@ -284,29 +282,29 @@ class Web:
             self._serial += 1
             serial = self._serial
             self._sent[serial] = (account, "", 0, ticket)
-        return self._do(self._engine.push, handle, Parcel(serial, "", envelope, media_type, False))
+        return self._do(self._web_thread.push, handle, OutboundEnvelope(serial, "", envelope, media_type, False))
 
     # --- short links ------------------------------------------------------------------------------------------------
 
     def publish_invitation(self, oobid: str, url: str, expires_s: float, uses: int | None = None) -> None:
-        """Let `GET /?_oobid=ID` (any path) lead to this `_oob` URL, for so many seconds from now and so many times.
+        """Serve this `_oob` URL at `GET /?_oobid=ID` (any path), for so many seconds and so many uses.
 
         `oobid`: at least 128 bits of randomness, URL-safe, at most 128 characters.
         """
-        if self._engine is not None:
-            self._do(self._engine.publish, oobid, url, expires_s, uses)
+        if self._web_thread is not None:
+            self._do(self._web_thread.publish, oobid, url, expires_s, uses)
 
     def withdraw(self, oobid: str) -> None:
-        if self._engine is not None:
-            self._do(self._engine.withdraw, oobid)
+        if self._web_thread is not None:
+            self._do(self._web_thread.withdraw, oobid)
 
-    # --- the books --------------------------------------------------------------------------------------------------
+    # --- accounting -------------------------------------------------------------------------------------------------
 
     def _do(self, work: Callable[..., object], *arguments: object) -> bool:
-        assert self._engine is not None
-        return self._engine.do(work, *arguments)
+        assert self._web_thread is not None
+        return self._web_thread.do(work, *arguments)
 
-    def _charge(self, account: Account, size: int) -> bool:
+    def _charge(self, account: QueueUsage, size: int) -> bool:
         if account.messages >= self.limits.queue_messages or account.bytes + size > self.limits.queue_bytes:
             return False
         account.messages += 1
@@ -318,30 +316,30 @@ class Web:
         self._wake()
         return True
 
-    def _note(self, note: Note) -> News | None:
-        """Enter this in the books; give what the owner should hear of it."""
+    def _note(self, note: ThreadEvent) -> WebEvent | None:
+        """Count a thread event; the event for the owner, if any."""
         match note:
-            case Settled(serial, why):
+            case SendFinished(serial, why):
                 return self._settled(serial, why)
-            case Pushed(handle, size):
-                account = self._partners.get(handle)
+            case Flushed(handle, size):
+                account = self._channels.get(handle)
                 if account is not None:
                     account.messages -= 1
                     account.bytes -= size
                 return None
-            case Lapsed(handle):
-                self._partners.pop(handle, None)
+            case PostTimedOut(handle):
+                self._channels.pop(handle, None)
                 return None
             case Arrived(handle=handle, way=way):
                 if way != "reply":
-                    self._partners.setdefault(handle, Account(once=way == "post")).given += 1
+                    self._channels.setdefault(handle, QueueUsage(once=way == "post")).given += 1
             case Opened(handle):
-                self._partners[handle] = Account()
+                self._channels[handle] = QueueUsage()
             case Closed(handle):
-                self._partners.pop(handle, None)
+                self._channels.pop(handle, None)
         return note
 
-    def _settled(self, serial: int, why: str | None) -> News | None:
+    def _settled(self, serial: int, why: str | None) -> WebEvent | None:
         entry = self._sent.pop(serial, None)
         if entry is None:
             return None

@@ -1,7 +1,7 @@
-"""Outgoing sessions: one for each ws(s) URI that is held, or that something has to be sent to.
+"""Outgoing WebSocket sessions: one per URI that is held or has a send queue.
 
-A held one is dialled again and again until it is released, with a delay that doubles and is never the same for two
-agents, so that a mediator that comes back is not run over. Another one stays for some seconds after its last message.
+A held session is reconnected with exponential backoff and jitter, so that a mediator that comes back is not overrun.
+Any other session stays open for some seconds after its last message.
 """
 
 import asyncio
@@ -12,128 +12,132 @@ from contextlib import suppress
 
 import aiohttp
 
-from zerochat.agent.network.web.events import Closed, Opened, Parcel, Settled
-from zerochat.agent.network.web.http_client import TROUBLE, callable_url, reason
-from zerochat.agent.network.web.inbox import Inbox
+from zerochat.agent.network.web.event_queue import EventQueue
+from zerochat.agent.network.web.events import Closed, Opened, OutboundEnvelope, SendFinished
+from zerochat.agent.network.web.http_client import CLIENT_FAILURES, callable_url, reason
+from zerochat.agent.network.web.http_server import ReplyChannel
 from zerochat.agent.network.web.limits import Limits
-from zerochat.agent.network.web.reply_channel import Partner
-from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, Session
+from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, WebSocketSession
 
 NUDGE_S = 1.0
-"""Something to send does not wait for the end of a long delay; but nobody is dialled more often than this for it."""
+"""A new envelope ends a longer backoff delay, but not before this minimum."""
 STEADY_S = 20.0
-"""A session that lasted so long was a good one: the next delay is a short one again."""
+"""A session that lasted so long resets the backoff."""
 
 
-class Line:
-    """One URI, and the task that sees to it."""
+class DialTarget:
+    """One URI, and the task that keeps its session."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.held = False
-        self.session: Session | None = None
-        self.waiting: deque[Parcel] = deque()
-        """What came while there was no session."""
+        self.session: WebSocketSession | None = None
+        self.waiting: deque[OutboundEnvelope] = deque()
+        """The send queue while there is no session."""
         self.nudge = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.is_leaving = False
-        """It has been cut to make room for another one."""
+        """Whether it was cut to make room for another one."""
 
 
-class Dialler:
-    """`partners` gets every session, by handle."""
+class WebSocketDialer:
+    """The outgoing sessions. `channels` gets each by its handle."""
 
     def __init__(
         self,
         client: aiohttp.ClientSession,
-        inbox: Inbox,
+        events: EventQueue,
         limits: Limits,
-        partners: dict[int, Partner],
+        channels: dict[int, ReplyChannel],
         new_handle: Callable[[], int],
     ) -> None:
-        self._client, self._inbox, self._limits = client, inbox, limits
-        self._partners, self._new_handle = partners, new_handle
+        self._client, self._events, self._limits = client, events, limits
+        self._channels, self._new_handle = channels, new_handle
         self._now = asyncio.get_running_loop().time
-        self._lines: dict[str, Line] = {}
+        self._targets: dict[str, DialTarget] = {}
 
-    def send(self, parcel: Parcel) -> None:
-        if parcel.uri not in self._lines and not self._has_room():
-            self._inbox.tell(Settled(parcel.serial, "busy"))
+    def send(self, envelope: OutboundEnvelope) -> None:
+        if envelope.uri not in self._targets and not self._has_room():
+            self._events.put(SendFinished(envelope.serial, "busy"))
             return
-        line = self._line(parcel.uri)
-        if line.session is not None:
-            line.session.push(parcel)
+        target = self._target(envelope.uri)
+        if target.session is not None:
+            target.session.push(envelope)
         else:
-            line.waiting.append(parcel)
-            line.nudge.set()
+            target.waiting.append(envelope)
+            target.nudge.set()
 
     def hold(self, uri: str) -> None:
-        self._line(uri).held = True
+        self._target(uri).held = True
 
     def release(self, uri: str) -> None:
-        line = self._lines.get(uri)
-        if line is not None:
-            line.held = False
-            line.nudge.set()
+        target = self._targets.get(uri)
+        if target is not None:
+            target.held = False
+            target.nudge.set()
 
-    def check(self, now: float) -> list[Session]:
-        """The sessions that nobody wants any more."""
+    def check(self, now: float) -> list[WebSocketSession]:
+        """The idle sessions that are not held."""
         return [
-            line.session
-            for line in self._lines.values()
-            if line.session is not None and not line.held and line.session.idle(now) > self._limits.linger_s
+            target.session
+            for target in self._targets.values()
+            if target.session is not None and not target.held and target.session.idle(now) > self._limits.linger_s
         ]
 
     async def close(self) -> None:
-        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        tasks = [target.task for target in self._targets.values() if target.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _has_room(self) -> bool:
-        """Whether one more line may begin; the one that has been quiet for longest makes room for it."""
-        lines = [line for line in self._lines.values() if not line.held and not line.is_leaving]
-        if len(lines) < self._limits.sessions_out:
+        """Whether one more session may be dialled; the one idle for longest is cut if necessary."""
+        targets = [target for target in self._targets.values() if not target.held and not target.is_leaving]
+        if len(targets) < self._limits.sessions_out:
             return True
         now = self._now()
-        quiet = [(line.session.idle(now), line) for line in lines if line.session is not None and not line.waiting]
-        longest, line = max(quiet, key=lambda pair: pair[0], default=(0.0, None))
-        if line is None or line.session is None or not longest:
+        quiet = [
+            (target.session.idle(now), target)
+            for target in targets
+            if target.session is not None and not target.waiting
+        ]
+        longest, target = max(quiet, key=lambda pair: pair[0], default=(0.0, None))
+        if target is None or target.session is None or not longest:
             return False
-        line.is_leaving = True
-        line.session.cut()
+        target.is_leaving = True
+        target.session.cut()
         return True
 
     # --- one line ---------------------------------------------------------------------------------------------------
 
-    def _line(self, uri: str) -> Line:
-        line = self._lines.get(uri)
-        if line is None:
-            line = self._lines[uri] = Line(uri)
-            line.task = asyncio.create_task(self._tend(line))
-        return line
+    def _target(self, uri: str) -> DialTarget:
+        target = self._targets.get(uri)
+        if target is None:
+            target = self._targets[uri] = DialTarget(uri)
+            target.task = asyncio.create_task(self._run(target))
+        return target
 
-    async def _tend(self, line: Line) -> None:
+    async def _run(self, target: DialTarget) -> None:
         failures = 0
         why = "stopped"
         try:
-            while line.held or line.waiting:
+            while target.held or target.waiting:
                 begun = self._now()
                 why = "stopped"
-                why = await self._call(line)
+                why = await self._connect(target)
                 failures = 0 if self._now() - begun > STEADY_S else failures + 1
-                if line.held or line.waiting:
-                    await self._wait(line, failures)
+                if target.held or target.waiting:
+                    await self._back_off(target, failures)
         finally:
-            del self._lines[line.uri]
-            self._fail(line, why)
+            del self._targets[target.uri]
+            self._fail(target, why)
 
-    async def _call(self, line: Line) -> str:
-        """Dial, and talk until it ends. Give why it ended."""
-        url = callable_url(line.uri, ("ws", "wss"))
+    async def _connect(self, target: DialTarget) -> str:
+        """Dial, and run the session until it ends; the reason of its end."""
+        url = callable_url(target.uri, ("ws", "wss"))
         if url is None:
-            line.held = False
-            self._fail(line, "uri")
+            target.held = False
+            self._fail(target, "uri")
             return "uri"
         try:
             async with asyncio.timeout(self._limits.handshake_s):
@@ -145,35 +149,35 @@ class Dialler:
                     max_msg_size=MESSAGE_BYTES_LIMIT,
                     decode_text=False,
                 )
-        except TROUBLE as error:
-            self._fail(line, reason(error))
+        except CLIENT_FAILURES as error:
+            self._fail(target, reason(error))
             return reason(error)
-        line.is_leaving = False
-        session = Session(websocket, self._new_handle(), line.uri, self._inbox, self._limits)
-        self._partners[session.handle] = line.session = session
-        self._inbox.tell(Opened(session.handle, line.uri))
-        while line.waiting:
-            session.push(line.waiting.popleft())
+        target.is_leaving = False
+        session = WebSocketSession(websocket, self._new_handle(), target.uri, self._events, self._limits)
+        self._channels[session.handle] = target.session = session
+        self._events.put(Opened(session.handle, target.uri))
+        while target.waiting:
+            session.push(target.waiting.popleft())
         try:
             await session.run()
         finally:
-            line.session = None
-            del self._partners[session.handle]
-            self._inbox.tell(Closed(session.handle, line.uri))
+            target.session = None
+            del self._channels[session.handle]
+            self._events.put(Closed(session.handle, target.uri))
             await session.close()
         return "lost"
 
-    async def _wait(self, line: Line, failures: int) -> None:
+    async def _back_off(self, target: DialTarget, failures: int) -> None:
         delay = min(self._limits.redial_s_max, self._limits.redial_s * 2.0 ** min(failures, 16))
         delay *= random.uniform(0.5, 1.0)  # noqa: S311  # only to spread the load
-        patience = min(NUDGE_S, delay)
-        if not line.waiting:
-            line.nudge.clear()
-        await asyncio.sleep(patience)
+        minimum = min(NUDGE_S, delay)
+        if not target.waiting:
+            target.nudge.clear()
+        await asyncio.sleep(minimum)
         with suppress(TimeoutError):
-            async with asyncio.timeout(delay - patience):
-                await line.nudge.wait()
+            async with asyncio.timeout(delay - minimum):
+                await target.nudge.wait()
 
-    def _fail(self, line: Line, why: str) -> None:
-        while line.waiting:
-            self._inbox.tell(Settled(line.waiting.popleft().serial, why))
+    def _fail(self, target: DialTarget, why: str) -> None:
+        while target.waiting:
+            self._events.put(SendFinished(target.waiting.popleft().serial, why))

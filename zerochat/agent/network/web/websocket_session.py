@@ -1,12 +1,11 @@
-"""A session: one WebSocket connection, dialled by us or by the peer, that carries one envelope in each message.
+"""WebSocket session: one envelope per message, confirmed by ping and pong, with back-pressure.
 
-WebSocket has no receipts, but every implementation answers a ping with a pong in its turn (RFC 6455, 5.5.3). So after
-what was pushed goes a ping, and its pong is the word that the peer has read everything before it. Between two zerochat
-nodes it is more: our own pongs wait until the owner has accepted what came before the ping, so that "delivered" means
-on disk.
+WebSocket has no acknowledgements, but every implementation answers a ping with a pong in order (RFC 6455, 5.5.3). So a
+ping follows the sent envelopes, and its pong confirms that the peer has read them. Between two zerochat nodes it
+confirms more: our pongs wait until the owner has accepted what came before the ping, so "delivered" means on disk.
 
-A peer that reads slowly fills its own queue and is cut when it stands still; one that writes faster than the owner
-accepts is not read until the owner has caught up.
+A peer that reads too slowly is cut when its send queue stalls; a peer that sends faster than the owner accepts is not
+read until the owner has caught up.
 """
 
 import asyncio
@@ -18,52 +17,52 @@ from typing import TypeAlias
 from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
 from aiohttp.web import WebSocketResponse
 
-from zerochat.agent.network.web.events import ENCRYPTED, Arrived, Parcel, Pushed, Settled
-from zerochat.agent.network.web.inbox import Inbox
+from zerochat.agent.network.web.event_queue import EventQueue
+from zerochat.agent.network.web.events import ENCRYPTED, Arrived, Flushed, OutboundEnvelope, SendFinished
 from zerochat.agent.network.web.limits import Limits
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 MESSAGE_BYTES_LIMIT = ENVELOPE_BYTES_MAX + 1
-"""For aiohttp, which refuses what has this length, not only what is longer."""
+"""For aiohttp, which refuses messages of this length, not only longer ones."""
 CONFIRM_EVERY = 32
-"""A ping goes out at the latest after so many messages, so that a long queue is confirmed bit by bit."""
+"""Envelopes between two pings, so that a long queue is confirmed step by step."""
 PINGS_MAX = 4_096
-"""With so much still to be written, a ping needs no pong of its own (RFC 6455, 5.5.3), and a flood gets none."""
+"""With a longer send queue pings are not answered individually (RFC 6455, 5.5.3), so a flood gets no pongs."""
 
 Socket: TypeAlias = "WebSocketResponse[bool] | ClientWebSocketResponse[bool]"
 
 
-class Session:
-    """Made when the handshake is over; `run` returns when the connection has ended."""
+class WebSocketSession:
+    """Made after the handshake; `run` returns when the connection has ended."""
 
-    def __init__(self, websocket: Socket, handle: int, uri: str | None, inbox: Inbox, limits: Limits) -> None:
+    def __init__(self, websocket: Socket, handle: int, uri: str | None, events: EventQueue, limits: Limits) -> None:
         self.handle, self.uri = handle, uri
-        self._socket, self._inbox, self._limits = websocket, inbox, limits
+        self._socket, self._events, self._limits = websocket, events, limits
         self._now = asyncio.get_running_loop().time
         self.used = self._now()
-        """When the last envelope went either way."""
-        self._outbox: deque[Parcel | bytes] = deque()
-        """Envelopes, and pongs as their bytes."""
+        """Time of the last envelope in either direction."""
+        self._outbox: deque[OutboundEnvelope | bytes] = deque()
+        """The send queue: envelopes, and pongs as bytes."""
         self._work = asyncio.Event()
         self._writing_since: float | None = None
         self._unconfirmed: deque[tuple[int, int, float]] = deque()
-        """What was sent and not confirmed: the count below, the parcel's serial (0: nobody asks), and when."""
+        """Sent and unconfirmed envelopes: the count below, the serial (0: no report wanted), and the time."""
         self._sent = self._pinged = 0
-        """How many envelopes have been sent, and how many of them a ping has followed."""
+        """Number of envelopes sent, and of those followed by a ping."""
         self._unaccepted: deque[float | bytes] = deque()
-        """In the order in which they came: when an envelope arrived, or the bytes of a ping that waits for it."""
+        """In order of arrival: the time of an unaccepted envelope, or the bytes of a ping that waits for it."""
         self._caught_up = asyncio.Event()
-        self._hearing = False
+        self._receiving = False
 
     # --- from the owner ---------------------------------------------------------------------------------------------
 
-    def push(self, parcel: Parcel) -> None:
-        """Send this after what has been pushed before; the owner bounds how much that is."""
-        self._outbox.append(parcel)
+    def push(self, outbound: OutboundEnvelope) -> None:
+        """Append to the send queue, which the owner bounds."""
+        self._outbox.append(outbound)
         self._work.set()
 
     def accepted(self, count: int) -> None:
-        """The owner has the first `count` of those not accepted yet."""
+        """The owner has accepted the first `count` unaccepted envelopes."""
         while self._unaccepted and (count or isinstance(self._unaccepted[0], bytes)):
             first = self._unaccepted.popleft()
             if isinstance(first, bytes):
@@ -74,43 +73,43 @@ class Session:
         self._caught_up.set()
 
     def idle(self, now: float) -> float:
-        """Seconds for which nothing has been said and nothing is waiting."""
+        """Seconds without traffic; 0 while something is pending."""
         return 0.0 if self._outbox or self._unconfirmed or self._unaccepted else now - self.used
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read and write until either side ends it. What was not confirmed by then has failed."""
+        """Read and write until either side closes. Unconfirmed envelopes have then failed."""
         writer = asyncio.create_task(self._write())
         try:
             await self._read()
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
-            for parcel in self._outbox:
-                if isinstance(parcel, Parcel):
-                    self._gone(parcel)
-                    self._settle(parcel.serial, "lost")
+            for outbound in self._outbox:
+                if isinstance(outbound, OutboundEnvelope):
+                    self._count_flushed(outbound)
+                    self._settle(outbound.serial, "lost")
             for _, serial, _ in self._unconfirmed:
                 self._settle(serial, "lost")
             self._outbox.clear()
             self._unconfirmed.clear()
 
     async def close(self) -> None:
-        """End it politely; `run` returns soon after."""
+        """Close with a closing handshake; `run` returns soon after."""
         with suppress(ClientError, OSError, RuntimeError):
             await self._socket.close(code=1001)
 
     def cut(self) -> None:
-        """End it at once, whatever the peer does."""
-        with suppress(OSError, AttributeError):  # it has been closed already, or is half gone
+        """Cut the TCP connection at once."""
+        with suppress(OSError, AttributeError):  # closed, or half closed
             self._socket.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def check(self, now: float) -> None:
-        """Cut it if something has taken too long. Call this every second or so."""
+        """Cut the session if a time limit is exceeded. Called about every second."""
         limits = self._limits
         first = self._unaccepted[0] if self._unaccepted else None
-        partial = self.unfinished_since() if self._hearing else None
+        partial = self.unfinished_since() if self._receiving else None
         late = {
             "web.unaccepted": isinstance(first, float) and now - first > limits.accept_s,
             "web.unconfirmed": bool(self._unconfirmed) and now - self._unconfirmed[0][2] > limits.confirm_s,
@@ -120,36 +119,36 @@ class Session:
         }
         for name, too_late in late.items():
             if too_late:
-                self._inbox.counts[name] += 1
+                self._events.counts[name] += 1
                 self.cut()
                 return
 
     def unfinished_since(self) -> float | None:
-        """When (loop time) the peer began to send something that is no whole message yet. For listeners."""
+        """When (loop time) the peer began an unfinished message; None: none, or not tracked."""
         return None
 
     def finished(self) -> None:
-        """A whole message has been read."""
+        """A whole message was read."""
 
     def is_quiet(self, now: float) -> bool:
-        """Whether it holds a place for nothing. For listeners; whoever has dialled a session ends it."""
+        """Whether an inbound session is idle for too long; a dialled one is closed by its dialer."""
         return False
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         while True:
-            self._hearing = True
+            self._receiving = True
             message = await self._socket.receive()
-            self._hearing = False
+            self._receiving = False
             self.finished()
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
-                    await self._heard(bytes(message.data))
+                    await self._receive(bytes(message.data))
                 case WSMsgType.PING:
                     if self._unaccepted:
                         self._unaccepted.append(bytes(message.data))
-                        await self._patience()
+                        await self._wait_for_acceptance()
                     elif len(self._outbox) < PINGS_MAX:
                         self._outbox.append(bytes(message.data))
                         self._work.set()
@@ -158,24 +157,24 @@ class Session:
                 case _:
                     return
 
-    async def _heard(self, envelope: bytes) -> None:
+    async def _receive(self, envelope: bytes) -> None:
         if not 0 < len(envelope) <= ENVELOPE_BYTES_MAX:
-            self._inbox.counts["web.shape"] += 1
+            self._events.counts["web.shape"] += 1
             return
-        await self._inbox.room()
+        await self._events.room()
         self.used = self._now()
         self._unaccepted.append(self.used)
-        self._inbox.tell(Arrived(self.handle, envelope, ENCRYPTED, "session", self.uri))
-        await self._patience()
+        self._events.put(Arrived(self.handle, envelope, ENCRYPTED, "session", self.uri))
+        await self._wait_for_acceptance()
 
-    async def _patience(self) -> None:
-        """Read no further while the owner has too much of this session to accept."""
+    async def _wait_for_acceptance(self) -> None:
+        """Stop reading while too many envelopes of this session are unaccepted."""
         while len(self._unaccepted) >= self._limits.unaccepted:
             self._caught_up.clear()
             await self._caught_up.wait()
 
     def _confirmed(self, pong: bytes) -> None:
-        """The pong's bytes say how many envelopes the peer has read. A pong that is no answer to ours says nothing."""
+        """Our pings carry the number of envelopes sent before them. Other pongs are ignored."""
         if len(pong) != 8:
             return
         count = int.from_bytes(pong, "big")
@@ -193,9 +192,9 @@ class Session:
                 self._work.clear()
                 await self._work.wait()
         except (ClientError, OSError, RuntimeError):
-            self.cut()  # the reader notices
+            self.cut()  # ends the reader
 
-    async def _next(self, item: Parcel | bytes) -> None:
+    async def _next(self, item: OutboundEnvelope | bytes) -> None:
         self._writing_since = self._now()
         if isinstance(item, bytes):
             await self._socket.pong(item)
@@ -207,17 +206,17 @@ class Session:
             try:
                 await self._socket.send_frame(item.envelope, kind)
             finally:
-                self._gone(item)
+                self._count_flushed(item)
             if not self._outbox or self._sent - self._pinged >= CONFIRM_EVERY:
                 self._pinged = self._sent
                 await self._socket.ping(self._sent.to_bytes(8, "big"))
         self._writing_since = None
 
-    def _gone(self, parcel: Parcel) -> None:
-        """It has left the queue, one way or the other."""
-        if not parcel.uri:
-            self._inbox.tell(Pushed(self.handle, len(parcel.envelope)))
+    def _count_flushed(self, outbound: OutboundEnvelope) -> None:
+        """It has left the send queue."""
+        if not outbound.uri:
+            self._events.put(Flushed(self.handle, len(outbound.envelope)))
 
     def _settle(self, serial: int, why: str | None) -> None:
         if serial:
-            self._inbox.tell(Settled(serial, why))
+            self._events.put(SendFinished(serial, why))

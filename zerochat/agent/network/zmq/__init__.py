@@ -1,1 +1,1 @@
-"""The network: ZeroMQ sockets, who is let in, and who is thrown out. Everything else sees `transport.py` only."""
+"""ZeroMQ network: CURVE sockets with authentication, limits and bans. Other packages use `transport.py` only."""

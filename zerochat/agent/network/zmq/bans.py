@@ -1,66 +1,64 @@
-"""Who is shut out for a while, because what it sends is refused over and over.
+"""Bans: a link with too many refused envelopes is closed for a while.
 
-A refused envelope changes nothing, but it takes a key agreement to find that out, and a member can send many. So each
-refusal is a strike against the link that it came over, and after too many within a minute the link is closed on both
-sides: `transport.py` lets its keys in no more and does not dial. When the time is over everything is as before.
+A refused envelope changes nothing, but costs a key agreement, and a member can send many. So each refusal is a strike
+against its link, and after too many within a minute the link is closed on both sides: `transport.py` refuses its keys
+and does not dial. Afterwards the link works as before.
 
-Strangers do not come this far; they have a bucket of their own at the doorkeeper (`zap.py`). A member that says more
-than it should is not shut out but heard less (`group/links/rate_limits.py`); what is refused does not count there.
+Unauthenticated clients have token buckets of their own (`zap.py`). A member that sends too many valid messages is not
+banned but rate-limited (`group/links/rate_limits.py`).
 
-An invitation for several people is one link, and one key that all of them have: whoever among them sends junk shuts it
-for all, for as long, and so does whoever asks to come in again and again without end. That is so because nobody can
-tell them apart before they have said who they are.
+An invitation for several people is one link with one shared key: a joiner that sends junk, or join requests without
+end, closes the invitation for all of them, because joiners cannot be told apart before they are authenticated.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from zerochat.errors import Malformed, Refused, Unauthentic
-from zerochat.group.dispatch import whose
+from zerochat.group.dispatch import link_owner
 from zerochat.group.effects import Effect, Measure
 from zerochat.group.event_log.lamport import AheadOfTime
 from zerochat.group.inputs import Received
-from zerochat.group.links.rate_limits import TooOften
+from zerochat.group.links.rate_limits import RateLimited
 from zerochat.group.state import Agent
 from zerochat.group.wire.frame import is_frame
 
 STRIKES_MAX = 200
-"""Refusals within `STRIKES_S` that one link may have. What goes wrong between honest agents (an answer that is late or
-comes twice, a message that a removal has overtaken) is a handful."""
+"""Strikes of one link within `STRIKES_S`. Honest agents cause a handful (a late or duplicate answer, a message
+overtaken by a removal)."""
 STRIKES_S = 60.0
 BAN_S = 600.0
 LINKS_MAX = 1024
-"""Links with strikes, and links that are shut, of which there may be so many at once. Beyond that the strikes that
-began longest ago are forgotten, and nobody more is shut out."""
+"""Links with strikes, and banned links, at once. Beyond that the oldest strikes are dropped, and no link is banned."""
 
 EXCUSABLE = 1 / 50
-"""What a refusal counts for that an honest peer may cause often. Ten thousand a minute shut it out, too; of what is
-within bounds a member says seven thousand at the most (`group/links/rate_limits.py`)."""
+"""Weight of a refusal that an honest peer may cause often: ten thousand a minute lead to a ban. The rate limit for
+members allows seven thousand messages (`group/links/rate_limits.py`)."""
 HASTY = 1 / 4
-"""What it counts for that too much is said under an invitation, or that we fail over it by a fault of our own: honest
-peers may cause that for a moment, as many joiners do that are kept waiting; but not eight hundred times a minute."""
+"""Weight of a message over an invitation's rate limit, and of a fault of ours while processing a message: honest peers
+may cause some, as many waiting joiners do, but not eight hundred a minute."""
 
 
-def gravity(agent: Agent, received: Received, effects: Sequence[Effect]) -> float:
-    """How much of a strike this was: nothing unless the core has refused it, and little if an honest peer may have had
-    a reason.
+def strike_weight(agent: Agent, received: Received, effects: Sequence[Effect]) -> float:
+    """The weight of the strike for an envelope, given the core's effects: 0 unless it was refused, and little if an
+    honest peer may have sent it.
 
-    An honest member goes on talking while its exchange with us is not over, or its answer to us is lost; a frame that
-    opens for nobody may be for all the others; and clocks differ.
+    An honest member continues to send while the relationship with us is not established, or when its answer is lost; a
+    frame that does not open here may be for the other recipients; and clocks differ.
     """
     match effects:
         case [Measure("dropped", AheadOfTime.__name__)]:
             return EXCUSABLE
-        case [Measure("dropped", TooOften.__name__)]:
+        case [Measure("dropped", RateLimited.__name__)]:
             return HASTY
         case [Measure("dropped", Malformed.__name__ | Unauthentic.__name__ | Refused.__name__)]:
-            return EXCUSABLE if is_frame(received.envelope) or _half_met(agent, received.link) else 1
+            return EXCUSABLE if is_frame(received.envelope) or _is_establishing(agent, received.link) else 1
     return 0
 
 
-def _half_met(agent: Agent, link: bytes) -> bool:
-    """Whether there is a member behind this link with whom our exchange is not over."""
-    found = whose(agent, link)
+def _is_establishing(agent: Agent, link: bytes) -> bool:
+    """Whether this link belongs to a member with whom the relationship is not established yet."""
+    found = link_owner(agent, link)
     if found is None:
         return False
     group, member = found
@@ -69,14 +67,14 @@ def _half_met(agent: Agent, link: bytes) -> bool:
 
 
 class Bans:
-    """Strikes, and who is shut out until when. Every `now` is in seconds, monotonic."""
+    """Strikes and banned links. Every `now` in seconds, monotonic."""
 
     def __init__(self) -> None:
         self._strikes: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
-        """When the minute of each link began, and its strikes since."""
+        """By link: begin of the current minute, and the strikes since."""
         self._until: dict[bytes, float] = {}
 
-    def __contains__(self, link: bytes) -> bool:
+    def __contains__(self, link: object) -> bool:
         return link in self._until
 
     def __len__(self) -> int:
@@ -84,13 +82,13 @@ class Bans:
 
     @property
     def due(self) -> float:
-        """When somebody may come back."""
+        """When the next ban ends."""
         return min(self._until.values(), default=float("inf"))
 
     def strike(self, link: bytes, now: float, weight: float = 1) -> bool:
-        """Count one refusal of this gravity; True when it was the one too many, and the link is shut from now on."""
+        """Count a strike of this weight; True when it was one too many, and the link is now banned."""
         if link in self._until:
-            return False  # it had been read before the link was shut
+            return False  # read before the ban
         begun, strikes = self._strikes.get(link, (now, 0.0))
         if now - begun > STRIKES_S:
             begun, strikes = now, 0.0
@@ -104,8 +102,8 @@ class Bans:
         self._until[link] = now + BAN_S
         return True
 
-    def forgive(self, now: float) -> list[bytes]:
-        """The links whose time is over; they are open from now on."""
+    def lift_expired(self, now: float) -> list[bytes]:
+        """Lift the bans whose time is over; their links."""
         over = [link for link, until in self._until.items() if until <= now]
         for link in over:
             del self._until[link]

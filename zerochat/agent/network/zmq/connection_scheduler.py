@@ -1,70 +1,69 @@
-"""What can wait when many are met at once: lines that nobody needs yet give way to those that somebody waits for.
+"""Connection scheduling: defers redundant connections while many new peers are dialled at once.
 
-A link works as soon as one of two peers has reached the other. A second connection for what goes to one, and those for
-the queues, are there for later: the first one may break, and what goes to many goes out once. Each takes a handshake at
-both ends, and where a crowd meets there are as many of them as there are pairs. So of two who have just met one dials
-first; and queues, without which the same comes over the link, are subscribed to when the crowd is over.
+A link works as soon as one of two peers has reached the other. The second pair connection (redundancy) and the queue
+connections (one publication for many recipients) can wait. Each costs a handshake at both ends, and where many peers
+meet there is one per pair of them. So of two new peers one dials first, and queues, whose messages meanwhile go over
+the link, are subscribed to when the crowd is over.
 """
 
 from collections import deque
 
 FIRST_S = 2.0
-"""How long whoever is to dial second waits for the other to come: longer than a handshake over a wide-area line."""
+"""How long the peer that dials second waits for the first one: longer than a handshake over a wide-area network."""
 FIRST_S_CROWD = 6.0
-"""The same where a crowd meets, whose handshakes take turns."""
+"""The same in a crowd, whose handshakes queue up."""
 SECOND_S = 10.0
-"""And when it has come: then the second connection is for the day when the first one breaks."""
+"""Delay of the second connection once the first one is up: it is only needed when the first one breaks."""
 CROWD, CROWD_S = 4, 5.0
-"""More new peers than this within so many seconds are a crowd."""
+"""A crowd: more new peers than this within so many seconds."""
 QUEUES_S_MAX = 10.0
-"""No queue waits longer than this for the end of one."""
+"""Longest delay of a queue subscription."""
 
 
-class Patience:
-    """When what was put off is due; every `now` is in seconds, monotonic."""
+class ConnectionScheduler:
+    """Due times of deferred connections, by link; every `now` in seconds, monotonic."""
 
     def __init__(self) -> None:
         self._met: deque[float] = deque(maxlen=CROWD + 1)
-        """When the last peers were dialled for the first time."""
+        """Times of the latest first dials to a new peer."""
         self._due: dict[bytes, float] = {}
-        self._until: dict[bytes, float] = {}
-        """By link, when its queues have waited for long enough."""
+        self._queues_until: dict[bytes, float] = {}
+        """By link, the latest time for its queue subscription."""
 
     @property
     def due(self) -> float:
-        """When something that was put off is due next."""
+        """The earliest due time; infinity: none."""
         return min(self._due.values(), default=float("inf"))
 
     def met(self, now: float) -> None:
-        """A peer is dialled for the first time."""
+        """Count the first dial to a peer."""
         self._met.append(now)
 
     def crowded(self, now: float) -> bool:
-        """Whether many peers are met at once."""
         return len(self._met) > CROWD and now < self._met[0] + CROWD_S
 
-    def crowd_is_over(self, link: bytes, now: float) -> bool:
-        """Whether this link's queues may be subscribed to now; if not, they are put off."""
+    def may_subscribe(self, link: bytes, now: float) -> bool:
+        """Whether this link's queues may be subscribed to now; otherwise they are deferred."""
         ends = self._met[0] + CROWD_S if self.crowded(now) else now
-        until = self._until.setdefault(link, now + QUEUES_S_MAX)
+        until = self._queues_until.setdefault(link, now + QUEUES_S_MAX)
         if min(ends, until) <= now:
-            del self._until[link]
+            del self._queues_until[link]
             return True
-        self.put_off(link, min(ends, until))
+        self.defer(link, min(ends, until))
         return False
 
-    def put_off(self, link: bytes, until: float) -> None:
-        """Look at this link again at that time, or sooner if that was said before."""
+    def defer(self, link: bytes, until: float) -> None:
+        """Make this link due at that time, unless it is due earlier."""
         self._due[link] = min(until, self._due.get(link, until))
 
-    def over(self, now: float) -> list[bytes]:
-        """The links whose time has come."""
-        over = [link for link, when in self._due.items() if when <= now]
-        for link in over:
+    def take_due(self, now: float) -> list[bytes]:
+        """The links that are due; they are deferred no longer."""
+        due = [link for link, when in self._due.items() if when <= now]
+        for link in due:
             del self._due[link]
-        return over
+        return due
 
-    def forget(self, link: bytes) -> None:
-        """Nothing of this link is waited for any more."""
+    def cancel(self, link: bytes) -> None:
+        """Drop everything deferred for this link."""
         self._due.pop(link, None)
-        self._until.pop(link, None)
+        self._queues_until.pop(link, None)

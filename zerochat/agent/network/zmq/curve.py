@@ -1,8 +1,8 @@
-"""The client's end of CurveZMQ (RFC 26): four commands that prove both keys, and the boxes of all that follows.
+"""CurveZMQ client (RFC 26): a four-command handshake that authenticates both keys, and authenticated encryption.
 
-A new short key for each connection gives forward secrecy; the long keys appear only in proofs. Every nonce of one side
-is greater than the one before, so nothing can be repeated, left out at the front, or turned round. Whatever does not
-open, and a key of low order, with which anybody could open it, raises Unauthentic.
+An ephemeral key per connection gives forward secrecy; the long-term keys appear only in proofs. The nonces of each side
+increase, so messages cannot be replayed, dropped at the front, or reflected. A box that does not open, and a key of low
+order, raises Unauthentic.
 """
 
 from collections.abc import Callable
@@ -14,35 +14,35 @@ from zerochat.agent.network.zmq.zmtp import command
 from zerochat.errors import Malformed, Unauthentic
 
 WELCOME_BYTES = 16 + 144
-"""After its name: a long nonce, and a box with the host's short key and its cookie of 96 bytes."""
+"""After the command name: a long nonce, and a box with the host's ephemeral key and its 96-byte cookie."""
 MAC_BYTES = 16
 MESSAGE = b"\x07MESSAGE"
 MESSAGE_BYTES_MIN = len(MESSAGE) + 8 + MAC_BYTES + 1
 MORE, COMMAND = 1, 2
-"""Flags in a MESSAGE: another frame of the same message follows; it is a command of ZMTP, not a message."""
+"""Flags in a MESSAGE: more frames of this message follow; it is a ZMTP command."""
 
 
 class Client:
-    """One connection's keys and nonces, in the order HELLO, WELCOME, INITIATE, READY, then MESSAGE both ways."""
+    """Keys and nonces of one connection: HELLO, WELCOME, INITIATE, READY, then MESSAGE in both directions."""
 
     def __init__(self, server_key: bytes, secret: bytes, random: Callable[[int], bytes]) -> None:
-        """`server_key`: the host's long public key; `secret`: our long secret key; 32 bytes both. `random(n)` gives n
-        random bytes. Raises Unauthentic for a server key of low order."""
+        """`server_key`: the host's long-term public key; `secret`: our long-term secret key; 32 bytes each. `random(n)`
+        gives n random bytes. Raises Unauthentic for a server key of low order."""
         self._server_key, self._secret, self._random = server_key, secret, random
         self._short_secret = random(32)
         self._short = bytes(sodium.crypto_scalarmult_base(self._short_secret))
         self._key = _shared(server_key, self._short_secret)
-        """The key of the boxes: first between our short key and the host's long one, then between the short ones."""
+        """Key of the boxes: first our ephemeral key with the host's long-term key, then the two ephemeral keys."""
         self._nonce = 0
         self._peer_nonce = b""
-        """Eight bytes, of which the greater number is also the greater string."""
+        """Eight bytes, big-endian, so that bytes compare like the numbers."""
 
     def hello(self) -> bytes:
-        """HELLO: our short key, and a box that proves it to be ours. The padding makes WELCOME the shorter one."""
+        """HELLO: our ephemeral key and a proof of possession. The padding prevents amplification by WELCOME."""
         return command(b"HELLO", b"\x01\x00" + bytes(72) + self._short + self._seal(b"CurveZMQHELLO---", bytes(64)))
 
     def initiate(self, welcome: bytes, about: bytes) -> bytes:
-        """INITIATE, in answer to what followed WELCOME's name: our long key, vouched for, and the metadata `about`.
+        """INITIATE, given the data of WELCOME: our long-term key with its vouch, and the metadata `about`.
 
         Raises Malformed or Unauthentic.
         """
@@ -59,29 +59,29 @@ class Client:
         return command(b"INITIATE", cookie + self._seal(b"CurveZMQINITIATE", proof + about))
 
     def ready(self, data: bytes) -> bytes:
-        """The metadata in what followed READY's name. Raises Malformed or Unauthentic."""
+        """The metadata in the data of READY. Raises Malformed or Unauthentic."""
         if len(data) < 8 + MAC_BYTES:
-            raise Malformed(why="a READY that is too short")
+            raise Malformed(why="a truncated READY")
         self._peer_nonce = data[:8]
         return _opened(data[8:], b"CurveZMQREADY---" + data[:8], self._key)
 
     def seal(self, flags: int, plain: bytes) -> bytes:
-        """The body of a MESSAGE."""
+        """An encrypted MESSAGE body."""
         return MESSAGE + self._seal(b"CurveZMQMESSAGEC", bytes((flags,)) + plain)
 
     def open(self, body: bytes) -> tuple[int, bytes]:
-        """The flags and the content of a MESSAGE. Raises Malformed or Unauthentic."""
+        """Flags and content of a MESSAGE body. Raises Malformed or Unauthentic."""
         if not body.startswith(MESSAGE) or len(body) < MESSAGE_BYTES_MIN:
-            raise Malformed(why="neither a MESSAGE nor as long as one")
+            raise Malformed(why="not a MESSAGE, or a truncated one")
         nonce = body[8:16]
         if nonce <= self._peer_nonce:
-            raise Malformed(why="a nonce that is not greater than the one before")
+            raise Malformed(why="a nonce that does not increase")
         plain = _opened(body[16:], b"CurveZMQMESSAGES" + nonce, self._key)
         self._peer_nonce = nonce
         return plain[0], plain[1:]
 
     def _seal(self, prefix: bytes, plain: bytes) -> bytes:
-        """A short nonce and the box under it."""
+        """A short nonce and a box under it."""
         self._nonce += 1
         short_nonce = self._nonce.to_bytes(8)
         return short_nonce + bytes(sodium.crypto_box_easy_afternm(plain, prefix + short_nonce, self._key))

@@ -1,12 +1,12 @@
-"""The dialled half of a link: our DEALER to the peer's ROUTER, and our XSUB to its XPUB, each kept alive.
+"""Dialled connections: our DEALER to a peer's ROUTER and our XSUB to its XPUB, with reconnection and heartbeats.
 
-These are not libzmq's but our own (`session.py`, `curve.py`, `zmtp.py`), for three reasons. libzmq 4.3.5 sends its
-greeting in three pieces and waits for an answer to each, which over a wide-area line takes two more round trips for
-every connection. It ends the whole process when a host says a key of low order. And what it reads from a host it keeps,
-however much that is, where a connection that nobody reads from holds the host back by itself.
+They use our own ZMTP client (`client_session.py`, `curve.py`, `zmtp.py`) instead of libzmq for three reasons. libzmq
+4.3.5 sends its greeting in three pieces and waits for an answer to each: two more round trips per connection. It aborts
+the process when a host presents a key of low order. And it buffers everything that a host sends, while a socket that is
+not read throttles the host by itself.
 
-A line goes round: it connects, shakes hands, is up, is lost, waits, and connects again. The wait grows with each
-failure, except that a peer who was there a moment ago is soon dialled again.
+A failed connection is retried with exponential backoff and jitter. A connection that was up a moment ago starts again
+at the shortest delay.
 """
 
 import os
@@ -14,134 +14,170 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
+from typing import Final
 
 from zerochat.agent.network.zmq import socket_options
-from zerochat.agent.network.zmq.client_session import Session
-from zerochat.agent.network.zmq.heartbeat import Pulse
-from zerochat.agent.network.zmq.poller import Ears
-from zerochat.agent.network.zmq.socks5 import Detour
+from zerochat.agent.network.zmq.client_session import ClientSession
+from zerochat.agent.network.zmq.heartbeat import Heartbeat
+from zerochat.agent.network.zmq.poller import Poller
+from zerochat.agent.network.zmq.socks5 import Socks5Handshake
 from zerochat.errors import RemoteError
 from zerochat.group.effects import Dial
 
 REDIAL_S = 0.1
-"""The first wait, at most, after a failed handshake: a joiner that came too early is let in within a few tries."""
+"""First backoff delay after a failed handshake: a joiner that connects before its admission succeeds within a few
+attempts. The jitter takes up to half of any delay."""
 RECONNECT_S = 0.4
-"""The same after a loss, or when nobody answers at all. The least is half of it."""
+"""First backoff delay after a loss, or when the host is unreachable."""
 REDIAL_S_MAX = 10.0
 NUDGE_S = 1.0
-"""A peer who dials us is there, so we dial it at once; but not more often than this, whatever it does."""
+"""Shortest time between two attempts that skip the backoff because the peer has dialled us."""
 CONNECT_S = 5.0
 READ_BYTES = 64 * 1024
 DRAIN_BYTES = 1024 * 1024
 
 
-class Line:
-    """One dialled connection and its successors. `up` is True from a finished handshake until the connection is lost,
-    and `been_up` ever after.
+class DialState(Enum):
+    """The states of a dialled connection."""
 
-    The line registers its socket with `ears`; whenever it has come up or gone down, or a try has failed, `changed` is
-    called with it.
+    WAITING = auto()
+    """No socket; the backoff delay runs."""
+    CONNECTING = auto()
+    """TCP handshake."""
+    PROXYING = auto()
+    """SOCKS5 handshake."""
+    HANDSHAKING = auto()
+    """ZMTP greeting and CURVE handshake."""
+    UP = auto()
+    CLOSED = auto()
+
+
+TRANSITIONS: Final[Mapping[DialState, frozenset[DialState]]] = {
+    DialState.WAITING: frozenset({DialState.CONNECTING, DialState.CLOSED}),
+    DialState.CONNECTING: frozenset(
+        {DialState.PROXYING, DialState.HANDSHAKING, DialState.WAITING, DialState.CLOSED},
+    ),
+    DialState.PROXYING: frozenset({DialState.HANDSHAKING, DialState.WAITING, DialState.CLOSED}),
+    DialState.HANDSHAKING: frozenset({DialState.UP, DialState.WAITING, DialState.CLOSED}),
+    DialState.UP: frozenset({DialState.WAITING, DialState.CLOSED}),
+    DialState.CLOSED: frozenset(),
+}
+_CONNECTED: Final = frozenset({DialState.PROXYING, DialState.HANDSHAKING, DialState.UP})
+"""States in which TCP data flows."""
+
+
+class DialedConnection:
+    """One dialled connection, reconnected until `close`.
+
+    It registers its socket with the poller. `changed` is called with it when it has come up or gone down, or an attempt
+    has failed.
     """
 
     def __init__(
         self,
-        ears: Ears,
+        poller: Poller,
         dial: Dial,
         counts: Counter[str],
         now: float,
-        hear: Callable[["Line"], int],
-        changed: Callable[["Line"], None],
+        read: Callable[["DialedConnection"], int],
+        changed: Callable[["DialedConnection"], None],
         *,
         queues: tuple[bytes, ...] = (),
         socks: str | None = None,
     ) -> None:
-        """A DEALER to `dial.pair`, or, given queues, an XSUB for them at `dial.queue_at`.
+        """A DEALER to `dial.pair`; with `queues`, an XSUB that subscribes to them at `dial.queue_at`.
 
-        `hear(line)` reads one message with `receive` and gives its size. Endpoints hold literal addresses: to resolve
-        a name would stop the agent. `socks`: "address:port" of a SOCKS5 proxy.
+        `read(connection)` reads one message with `receive` and returns its size. Endpoints hold literal addresses: name
+        resolution would block the agent. `socks`: "address:port" of a SOCKS5 proxy.
         """
         endpoint = dial.queue_at if queues else dial.pair
         assert endpoint is not None
-        self.up = self.been_up = False
+        self.state = DialState.WAITING
+        self.been_up = False
+        """Whether it was ever up."""
         self.silent = False
-        """It was lost because the host has not answered."""
+        """Whether it was last lost because the host did not answer a ping."""
         self.queues = queues
-        self._ears, self._counts, self._changed = ears, counts, changed
-        self._ear = partial(hear, self)
+        self._poller, self._counts, self._changed = poller, counts, changed
+        self._reader = partial(read, self)
         self._endpoint, self._socks = endpoint, socks
         self._keys = dial.server_key, dial.client_secret
         self._socket: socket.socket | None = None
-        self._connected = False
-        self._detour: Detour | None = None
-        self._session: Session | None = None
-        self._every_ms = socket_options.QUEUE_HEARTBEAT_MS if queues else socket_options.HEARTBEAT_MS
-        self._pulse = Pulse(now, self._every_ms)
-        self._emptied = False
-        """The last read has given less than it could have: there is nothing more for now."""
+        self._proxy: Socks5Handshake | None = None
+        self._session: ClientSession | None = None
+        self._ping_every_ms = socket_options.QUEUE_HEARTBEAT_MS if queues else socket_options.HEARTBEAT_MS
+        self._heartbeat = Heartbeat(now, self._ping_every_ms)
+        self._drained = False
+        """Whether the last read has emptied the kernel's buffer."""
         self._writing = True
-        """The selector waits for room to write, too."""
+        """Whether the poller waits for the socket to be writable."""
         self._failures = 0
-        """Attempts in a row without a handshake."""
-        self._breaks = 0
-        """The same for handshakes after which the peer soon broke the rules."""
-        self._dialled_at = self._up_at = now
+        """Consecutive attempts without a handshake."""
+        self._violations = 0
+        """The same for handshakes soon followed by a protocol violation."""
+        self._dialed_at = self._up_at = now
         self._deadline = now
-        """Of this attempt; or, without a socket, when to try again."""
+        """End of this attempt, or of the backoff delay."""
         self._connect(now)
 
-    # --- what the transport asks for ----------------------------------------------------------------------------------
+    @property
+    def up(self) -> bool:
+        return self.state is DialState.UP
 
-    def observe(self) -> None:
-        """The socket can be written to: it is connected, or has room again."""
+    # --- used by the transport --------------------------------------------------------------------------------------
+
+    def on_writable(self) -> None:
+        """The TCP connection is established, or its send buffer has room again."""
         now = time.monotonic()
-        if self._socket is not None and not self._connected:
-            error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if error:
-                self._end(now, "dial.unreachable", RECONNECT_S)
+        if self.state is DialState.CONNECTING:
+            assert self._socket is not None
+            if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._fail(now, "dial.unreachable", RECONNECT_S)
                 return
-            self._connected = True
-            if self._detour is None:
-                self._allow_a_handshake(now)
+            if self._proxy is None:
+                self._begin_handshake(now)
+            else:
+                self._enter(DialState.PROXYING)
         self.flush(now)
 
     def receive(self, now: float) -> tuple[list[bytes] | None, int]:
-        """The frames of the next message, or None for anything else that was said, and the bytes on the wire.
+        """The frames of the next message (None: a command or a part of the handshake), and its bytes on the wire.
 
-        Raises BlockingIOError when there is nothing for now, also because the connection has ended.
+        Raises BlockingIOError when there is nothing to read, also because the connection has ended.
         """
-        while self._connected:
+        while self.state in _CONNECTED:
             assert self._socket is not None and self._session is not None
             try:
-                found = self._session.next() if self._detour is None else None
+                found = self._session.next() if self._proxy is None else None
                 if found is not None:
-                    self._pulse.heard()
+                    self._heartbeat.frame_received()
                     if self._session.up and not self.up:
-                        self._rise(now)
+                        self._come_up(now)
                     return found
-                if self._emptied:
-                    self._emptied = False
+                if self._drained:
+                    self._drained = False
                     break
                 data = self._socket.recv(READ_BYTES)
                 if not data:
                     raise ConnectionResetError
-                self._emptied = len(data) < READ_BYTES
-                self._pulse.felt(len(data))
+                self._drained = len(data) < READ_BYTES
+                self._heartbeat.bytes_received(len(data))
                 self._feed(data, now)
             except BlockingIOError:
                 break
             except OSError:
-                self._lost(now)
+                self._lose(now)
             except RemoteError:
-                self._broken(now)
+                self._violate(now)
         self.flush(now)
         raise BlockingIOError
 
     def send(self, message: bytes, now: float, header: bytes = b"") -> bool:
-        """Take one message, of one frame or with a header before it, to go out with the next `flush`; or not at all
-        (False)."""
+        """Queue a message of one frame, or two with a header, for the next `flush`; False: no room, or not up."""
         session = self._session
         if session is None or not session.up:
             return False
@@ -151,161 +187,169 @@ class Line:
         return session is self._session and session.send(message, header)
 
     def flush(self, now: float) -> None:
-        """Send what waits, as far as the network takes it: all that one turn has to say in as few packets as it can."""
-        talk = self._detour or self._session
-        if self._socket is None or not self._connected or talk is None:
+        """Send the buffer as far as the kernel takes it: everything of one batch in as few packets as possible."""
+        sender = self._proxy or self._session
+        if self._socket is None or self.state not in _CONNECTED or sender is None:
             return
-        if self.up and talk is self._session and talk.unasked and self._pulse.may_ask(now):
-            self._ask(now)
-        if talk.outgoing:
+        if self.up and sender is self._session and sender.needs_ping and self._heartbeat.may_ping(now):
+            self._ping(now)
+        if sender.outgoing:
             try:
-                sent = self._socket.send(talk.outgoing)
-                del talk.outgoing[:sent]
+                sent = self._socket.send(sender.outgoing)
+                del sender.outgoing[:sent]
             except BlockingIOError:
                 pass
             except OSError:
-                self._lost(now)
+                self._lose(now)
                 return
-        if self._writing != bool(talk.outgoing):
+        if self._writing != bool(sender.outgoing):
             self._writing = not self._writing
-            self._ears.turn_line(self._socket.fileno(), write=self._writing)
+            self._poller.set_writing(self._socket.fileno(), write=self._writing)
 
-    def tend(self, now: float) -> None:
-        """Do what is due: dial again, give an attempt up, or see whether the peer is still there."""
-        if self._socket is None:
-            if now >= self._deadline:
-                self._counts["dial.redialled"] += 1
-                self._connect(now)
-        elif not self.up:
-            if now >= self._deadline:
-                if self._connected and self._detour is None:
-                    self._end(now, "dial.handshake_failed", REDIAL_S)
-                else:
-                    self._end(now, "dial.unreachable", RECONNECT_S)
-        elif self._pulse.stopped(now):
-            if self._has_news():
-                self._pulse.heard()  # the silence was ours
-            else:
-                self.silent = True
-                self._lost(now)
-        elif self._pulse.must_ask(now):
-            self.doubt(now)
+    def run_timers(self, now: float) -> None:
+        """Do what is due: reconnect, give an attempt up, ping, or detect a host that does not answer."""
+        match self.state:
+            case DialState.WAITING:
+                if now >= self._deadline:
+                    self._counts["dial.retried"] += 1
+                    self._connect(now)
+            case DialState.UP:
+                if self._heartbeat.timed_out(now):
+                    if self._has_unread():
+                        self._heartbeat.frame_received()  # we were too busy to read the answer
+                    else:
+                        self.silent = True
+                        self._lose(now)
+                elif self._heartbeat.must_ping(now):
+                    self.probe(now)
+            case DialState.HANDSHAKING:
+                if now >= self._deadline:
+                    self._fail(now, "dial.handshake_failed", REDIAL_S)
+            case DialState.CONNECTING | DialState.PROXYING:
+                if now >= self._deadline:
+                    self._fail(now, "dial.unreachable", RECONNECT_S)
 
     def due(self) -> float:
-        """When `tend` has something to do next."""
-        return self._pulse.due() if self.up else self._deadline
+        """When `run_timers` has something to do."""
+        return self._heartbeat.due() if self.up else self._deadline
 
-    def doubt(self, now: float) -> None:
-        """Ask the peer now whether it is still there."""
+    def probe(self, now: float) -> None:
+        """Ping the peer now."""
         if self.up:
-            self._ask(now)
+            self._ping(now)
             self.flush(now)
 
     def nudge(self, now: float) -> None:
-        """The peer has shown that it is there: do not wait for the next try."""
-        if self._socket is None and now - self._dialled_at >= NUDGE_S:
+        """Skip the backoff delay: the peer has shown that it is online."""
+        if self.state is DialState.WAITING and now - self._dialed_at >= NUDGE_S:
             self._deadline = now
 
     def close(self, now: float) -> None:
-        """Send what can be sent, and end it. The kernel goes on delivering what it has taken."""
-        self._changed = lambda line: None
+        """Send what the kernel takes, and close. The kernel still delivers what it has taken."""
+        self._changed = lambda connection: None
         self.flush(now)
-        self.up = False
         if self._socket is not None:
             with suppress(OSError):
-                self._socket.recv(DRAIN_BYTES)  # what is left unread makes the kernel drop what it has still to deliver
-        self._hang()
+                self._socket.recv(DRAIN_BYTES)  # with unread data the kernel would reset the connection
+        self._release()
+        self._enter(DialState.CLOSED)
 
-    # --- round and round ----------------------------------------------------------------------------------------------
+    # --- state machine ----------------------------------------------------------------------------------------------
+
+    def _enter(self, state: DialState) -> None:
+        assert state in TRANSITIONS[self.state], (self.state, state)
+        self.state = state
 
     def _connect(self, now: float) -> None:
-        self._dialled_at = now
+        self._enter(DialState.CONNECTING)
+        self._dialed_at = now
         self._deadline = now + (CONNECT_S if self._socks is None else socket_options.HANDSHAKE_ONION_MS / 1000)
         host, port = self._endpoint.host, self._endpoint.port
         if self._socks is not None:
-            self._detour = Detour(self._endpoint)
+            self._proxy = Socks5Handshake(self._endpoint)
             host, _, digits = self._socks.rpartition(":")
             host, port = host.strip("[]"), int(digits)
-        kind, words = (b"XSUB", [b"\1" + queue for queue in self.queues]) if self.queues else (b"DEALER", [b""])
+        kind, first = (b"XSUB", [b"\1" + queue for queue in self.queues]) if self.queues else (b"DEALER", [b""])
         try:
-            self._session = Session(kind, *self._keys, words, os.urandom)
-            self._socket = dialled(host)
-            self._ears.open_line(self._socket.fileno(), self._ear, self.observe)
+            self._session = ClientSession(kind, *self._keys, first, os.urandom)
+            self._socket = new_socket(host)
+            self._poller.add_dialed(self._socket.fileno(), self._reader, self.on_writable)
             self._writing = True
             self._socket.connect((host, port))
         except BlockingIOError:
             pass
         except OSError:
-            self._end(now, "dial.unreachable", RECONNECT_S)
+            self._fail(now, "dial.unreachable", RECONNECT_S)
         except RemoteError:
-            self._end(now, "dial.handshake_failed", REDIAL_S)
+            self._fail(now, "dial.handshake_failed", REDIAL_S)
 
     def _feed(self, data: bytes, now: float) -> None:
         assert self._session is not None
-        if self._detour is None:
+        if self._proxy is None:
             self._session.feed(data)
             return
-        rest = self._detour.feed(data)
+        rest = self._proxy.feed(data)
         if rest is not None:
-            self._detour = None
-            self._allow_a_handshake(now)
+            self._proxy = None
+            self._begin_handshake(now)
             self._session.feed(rest)
 
-    def _allow_a_handshake(self, now: float) -> None:
+    def _begin_handshake(self, now: float) -> None:
+        self._enter(DialState.HANDSHAKING)
         self._deadline = now + socket_options.handshake_ms(proxied=self._socks is not None) / 1000
 
-    def _rise(self, now: float) -> None:
+    def _come_up(self, now: float) -> None:
+        self._enter(DialState.UP)
         self.silent = False
-        self.up = self.been_up = True
+        self.been_up = True
         self._up_at = now
-        self._failures = self._breaks
-        self._pulse = Pulse(now, self._every_ms)
+        self._failures = self._violations
+        self._heartbeat = Heartbeat(now, self._ping_every_ms)
         self.flush(now)
         self._changed(self)
 
-    def _lost(self, now: float) -> None:
-        """The connection is gone."""
+    def _lose(self, now: float) -> None:
+        """The TCP connection has ended."""
         if not self.up:
-            self._end(now, "dial.handshake_failed", REDIAL_S)
+            self._fail(now, "dial.handshake_failed", REDIAL_S)
             return
-        self._breaks = 0
-        self._end(now, "dial.lost", RECONNECT_S)
+        self._violations = 0
+        self._fail(now, "dial.lost", RECONNECT_S)
         self._failures = 0
 
-    def _broken(self, now: float) -> None:
-        """The peer has said what it may not, or what was damaged on the way."""
+    def _violate(self, now: float) -> None:
+        """The peer has violated the protocol, or data was damaged in transit."""
         if not self.up:
-            self._end(now, "dial.handshake_failed", REDIAL_S)
+            self._fail(now, "dial.handshake_failed", REDIAL_S)
             return
         if now - self._up_at > REDIAL_S_MAX:
-            self._failures = self._breaks = 0
-        self._end(now, "dial.broken", REDIAL_S)
-        self._breaks = self._failures
+            self._failures = self._violations = 0
+        self._fail(now, "dial.broken", REDIAL_S)
+        self._violations = self._failures
 
-    def _end(self, now: float, count: str, first_s: float) -> None:
-        """Give this connection up, and wait: up to `first_s` after the first failure, and longer after each."""
+    def _fail(self, now: float, count: str, first_s: float) -> None:
+        """Give this connection up and back off: up to `first_s` after the first failure, doubled with each one."""
         self._counts[count] += 1
         delay = min(REDIAL_S_MAX, first_s * 2.0 ** min(self._failures, 16))
         self._failures += 1
         self._deadline = now + delay * random.uniform(0.5, 1.0)  # noqa: S311  # only to spread the load
-        self.up = False
-        self._hang()
+        self._release()
+        self._enter(DialState.WAITING)
         self._changed(self)
 
-    def _hang(self) -> None:
+    def _release(self) -> None:
         if self._socket is not None:
-            self._ears.shut_line(self._socket.fileno(), self._ear)
+            self._poller.remove_dialed(self._socket.fileno(), self._reader)
             self._socket.close()
-        self._socket = self._session = self._detour = None
-        self._connected = self._emptied = False
+        self._socket = self._session = self._proxy = None
+        self._drained = False
 
-    def _ask(self, now: float) -> None:
+    def _ping(self, now: float) -> None:
         assert self._session is not None
-        self._session.ping(self._every_ms + socket_options.HEARTBEAT_TIMEOUT_MS)
-        self._pulse.asked(now)
+        self._session.ping(self._ping_every_ms + socket_options.HEARTBEAT_TIMEOUT_MS)
+        self._heartbeat.ping_sent(now)
 
-    def _has_news(self) -> bool:
-        """Whether something has come that was not read yet."""
+    def _has_unread(self) -> bool:
         assert self._socket is not None
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
@@ -313,8 +357,8 @@ class Line:
             return False
 
 
-def dialled(host: str) -> socket.socket:
-    """A socket that is about to connect to a literal address. Raises OSError."""
+def new_socket(host: str) -> socket.socket:
+    """A non-blocking TCP socket for connecting to a literal address. Raises OSError."""
     new = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     new.setblocking(False)
     new.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

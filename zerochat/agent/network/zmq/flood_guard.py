@@ -1,14 +1,13 @@
-"""The watch: a thread that cuts whoever sends more than the agent reads, also while the agent is busy.
+"""Flood guard: a thread that cuts connections whose peer sends more than the agent reads, also while it is busy.
 
-It must be quick, because a peer can send hundreds of megabytes a second, and it must cost nothing while nothing
-happens. Both follow from sleeping not for a time but for CPU time: to take in what a peer sends, this process must
-decrypt it, and the kernel wakes the watch when the process has worked for some milliseconds (Linux,
-`clock_nanosleep` on the process clock). A quiet agent never wakes it.
+The guard must react fast, because a peer can send hundreds of megabytes a second, and must cost nothing when idle. So
+it sleeps for CPU time instead of wall time: receiving means decrypting, and the kernel wakes the guard when this
+process has worked for some milliseconds (Linux, `clock_nanosleep` on the process clock).
 
-Where the kernel does not say what a connection has sent (outside Linux), the watch still limits how many strangers
-there are and for how long, but not what a member makes libzmq keep.
+Outside Linux the kernel does not report how much a connection has sent. There the guard still limits the number and the
+age of unauthenticated connections, but not what a member makes libzmq buffer.
 
-What we have dialled needs no watch: nothing is read there but by the agent itself (`dial.py`).
+Dialled connections need no guard: only the agent reads from them, at its own pace (`dialer.py`).
 """
 
 import ctypes
@@ -18,74 +17,69 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from zerochat.agent.network.zmq.listener import Door
+from zerochat.agent.network.zmq.listener import Listener
 
-NAP_CPU_S = 0.005
-"""Work of this process between two looks. At full speed a member sends about four megabytes meanwhile."""
-NAP_CPU_S_MAX = 0.05
-NAP_FACTOR = 20
-"""Within these two, so many times what the last look has cost: the watch takes about 5 % of the work."""
-NAP_S = 0.1
-"""The nap where there is no such clock."""
+SLEEP_CPU_S = 0.005
+"""CPU time of this process between two checks. At full speed a member sends about four megabytes meanwhile."""
+SLEEP_CPU_S_MAX = 0.05
+SLEEP_FACTOR = 20
+"""Within these bounds, the sleep is so many times the cost of the last check: the guard takes about 5 % of the CPU."""
+SLEEP_S = 0.1
+"""Wall time between two checks where there is no process CPU clock."""
 CLOCK_PROCESS_CPUTIME_ID = 2
 
 
-class Watch(threading.Thread):
-    """Looks at every connection of the doors until `end`."""
+class FloodGuard(threading.Thread):
+    """Checks every inbound connection of the listeners until `end`."""
 
-    def __init__(
-        self,
-        doors: Iterable[Door],
-        counts: Counter[str],
-        ring: Callable[[], None],
-    ) -> None:
-        """`ring` tells the agent that connections have gone. `counts` gets `watch.*`, which nobody else writes."""
-        super().__init__(name="zerochat-watch", daemon=True)
-        self._doors = tuple(doors)
-        self._counts, self._ring = counts, ring
+    def __init__(self, listeners: Iterable[Listener], counts: Counter[str], wake: Callable[[], None]) -> None:
+        """`wake` is called when connections have ended. `counts` gets `flood.*`, which only this thread writes."""
+        super().__init__(name="zerochat-flood-guard", daemon=True)
+        self._listeners = tuple(listeners)
+        self._counts, self._wake = counts, wake
         self._ended = False
 
     def start(self) -> None:
-        on_duty.add(self)
+        running_guards.add(self)
         super().start()
 
     def end(self) -> None:
-        """Look no more. The thread itself ends at its next waking; there is no need to wait for that."""
+        """Stop checking. The thread ends at its next wake-up; the caller need not wait for it."""
         self._ended = True
-        on_duty.discard(self)
+        running_guards.discard(self)
 
     def run(self) -> None:
-        cpu_s, cuts = NAP_CPU_S, 0
+        cpu_s, cuts = SLEEP_CPU_S, 0
         while not self._ended:
-            nap(cpu_s * max(1, len(on_duty)))
+            sleep_cpu(cpu_s * max(1, len(running_guards)))
             begun = time.thread_time()
             if cuts:
-                tidy()
+                release_memory()
             try:
-                cuts = self.look(time.monotonic())
+                cuts = self.check(time.monotonic())
             except Exception:  # noqa: BLE001
-                # Whatever it was, nobody else stands guard.
-                self._counts["watch.failed"] += 1
-            cpu_s = min(max(NAP_CPU_S, NAP_FACTOR * (time.thread_time() - begun)), NAP_CPU_S_MAX)
+                # A failed check must not end the only protection against floods.
+                self._counts["flood.check_failed"] += 1
+            cpu_s = min(max(SLEEP_CPU_S, SLEEP_FACTOR * (time.thread_time() - begun)), SLEEP_CPU_S_MAX)
 
-    def look(self, now: float) -> int:
-        """One look at everybody; `now` in seconds, monotonic. Gives how many had to be cut."""
+    def check(self, now: float) -> int:
+        """Check every connection once; the number that was cut. `now` in seconds, monotonic."""
         cuts = 0
-        for door in self._doors:
-            door.observe()
-            for connection in door.overdue(now):
-                self._counts[f"watch.{door.name}"] += 1
+        for listener in self._listeners:
+            listener.observe()
+            for connection in listener.overdue(now):
+                self._counts[f"flood.{listener.name}"] += 1
                 if connection.user:
-                    door.turn_away(connection.user, now)
-                door.cut(connection, rudely=True)
+                    listener.suspend_key(connection.user, now)
+                listener.cut(connection, reset=True)
                 cuts += 1
-            if door.gone:
-                self._ring()
+            if listener.gone:
+                self._wake()
         return cuts
 
 
-on_duty: set[Watch] = set()
-"""The watches of this process. They nap by one clock, and wake each other with their own work; so they share."""
+running_guards: set[FloodGuard] = set()
+"""The guards of this process. They sleep by one CPU clock and wake each other with their own work, so they share it."""
 
 if sys.platform == "linux":
 
@@ -96,22 +90,21 @@ if sys.platform == "linux":
 
     libc = ctypes.CDLL(None)
 
-    def nap(cpu_s: float) -> None:
-        """Sleep until this process has used so much CPU time, in all its threads together."""
+    def sleep_cpu(cpu_s: float) -> None:
+        """Sleep until all threads of this process together have used so much CPU time."""
         span = Timespec(int(cpu_s), int(cpu_s % 1 * 1e9))
         if libc.clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, ctypes.byref(span), None):
-            time.sleep(NAP_S)
+            time.sleep(SLEEP_S)
 
-    def tidy() -> None:
-        """Give the system back what an attack has left behind in the allocator; glibc alone keeps it."""
+    def release_memory() -> None:
+        """Return freed memory to the system after an attack; only glibc keeps it."""
         if hasattr(libc, "malloc_trim"):
             libc.malloc_trim(0)
 
 else:
 
-    def tidy() -> None:
-        """Nothing to do here."""
+    def release_memory() -> None:
+        """Only glibc needs this."""
 
-    def nap(cpu_s: float) -> None:
-        """Sleep for a while."""
-        time.sleep(max(NAP_S, cpu_s))
+    def sleep_cpu(cpu_s: float) -> None:
+        time.sleep(max(SLEEP_S, cpu_s))

@@ -1,12 +1,11 @@
-"""Whether the other end of a connection is still there: it is asked now and then, and given up without an answer.
+"""Heartbeats (ZMTP PING and PONG): the dialling side pings, and gives a connection up when no answer comes.
 
-Whoever has dialled asks, and nobody else: one question serves both ends. To us the answer shows that the host is there.
-To the host the question shows that we are, and says how long that holds good (`Session.ping`): libzmq ends a connection
-on which nothing more comes for so long. But it forgets that time with the next thing it hears, so whatever else is said
-is followed by a question (`Line.flush`).
+One ping serves both ends: the PONG shows us that the host is alive, and the PING shows the host that we are, with a TTL
+(`ClientSession.ping`) after which libzmq closes the connection. libzmq forgets the TTL with the next frame, so anything
+else that is sent is followed by a ping (`DialedConnection.flush`).
 
-What counts as a sign of life is a whole frame that opens, or a good piece of a large one. A trickle of bytes does not:
-one flipped bit in the length of a frame would make all that follows look like the rest of it, for ever.
+A sign of life is a whole frame that decrypts, or `PIECE_BYTES` of a large one. A trickle of bytes is not: after one
+flipped bit in the length of a frame, all that follows would count as the rest of that frame.
 """
 
 import random
@@ -14,63 +13,60 @@ import random
 from zerochat.agent.network.zmq import socket_options
 
 PIECE_BYTES = 4 * 1024
-"""That much of a large frame within the time for an answer is as good as an answer, on however slow a line."""
-BREATH_S, BREATHS_MAX = 0.5, 20
-"""Whoever has much to say asks no more often than this in the long run, with so many questions ahead: a host reckons
-with few (`cut.HEARTBEAT_BYTES_PER_S`)."""
+"""Bytes of an unfinished frame that count as an answer, on however slow a line."""
+PING_INTERVAL_S, PING_BURST_MAX = 0.5, 20
+"""Token bucket of extra pings: a host's budget for heartbeats is small (`tcp_control.HEARTBEAT_BYTES_PER_S`)."""
 PHASE_S = random.uniform(0.0, 60.0)  # noqa: S311  # only to spread the load
-"""All connections of an agent are asked at one moment, so that one with a hundred of them is not woken a hundred times;
-but not those of all agents of a machine."""
+"""Offset of the ping times of this process. All its connections ping at the same moment, so that an agent with a
+hundred of them is not woken a hundred times; agents on one machine have different offsets."""
 
 
-class Pulse:
-    """One connection's; every `now` is in seconds, monotonic."""
+class Heartbeat:
+    """The ping state of one connection; every `now` in seconds, monotonic."""
 
     def __init__(self, now: float, every_ms: int) -> None:
-        """`every_ms`: how often to ask, at least."""
+        """`every_ms`: the longest interval between pings."""
         self._every_s = every_ms / 1000
-        self._ask_at = self._next(now)
-        self._rested_at = now
-        """When it could be asked as often at once as ever."""
-        self._asked_at: float | None = None
-        """When it was asked first without an answer since."""
+        self._ping_at = self._next(now)
+        self._bucket_full_at = now
+        """When the token bucket of extra pings is full again."""
+        self._unanswered_since: float | None = None
+        """Time of the first ping without an answer since."""
         self._bytes = 0
 
-    def heard(self) -> None:
-        """A frame was opened."""
-        self._asked_at, self._bytes = None, 0
+    def frame_received(self) -> None:
+        """A frame was decrypted."""
+        self._unanswered_since, self._bytes = None, 0
 
-    def felt(self, size: int) -> None:
+    def bytes_received(self, size: int) -> None:
         """So many bytes were read."""
         self._bytes += size
         if self._bytes >= PIECE_BYTES:
-            self.heard()
+            self.frame_received()
 
-    def asked(self, now: float) -> None:
-        """It has just been asked."""
-        self._ask_at = self._next(now)
-        self._rested_at = max(self._rested_at, now) + BREATH_S
-        if self._asked_at is None:
-            self._asked_at = now
+    def ping_sent(self, now: float) -> None:
+        self._ping_at = self._next(now)
+        self._bucket_full_at = max(self._bucket_full_at, now) + PING_INTERVAL_S
+        if self._unanswered_since is None:
+            self._unanswered_since = now
 
     def due(self) -> float:
-        """When to ask, or to give up if there is no answer until then."""
-        if self._asked_at is None:
-            return self._ask_at
-        return self._asked_at + socket_options.HEARTBEAT_TIMEOUT_MS / 1000
+        """Time of the next ping, or of the timeout of the last one."""
+        if self._unanswered_since is None:
+            return self._ping_at
+        return self._unanswered_since + socket_options.HEARTBEAT_TIMEOUT_MS / 1000
 
-    def may_ask(self, now: float) -> bool:
-        """False when it has been asked too often of late."""
-        return self._rested_at < now + BREATH_S * BREATHS_MAX
+    def may_ping(self, now: float) -> bool:
+        """Whether the token bucket allows an extra ping."""
+        return self._bucket_full_at < now + PING_INTERVAL_S * PING_BURST_MAX
 
-    def must_ask(self, now: float) -> bool:
-        """True when it is time to ask."""
-        return self._asked_at is None and now >= self._ask_at
+    def must_ping(self, now: float) -> bool:
+        return self._unanswered_since is None and now >= self._ping_at
 
-    def stopped(self, now: float) -> bool:
-        """True when it was asked, and too long ago."""
-        return self._asked_at is not None and now >= self.due()
+    def timed_out(self, now: float) -> bool:
+        """Whether a ping has gone unanswered for too long."""
+        return self._unanswered_since is not None and now >= self.due()
 
     def _next(self, now: float) -> float:
-        """The next of the moments at which all connections are asked."""
+        """The next of the moments at which all connections ping."""
         return ((now + PHASE_S) // self._every_s + 1) * self._every_s - PHASE_S

@@ -1,8 +1,8 @@
-"""The options that both bound sockets get before they bind, and the monitor that says what becomes of them.
+"""Options and monitor of the bound libzmq sockets: limits, timeouts, CURVE, and connection events.
 
-Most of libzmq's defaults are wrong for an open network: no size limit, no heartbeat, half a minute for a handshake, an
-endless wait at the end. Each value here says what it is for. Everything must be set before `bind`; libzmq copies the
-options at that moment. What we dial is not libzmq's (`dial.py`), but is held to the same limits and times.
+Most of libzmq's defaults are unfit for an open network: no size limit, no heartbeat, thirty seconds for a handshake, an
+endless linger. Options must be set before `bind`, when libzmq copies them. Dialled connections (`dialer.py`) do not use
+libzmq, but the same limits and timeouts.
 """
 
 import struct
@@ -24,59 +24,57 @@ Socket: TypeAlias = zmq.Socket[bytes]
 
 LIBZMQ_MIN = (4, 3, 5)
 FRAME_BYTES_MAX = ENVELOPE_BYTES_MAX + 1024
-"""What libzmq accepts as one frame, which also bounds what it allocates for a stranger before the handshake. CURVE
-and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
+"""Largest frame, which also bounds the memory that an unauthenticated client can make libzmq allocate. CURVE and ZMTP
+add 42 bytes to a frame (RFC 26); the rest is a margin."""
 SUBSCRIBER_BYTES_MAX = 320
-"""The same for the queue socket, where a subscriber needs no more than INITIATE (276 bytes, RFC 26) and subscriptions
-of 33. libzmq keeps every topic that is asked for, honoured or not, in a tree with a node for each byte."""
+"""The same on the queue socket, where a subscriber sends INITIATE (276 bytes, RFC 26) and subscriptions of 33 bytes.
+libzmq keeps every requested topic, accepted or not, in a tree with a node for each byte."""
 SUBSCRIBER_BUFFER_BYTES = 1024
-"""SO_RCVBUF of a subscriber's connection, the least there is (Linux makes it 2,304). A subscriber has next to nothing
-to say, and so the kernel holds it back: with four times as much, a flood of topics made the agent grow by 190 MB before
-it was cut; with this, by 4 MB."""
+"""SO_RCVBUF of a subscriber's connection, the kernel's minimum (2,304 on Linux), so that the kernel throttles a flood:
+with four times as much a flood of topics made the agent grow by 190 MB before the cut, with this by 4 MB."""
 RECEIVE_FRAMES_MAX = 0
-"""No limit here, for a bad reason: a connection whose peer is held back by this mark, and which then ends, makes libzmq
-4.3.5 abort the process at the next heartbeat, its own or one that it has received (`!_io_error`,
-`stream_engine_base.cpp`; zeromq/libzmq#3937 is of the same family). The limit is in bytes, and the watch keeps it
-(`watch.py`)."""
+"""No receive high-water mark: when a connection ends while this mark holds its peer back, libzmq 4.3.5 aborts the
+process at the next heartbeat (`!_io_error`, `stream_engine_base.cpp`; see also zeromq/libzmq#3937). The flood guard
+limits bytes instead (`flood_guard.py`)."""
 
 SEND_FRAMES_MAX = 256
-"""Messages that wait for one peer's network on a pair link; beyond that they are dropped, and the log repairs."""
+"""Send queue of one pair connection, in messages; further ones are dropped and retransmitted later."""
 PUBLISH_FRAMES_MAX = 1000
-"""The same for each subscriber of a queue, where a burst of posts should pass whole."""
+"""The same per subscriber of a queue, where a burst of posts should fit."""
 
 HEARTBEAT_MS = 1500
-"""Without heartbeats a vanished peer is never noticed, and one flipped byte in a CURVE stream leaves a dead connection
-standing for ever. Whoever has dialled a pair link asks this often (`pulse.py`)."""
+"""Ping interval of dialled pair connections (`heartbeat.py`). Without heartbeats a vanished peer is never noticed, and
+a flipped byte in a CURVE stream leaves a dead connection open."""
 HEARTBEAT_TIMEOUT_MS = 2400
-"""With the time until it is asked less than four seconds: within that a peer who vanishes is seen to be gone."""
+"""Time for the PONG. Together with the interval, a vanished peer is noticed within four seconds."""
 QUEUE_HEARTBEAT_MS = 12_000
-"""The same for a queue: it is asked at once when the pair link to its host is lost, and what is lost while nobody has
-noticed is repaired over that link."""
+"""Ping interval of queue connections. They are probed at once when the pair connection to the host is lost, and lost
+messages are retransmitted over the link."""
 SPARE_HEARTBEAT_MS = 60_000
-"""How often libzmq itself asks those who have dialled us. Mostly they ask first, and more often; but one may vanish
-between a word and its question, or be another program."""
+"""Ping interval of libzmq on inbound connections. The dialling side pings more often; this covers a peer that vanishes
+between a message and its ping, and other programs."""
 KEEPALIVE_IDLE_S, KEEPALIVE_S, KEEPALIVES_MAX = 2, 1, 2
-"""After a longer silence than there is between two questions, TCP asks too, so often and so many times in vain."""
+"""TCP keepalive: idle time, interval and number of probes."""
 TCP_SILENCE_MS = 4000
-"""TCP_MAXRT: how long the kernel may retransmit unacknowledged data before the connection counts as dead."""
+"""TCP_MAXRT: how long the kernel retransmits unacknowledged data before it closes the connection."""
 HANDSHAKE_MS = 2000
-"""From the TCP connection to the end of the CURVE handshake (three round trips); then an idle stranger is cut."""
+"""From the TCP connection to the end of the CURVE handshake (three round trips)."""
 HANDSHAKE_ONION_MS = 20_000
-"""The same when we sit behind a SOCKS proxy such as Tor, where a round trip may take seconds."""
+"""The same behind a SOCKS proxy such as Tor, where a round trip may take seconds."""
 LINGER_MS = 300
-"""How long a closing socket may still try to hand over what was sent: enough for a goodbye, short enough for exit."""
+"""How long a closing socket may deliver pending messages: enough for a goodbye, short enough for exit."""
 BACKLOG = 1024
 
 monitors = count()
 
 
 class OldLibzmq(LocalError):
-    """libzmq {found} is too old for an open network; {wanted} or newer is needed. Reinstall it with
+    """libzmq {found} is too old; zerochat needs {wanted} or newer. Reinstall it with
     `pip install --force-reinstall pyzmq`."""
 
 
 def new_context() -> Context:
-    """A context of libzmq. Raises OldLibzmq."""
+    """A libzmq context. Raises OldLibzmq."""
     if zmq.zmq_version_info() < LIBZMQ_MIN:
         raise OldLibzmq(found=zmq.zmq_version(), wanted=".".join(map(str, LIBZMQ_MIN)))
     context: Context = zmq.Context()
@@ -84,12 +82,12 @@ def new_context() -> Context:
 
 
 def handshake_ms(*, proxied: bool) -> int:
-    """How long a handshake may take."""
+    """Handshake timeout in milliseconds."""
     return HANDSHAKE_ONION_MS if proxied else HANDSHAKE_MS
 
 
 def harden(socket: Socket, *, proxied: bool) -> None:
-    """Set what both sockets have in common."""
+    """Set the limits and timeouts common to both sockets."""
     socket.linger = LINGER_MS
     socket.maxmsgsize = FRAME_BYTES_MAX
     socket.sndhwm = SEND_FRAMES_MAX
@@ -101,8 +99,8 @@ def harden(socket: Socket, *, proxied: bool) -> None:
 
 
 def keep_alive(socket: Socket) -> None:
-    """Have TCP ask whoever has dialled us and is silent, in case their machine has vanished between a word and its
-    question. It costs nothing while they ask; of a program that stands still, TCP knows nothing."""
+    """Enable TCP keepalive for inbound connections, in case a peer's machine vanishes between a message and its ping.
+    It costs nothing while the peer pings; it does not detect a program that hangs."""
     socket.tcp_keepalive = 1
     socket.tcp_keepalive_idle = KEEPALIVE_IDLE_S
     socket.tcp_keepalive_intvl = KEEPALIVE_S
@@ -110,7 +108,7 @@ def keep_alive(socket: Socket) -> None:
 
 
 def guard(socket: Socket, server_secret: bytes, *, ipv6: bool) -> None:
-    """Make a socket that is about to bind a CURVE server that lets in only whom ZAP admits, and nobody without ZAP."""
+    """Make the socket a CURVE server that accepts only keys admitted by ZAP, and none without ZAP."""
     socket.curve_secretkey = server_secret
     socket.curve_server = 1
     socket.zap_domain = ZAP_DOMAIN
@@ -120,14 +118,14 @@ def guard(socket: Socket, server_secret: bytes, *, ipv6: bool) -> None:
 
 
 def public_key(secret: bytes) -> bytes:
-    """The CURVE public key of a secret key; 32 bytes both."""
+    """The CURVE public key of a secret key; 32 bytes each."""
     return z85.decode(zmq.curve_public(z85.encode(secret)))
 
 
 def receive(socket: Socket) -> tuple[list[zmq.Frame], int]:
-    """One whole message, and the bytes of all its frames on the wire. Raises `zmq.Again`.
+    """One whole message and its size on the wire. Raises `zmq.Again`.
 
-    Of the frames only the first four are kept, as none of our messages has more than three.
+    Only the first four frames are kept; valid messages have at most three.
     """
     frame = socket.recv(zmq.NOBLOCK, copy=False)
     frames, size = [frame], wire_bytes(len(frame))
@@ -140,7 +138,7 @@ def receive(socket: Socket) -> tuple[list[zmq.Frame], int]:
 
 
 def send(socket: Socket, frames: list[bytes]) -> bool:
-    """Send one message now, or not at all (False)."""
+    """Send one message without blocking; False: the send queue is full."""
     try:
         socket.send_multipart(frames, zmq.NOBLOCK)
     except zmq.Again:
@@ -152,17 +150,17 @@ def send(socket: Socket, frames: list[bytes]) -> bool:
 
 
 class Event(Struct, frozen=True):
-    """One line of libzmq's diary of a socket: an event of `zmq.Event`, and a file descriptor, errno or interval."""
+    """A monitor event: a `zmq.Event`, and a file descriptor, errno or interval."""
 
     kind: int
     value: int
 
 
 class Monitor:
-    """Reads the events of one socket. They come in the order in which libzmq's I/O thread saw them.
+    """Reads the connection events of one socket, in the order of libzmq's I/O thread.
 
-    Its reading end takes any number of events: libzmq writes them from the I/O thread with a blocking send, so a bound
-    here would let strangers stop all traffic of the context while the agent is busy, and would lock up its end.
+    The pipe is unbounded: libzmq writes to it from the I/O thread with a blocking send, so with a bound, clients could
+    stop all traffic of the context while the agent is busy, and block its termination.
     """
 
     def __init__(self, context: Context, socket: Socket, kinds: int) -> None:
@@ -175,7 +173,7 @@ class Monitor:
         self.socket.connect(address)
 
     def events(self) -> Iterator[Event]:
-        """Everything that has happened since the last call."""
+        """The events since the last call."""
         while True:
             try:
                 frame, _ = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -184,6 +182,6 @@ class Monitor:
             yield Event(*struct.unpack("=Hi", frame))
 
     def close(self) -> None:
-        """Stop libzmq from writing before there is nobody to read: its blocking send would never return."""
+        """Stop libzmq from writing before the reader closes: its blocking send would never return."""
         self._watched.disable_monitor()
         self.socket.close()

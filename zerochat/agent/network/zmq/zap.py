@@ -1,27 +1,24 @@
-"""The doorkeeper: decides, for every CURVE handshake on a bound socket, whether that client key may come in.
+"""ZAP authenticator (ZeroMQ RFC 27): admits or refuses the client key of every CURVE handshake.
 
-libzmq asks over ZAP (ZeroMQ RFC 27) on `inproc://zeromq.zap.01`, and asks once for each handshake. Without an answer
-nobody gets in, because every bound socket sets `ZAP_ENFORCE_DOMAIN` (`sockets.py`): if this thread dies, the doors stay
-shut. pyzmq's own authenticators are not used, because one exception in their callback ends them for good.
+libzmq sends one request per handshake to `inproc://zeromq.zap.01`. Every bound socket sets `ZAP_ENFORCE_DOMAIN`
+(`socket_options.py`), so without an answer no client connects: if this thread dies, the sockets stay closed. pyzmq's
+own authenticators are not used, because one exception in their callback ends them permanently.
 
-It has its own thread so that a busy agent does not delay handshakes, and a ROUTER in place of the usual REP, because a
-REP that misses one answer is stuck for ever. The two threads share one thing, an immutable mapping that is replaced
-as a whole.
+The authenticator has its own thread, so that a busy agent does not delay handshakes, and a ROUTER in place of the usual
+REP, because a REP that misses one answer blocks forever. The threads share one immutable mapping, replaced as a whole.
 
-What it answers:
+Status codes:
 
-- 200 to an admitted key, with the key (Z85) as `User-Id`, which libzmq then puts on everything that comes in over this
-  connection. Nothing that strangers do can delay this answer: they have no bucket in common with admitted keys.
-- 400 to any other, and for a while to an admitted one that has sent more than the agent reads (`watch.py`). The
-  connection is closed at once, and libzmq's own client would stop dialling for ever; ours dials again (`dial.py`). It
-  says no more than "no": whether the key was ever known, or will be, stays here. A stranger is let wait for half a
-  second before that: a newcomer may be here sooner than the word that it was let in, and another try would cost it
-  three and a half round trips.
-- 300 to a stranger whose address has been refused too often. libzmq sends nothing at all to it and lets its handshake
-  time out, so an address that tries many keys gets silence.
+- 200 for an admitted key. libzmq then adds the key (Z85) as `User-Id` to every message of the connection.
+  Unauthenticated clients cannot delay this answer: they share no token bucket with admitted keys.
+- 400 for any other key, and for a while for an admitted key that has sent more than the agent reads (`flood_guard.py`).
+  The connection is closed at once; our client dials again (`dialer.py`). The answer does not reveal whether the key was
+  known. An unknown key waits `EARLY_S` first: a joiner may connect before we receive its admission, and another attempt
+  would cost it three and a half round trips.
+- 300 for an unknown key from an address prefix with too many refusals. libzmq sends nothing and lets the handshake time
+  out, so an address that tries many keys gets no answers.
 """
 
-import ipaddress
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -34,214 +31,204 @@ from msgspec import Struct
 from msgspec.structs import replace
 from zmq.utils import z85
 
+from zerochat.agent.network.addresses import source_prefix
+
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ZAP_VERSION = b"1.0"
 ZAP_DOMAIN = b"zerochat"
 """RFC 27 leaves the name to the application. It must not be empty: libzmq enforces only a named domain."""
 
 REFUSALS_MAX = 20
-"""Refusals in one breath before an address meets silence: a joiner who is early, or a house behind one router."""
+"""Token bucket size per address prefix: refusals in a burst before answers stop."""
 REFUSALS_PER_S = 2.0
 ADDRESSES_MAX = 1024
-"""Addresses remembered at once; beyond that the one refused longest ago is forgotten."""
+"""Address prefixes with a bucket; the least recently refused one is dropped first."""
 EARLY_S = 0.5
-"""How long a stranger waits for being let in. With two and a half round trips it is within `sockets.HANDSHAKE_MS`
-where one of them takes up to 600 ms; whoever is further away, and waits for longer, dials again."""
-EARLY_MAX, EARLY_HOME_MAX = 256, 32
-"""So many wait at once, and of one address; the others are refused without waiting. Whoever makes keys can take all of
-these places: then nobody waits."""
+"""How long an unknown key waits for its admission. The handshake takes two and a half round trips, so this fits into
+`socket_options.HANDSHAKE_MS` for round trips of up to 600 ms; with longer ones the client times out and dials again."""
+EARLY_MAX, EARLY_PER_PREFIX_MAX = 256, 32
+"""Waiting handshakes, in total and per address prefix; further ones are refused at once. An attacker with many keys can
+fill these places; then no client waits."""
 STOP_TIMEOUT_S = 2.0
 
 
 class Admission(Struct, frozen=True):
-    """What one client key is admitted for."""
+    """What a client key is admitted for."""
 
     link: bytes
     queues: tuple[bytes, ...]
     guest: bool = False
-    """It has an invitation, and no more (`Admit.guest`)."""
+    """The key belongs to an invitation, not to a member (`Admit.guest`)."""
 
 
-class Handshake(Struct, frozen=True):
-    """What libzmq asks about."""
+class ZapRequest(Struct, frozen=True):
+    """One handshake to decide."""
 
     requester: bytes
     request: bytes
-    home: str
-    """Where it comes from (`house`)."""
+    prefix: str
+    """`source_prefix` of the client's address."""
     user: str
-    """The client key in Z85, which it has proved; empty where it does not speak CURVE."""
+    """The client key in Z85, which the client has proved; empty: not CURVE."""
     until: float = 0.0
-    """How long it waits to be let in; seconds, monotonic."""
+    """End of the wait for an admission; seconds, monotonic; 0: not waiting."""
 
 
-class Refusals:
-    """A token bucket for each address (RFC 4291 /64 for IPv6), refilled with time."""
+class RefusalBuckets:
+    """A token bucket of refusals for each address prefix, refilled with time."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, home: str, now: float) -> bool:
-        """Count one refusal of this home (`house`); False when it has used up its share. `now` is in seconds."""
-        tokens, then = self._buckets.pop(home, (float(REFUSALS_MAX), now))
+    def take(self, prefix: str, now: float) -> bool:
+        """Count one refusal; False when the bucket is empty. `now` in seconds."""
+        tokens, then = self._buckets.pop(prefix, (float(REFUSALS_MAX), now))
         tokens = min(REFUSALS_MAX, tokens + (now - then) * REFUSALS_PER_S)
-        polite = tokens >= 1
-        self._buckets[home] = (tokens - 1 if polite else tokens, now)
+        allowed = tokens >= 1
+        self._buckets[prefix] = (tokens - 1 if allowed else tokens, now)
         if len(self._buckets) > ADDRESSES_MAX:
             self._buckets.popitem(last=False)
-        return polite
+        return allowed
 
 
-def house(address: str) -> str:
-    """The address that one household or host shares: IPv4 whole (also when mapped into IPv6), IPv6 by its /64."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    if isinstance(ip, ipaddress.IPv4Address):
-        return str(ip)
-    if ip.ipv4_mapped is not None:
-        return str(ip.ipv4_mapped)
-    return str(ipaddress.IPv6Network((ip, 64), strict=False))
-
-
-class Gatekeeper(threading.Thread):
-    """Answers ZAP requests until `stop()`. One for each context; make it before binding anything. `admit` and `stop`
-    belong to the thread that has made it."""
+class ZapAuthenticator(threading.Thread):
+    """Answers ZAP requests until `stop()`. One per context, made before any socket binds. `admit` and `stop` belong to
+    the thread that made it."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], counts: Counter[str]) -> None:
-        """`counts` gets `zap.*`. Nobody else writes those names, so the thread needs no lock for them."""
+        """`counts` gets `zap.*`. Only this thread writes these names, so they need no lock."""
         super().__init__(name="zerochat-zap", daemon=True)
         self.admitted: Mapping[str, Admission] = MappingProxyType({})
-        """What each client key in Z85 is admitted for (`admit`)."""
-        self.resting: dict[str, float] = {}
-        """Admitted keys that are not let in until then; seconds, monotonic."""
+        """Admission by client key in Z85 (`admit`)."""
+        self.suspended: dict[str, float] = {}
+        """Admitted keys that are refused until a time; seconds, monotonic."""
         self._counts = counts
-        self._refusals = Refusals()
-        self._early: list[Handshake] = []
-        """Strangers who wait, first come first. Only the thread changes it."""
-        self._stopping = self._rung = False
-        bell = f"inproc://zap-bell-{id(self)}"
-        self._door = context.socket(zmq.ROUTER)
-        self._bell = context.socket(zmq.PAIR)
-        self._ringer = context.socket(zmq.PAIR)
-        for socket in (self._door, self._bell, self._ringer):
+        self._refusals = RefusalBuckets()
+        self._early: list[ZapRequest] = []
+        """Waiting handshakes, oldest first. Only this thread changes it."""
+        self._stopping = self._wakeup_sent = False
+        wakeup = f"inproc://zap-wakeup-{id(self)}"
+        self._requests = context.socket(zmq.ROUTER)
+        self._wakeup = context.socket(zmq.PAIR)
+        self._waker = context.socket(zmq.PAIR)
+        for socket in (self._requests, self._wakeup, self._waker):
             socket.linger = 0
-        self._bell.bind(bell)
-        self._ringer.connect(bell)
-        self._door.bind(ZAP_ENDPOINT)
+        self._wakeup.bind(wakeup)
+        self._waker.connect(wakeup)
+        self._requests.bind(ZAP_ENDPOINT)
 
     def admit(self, admitted: Mapping[str, Admission]) -> None:
-        """Let in these, from now on, and no others. The mapping is not changed any more."""
+        """Replace the admitted keys. The mapping must not change afterwards."""
         self.admitted = admitted
-        # Before it waits, everybody is looked for once more (`run`): so nobody is missed between the two.
+        # `run` decides every early request once more before it waits, so a request cannot slip between the two.
         if self._early:
-            self._ring()
+            self._wake()
 
     def stop(self) -> bool:
-        """End the thread; from then on nobody gets in. False if it has not ended within `STOP_TIMEOUT_S`."""
+        """End the thread; from then on no client connects. False: it has not ended within `STOP_TIMEOUT_S`."""
         self._stopping = True
         if self.ident is None:
-            self._door.close()
-            self._bell.close()
+            self._requests.close()
+            self._wakeup.close()
         elif self.is_alive():
-            self._ring()
+            self._wake()
             self.join(STOP_TIMEOUT_S)
-        self._ringer.close()
+        self._waker.close()
         return not self.is_alive()
 
-    def _ring(self) -> None:
-        if self._rung:
+    def _wake(self) -> None:
+        if self._wakeup_sent:
             return
-        self._rung = True
+        self._wakeup_sent = True
         try:
-            self._ringer.send(b"", zmq.NOBLOCK)
+            self._waker.send(b"", zmq.NOBLOCK)
         except zmq.ZMQError:
-            self._counts["zap.bell_lost"] += 1
+            self._counts["zap.wakeup_failed"] += 1
 
     # --- its own thread -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve. Whatever goes wrong with one request costs that request; a broken socket ends the thread."""
+        """Serve. A failure in one request costs that request only; a broken socket ends the thread."""
         poller = zmq.Poller()
-        poller.register(self._door, zmq.POLLIN)
-        poller.register(self._bell, zmq.POLLIN)
+        poller.register(self._requests, zmq.POLLIN)
+        poller.register(self._wakeup, zmq.POLLIN)
         try:
             while not self._stopping:
-                ready = dict(poller.poll(self._patience_ms()))
-                if self._bell in ready:
-                    self._rung = False
-                    self._bell.recv()
-                if self._door in ready:
+                ready = dict(poller.poll(self._timeout_ms()))
+                if self._wakeup in ready:
+                    self._wakeup_sent = False
+                    self._wakeup.recv()
+                if self._requests in ready:
                     self._guarded(self._serve)
                 if self._early:
-                    self._look_again()
+                    self._decide_early()
         except zmq.ZMQError:
             self._counts["zap.died"] += 1
         finally:
-            self._door.close()
-            self._bell.close()
+            self._requests.close()
+            self._wakeup.close()
 
-    def _patience_ms(self) -> int | None:
+    def _timeout_ms(self) -> int | None:
         return max(0, int((self._early[0].until - time.monotonic()) * 1000) + 1) if self._early else None
 
-    def _guarded(self, what: Callable[[], bool]) -> bool:
-        """What it gives, or True where it has failed: then that is done with."""
+    def _guarded(self, work: Callable[[], bool]) -> bool:
+        """The result of `work`; True when it raised: the request is given up."""
         try:
-            return what()
+            return work()
         except Exception:  # noqa: BLE001
-            # Not a narrower class, because nothing that one request does may end the thread for all others.
+            # No narrower class: a failure in one request must not end the thread for all others.
             self._counts["zap.failed"] += 1
             return True
 
     def _serve(self) -> bool:
         """RFC 27: [requester, "", version, request id, domain, address, identity, mechanism, credentials...]."""
-        frames = self._door.recv_multipart(zmq.NOBLOCK)
+        frames = self._requests.recv_multipart(zmq.NOBLOCK)
         if len(frames) < 8 or frames[1] or frames[2] != ZAP_VERSION:
             self._counts["zap.malformed"] += 1
             return True
         requester, _, _, request, domain, address, _, mechanism, *credentials = frames
         curve = domain == ZAP_DOMAIN and mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32
         user = z85.encode(credentials[0]).decode() if curve else ""
-        one = Handshake(requester, request, house(address.decode("ascii", "replace")), user)
-        if not self._decide(one):
-            if self._has_room(one.home):
-                self._early.append(replace(one, until=time.monotonic() + EARLY_S))
+        handshake = ZapRequest(requester, request, source_prefix(address.decode("ascii", "replace")), user)
+        if not self._decide(handshake):
+            if self._may_wait(handshake.prefix):
+                self._early.append(replace(handshake, until=time.monotonic() + EARLY_S))
             else:
-                self._refuse(one)
+                self._refuse(handshake)
         return True
 
-    def _has_room(self, home: str) -> bool:
-        return len(self._early) < EARLY_MAX and sum(one.home == home for one in self._early) < EARLY_HOME_MAX
+    def _may_wait(self, prefix: str) -> bool:
+        waiting = sum(each.prefix == prefix for each in self._early)
+        return len(self._early) < EARLY_MAX and waiting < EARLY_PER_PREFIX_MAX
 
-    def _look_again(self) -> None:
-        """Answer those who have waited for long enough, or of whom it is known by now whether they come in."""
-        self._early = [one for one in self._early if not self._guarded(partial(self._decide, one))]
+    def _decide_early(self) -> None:
+        """Answer the waiting handshakes that are admitted by now, or have waited long enough."""
+        self._early = [each for each in self._early if not self._guarded(partial(self._decide, each))]
 
-    def _decide(self, one: Handshake) -> bool:
-        """Answer this one, if it is known whether it comes in; False where it is not."""
-        known = one.user in self.admitted
-        if known and not self._rests(one.user):
-            self._answer(one, b"200")
-            self._counts["zap.early"] += one.until > 0
-        elif known or not one.user or 0 < one.until <= time.monotonic():
-            self._refuse(one)
+    def _decide(self, handshake: ZapRequest) -> bool:
+        """Answer this handshake if its outcome is known; False: it may still be admitted."""
+        known = handshake.user in self.admitted
+        if known and not self._is_suspended(handshake.user):
+            self._answer(handshake, b"200")
+            self._counts["zap.early"] += handshake.until > 0
+        elif known or not handshake.user or 0 < handshake.until <= time.monotonic():
+            self._refuse(handshake)
         else:
             return False
         return True
 
-    def _rests(self, user: str) -> bool:
-        if self.resting.get(user, 0.0) > time.monotonic():
+    def _is_suspended(self, user: str) -> bool:
+        if self.suspended.get(user, 0.0) > time.monotonic():
             return True
-        self.resting.pop(user, None)
+        self.suspended.pop(user, None)
         return False
 
-    def _refuse(self, one: Handshake) -> None:
-        polite = self._refusals.take(one.home, time.monotonic())
-        self._answer(one, b"400" if polite else b"300")
+    def _refuse(self, handshake: ZapRequest) -> None:
+        allowed = self._refusals.take(handshake.prefix, time.monotonic())
+        self._answer(handshake, b"400" if allowed else b"300")
 
-    def _answer(self, one: Handshake, status: bytes) -> None:
+    def _answer(self, handshake: ZapRequest, status: bytes) -> None:
         self._counts["zap.admitted" if status == b"200" else "zap.refused"] += 1
-        user = one.user.encode() if status == b"200" else b""
-        reply = [one.requester, b"", ZAP_VERSION, one.request, status, b"", user, b""]
-        self._door.send_multipart(reply, zmq.NOBLOCK)
+        user = handshake.user.encode() if status == b"200" else b""
+        reply = [handshake.requester, b"", ZAP_VERSION, handshake.request, status, b"", user, b""]
+        self._requests.send_multipart(reply, zmq.NOBLOCK)

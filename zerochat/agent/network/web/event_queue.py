@@ -1,7 +1,7 @@
-"""What the web thread has for its owner: written here, taken there, and bounded by what has not been taken.
+"""Event queue from the web thread to its owner, with back-pressure on senders.
 
-A deque may be used from two threads without a lock; the counts belong to the web thread, and the owner sends word of
-what it has taken. So a slow owner makes senders wait, and never makes this process grow.
+The deque is thread-safe without a lock; the counters belong to the web thread, and the owner reports what it has taken.
+So a slow owner delays senders instead of growing this process.
 """
 
 import asyncio
@@ -9,63 +9,63 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from zerochat.agent.network.web.events import Arrived, Note
-from zerochat.agent.network.web.limits import UNSEEN_MAX, Limits
+from zerochat.agent.network.web.events import Arrived, ThreadEvent
+from zerochat.agent.network.web.limits import PENDING_EVENTS_MAX, Limits
 
 
-class Inbox:
+class EventQueue:
     """`notes` is shared with the owner; everything else is the web thread's."""
 
     def __init__(self, wake: Callable[[], None], limits: Limits) -> None:
-        self.notes: deque[Note] = deque()
+        self.pending: deque[ThreadEvent] = deque()
         self.counts: Counter[str] = Counter()
-        """`web.*`, by what was refused, cut or lost."""
-        self.rung = False
-        """Set when the owner has been woken and has not come yet. The owner clears it before it looks."""
+        """Counters `web.*` of what was refused, cut or lost."""
+        self.woken = False
+        """Whether the owner was woken; it clears this before it takes events."""
         self._wake, self._limits = wake, limits
         self._messages = self._bytes = self._reading = 0
         self._room: asyncio.Event | None = None
 
-    def tell(self, note: Note) -> None:
+    def put(self, note: ThreadEvent) -> None:
         if isinstance(note, Arrived):
             self._messages += 1
             self._bytes += len(note.envelope)
-        self.notes.append(note)
-        if not self.rung:
-            self.rung = True
-            with suppress(OSError):  # the owner's bell is gone: so is the owner
+        self.pending.append(note)
+        if not self.woken:
+            self.woken = True
+            with suppress(OSError):  # the owner has closed its wake-up pipe
                 self._wake()
 
     def has_room(self) -> bool:
         return (
             self._messages < self._limits.inbox_messages
             and self._bytes < self._limits.inbox_bytes
-            and len(self.notes) < UNSEEN_MAX
+            and len(self.pending) < PENDING_EVENTS_MAX
         )
 
     async def room(self) -> None:
-        """Wait until there is some."""
+        """Wait until there is room."""
         while not self.has_room():
             if self._room is None:
                 self._room = asyncio.Event()
             await self._room.wait()
 
     def may_read(self) -> bool:
-        """Whether there is room for more of what is being read. It is counted by itself: whoever sends a part of many
-        bodies and then waits must not take the room of those who send whole ones."""
+        """Whether there is room for unfinished bodies. They have a limit of their own, so that clients with many
+        unfinished bodies take no room from complete envelopes."""
         return self._reading < self._limits.reading_bytes
 
     def grow(self, size: int) -> None:
-        """Count bytes that are being read; a negative size when they have become an Arrived, or nothing."""
+        """Count bytes of unfinished bodies; negative when a body has ended."""
         self._reading += size
 
     def taken(self, messages: int, size: int) -> None:
-        """The owner has these."""
+        """The owner has taken so many envelopes and bytes."""
         self._messages -= messages
         self._bytes -= size
-        self._ease()
+        self._signal_room()
 
-    def _ease(self) -> None:
+    def _signal_room(self) -> None:
         if self._room is not None and self.has_room():
             self._room.set()
             self._room = None

@@ -1,9 +1,9 @@
-"""Reads what somebody pasted: finds the invitation in it, and for a connection with an agent of any make reads that.
+"""Finds the invitation in pasted text, and parses invitations to connections.
 
-People paste whole sentences, quoted mails, and all that `zerochat invite` has printed. An invitation to one of our
-groups is told from one to connect by its goal, so that nobody makes a connection of what was meant for `zerochat join`.
-Nothing is fetched here: a short link is followed by the face, before the agent gets to see it. A refusal is a sentence
-for a person.
+Users paste whole sentences, quoted mails, and the complete output of `zerochat invite`. Group invitations and
+connection invitations are distinguished by their goal code, and parsed by `didcomm/invitation.py` and
+`didcomm/protocols/oob_read.py`. Nothing is fetched here: a client follows short links
+first. Every refusal is a sentence for the user.
 """
 
 import re
@@ -16,26 +16,24 @@ from zerochat.didcomm.protocols.oob_read import OutOfBand, ShortLink, read_invit
 from zerochat.errors import BadInvitation, LocalError, RemoteError
 
 PIECES_MAX: Final = 80
-"""So many lines a mail program makes of one link at the most."""
+"""Lines into which a mail program may break one link."""
 MEDIATE: Final = "request-mediate"
-"""The goal code that mediators of several makers write into their invitations."""
+"""The goal code of mediator invitations, used by several implementations."""
 TRIES_MAX: Final = 1_000
-"""So many pieces are tried in all: a page of links takes a few hundred, and who writes "ZC:" ten thousand times shall
-not have the agent busy for the better part of a second."""
+"""Parse attempts in total: a page of links takes a few hundred; the limit bounds the time for hostile text."""
 _QUOTED = re.compile(r"^[ \t]*(?:>[ \t]?)+", re.MULTILINE)
-"""Before each line of a mail that is answered."""
+"""Quotation marks at the start of lines in a reply mail."""
 _BEGIN = re.compile(r"[<\"'`(\[]*([A-Za-z][A-Za-z0-9+.-]*://|ZC:)", re.IGNORECASE)
 _AROUND: Final = "<>\"'`()[].,;:!?"
-"""What may stand around an invitation, none of which is part of it."""
+"""Characters around an invitation that are not part of it."""
 
 
 class SeveralInvitations(LocalError):
-    """There are several invitations in this, and they are not the same: one has …{one}… in it where another one has
-    …{other}…. Paste only the one that you mean."""
+    """The text contains several different invitations (…{one}… and …{other}…). Paste only one."""
 
 
 class BadLink(LocalError):
-    """This is no invitation to connect with: {why}. Ask for a fresh one, and paste the whole link."""
+    """This is not a valid connection invitation: {why}. Ask for a new one, and paste the whole link."""
 
 
 class ForAGroup(LocalError):
@@ -43,15 +41,15 @@ class ForAGroup(LocalError):
 
 
 class ForAMediator(LocalError):
-    """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
+    """This is a mediator's invitation, not one to a group. Add the mediator with `zerochat route add`."""
 
 
 class ForAConnection(LocalError):
-    """This link leads to a connection with one agent, and into no group. Use it with `zerochat connect`."""
+    """This is an invitation to connect with one agent, not one to a group. Use it with `zerochat connect`."""
 
 
 def read_pasted(text: str, now_s: int) -> OutOfBand:
-    """The Out-of-Band invitation in a link, or in JSON; `now_s` in UTC seconds. Raises BadLink, ForAGroup or
+    """The Out-of-Band invitation in a link or JSON; `now_s` in UTC seconds. Raises BadLink, ForAGroup or
     SeveralInvitations."""
     text = only_invitation(text)
     if text.lstrip()[: len(CODE_PREFIX)].upper() == CODE_PREFIX:
@@ -59,9 +57,9 @@ def read_pasted(text: str, now_s: int) -> OutOfBand:
     try:
         found = read_invitation(text)
     except RemoteError as error:
-        raise BadLink(why=error.fields.get("why", "it does not open")) from None
+        raise BadLink(why=error.fields.get("why", "it is invalid")) from None
     if isinstance(found, ShortLink):
-        raise BadLink(why="it is a short link to an invitation that lies elsewhere")
+        raise BadLink(why="it is a short link that was not resolved")
     if found.goal_code == GOAL_CODE:
         raise ForAGroup
     if found.expires_time is not None and found.expires_time <= now_s:
@@ -71,7 +69,7 @@ def read_pasted(text: str, now_s: int) -> OutOfBand:
 
 
 def read_for_group(text: str, now_s: int) -> Invitation:
-    """The invitation to a group that was pasted; `now_s` in UTC seconds. Raises BadInvitation, InvitationExpired,
+    """The group invitation in pasted text; `now_s` in UTC seconds. Raises BadInvitation, InvitationExpired,
     SeveralInvitations, ForAMediator or ForAConnection."""
     text = only_invitation(text)
     try:
@@ -89,8 +87,8 @@ def read_for_group(text: str, now_s: int) -> Invitation:
 
 
 def only_invitation(text: str) -> str:
-    """The one invitation in what somebody pasted, be it in two forms; without it, the text as it is, for whoever reads
-    that to say what is wrong with it. A short link counts where there is nothing else. Raises SeveralInvitations."""
+    """The single invitation in pasted text, possibly present in two forms; without one, the text itself, so that the
+    parser can report the error. A short link is used if there is nothing else. Raises SeveralInvitations."""
     words = _QUOTED.sub("", text).split()
     begins = [place for place, word in enumerate(words) if _BEGIN.match(word)]
     if not begins or text.lstrip()[:1] == "{":
@@ -98,7 +96,7 @@ def only_invitation(text: str) -> str:
     found: dict[Invitation | ShortLink | str, str] = {}
     left = TRIES_MAX
     for begin, end in pairwise([*begins, len(words)]):
-        for upto in range(begin + 1, min(end, begin + PIECES_MAX, begin + left) + 1):  # it may be broken into lines
+        for upto in range(begin + 1, min(end, begin + PIECES_MAX, begin + left) + 1):  # may be broken into lines
             left -= 1
             piece = "".join(words[begin:upto]).strip(_AROUND)
             if (read := _read(piece)) is not None:
@@ -116,7 +114,7 @@ def only_invitation(text: str) -> str:
 
 
 def _read(piece: str) -> Invitation | OutOfBand | ShortLink | None:
-    """The whole invitation in a link or a code; None: it is none, or not all of it."""
+    """The invitation in a link or a code; None: invalid or incomplete."""
     try:
         return parse_invitation(piece, 0)
     except LocalError:

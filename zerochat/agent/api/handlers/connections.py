@@ -1,0 +1,73 @@
+"""Handlers of external connections and of questions to one peer."""
+
+import time
+from typing import Final
+
+from zerochat import rpc
+from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
+from zerochat.agent.api.handlers.groups import EXPIRES_S_MAX, check_envelope
+from zerochat.agent.invitations.pasted_text import read_pasted
+from zerochat.agent.views import connections as views
+from zerochat.group.inputs import (
+    AcceptConnection,
+    EndConnection,
+    OfferConnection,
+    PingPeer,
+    QueryFeatures,
+    RotateDid,
+    SendBasicMessage,
+)
+from zerochat.group.lookup import find_connection
+from zerochat.rpc import PeerParams
+
+
+def ping_peer(context: Context[PeerParams]) -> PingPeer:
+    return PingPeer(context.params.peer)
+
+
+def query_features(context: Context[rpc.QueryFeaturesParams]) -> QueryFeatures:
+    return QueryFeatures(context.params.peer, context.params.match)
+
+
+def rotate_did(context: Context[PeerParams]) -> RotateDid:
+    return RotateDid(context.params.peer)
+
+
+def open_connection(context: Context[rpc.OpenConnectionParams]) -> AcceptConnection:
+    params = context.params
+    return AcceptConnection(read_pasted(params.invitation, int(time.time())), params.name, params.mediate)
+
+
+def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnection:
+    if not 1 <= context.params.expires_s <= EXPIRES_S_MAX:
+        raise BadRequest(why="an invitation is valid for 1 second to 30 days")
+    return OfferConnection(check_envelope(context.params.envelope), "", context.params.expires_s)
+
+
+def list_connections(context: Context[rpc.NoParams]) -> list[rpc.ConnectionInfo]:
+    return [views.connection_info(context.agent, one) for one in context.agent.connections.values()]
+
+
+def list_connection_messages(context: Context[PeerParams]) -> list[rpc.ConnectionMessage]:
+    return views.connection_messages(context.agent, find_connection(context.agent, context.params.peer))
+
+
+def send_connection_message(context: Context[rpc.SendConnectionMessageParams]) -> SendBasicMessage:
+    return SendBasicMessage(context.params.peer, context.params.text)
+
+
+def close_connection(context: Context[PeerParams]) -> EndConnection:
+    return EndConnection(context.params.peer)
+
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "ping_peer": ping_peer,
+    "query_features": query_features,
+    "rotate_did": rotate_did,
+    "open_connection": open_connection,
+    "offer_connection": offer_connection,
+    "list_connections": list_connections,
+    "list_connection_messages": list_connection_messages,
+    "send_connection_message": send_connection_message,
+    "close_connection": close_connection,
+}

@@ -1,0 +1,142 @@
+"""What a request handler gets: the call, its decoded parameters, the core's state and the agent's services."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct, field
+
+from zerochat import rpc
+from zerochat.agent.api.delivery_waits import DeliveryWaits
+from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.api.subscriptions.hub import Subscriptions
+from zerochat.agent.files.handlers import FileHandlers
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.paths import ProfilePaths
+from zerochat.agent.views.current_messages import MaterialisedMessages
+from zerochat.agent.views.groups import group_info
+from zerochat.agent.views.members import display_names, member_infos
+from zerochat.errors import LocalError
+from zerochat.group.inputs import Command
+from zerochat.group.lookup import find_group
+from zerochat.group.state import Agent, Group
+
+P = TypeVar("P", bound=Struct)
+
+TYPING_SENT_S: Final = 4.0
+READ_SENT_S: Final = 2.0
+TYPING_RECEIVED_S: Final = 1.0
+"""Per member and group. A sender that follows the protocol repeats it every four seconds."""
+RATE_WINDOW_S: Final = 10.0
+RATE_KEYS_MAX: Final = 4_096
+"""With more keys than this at once, further ones are refused."""
+
+
+class BadRequest(LocalError):
+    """Invalid request: {why}."""
+
+
+class AgentStopping(LocalError):
+    """The agent is stopping and accepts no new commands. Try again when it runs again (`zerochat agent`)."""
+
+    exit_code: ClassVar[int] = 6
+    retry: ClassVar[Literal["never", "later", "now"]] = "later"
+
+
+class RateLimit(Struct):
+    """Limits typing indicators and read receipts: at most one per key and interval."""
+
+    _last: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    def allows(self, every_s: float, now: float, *key: str) -> bool:
+        """Whether the interval of this key has passed; it then starts again. `now`: seconds on the monotonic clock."""
+        if now - self._last.get(key, -RATE_WINDOW_S) < every_s:
+            return False
+        if key not in self._last and len(self._last) >= RATE_KEYS_MAX:
+            self._last = {known: at for known, at in self._last.items() if now - at < RATE_WINDOW_S}
+            if len(self._last) >= RATE_KEYS_MAX:
+                return False
+        self._last[key] = now
+        return True
+
+
+@dataclass
+class Services:
+    """The components of the agent that request handlers use. Owned by the agent thread."""
+
+    server: ControlServer
+    journal: Journal
+    status: Callable[[Agent], rpc.Status]
+    """The status without groups and joins."""
+    shorten: Callable[[str, int], str]
+    """Serve an invitation under a short link until a time (UTC seconds); empty where no HTTP server runs."""
+    paths: ProfilePaths | None
+    """None only in tests and simulations."""
+    messages: MaterialisedMessages
+    subscriptions: Subscriptions
+    files: FileHandlers
+    waits: DeliveryWaits
+    telemetry: Callable[[str, Struct], Struct] | None = None
+    """Serves the methods of telemetry; None: nothing is recorded."""
+    review_disputes: Callable[[str], None] = lambda group: None
+    """Review the disputes of this group soon."""
+    reload: Callable[[], None] = lambda: None
+    """Read the settings again."""
+    indicators: RateLimit = dataclass_field(default_factory=RateLimit)
+    joins: dict[str, rpc.JoinStatus] = dataclass_field(default_factory=dict)
+    """The last status of each join, by its id."""
+    draining: bool = False
+    """The agent is stopping: commands are refused."""
+    stopped: bool = False
+    """A client has requested the stop."""
+    _names: dict[str, tuple[str, dict[str, str]]] = dataclass_field(default_factory=dict)
+    """By group: the checksum of its view, and the display names by DID."""
+
+    def names(self, group: Group) -> Mapping[str, str]:
+        """The display names of members and former members, by DID."""
+        known = self._names.get(group.id)
+        if known is None or known[0] != group.view.checksum:
+            known = self._names[group.id] = (group.view.checksum, display_names(group))
+        return known[1]
+
+    def forget_names(self, groups: Mapping[str, Group]) -> None:
+        """Drop the names of groups that are gone."""
+        self._names = {group: names for group, names in self._names.items() if group in groups}
+
+    def group_info(self, agent: Agent, group: Group) -> rpc.GroupInfo:
+        return group_info(agent, group, self.messages.topic(group))
+
+    def members(self, agent: Agent, group: Group) -> list[rpc.MemberInfo]:
+        announced = {did: one.announcement for did, one in self.messages.announced(group).items()}
+        verdicts: Mapping[str, list[str]] = {}
+        if group.mode.signs:
+            from zerochat.agent.disputes import handlers
+
+            verdicts = handlers.convictions(self.journal, group)
+        return member_infos(agent, group, announced, verdicts)
+
+    def tlog_info(self, group: Group) -> rpc.TlogInfo:
+        from zerochat.agent.views import tlog_status
+
+        return tlog_status.log_info(self.journal, group, self.names(group))
+
+
+@dataclass(slots=True)
+class Context(Generic[P]):
+    """One request."""
+
+    services: Services
+    call: Call
+    agent: Agent
+    params: P
+
+    @property
+    def group(self) -> Group:
+        """The group of the parameter `group`. Raises UnknownGroup or AmbiguousGroup."""
+        return find_group(self.agent, self.params.group)  # type: ignore[attr-defined]
+
+
+Reply: TypeAlias = Command | Struct | list[Any] | None
+"""A command for the core; or the result; None: the answer comes later."""
+Handler: TypeAlias = Callable[[Context[Any]], Reply]

@@ -1,0 +1,63 @@
+"""Handlers of members: list, removal, roles, display names and verification."""
+
+from typing import Final
+
+from zerochat import rpc
+from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
+from zerochat.agent.views.members import safety_words_view
+from zerochat.errors import LocalError
+from zerochat.group.inputs import ChangeLabel, ChangeRole, RemoveMember, VerifyMember
+from zerochat.group.lookup import find_member
+from zerochat.group.state import Group
+
+
+class OwnWords(LocalError):
+    """You cannot verify yourself. `zerochat verify {group}` shows the safety words of the whole group."""
+
+
+def list_members(context: Context[rpc.GroupParams]) -> list[rpc.MemberInfo]:
+    return context.services.members(context.agent, context.group)
+
+
+def remove_member(context: Context[rpc.RemoveMemberParams]) -> RemoveMember:
+    group = context.group
+    return RemoveMember(group.id, find_member(group, context.params.member))
+
+
+def set_role(context: Context[rpc.SetRoleParams]) -> ChangeRole:
+    group, role, member = context.group, context.params.role, context.params.member
+    if role not in ("reader", "writer", "admin"):
+        raise BadRequest(why=f"unknown role {role[:32]!a}; choose reader, writer or admin")
+    return ChangeRole(group.id, find_member(group, member) if member else "", role)
+
+
+def set_display_name(context: Context[rpc.SetDisplayNameParams]) -> ChangeLabel:
+    return ChangeLabel(context.group.id, context.params.name)
+
+
+def get_safety_words(context: Context[rpc.SafetyWordsParams]) -> rpc.SafetyWords:
+    group = context.group
+    return safety_words_view(group, _other_member(group, context.params.member), context.params.entered)
+
+
+def verify_member(context: Context[rpc.VerifyMemberParams]) -> VerifyMember:
+    group = context.group
+    return VerifyMember(group.id, _other_member(group, context.params.member), context.params.verified)
+
+
+def _other_member(group: Group, name: str) -> str:
+    """The DID of a member other than this profile; empty where `name` is. Raises OwnWords, or as `find_member`."""
+    member = find_member(group, name) if name else ""
+    if member == group.me:
+        raise OwnWords(group=group.name)
+    return member
+
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "list_members": list_members,
+    "remove_member": remove_member,
+    "set_role": set_role,
+    "set_display_name": set_display_name,
+    "get_safety_words": get_safety_words,
+    "verify_member": verify_member,
+}

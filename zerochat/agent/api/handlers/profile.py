@@ -1,0 +1,106 @@
+"""Handlers of the profile itself: status, settings, drafts, telemetry, backup and stop."""
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zerochat import rpc
+from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
+from zerochat.agent.storage import drafts
+from zerochat.agent.views.groups import joins
+from zerochat.errors import LocalError
+from zerochat.group.lookup import find_group
+from zerochat.rpc import NoParams
+
+FEATURES: Final = ("consumers", "keys", "retry")
+
+
+class NoTelemetry(LocalError):
+    """This agent does not record telemetry."""
+
+
+def hello(context: Context[rpc.HelloParams]) -> rpc.Hello:
+    if context.params.protocol != rpc.PROTOCOL:
+        raise BadRequest(why=f"the agent uses protocol version {rpc.PROTOCOL}, not {context.params.protocol}")
+    status = context.services.status(context.agent)
+    return rpc.Hello(
+        protocol=rpc.PROTOCOL,
+        version=status.version,
+        profile=status.profile,
+        nick=status.nick,
+        methods=list(rpc.METHODS),
+        features=list(FEATURES),
+    )
+
+
+def get_status(context: Context[NoParams]) -> rpc.Status:
+    services, agent = context.services, context.agent
+    groups = [services.group_info(agent, group) for group in agent.groups.values()]
+    return replace(services.status(agent), groups=groups, joins=joins(agent, services.joins))
+
+
+def list_settings(context: Context[NoParams]) -> list[rpc.SettingInfo]:
+    from zerochat.agent.settings import handlers  # rarely called, like all imports within functions here
+
+    return handlers.settings(context.services.paths)
+
+
+def change_setting(context: Context[rpc.ChangeSettingParams]) -> rpc.SettingInfo:
+    from zerochat.agent.settings import handlers
+
+    changed = handlers.change(context.services.paths, context.params)
+    if handlers.applies_at_once(changed.name):
+        context.services.reload()
+    return changed
+
+
+def reload_settings(context: Context[NoParams]) -> NoParams:
+    context.services.reload()
+    return NoParams()
+
+
+def save_draft(context: Context[rpc.Draft]) -> NoParams:
+    drafts.store_draft(
+        context.services.journal, find_group(context.agent, context.params.group).id, context.params.text
+    )
+    return NoParams()
+
+
+def list_drafts(context: Context[rpc.DraftsParams]) -> rpc.Drafts:
+    return drafts.drafts_page(context.services.journal, context.agent.groups, context.params.after)
+
+
+def telemetry(context: Context[Struct]) -> Struct:
+    if context.services.telemetry is None:
+        raise NoTelemetry
+    return context.services.telemetry(context.call.method, context.params)
+
+
+def create_backup(context: Context[NoParams]) -> rpc.BackupCopy:
+    from zerochat.agent.storage.backup import copy_journal
+
+    return rpc.BackupCopy(str(copy_journal(context.services.journal)))
+
+
+def stop_agent(context: Context[NoParams]) -> NoParams:
+    context.services.stopped = True
+    return NoParams()
+
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "hello": hello,
+    "get_status": get_status,
+    "list_settings": list_settings,
+    "change_setting": change_setting,
+    "reload_settings": reload_settings,
+    "save_draft": save_draft,
+    "list_drafts": list_drafts,
+    "get_telemetry": telemetry,
+    "set_telemetry": telemetry,
+    "get_telemetry_rows": telemetry,
+    "get_telemetry_names": telemetry,
+    "delete_telemetry": telemetry,
+    "create_backup": create_backup,
+    "stop_agent": stop_agent,
+}

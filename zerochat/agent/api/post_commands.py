@@ -1,0 +1,125 @@
+"""Posts, annotations and announcements as commands: checks references, and finds the mentioned members."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeAlias
+from unicodedata import normalize
+
+from zerochat import rpc
+from zerochat.agent.storage.journal import Row
+from zerochat.agent.views import event_pages
+from zerochat.agent.views.current_messages import MaterialisedMessages
+from zerochat.agent.views.members import display_names
+from zerochat.errors import LocalError
+from zerochat.group.event_log.event import POST
+from zerochat.group.inputs import SendContent, SendPost
+from zerochat.group.membership.bot_announcement import Announcement, BotCommand
+from zerochat.group.messages.bodies import MENTIONS_MAX, Delete, Edit, React, Topic
+from zerochat.group.state import Group
+
+PostParams: TypeAlias = (
+    rpc.SendMessageParams | rpc.EditMessageParams | rpc.DeleteMessageParams | rpc.ReactParams | rpc.SetTopicParams
+)
+
+
+class NotAMessage(LocalError):
+    """{event} is not a message. `zerochat history --ids {group}` shows the ids of messages."""
+
+
+class NotYours(LocalError):
+    """This message is by {who}; only its author can edit or delete it."""
+
+
+class Deleted(LocalError):
+    """This message was deleted."""
+
+
+class NothingToEdit(LocalError):
+    """A message needs a text. To delete it, use `zerochat delete {group} {event}`."""
+
+
+class NoReaction(LocalError):
+    """You have not reacted to this message with {emoji}."""
+
+
+def post_command(messages: MaterialisedMessages, group: Group, params: PostParams) -> SendPost | SendContent:
+    """The command that sends this. Raises LocalError where the message that it refers to does not allow it."""
+    match params:
+        case rpc.SendMessageParams(_, text, reply_to, action):
+            reply = _find_message(messages, group, reply_to).id if reply_to else ""
+            return SendPost(group.id, text, reply, action, _mentioned(group, text))
+        case rpc.EditMessageParams(_, event, text):
+            row = _find_own(messages, group, event)
+            if not text.strip():
+                raise NothingToEdit(group=group.name, event=row.id)
+            return SendContent(group.id, Edit(row.id, text, _mentioned(group, text)))
+        case rpc.DeleteMessageParams(_, event):
+            return SendContent(group.id, Delete(_find_own(messages, group, event).id))
+        case rpc.ReactParams(_, event, emoji, on):
+            row = _find_message(messages, group, event)
+            current = messages.current(group, row)
+            if current.deleted:
+                raise Deleted
+            if not on and group.me not in dict(current.reactions).get(emoji, ()):
+                raise NoReaction(emoji=emoji[:16])
+            return SendContent(group.id, React(row.id, emoji, on))
+        case rpc.SetTopicParams(_, text):
+            return SendContent(group.id, Topic(text.strip()))
+
+
+def announcement(
+    messages: MaterialisedMessages, group: Group, params: rpc.AnnounceParams
+) -> SendContent | rpc.Announced:
+    """The command that announces this; or the result where every member has the same announcement already."""
+    commands = tuple(BotCommand(one.name, one.usage, one.help, one.role) for one in params.commands)
+    new = Announcement(params.bot, commands)
+    before = messages.announced(group).get(group.me)
+    if before is None:
+        return rpc.Announced(group.id, unchanged=True) if new == Announcement() else SendContent(group.id, new)
+    received = all(group.peers[did].start_seq < before.row.position for did in group.others if did in group.peers)
+    if new == before.announcement and received:
+        return rpc.Announced(group.id, before.row.id, unchanged=True)
+    return SendContent(group.id, new)
+
+
+def _find_message(messages: MaterialisedMessages, group: Group, event: str) -> Row:
+    row = event_pages.find_row(messages.journal, group, event)
+    if row.type != POST or row.refuted:
+        raise NotAMessage(event=ascii(event[:64]), group=group.name)
+    return row
+
+
+def _find_own(messages: MaterialisedMessages, group: Group, event: str) -> Row:
+    """An own message that is not deleted."""
+    row = _find_message(messages, group, event)
+    if row.author != group.me:
+        raise NotYours(who=display_names(group).get(row.author, row.author))
+    if messages.current(group, row).deleted:
+        raise Deleted
+    return row
+
+
+def _mentioned(group: Group, text: str) -> tuple[str, ...]:
+    return mentions(text, {did: member.label for did, member in group.view.members.items() if did != group.me})
+
+
+def mentions(text: str, names: Mapping[str, str]) -> tuple[str, ...]:
+    """The DIDs of the members that a text mentions (`@Nick`; `Nick:` or `Nick,` at the start), at most MENTIONS_MAX.
+
+    `names`: display names by DID. A name that two members share mentions neither. The author's agent resolves
+    mentions, because only there the names are certain.
+    """
+    folded = {did: normalize("NFC", name).casefold() for did, name in names.items()}
+    uses = Counter(folded.values())
+    dids = {name: did for did, name in folded.items() if name and uses[name] == 1}
+    if not dids:
+        return ()
+    alternatives = "|".join(re.escape(name) for name in sorted(dids, key=len, reverse=True))
+    pattern = re.compile(rf"(?<!\w)@(?P<at>{alternatives})(?!\w)|\A\s*(?P<first>{alternatives})\s*[:,]")
+    found: dict[str, None] = {}
+    for match in pattern.finditer(normalize("NFC", text).casefold()):
+        found.setdefault(dids[match["at"] or match["first"]])
+        if len(found) == MENTIONS_MAX:
+            break
+    return tuple(found)

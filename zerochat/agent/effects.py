@@ -1,0 +1,111 @@
+"""Executes the core's effects after the commit: network, files, timers, journal reads, answers and notifications."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from zerochat.agent.api.request_handlers import RequestHandlers
+from zerochat.agent.clock import Timers
+from zerochat.agent.disputes.monitor import DisputeMonitor
+from zerochat.agent.files.worker import FileWorker
+from zerochat.agent.network.web_adapter import WebAdapter
+from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.storage.history_reader import HistoryReader
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.views.attention import Attention
+from zerochat.errors import ZerochatError
+from zerochat.group import effects as core
+from zerochat.group.event_log.lamport import AheadOfTime
+from zerochat.group.inputs import Input, OwnEventsRead, TlogQueried
+from zerochat.group.notifications import ForkDetected, Notification
+from zerochat.group.state import Agent
+
+
+@dataclass
+class EffectExecutor:
+    """Performs the effects of committed batches. Owned by the agent loop."""
+
+    journal: Journal
+    history: HistoryReader
+    transport: Transport
+    web: WebAdapter
+    files: FileWorker
+    handlers: RequestHandlers
+    disputes: DisputeMonitor
+    timers: Timers
+    attention: Attention
+    log: logging.Logger
+    pending: list[Input] = field(default_factory=list)
+    """Results of journal reads: inputs of the next batch."""
+
+    def execute(self, effects: Iterable[core.Effect], agent: Agent) -> None:
+        """Perform the effects: messages to peers first, which travel further, then answers and notifications."""
+        answers: list[core.CommandDone | core.CommandFailed] = []
+        notifications: list[Notification] = []
+        for effect in effects:
+            match effect:
+                case core.CommandDone() | core.CommandFailed() if self.disputes.owns(effect.ticket):
+                    self.disputes.settle(effect)
+                case core.CommandDone() | core.CommandFailed():
+                    answers.append(effect)
+                case core.Notify(notification):
+                    notifications.append(notification)
+                    if isinstance(notification, ForkDetected):
+                        self.log.warning("two events claim position %d of one author's chain", notification.seq)
+                case _:
+                    self._perform(effect)
+        self.transport.flush()
+        for answer in answers:
+            self.handlers.complete(answer, agent)
+        self.handlers.notify(notifications, agent)
+
+    def _perform(self, effect: core.Effect) -> None:
+        match effect:
+            case core.DeleteLog(group):
+                self.files.forget(group)
+            case core.SetTimer(name, delay_ms, keep):
+                self.timers.set(name, delay_ms, keep=keep)
+            case core.QueryTlog() | core.ReadOwnEvents() | core.ReadHistory() | core.Reconcile():
+                with self._reading():
+                    self.pending.append(self._read(effect))
+            case core.ReadParts() | core.StoreParts() | core.VerifyFile() | core.DeleteFileData():
+                self.files.perform(effect)
+            case core.Measure(name, detail):
+                self.log.info("%s %s", name, detail)
+                if detail == AheadOfTime.__name__:
+                    self.attention.clocks_differ()
+            case core.WebPost() | core.WebReply() | core.OpenWebSocket() | core.CloseWebSocket():
+                self.web.perform(effect)
+            case _ if isinstance(effect, core.JournalEffect):
+                pass  # performed by the commit
+            case core.DuplicateEvent():
+                pass  # only telemetry uses it
+            case _:
+                self.transport.perform(effect)  # type: ignore[arg-type]  # all that is left
+
+    def _read(self, effect: core.QueryTlog | core.ReadOwnEvents | core.ReadHistory | core.Reconcile) -> Input:
+        """Read from the journal; the input that reports the result to the core."""
+        match effect:
+            case core.QueryTlog(group, origin, what):
+                return TlogQueried(group, origin, what, self.journal.tlog.answer(group, origin, what))
+            case core.ReadHistory():
+                return self.history.answer_pull(effect)
+            case core.Reconcile():
+                return self.history.compare(effect)
+            case core.ReadOwnEvents(group, member, author, after, limit):
+                records = self.journal.chain(group, author, after, limit)
+                messages: list[tuple[int, bytes]] = []
+                if effect.alias:
+                    messages = self.journal.signed_messages.recall(group, author, effect.alias, effect.time, limit)
+                return OwnEventsRead(group, member, tuple(records), tuple(messages))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Log a failed read: the peer or timer that caused it requests it again, and no request ends the agent."""
+        try:
+            yield
+        except ZerochatError as error:
+            self.log.error("cannot read the journal: %s", error.code)
+        except Exception:
+            self.log.exception("internal error while reading the journal")

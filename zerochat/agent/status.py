@@ -1,0 +1,51 @@
+"""The agent's own status: addresses, warnings and the state of its components."""
+
+import os
+import time
+from dataclasses import dataclass
+
+from zerochat import rpc
+from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.storage.journal import Journal
+from zerochat.agent.views.attention import Attention
+from zerochat.agent.views.connections import is_hidden, mediators
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.group.state import Agent
+from zerochat.group.sync import stale_profile
+from zerochat.version import __version__
+
+
+@dataclass
+class StatusReport:
+    """Makes `rpc.Status` without its groups and joins, which the request handlers add."""
+
+    profile: str
+    journal: Journal
+    transport: Transport
+    attention: Attention
+    pair: Endpoint
+    queue: Endpoint
+    started_at: float
+    """Seconds on the monotonic clock."""
+
+    def report(self, agent: Agent) -> rpc.Status:
+        stale = any(group.state == "active" and stale_profile.is_suspended(group) for group in agent.groups.values())
+        banned = bool(self.transport.banned_links)
+        warning = self.attention.sentence(stale=stale, banned=banned, leap_ms=agent.clock_offset_ms)
+        return rpc.Status(
+            profile=self.profile,
+            nick=agent.label,
+            version=__version__,
+            pid=os.getpid(),
+            uptime_s=int(time.monotonic() - self.started_at),
+            pair=str(self.pair),
+            queue=str(self.queue),
+            closed=not self.transport.accepts_connections,
+            warning=self.journal.damage or warning,
+            damaged=bool(self.journal.damage),
+            groups=[],
+            hidden=is_hidden(agent),
+            web=list(agent.web_uris),
+            mediators=mediators(agent),
+            shares=["typing"] * agent.indicators.typing + ["read"] * agent.indicators.read_receipts,
+        )

@@ -1,0 +1,233 @@
+"""Events of the log as the control protocol shows them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from zerochat import rpc
+from zerochat.agent.files.view import attachments
+from zerochat.agent.storage.journal import Row
+from zerochat.agent.views import members as roster
+from zerochat.agent.views.delivery import counted
+from zerochat.agent.views.members import display_names
+from zerochat.errors import Malformed, RemoteError
+from zerochat.group.event_log.event import (
+    ADD,
+    ANNOUNCE,
+    DELETE,
+    EDIT,
+    GENESIS,
+    LABEL,
+    LEAVE,
+    POST,
+    REACT,
+    REMOVE,
+    ROLE,
+    TERMS,
+    TOPIC,
+    VERDICT,
+    VOTE,
+    load_event,
+)
+from zerochat.group.event_log.event import Event as Record
+from zerochat.group.membership import (
+    add_of,
+    genesis_of,
+    label_of,
+    may_post,
+    remove_of,
+    role_of,
+    terms_of,
+    vote_of,
+)
+from zerochat.group.membership.bot_announcement import Announcement
+from zerochat.group.messages.bodies import Delete, Edit, Post, React, Topic, content_of
+from zerochat.group.messages.current import CurrentMessage
+from zerochat.group.state import Group
+from zerochat.group.tlog.verdicts import Verdict
+from zerochat.rpc import Author, Event, Quote
+from zerochat.rpc.common import timestamp
+
+_TYPES = {
+    GENESIS: "group_created",
+    ADD: "member_joined",
+    LEAVE: "member_left",
+    REMOVE: "member_removed",
+    VOTE: "removal_voted",
+    ROLE: "role_changed",
+    LABEL: "member_renamed",
+    TERMS: "terms_set",
+    POST: "message",
+    EDIT: "message_edited",
+    DELETE: "message_deleted",
+    REACT: "reacted",
+    TOPIC: "topic_changed",
+    ANNOUNCE: "commands_announced",
+    VERDICT: "verdict_told",
+}
+
+
+class EventContext(Struct, frozen=True):
+    """Information about an event besides its record."""
+
+    current: CurrentMessage = CurrentMessage()
+    """Of a message: its current state; of an edit: the current state of the message."""
+    quoted: Quote | None = None
+    """The message that it replies to."""
+    record: Record | None = None
+    """The decoded record, where it was decoded already."""
+    named: frozenset[str] = frozenset()
+    """Of an edit: the members that the message mentioned before."""
+    bot: bool = False
+    """Its author has announced that it is a bot."""
+
+
+def event_view(
+    group: Group, row: Row, replayed: bool, names: Mapping[str, str] | None = None, context: EventContext | None = None
+) -> Event:
+    """One row of the log."""
+    context = context or EventContext()
+    record = context.record or load_record(row)
+    names = display_names(group) if names is None else names
+    post, stands = _post(record), context.current if row.type == POST else CurrentMessage()
+    relayed_by = stands.relayed_by or row.relayed_by
+    return Event(
+        seq=row.seq,
+        type=_TYPES.get(record.type, "unknown"),
+        group=group.id,
+        id=row.id,
+        author=Author(
+            record.author,
+            names.get(record.author, ""),
+            bot=context.bot,
+            verified=roster.trust_level(group, record.author) == "verified",
+        ),
+        position=record.seq,
+        lamport=record.lamport,
+        parents=list(dict.fromkeys([*([record.pre] if record.pre else []), *record.deps, *record.conc])),
+        sent_at=timestamp(record.time),
+        received_at=timestamp(row.received),
+        body=_body(record, group, context.current),
+        author_nick_then=roster.name_before(group, record.author, record.lamport) if record.is_control else "",
+        reply_to=post.reply or None,
+        quoted=context.quoted,
+        mentions=[did for did in _called(record, post, context) if group.view.known(did) is not None],
+        action=post.action,
+        edited_at=timestamp(stands.edited_at) if stands.edited_at else "",
+        deleted=stands.deleted,
+        reactions=[rpc.Reaction(emoji, list(members)) for emoji, members in stands.reactions],
+        attachments=[] if stands.deleted else attachments(group, record, names),
+        self=record.author == group.me,
+        replayed=replayed,
+        late=row.late,
+        relayed_by=Author(relayed_by, names.get(relayed_by, "")) if relayed_by else None,
+        refuted=row.refuted,
+        void=is_void(group, record),
+        delivery=counted(group, record.author, record.seq, record.lamport),
+    )
+
+
+def is_void(group: Group, record: Record) -> bool:
+    """Whether an event is not valid in the current view."""
+    known = group.view.known(record.author) is not None
+    return known and not record.is_control and not may_post(group.view, record.author, record.seq)
+
+
+def late_notification(event: Event) -> rpc.LateNotification:
+    return rpc.LateNotification(
+        group=event.group,
+        id=event.id,
+        author=event.author.did,
+        nick=event.author.nick,
+        sent_at=event.sent_at,
+        received_at=event.received_at,
+    )
+
+
+def load_record(row: Row) -> Record:
+    """The decoded event of a row. A malformed record becomes an event of an unknown type."""
+    try:
+        return load_event(row.record)
+    except RemoteError:
+        return Record(row.group, "unreadable", row.author, row.position, "", (), (), row.lamport, row.received, {})
+
+
+def _post(record: Record) -> Post:
+    """The content of a message; empty where it is none or malformed."""
+    try:
+        said = content_of(record) if record.type == POST else None
+    except Malformed:
+        said = None
+    return said if isinstance(said, Post) else Post("")
+
+
+def _called(record: Record, post: Post, context: EventContext) -> list[str]:
+    """The members that a message mentions; of an edit, those that it mentions first."""
+    if context.current.deleted:
+        return []
+    if record.type == POST:
+        return list(dict.fromkeys((*post.mentions, *context.current.mentions)))
+    try:
+        said = content_of(record) if record.type == EDIT else None
+    except Malformed:
+        said = None
+    return [did for did in said.mentions if did not in context.named] if isinstance(said, Edit) else []
+
+
+def _body(record: Record, group: Group, stands: CurrentMessage) -> dict[str, Any]:
+    """The body of an event in terms of the control protocol. `stands`: the current state of the message that it is, or
+    edits.
+
+    A record in the log is authentic, but its content may be malformed: it is then shown as unreadable.
+    """
+
+    def about(did: str) -> dict[str, Any]:
+        return {"did": did, "nick": roster.name_before(group, did, record.lamport)}
+
+    try:
+        match record.type:
+            case "genesis":
+                return {"name": genesis_of(record).name}
+            case "add":
+                added = add_of(record)
+                return {"did": added.member, "nick": added.label, "role": added.role}
+            case "leave":
+                return {"did": record.author}
+            case "remove":
+                return about(remove_of(record).member)
+            case "vote":
+                return about(vote_of(record).member)
+            case "role":
+                changed = role_of(record)
+                return {**about(changed.member), "role": changed.role}
+            case "label":
+                was = roster.name_before(group, record.author, record.lamport)
+                return {"did": record.author, "nick": label_of(record).label, "was": was}
+            case "terms":
+                keep = terms_of(record)
+                return {"operator": about(keep.operator), "witnesses": [about(one) for one in keep.witnesses]}
+        return _said(record, stands, group)
+    except Malformed:
+        return {"text": "", "unreadable": True} if record.type == POST else {"unreadable": True}
+
+
+def _said(record: Record, stands: CurrentMessage, group: Group) -> dict[str, Any]:
+    """The body of a message, annotation, announcement or verdict. A deleted message has no text. Raises Malformed."""
+    if record.type == POST and (stands.deleted or stands.edited_at):
+        return {"text": stands.text}
+    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE, VERDICT):
+        return {}
+    match content_of(record):
+        case Post(text) | Topic(text):
+            return {"text": text}
+        case Edit(of, text):
+            return {"of": of, "text": "" if stands.deleted else text}
+        case Delete(of):
+            return {"of": of}
+        case React(of, emoji, on):
+            return {"of": of, "emoji": emoji, "on": on}
+        case Announcement() as announced:
+            return announced.body
+        case Verdict(of, outcome, against):
+            return {"of": of, "outcome": outcome, "did": against, "nick": display_names(group).get(against, "")}

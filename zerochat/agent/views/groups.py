@@ -1,0 +1,224 @@
+"""Groups, invitations, join requests and joins as the control protocol shows them."""
+
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec.structs import replace
+
+from zerochat import rpc
+from zerochat.agent.views import members as roster
+from zerochat.agent.views import tlog_status
+from zerochat.agent.views.completeness import completeness
+from zerochat.agent.views.delivery import reach
+from zerochat.agent.views.members import display_names
+from zerochat.didcomm.invitation import Invitation
+from zerochat.group.joining import requests
+from zerochat.group.links.contact import join_link
+from zerochat.group.membership import (
+    attestation,
+)
+from zerochat.group.state import Agent, BackfillProgress, Claim, Group, Join, JoinState
+from zerochat.group.state.joins import AWAITING_INVITER, ENDS
+from zerochat.group.sync import stale_profile
+from zerochat.group.sync.backfill import remaining
+from zerochat.rpc import Author, GroupInfo, HistoryStart, InvitationInfo
+from zerochat.rpc.common import timestamp
+
+
+def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
+    ways = [reach(agent, group, member) for member in group.others]
+    return GroupInfo(
+        id=group.id,
+        name=group.name,
+        state=group.state,
+        me=group.me,
+        nick=display_names(group).get(group.me, agent.label),
+        members=len(group.view.members),
+        connected=sum(connection == "connected" for connection, _ in ways),
+        via_mediator=sum(way == ("connected", "mediator") for way in ways),
+        keys=group.profile.keys,
+        path=group.profile.path,
+        accountability=group.profile.accountability,
+        envelope=group.profile.envelope,
+        view=group.view.checksum,
+        unacknowledged=unacknowledged(group),
+        created_at=timestamp(group.created),
+        topic=topic,
+        policy=roster.policy_info(group.view.policy),
+        role=roster.role_of(group, group.me),
+        tlog=tlog_status.state(group),
+        removed_by=Author(group.removed_by, display_names(group).get(group.removed_by, ""))
+        if group.removed_by
+        else None,
+        voters=[Author(did, display_names(group).get(did, "")) for did in roster.voters(group)],
+        votes=roster.votes(group),
+        requests=join_requests(group),
+        forked=attestation.forked_members(group),
+        warnings=[
+            rpc.WarningNotification(group.id, one.member, display_names(group).get(one.member, ""), one.text)
+            for one in attestation.warnings_of(group)
+        ],
+        completeness=completeness(group, _near(agent, group), int(time.time() * 1000)),
+        history_start=history_start(group),
+        suspended=group.state == "active" and stale_profile.is_suspended(group),
+    )
+
+
+def _near(agent: Agent, group: Group) -> set[str]:
+    """The members that are connected by a link now."""
+    return {did for did, peer in group.peers.items() if peer.link in agent.links_up}
+
+
+def join_requests(group: Group) -> list[rpc.JoinRequestInfo]:
+    """The join requests that wait for an answer, oldest first."""
+    return [
+        rpc.JoinRequestInfo(
+            group=group.id,
+            did=one.member,
+            nick=one.label,
+            role=roster.as_role(one.role),
+            words=roster.join_words(one.member),
+            asked_at=timestamp(one.at),
+        )
+        for one in sorted(group.join_requests.values(), key=lambda one: (one.at, one.member))
+        if not one.refused
+    ]
+
+
+def unacknowledged(group: Group) -> int:
+    """The number of our events that some member has not acknowledged."""
+    behind = [
+        group.seq - max(peer.acked.get(group.me, 0), peer.start_seq)
+        for member, peer in group.peers.items()
+        if member in group.view.members
+    ]
+    return max(behind, default=0)
+
+
+# --- invitations and joins --------------------------------------------------------------------------------------------
+
+
+def invitation_info(
+    group: str, invitation: Invitation, uses: int, short: str = "", role: str = "writer", history: str = "all"
+) -> InvitationInfo:
+    return InvitationInfo(
+        group=group,
+        url=invitation.url(),
+        code=invitation.code(),
+        expires_at=timestamp(invitation.expires * 1000),
+        uses=uses,
+        endpoint=invitation.address,
+        role=roster.as_role(role),
+        short=short,
+        history=history,
+        id=requests.invitation_name(join_link(invitation.id)),
+    )
+
+
+def open_invitations(agent: Agent, group: Group) -> list[rpc.OpenInvitation]:
+    """The open invitations to a group, in the order of expiry."""
+    ours = [(link, one) for link, one in agent.invitations.items() if one.group == group.id]
+    return [
+        rpc.OpenInvitation(
+            id=requests.invitation_name(link),
+            group=group.id,
+            expires_at=timestamp(one.invitation.expires * 1000),
+            uses=one.uses,
+            role=roster.as_role(one.role),
+            history=one.history,
+            invitees=[
+                _invitee(group, claim) for claim in sorted(one.claims.values(), key=lambda claim: claim.claimed_at)
+            ],
+        )
+        for link, one in sorted(ours, key=lambda pair: (pair[1].invitation.expires, pair[0]))
+    ]
+
+
+def _invitee(group: Group, claim: Claim) -> rpc.Invitee:
+    did = claim.relationship.member
+    at = timestamp(claim.claimed_at) if claim.claimed_at else ""
+    if (member := group.view.known(did)) is not None:
+        state: rpc.InviteeState = "joined" if did in group.view.members else "gone"
+        return rpc.Invitee(state=state, nick=member.label, at=at)
+    request = group.join_requests.get(did)
+    if request is None:
+        return rpc.Invitee(state="joining", at=at)
+    return rpc.Invitee(state="gone" if request.refused else "waiting", nick=request.label, at=at)
+
+
+_PHASES: Mapping[JoinState, rpc.JoinPhase] = {
+    JoinState.EXCHANGING: "exchanging",
+    JoinState.REQUESTING: "asking",
+    JoinState.PENDING: "asking",
+    JoinState.CONNECTING: "connecting",
+}
+
+
+def joins(agent: Agent, told: Mapping[str, rpc.JoinStatus]) -> list[rpc.JoinStatus]:
+    """The joins in progress with their last status by id, and the last failed one."""
+    found, failed = [], None
+    for one in agent.joins.values():
+        last = told.get(one.id)
+        if one.state in ENDS:
+            failed = last if last is not None and last.phase == "failed" else failed
+        elif one.state is not JoinState.JOINED:
+            text = f"Joining {one.name}." if one.name else "Connecting to the inviter."
+            begun = rpc.JoinStatus(join=one.id, phase=_PHASES[one.state], text=text, group=one.group)
+            found.append(join_details(last if last is not None and last.phase != "failed" else begun, one))
+    return [*found, failed] if failed is not None else found
+
+
+def join_details(status: rpc.JoinStatus, ours: Join) -> rpc.JoinStatus:
+    """The status with the details of the join."""
+    words = roster.join_words(ours.me) if ours.state is JoinState.PENDING and status.phase != "failed" else []
+    # With everybody away a newcomer is in all the same, and waits for them for as long as that takes.
+    until = timestamp(ours.deadline) if ours.state in AWAITING_INVITER else ""
+    since = timestamp(ours.begun_at) if ours.begun_at else ""
+    return replace(
+        status,
+        words=words,
+        name=ours.name,
+        started_at=since,
+        expires_at=until,
+        cancelling=ours.state is JoinState.CANCELLING,
+    )
+
+
+def cancelled_join(agent: Agent, join: str) -> rpc.JoinStatus:
+    """A cancelled join."""
+    ours = next(one for one in agent.joins.values() if one.id == join)
+    status = rpc.JoinStatus(join=join, phase="failed", text="Cancelled.", group=ours.group)
+    return join_details(status, ours)
+
+
+def history_start(group: Group) -> HistoryStart:
+    """Where a group's history begins here, and why. `whole` relies on the members that could be queried."""
+    me = group.view.known(group.me)
+    if not group.join_event or me is None:
+        return HistoryStart(state="whole", joined=me.joined if me else 0)
+    rules = [group.view.policy.history, me.history]
+    progress = group.backfill or BackfillProgress()
+    more, left = remaining(group)
+    return HistoryStart(
+        state=_history_state(group, rules, progress, more, left),
+        rules=rules,
+        joined=me.joined,
+        received=progress.received,
+        remaining=left,
+    )
+
+
+def _history_state(
+    group: Group, rules: list[str], progress: BackfillProgress, more: bool, left: int
+) -> Literal["whole", "fetching", "withheld", "gone", "ended"]:
+    if "none" in rules:
+        return "withheld"
+    if not progress.done:
+        return "fetching" if group.state == "active" else "ended"
+    last = [int(rule.partition(":")[2]) for rule in rules if rule.startswith("last:")]
+    if not more or (not left and (progress.received < min(last) if last else rules == ["all", "all"])):
+        return "whole"
+    if rules == ["all", "all"] or (last and progress.received < min(last)):
+        return "gone"
+    return "withheld"
