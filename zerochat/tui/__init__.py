@@ -1,10 +1,7 @@
-"""The Textual face: what a person sees and presses.
+"""The terminal application (Textual client): `run_chat` opens it on a profile.
 
-It knows nothing of keys, sockets to peers or the disk: it asks the agent over the profile's control socket, like every
-other face, and shows what the agent tells. So it runs the same whether the agent lives in this process or in another.
-
-Rooms import downwards only: app, chat, actions, board, sheets, writing and panels, state, messages and host, looks.
-README.md beside this says what is in each.
+Everything that it shows comes over the profile's control socket, whether the agent runs in this process or in
+another. README.md lists the packages and their layers.
 """
 
 import gc
@@ -15,12 +12,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zerochat.agent.api.attach import Attached
-    from zerochat.agent.storage.paths import Places
+    from zerochat.agent.storage.paths import ProfilePaths
+    from zerochat.tui.app import ZerochatApp
 
 
 @contextmanager
-def unechoed() -> Iterator[None]:
-    """The terminal shows nothing by itself of what is typed before the screen is up: it may be the passphrase."""
+def echo_off() -> Iterator[None]:
+    """Turn terminal echo off until the screen is up: early input may be the passphrase."""
     import termios
 
     try:
@@ -38,99 +36,117 @@ def unechoed() -> Iterator[None]:
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
-    """Signals mean afterwards what they meant before. An event loop that ends leaves those it has heeded without a
-    handler, and whoever asks a second time would cut off the agent that is just being stopped."""
-    before = {one: signal.getsignal(one) for one in (signal.SIGHUP, signal.SIGTERM)}
+def restored_signals() -> Iterator[None]:
+    """Restore the SIGHUP and SIGTERM handlers. An asyncio loop removes its own handlers when it ends, and a second
+    SIGTERM would then kill the agent during its shutdown."""
+    before = {entry: signal.getsignal(entry) for entry in (signal.SIGHUP, signal.SIGTERM)}
     try:
         yield
     finally:
-        with suppress(ValueError):  # not in the main thread, where nothing was heeded
-            for one, handler in before.items():
-                signal.signal(one, handler)
+        with suppress(ValueError):  # outside the main thread no handler was set
+            for entry, handler in before.items():
+                signal.signal(entry, handler)
 
 
-@unechoed()
+class _AgentStarter:
+    """Starts or finds the agent, after unlocking the profile where it was locked by inactivity."""
+
+    def __init__(
+        self,
+        places: "ProfilePaths",
+        passphrase: Callable[[], bytes] | None,
+        listen: str | None,
+        advertise: str | None,
+    ) -> None:
+        self._places, self._passphrase = places, passphrase
+        self._listen, self._advertise = listen, advertise
+        self._attached: Attached | None = None
+        self._locked = False
+
+    def lock(self) -> None:
+        self._locked = True
+
+    def start(self, app: "ZerochatApp", prompt: Callable[[], bytes]) -> None:
+        """Attach to the agent; `prompt` asks for the passphrase. Blocks; raises LocalError."""
+        from zerochat.agent.api.attach import attach
+        from zerochat.agent.settings.reader import load_settings
+        from zerochat.agent.storage.profiles import key_location, unlock
+
+        self.close()
+        if self._locked:  # an agent in another process is already unlocked
+            typed = prompt()
+            unlock(self._places, lambda: typed)
+            self._locked, prompt = False, lambda: typed
+        passphrase = self._passphrase or prompt
+        self._attached = attach(self._places, passphrase, listen=self._listen, advertise=self._advertise, name="tui")
+        settings = load_settings(self._places)
+        if settings.lock_after and self._passphrase is None and key_location(self._places) == "passphrase":
+            app.call_from_thread(app.lock_after, settings.lock_after * 60.0)
+        if self._attached.own:
+            for warning in settings.warnings:
+                app.call_from_thread(app.warn, f"{self._places.config}: {warning}")
+
+    def close(self) -> None:
+        if self._attached is not None:
+            self._attached.close()
+            self._attached = None
+
+
+@echo_off()
 def run_chat(
-    places: "Places",
+    places: "ProfilePaths",
     passphrase: Callable[[], bytes] | None = None,
     *,
     listen: str | None = None,
     advertise: str | None = None,
     group: str = "",
     demo: Callable[[], int] | None = None,
-    said: Mapping[str, object] | None = None,
+    overrides: Mapping[str, object] | None = None,
     tour: bool = True,
 ) -> int:
-    """Open the terminal application on a profile, until the person leaves it; the exit code.
+    """Run the terminal application on a profile until the user quits; returns the exit code.
 
-    `passphrase` must not use the terminal, which belongs to the screen by then; None: the screen asks. `demo` is what
-    to run when a person without a profile chooses to try the demo; without it that is not offered. `said`: settings
-    from the command line. `tour`: whether somebody who opens this profile for the first time is shown what is where.
+    `passphrase` must not use the terminal; with None the screen prompts for it. `demo` starts the demo when a user
+    without a profile chooses it; without it the choice is not offered. `overrides`: settings from the command line.
+    `tour`: show the tour when this profile is opened for the first time.
     """
-    gc.disable()  # Nothing of what is imported is ever garbage: looking for it takes a tenth of the time until here.
+    gc.disable()  # Imports create no garbage; collecting during them takes a tenth of the startup time.
     from zerochat.tui.app import ZerochatApp
-    from zerochat.tui.state.preferences import Choices
+    from zerochat.tui.state.preferences import SettingsStore
 
     gc.freeze()
     gc.enable()
-    attached: list[Attached] = []
-    locked = False
-
-    def lock() -> None:
-        nonlocal locked
-        locked = True
-
-    def start_agent(ask: Callable[[], bytes]) -> None:
-        from zerochat.agent.api.attach import attach
-        from zerochat.agent.settings.reader import load_settings
-        from zerochat.agent.storage.profiles import how_locked, unlock
-
-        nonlocal locked
-        while attached:
-            attached.pop().close()
-        if locked:  # an agent that belongs to another process would let anybody in
-            typed = ask()
-            unlock(places, lambda: typed)
-            locked, ask = False, lambda: typed
-        attached.append(attach(places, passphrase or ask, listen=listen, advertise=advertise, name="tui"))
-        settings = load_settings(places)
-        if settings.lock_after and passphrase is None and how_locked(places) == "passphrase":
-            app.call_from_thread(app.lock_after, settings.lock_after * 60.0)
-        if attached[-1].own:
-            for warning in settings.warnings:
-                app.call_from_thread(app.warn, f"{places.config}: {warning}")
+    agent = _AgentStarter(places, passphrase, listen, advertise)
 
     def create_profile(nick: str) -> None:
         from zerochat.agent.storage.profiles import create_profile
 
         create_profile(places, nick, None)
 
-    choices = Choices(places, said)
+    store = SettingsStore(places, overrides)
     shown = places.state / "toured"
 
-    def toured() -> None:
-        with suppress(OSError):  # Whoever has a full disk sees it again.
+    def mark_tour_seen() -> None:
+        with suppress(OSError):  # on a full disk the tour is shown again
             shown.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shown.touch(mode=0o600)
 
-    made = places.data.is_dir()  # A profile appears whole or not at all.
+    made = places.data.is_dir()  # a profile is created atomically
     app = ZerochatApp(
         places.socket,
-        start_agent=start_agent,
+        start_agent=lambda prompt: agent.start(app, prompt),
         create_profile=None if made else create_profile,
-        lock=lock,
+        lock=agent.lock,
         demo=demo is not None,
         open_group=group,
-        choices=choices,
-        toured=toured if tour and choices.now.tour and not shown.exists() else None,
+        settings_store=store,
+        on_tour_shown=mark_tour_seen if tour and store.current.tour and not shown.exists() else None,
     )
     try:
-        with signals_kept():
+        with restored_signals():
             result = app.run()
     finally:
-        for each in attached:
-            each.close()
+        agent.close()
     if result == "demo" and demo is not None:
         return demo()
     return app.return_code or 0

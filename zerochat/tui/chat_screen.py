@@ -1,6 +1,6 @@
-"""The main screen: what each key does there, and what becomes of a line that was typed.
+"""The chat screen's controller: key bindings, submitted lines, dispatch to `actions`.
 
-The actions are imported where they are done: the first frame has none of them.
+Actions are imported when they run, so that the first frame does not wait for them.
 """
 
 from collections.abc import Mapping
@@ -11,32 +11,37 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 
 from zerochat.terminal_text import Printable, printable_line
-from zerochat.tui.chat_view import Board, app_of
+from zerochat.tui.base_app import app_of
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.composer.composer import Composer, is_letter
 from zerochat.tui.panels.lists import MemberList
-from zerochat.tui.state.agent_link import Link
-from zerochat.tui.state.feed import GroupNews, KeepingNews, LogNews
-from zerochat.tui.state.hints import NOTHING_HERE
-from zerochat.tui.state.pending_requests import PeerNews
-from zerochat.tui.style.keymaps import LETTERS_STAY
+from zerochat.tui.state.agent_link import AgentLink
+from zerochat.tui.state.feed_listener import (
+    GroupNotification,
+    LogNotification,
+    PeerRelatedNotification,
+    TlogNotification,
+)
+from zerochat.tui.state.hints import NO_MESSAGES
+from zerochat.tui.style.keymaps import LETTER_KEYMAPS
 
-SAY_THEMSELVES = ("me", "reply", "edit", "send")
-"""Commands that keep what they say for Ctrl+Up."""
-AGAIN_S = 3.0
-"""Within this, the second Ctrl+C or Ctrl+Q means it."""
+RECORD_THEMSELVES = ("reply", "edit", "send")
+"""Commands that record their own text for Ctrl+Up."""
+REPEAT_S = 3.0
+"""Interval in which a second Ctrl+C or Ctrl+Q quits."""
 
 
 def _key(keys: str, action: str, description: str, name: str) -> Binding:
     return Binding(keys, action, description, show=False, id=name)
 
 
-class ChatScreen(Board):
-    """Where people talk."""
+class ChatScreen(ChatView):
+    """The main screen: a `ChatView` that handles keys and submitted lines."""
 
     BINDING_GROUP_TITLE = "Everywhere"
     BINDINGS: ClassVar[list[BindingType]] = [
-        _key("f3", "invite", "Invite into this group", "group.invite"),
-        _key("f4", "requests", "Answer who asks to join", "group.requests"),
+        _key("f3", "invite", "Invite to this group", "group.invite"),
+        _key("f4", "requests", "Answer join requests", "group.requests"),
         _key("f7", "new", "Create a group", "group.new"),
         _key("f8", "join", "Join a group", "group.join"),
         _key("alt+up", "go_beside(-1)", "Previous conversation", "go.previous"),
@@ -49,92 +54,92 @@ class ChatScreen(Board):
         ),
         _key("pageup", "page(-1)", "Page up", "messages.page_up"),
         _key("pagedown", "page(1)", "Page down", "messages.page_down"),
-        _key("ctrl+home", "oldest", "Oldest message that is loaded", "messages.oldest"),
+        _key("ctrl+home", "oldest", "Oldest loaded message", "messages.oldest"),
         _key("ctrl+end", "newest", "Newest message", "messages.newest"),
         _key("alt+u", "first_unread", "First unread message, or where the badge points", "messages.unread"),
-        _key("ctrl+f,f5", "search", "Search what was said", "go.search"),
-        _key("alt+m", "mention", "Who has called me by name: the message before this one", "go.mention"),
-        _key("alt+left", "back", "Back to where I was before a jump", "go.back"),
-        _key("f2,ctrl+b", "members", "Members on or off", "view.members"),
-        _key("f9", "delivery", "Who has my last message", "group.delivery"),
+        _key("ctrl+f,f5", "search", "Search messages", "go.search"),
+        _key("alt+m", "mention", "Previous mention of me", "go.mention"),
+        _key("alt+left", "back", "Back to before the last jump", "go.back"),
+        _key("f2,ctrl+b", "members", "Show or hide the members", "view.members"),
+        _key("f9", "delivery", "Delivery of my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
         _key("f12", "status", "Status of the agent", "agent.status"),
-        _key("f6", "messages", "To the messages", "view.messages"),
-        _key("escape", "compose", "To the messages, and back to the composer", "view.composer"),
-        _key("alt+x", "command", "Begin a command", "view.command"),
-        _key("alt+e", "editor", "Write in your own editor ($VISUAL, $EDITOR)", "composer.editor"),
+        _key("f6", "messages", "Go to the messages", "view.messages"),
+        _key("escape", "compose", "Switch between messages and composer", "view.composer"),
+        _key("alt+x", "command", "Start a command", "view.command"),
+        _key("alt+e", "editor", "Write in an external editor ($VISUAL, $EDITOR)", "composer.editor"),
         _key("ctrl+c", "interrupt", "Copy the selection; else clear the draft; twice: quit", "composer.clear"),
     ]
 
-    def __init__(self, link: Link, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, link: AgentLink, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
         super().__init__(link, self, open_group=open_group, drafts=drafts)
-        self._interrupted = -AGAIN_S
-        self._put_away = False
-        """A draft has given place to a command."""
+        self._interrupted = -REPEAT_S
+        self._draft_stashed = False
+        """A draft was moved to the history of sent texts to make room for a command."""
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self._show_keys())
 
     def _show_keys(self) -> None:
-        """While a message is selected, letters are its keys: then the status line says which."""
+        """Show the key hints of the selected message in the status line."""
         row = self.pane.selected_row if self.focused is self.pane else None
         keys: tuple[str, ...] = ()
         if row is not None:
             from zerochat.tui.actions import messages
 
-            keys = messages.keys_of(self, row)
+            keys = messages.key_hints(self, row)
         if keys != self.status_line.keys:
             self.status_line.keys = keys
             self.redraw_hints()
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    def peer_told(self, news: PeerNews) -> None:
+    def on_peer_notification(self, notification: PeerRelatedNotification) -> None:
         from zerochat.tui.actions import peers
 
-        peers.show(self, news)
+        peers.on_notification(self, notification)
 
-    def group_told(self, news: GroupNews) -> None:
+    def on_group_notification(self, notification: GroupNotification) -> None:
         from zerochat.tui.actions import members
 
-        members.show(self, news)
+        members.on_notification(self, notification)
 
-    def log_told(self, news: LogNews) -> None:
+    def on_log_notification(self, notification: LogNotification) -> None:
         from zerochat.tui.actions import delivery
 
-        delivery.show(self, news)
+        delivery.on_notification(self, notification)
 
-    def keeping_told(self, news: KeepingNews) -> None:
+    def on_tlog_notification(self, notification: TlogNotification) -> None:
         from zerochat.tui.actions import evidence
 
-        evidence.show(self, news)
+        evidence.on_notification(self, notification)
 
-    def act(self, name: str) -> None:
+    def run_message_action(self, name: str) -> None:
         from zerochat.tui.actions import messages
 
         messages.run(self, name)
 
     def submit(self, text: str) -> None:
-        """Say it, or do it, or say why not."""
+        """Send a message, run a command, or report why not."""
         from zerochat.tui.actions import sending
 
         self.unflash()
 
-        from zerochat.tui.composer.commands import Command, Refusal, Say, parse
+        from zerochat.slash_commands import Command, Post, Refusal, parse
 
         match parse(text):
-            case Say(words):
-                sending.say(self, words)
-            case Command(name, rest):
-                self.composer.put("")
-                if name not in SAY_THEMSELVES and (conversation := self.conversations.open) is not None:
-                    draft = conversation.sent[-1:] if self._put_away else []
-                    for each in (text.strip(), *draft):  # Ctrl+Up brings it back, to be mended; the draft goes first.
-                        conversation.said(each)
-                self._put_away = False
-                self.do(name, rest)
+            case Post(message, action):
+                sending.send(self, message, action=action, line=text if text.startswith("/") else "")
+            case Command(name, argument):
+                self.composer.set_text("")
+                if name not in RECORD_THEMSELVES and (conversation := self.conversations.open) is not None:
+                    draft = conversation.sent_texts[-1:] if self._draft_stashed else []
+                    for each in (text.strip(), *draft):  # Ctrl+Up recalls the draft first
+                        conversation.remember_text(each)
+                self._draft_stashed = False
+                self.run_command(name, argument)
             case Refusal(sentence):
-                self.complain(sentence)
+                self.report_error(sentence)
             case None:
                 pass
 
@@ -144,7 +149,7 @@ class ChatScreen(Board):
 
         members.show_member(self, event.did)
 
-    @on(MemberList.Asked)
+    @on(MemberList.RequestChosen)
     def _choose_request(self) -> None:
         self.action_requests()
 
@@ -152,58 +157,61 @@ class ChatScreen(Board):
     def _pasted(self, event: Composer.Pasted) -> None:
         from zerochat.tui.actions import pasting
 
-        pasting.ask(self, event.text)
+        pasting.choose(self, event.text)
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted goes to the composer from wherever the focus is, as letters do."""
-        if not self.closed and self.focused is not self.composer:
+        """Pasted text goes to the composer wherever the focus is."""
+        if not self.input_locked and self.focused is not self.composer:
             event.stop()
             self.set_focus(self.composer)
             self.composer.take_pasted(event.text)
 
-    @on(Composer.Complained)
-    def _complained(self, event: Composer.Complained) -> None:
-        self.complain(event.sentence)
+    @on(Composer.Rejected)
+    def _on_rejected(self, event: Composer.Rejected) -> None:
+        self.report_error(event.sentence)
 
     def on_key(self, event: events.Key) -> None:
-        self.write(event)
+        self.type_key(event)
 
-    def write(self, event: events.Key) -> None:
-        """Letters go to the composer from wherever the focus is, unless they are bound there, or the keymap keeps
-        them: then it is said that they mean nothing."""
-        if self.closed or not is_letter(event) or not event.character or event.key in self.active_bindings:
+    def type_key(self, event: events.Key) -> None:
+        """Unbound letters go to the composer wherever the focus is; with a letter keymap they are rejected instead."""
+        if self.input_locked or not is_letter(event) or not event.character or event.key in self.active_bindings:
             return
         event.stop()
-        if app_of(self).choices.now.keymap in LETTERS_STAY:
-            from zerochat.tui.dialogs.help import keys_of_all
+        if app_of(self).settings_store.current.keymap in LETTER_KEYMAPS:
+            from zerochat.tui.dialogs.help import first_keys
 
-            back = keys_of_all(self)["view.composer"]
-            self.complain(Printable(f"{printable_line(event.character)} is no key here: {back} leads to the composer."))
+            back = first_keys(self)["view.composer"]
+            self.report_error(
+                Printable(f"No action for key {printable_line(event.character)} here. Press {back} to write.")
+            )
         else:
-            if self.focused is not self.composer and event.character != "/":  # a command may be about the message
+            if (
+                self.focused is not self.composer and event.character != "/"
+            ):  # a command may apply to the selected message
                 self.pane.select(None)
             self.set_focus(self.composer)
             self.composer.insert(event.character)
 
-    def do(self, command: str, rest: str = "") -> None:
-        """Do one of the commands."""
+    def run_command(self, command: str, argument: str = "") -> None:
+        """Run a slash command."""
         from zerochat.tui.actions import commands
 
-        commands.run(self, command, rest)
+        commands.run(self, command, argument)
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
     def action_go_beside(self, step: int) -> None:
-        self.go(self.conversations.beside(step))
+        self.open_group(self.conversations.beside(step))
 
     def action_go_number(self, number: int) -> None:
-        self.go(self.conversations.numbered(number))
+        self.open_group(self.conversations.numbered(number))
 
     def action_go_unread(self) -> None:
         unread = self.conversations.next_unread()
         if unread is None:
-            self.flash(Printable("Nothing is unread elsewhere."))
-        self.go(unread)
+            self.flash(Printable("No unread messages elsewhere."))
+        self.open_group(unread)
 
     def action_page(self, direction: int) -> None:
         self.pane.page(direction)
@@ -216,10 +224,10 @@ class ChatScreen(Board):
 
     def action_first_unread(self) -> None:
         conversation = self.conversations.open
-        if self.pane.go_to_unseen():  # The badge asks for it, whatever stood unread before.
+        if self.pane.go_to_unseen():  # the badge takes precedence over the unread line
             return
         if conversation is None or conversation.timeline.unread is None:
-            self.flash(Printable("There is no unread line here."))
+            self.flash(Printable("No unread messages here."))
         else:
             self.pane.go_to(conversation.timeline.unread)
 
@@ -227,11 +235,11 @@ class ChatScreen(Board):
         self.toggle_members()
 
     def action_messages(self) -> None:
-        self.pane.begin()
+        self.pane.ensure_selection()
         self.pane.focus()
 
     def action_command(self) -> None:
-        """Begin a command; the draft that was there comes back with Ctrl+Up."""
+        """Start a command; Ctrl+Up recalls the draft."""
         if not self.composer.text.startswith("/"):
             self.action_begin("")
         self.composer.focus()
@@ -240,50 +248,50 @@ class ChatScreen(Board):
         self.call_after_refresh(app_of(self).offer_tour)
 
     def action_compose(self) -> None:
-        """One step back: the list of offers, what the composer's text is about, then the messages; and from anywhere
-        else the composer."""
+        """Escape: close the completion list, cancel a reply or edit, or go to the messages; elsewhere, to the
+        composer."""
         selected_text = self.get_selected_text()
         self.clear_selection()
         if not self.composer.has_focus:
             self.leave_messages()
-        elif selected_text or self.composer.close_offers():
+        elif selected_text or self.composer.close_completions():
             return
-        elif self.about is not None:
-            self.set_about(None)
+        elif self.compose_target is not None:
+            self.set_compose_target(None)
         else:
             self._to_messages()
 
     def _to_messages(self) -> None:
-        if self.pane.begin():
+        if self.pane.ensure_selection():
             self.set_focus(self.pane)
         else:
-            self.flash(NOTHING_HERE)
+            self.flash(NO_MESSAGES)
 
-    @on(Composer.Upwards)
-    def _upwards(self) -> None:
+    @on(Composer.LeftUpwards)
+    def _on_left_upwards(self) -> None:
         self._to_messages()
 
     def action_begin(self, command: str) -> None:
-        """Put the beginning of a command into the composer; the draft that was there comes back with Ctrl+Up."""
+        """Insert the start of a command into the composer; Ctrl+Up recalls the draft."""
         if self.composer.text and (conversation := self.conversations.open) is not None:
-            conversation.said(self.composer.text)
-            self._put_away = True
-        self.composer.put(f"/{command} " if command else "/")
+            conversation.remember_text(self.composer.text)
+            self._draft_stashed = True
+        self.composer.set_text(f"/{command} " if command else "/")
         self.composer.focus()
 
     async def action_editor(self) -> None:
-        if not self.closed:
-            from zerochat.tui.actions import editing
+        if not self.input_locked:
+            from zerochat.tui.actions import sending
 
-            await editing.write(self)
+            await sending.edit_externally(self)
 
     def action_switch(self) -> None:
         from zerochat.tui.actions import commands
 
-        commands.switch(self)
+        commands.open_switcher(self)
 
     def action_search(self) -> None:
-        self.do("search")
+        self.run_command("search")
 
     def action_mention(self) -> None:
         from zerochat.tui.actions import jumps
@@ -296,49 +304,49 @@ class ChatScreen(Board):
         jumps.back(self)
 
     def action_invite(self) -> None:
-        self.do("invite")
+        self.run_command("invite")
 
     def action_requests(self) -> None:
-        self.do("requests")
+        self.run_command("requests")
 
     def action_new(self) -> None:
-        self.do("new")
+        self.run_command("new")
 
     def action_join(self) -> None:
-        self.do("join")
+        self.run_command("join")
 
     def action_delivery(self) -> None:
-        self.do("delivery")
+        self.run_command("delivery")
 
     def action_tour(self) -> None:
-        self.do("tour")
+        self.run_command("tour")
 
     def action_leave(self) -> None:
-        self.do("leave")
+        self.run_command("leave")
 
     def action_status(self) -> None:
-        self.do("status")
+        self.run_command("status")
 
     def action_interrupt(self) -> None:
-        """Copy what is selected; else clear the draft, which Ctrl+Up brings back; else quit at the second press."""
+        """Copy the selection; else clear the draft (Ctrl+Up restores it); else quit at the second press."""
         selected = self.get_selected_text() or self.composer.selected_text
         if selected:
             self.clear_selection()
             from zerochat.tui.actions import messages
 
-            self.attempt(messages.copy_text(self, selected))
+            self.run_request(messages.copy_text(self, selected))
         elif self.composer.text:
             if (conversation := self.conversations.open) is not None:
-                conversation.said(self.composer.text)
-            self.composer.put("")
-            self.flash(Printable("Cleared; Ctrl+Up brings it back."))
-        elif monotonic() - self._interrupted < AGAIN_S:
+                conversation.remember_text(self.composer.text)
+            self.composer.set_text("")
+            self.flash(Printable("Draft cleared. Ctrl+Up restores it."))
+        elif monotonic() - self._interrupted < REPEAT_S:
             self.call_next(self.app.run_action, "app.quit")
         else:
             self._interrupted = monotonic()
-            self.flash(Printable("Ctrl+C again quits."), seconds=AGAIN_S)
+            self.flash(Printable("Press Ctrl+C again to quit."), seconds=REPEAT_S)
 
-    def lost_drafts(self) -> list[Printable]:
-        """Names of the conversations that have something unsent in them which is not kept on disk."""
+    def unsaved_drafts(self) -> list[Printable]:
+        """Names of the conversations whose drafts are not saved on disk."""
         by_id = self.conversations.by_id
-        return [by_id[id].name if id in by_id else Printable("a conversation") for id in self.keeper.lost()]
+        return [by_id[id].name if id in by_id else Printable("a conversation") for id in self.draft_saver.unsaved()]

@@ -1,1 +1,1 @@
-"""What commands, keys and clicks do on the chat screen: each asks the agent or opens a sheet, and tells."""
+"""Handlers of commands, keys and clicks on the chat screen: they call the agent or open a dialog."""

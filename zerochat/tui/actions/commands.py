@@ -1,6 +1,6 @@
-"""What the commands do: each asks the agent or opens a screen, and says what came of it.
+"""Handlers of the slash commands, by name.
 
-The screens are imported where they are opened: the first frame has none of them.
+Dialogs are imported when they are opened, so that the first frame does not wait for them.
 """
 
 from collections.abc import Callable
@@ -8,372 +8,350 @@ from collections.abc import Callable
 from textual.content import Content
 
 from zerochat.presentation import group_rules
-from zerochat.presentation.history_rules import fetching
+from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import (
-    CancelParams,
+    CancelJoinParams,
+    CreateGroupParams,
+    CreateInvitationParams,
     Found,
     GroupInfo,
     GroupParams,
     Hit,
     InvitationInfo,
-    InviteParams,
-    JoinParams,
+    JoinGroupParams,
     JoinStatus,
-    NewParams,
     NoParams,
     OpenInvitation,
-    RevokeParams,
+    RevokeInvitationParams,
     SearchParams,
     Status,
 )
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, sending, settings
-from zerochat.tui.chat_view import Board
+from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, settings
+from zerochat.tui.actions.targets import open_conversation, report_usage
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.panels.bars import short_view
-from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.state.hints import NO_GROUP, over
+from zerochat.tui.state.hints import left_notice
 from zerochat.tui.style.text import clock_text, name_of
 
 
-def run(chat: Board, name: str, rest: str) -> None:
-    """Do the command `name`; the names are those of `commands.COMMANDS`."""
-    _DEEDS[name](chat, rest)
+def run(chat: ChatView, name: str, argument: str) -> None:
+    """Run the command `name`, one of `slash_commands.COMMANDS`."""
+    _HANDLERS[name](chat, argument)
 
 
-def switch(chat: Board) -> None:
+def open_switcher(chat: ChatView) -> None:
     from zerochat.tui.dialogs.switcher import Switcher
 
-    chat.app.push_screen(Switcher(chat.conversations), chat.go)
+    chat.app.push_screen(Switcher(chat.conversations), chat.open_group)
 
 
 # --- one for each command -------------------------------------------------------------------------------------------
 
 
-def _help(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.help import help_sheet
-    from zerochat.tui.style.keymaps import places_of_bindings
+def _help(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.help import help_dialog
+    from zerochat.tui.style.keymaps import binding_owners
 
     nodes = (chat, chat.composer, chat.pane, chat.app)
-    others = {place.owner for place in places_of_bindings()} - {type(node) for node in nodes}
+    others = {place.owner for place in binding_owners()} - {type(node) for node in nodes}
     named = [kind for kind in others if kind.BINDING_GROUP_TITLE]
-    sheets = sorted(named, key=lambda kind: str(kind.BINDING_GROUP_TITLE))
-    if (sheet := help_sheet(*nodes, sheets=sheets, wanted=rest)) is not None:
-        chat.app.push_screen(sheet)
+    dialogs = sorted(named, key=lambda kind: str(kind.BINDING_GROUP_TITLE))
+    if (dialog := help_dialog(*nodes, dialogs=dialogs, wanted=argument)) is not None:
+        chat.app.push_screen(dialog)
     else:
-        word = printable_line(rest, 24)
-        chat.complain(Printable(f"Nothing here is called {word}: /help shows the commands, F1 the keys."))
+        word = printable_line(argument, 24)
+        chat.report_error(Printable(f"No help on {word}. /help lists the commands, F1 the keys and the manual."))
 
 
-def _new(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.create import CreateScreen
+def _new(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.create import CreateDialog
 
-    async def create(params: NewParams) -> None:
-        info = await chat.link.ask("new", params, GroupInfo)
+    async def create(params: CreateGroupParams) -> None:
+        info = await chat.link.request("create_group", params, GroupInfo)
         await chat.feed.refresh()
-        chat.go(info.id)
-        chat.flash(printable_line(f"{name_of(info.name)} is there. F3 or /invite brings people in."))
-        _tell_signing(chat)
+        chat.open_group(info.id)
+        chat.flash(printable_line(f"{name_of(info.name)} created. Press F3 or type /invite to invite people."))
+        _warn_signing(chat)
 
-    # The sheet stays until the group is there and open: the next line that is typed must not go into another one.
-    chat.app.push_screen(CreateScreen(create, printable_line(rest)))
+    # The dialog stays until the new group is open: the next typed line must not go to another group.
+    chat.app.push_screen(CreateDialog(create, printable_line(argument)))
 
 
-def _join(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.join import JoinScreen
+def _join(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.join import JoinDialog
 
-    async def ask(invitation: str, nick: str, role: str) -> JoinStatus:
-        return await chat.link.ask("join", JoinParams(invitation, nick or None, role), JoinStatus)
+    async def load(invitation: str, nick: str, role: str) -> JoinStatus:
+        return await chat.link.request("join_group", JoinGroupParams(invitation, nick or None, role), JoinStatus)
 
     def closed(group: str | None) -> None:
-        chat.tell_join = None
+        chat.join_listener = None
 
         async def show(group: str) -> None:
             await chat.feed.refresh()
-            chat.go(group)
-            _tell_signing(chat)
+            chat.open_group(group)
+            _warn_signing(chat)
 
         if group:
-            chat.attempt(show(group))
+            chat.run_request(show(group))
 
     async def cancel(join: str) -> JoinStatus:
-        return await chat.link.ask("cancel", CancelParams(join), JoinStatus)
+        return await chat.link.request("cancel_join", CancelJoinParams(join), JoinStatus)
 
-    running = None if rest else next(iter(chat.joins.values()), None)
-    screen = JoinScreen(ask, cancel=cancel, nick=chat.nick, invitation=rest, running=running)
-    chat.tell_join = screen.told
+    running = None if argument else next(iter(chat.joins.values()), None)
+    screen = JoinDialog(load, cancel=cancel, nick=chat.nick, invitation=argument, running=running)
+    chat.join_listener = screen.on_join_status
     chat.app.push_screen(screen, closed)
 
 
-def _tell_signing(chat: Board) -> None:
-    """What one gives up by speaking in the group that is open, where that is so: before anything is said."""
+def _warn_signing(chat: ChatView) -> None:
+    """Warn before the first post that messages in the open group are signed, where they are."""
     conversation = chat.conversations.open
-    if conversation is not None and (said := group_rules.signing(conversation.info)):
-        chat.app.notify(f"{name_of(conversation.info.name)}: {said}", markup=False, timeout=20)
+    if conversation is not None and (warning := group_rules.signing_warning(conversation.info)):
+        chat.app.notify(f"{name_of(conversation.info.name)}: {warning}", markup=False, timeout=20)
 
 
-def _cancel(chat: Board, rest: str) -> None:
-    chat.attempt(chat.link.ask("cancel", CancelParams(rest), JoinStatus))
+def _cancel(chat: ChatView, argument: str) -> None:
+    chat.run_request(chat.link.request("cancel_join", CancelJoinParams(argument), JoinStatus))
 
 
-def _invite(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    if conversation is None:
+def _invite(chat: ChatView, argument: str) -> None:
+    if (conversation := open_conversation(chat)) is None:
         return
-    words = rest.split()
+    words = argument.split()
     reader = words[-1:] == ["reader"]
     number = " ".join(words[:-1] if reader else words) or "1"
     if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number)):
-        chat.complain(
-            Printable("/invite takes how many may use it, 1 to 999, and reader to only read: /invite 3 reader")
-        )
+        report_usage(chat, "invite", "3 reader")
         return
-    from zerochat.tui.dialogs.invite import InviteScreen
+    from zerochat.tui.dialogs.invite import InviteDialog
 
     async def make(role: str, history: str | None, expires_s: int) -> InvitationInfo:
         group = conversation.info.id
-        params = InviteParams(group, expires_s=expires_s, uses=int(number), role=role, history=history)
-        return await chat.link.ask("invite", params, InvitationInfo)
+        params = CreateInvitationParams(group, expires_s=expires_s, uses=int(number), role=role, history=history)
+        return await chat.link.request("create_invitation", params, InvitationInfo)
 
     def closed(_: None) -> None:
-        chat.tell_invitation = None
+        chat.invitation_listener = None
 
     async def revoke(id: str) -> None:
-        await chat.link.ask("revoke", RevokeParams(conversation.info.id, id), GroupInfo)
+        await chat.link.request("revoke_invitation", RevokeInvitationParams(conversation.info.id, id), GroupInfo)
 
-    ask = conversation.info.policy.join == "ask"
-    screen = InviteScreen(
+    load = conversation.info.policy.join == "ask"
+    screen = InviteDialog(
         conversation.name,
         make,
         lambda: run(chat, "invitations", ""),
         revoke,
         role="reader" if reader else "writer",
         history=conversation.info.policy.history,
-        let_in=ask,
+        by_request=load,
     )
-    chat.tell_invitation = screen.told
+    chat.invitation_listener = screen.on_invitation_used
     chat.app.push_screen(screen, closed)
 
 
-def _invitations(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.invitations import InvitationsScreen
+def _invitations(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.invitations import InvitationsDialog
 
-    conversation = _open(chat)
-    if conversation is None:
+    if (conversation := open_conversation(chat)) is None:
         return
     group = conversation.info.id
 
-    async def ask() -> list[OpenInvitation]:
-        return await chat.link.ask("invitations", GroupParams(group), list[OpenInvitation])
+    async def load() -> list[OpenInvitation]:
+        return await chat.link.request("list_invitations", GroupParams(group), list[OpenInvitation])
 
     async def revoke(id: str) -> None:
-        await chat.link.ask("revoke", RevokeParams(group, id), GroupInfo)
+        await chat.link.request("revoke_invitation", RevokeInvitationParams(group, id), GroupInfo)
         await chat.feed.refresh()
 
-    screen = InvitationsScreen(conversation.name, ask, revoke, lambda: run(chat, "invite", ""))
-    chat.open_sheet(screen, screen.renew)
+    screen = InvitationsDialog(conversation.name, load, revoke, lambda: run(chat, "invite", ""))
+    chat.open_dialog(screen, screen.reload)
 
 
-def _members(chat: Board, rest: str) -> None:
+def _members(chat: ChatView, argument: str) -> None:
     if not chat.member_list.display:
         chat.toggle_members()
     chat.call_after_refresh(chat.member_list.focus)
 
 
-def _status(chat: Board, rest: str) -> None:
+def _status(chat: ChatView, argument: str) -> None:
     from zerochat.tui.dialogs.dialog import open_live, rows
 
-    async def ask() -> tuple[Printable, Content]:
+    async def load() -> tuple[Printable, Content]:
         status = await chat.feed.status()
-        chat.status_told(status)
+        chat.on_status(status)
         hours, seconds = divmod(status.uptime_s, 3600)
         facts = [
             ("profile", printable_line(status.profile)),
             ("name", name_of(status.nick)),
             ("agent", f"{printable_line(status.version)}, process {status.pid}, up {hours} h {seconds // 60} min"),
-            *reached_at(status),
-            ("gatekeeper", "dead: nobody new gets in, restart the agent" if status.closed else "on duty"),
-            ("attention", printable_line(status.warning) or "nothing"),
+            *address_facts(status),
+            ("listener", "stopped: new members cannot connect, restart the agent" if status.closed else "running"),
+            ("warning", printable_line(status.warning) or "none"),
         ]
-        for one in status.joins:
-            since = f"; since {clock_text(one.since)}" if one.since and one.phase != "failed" else ""
-            until = f", until {clock_text(one.until)}" if one.until else ""
-            label = f"joining {name_of(one.name)}" if one.name else "joining"
-            facts.append((label, printable(one.text) + since + until))
+        for join in status.joins:
+            since = f"; since {clock_text(join.started_at)}" if join.started_at and join.phase != "failed" else ""
+            until = f", until {clock_text(join.expires_at)}" if join.expires_at else ""
+            label = f"joining {name_of(join.name)}" if join.name else "joining"
+            facts.append((label, printable(join.text) + since + until))
         for group in status.groups:
             if group.state == "left":
-                facts.append((printable_line(group.name, 12), "put out" if group.removed_by else "you left"))
+                facts.append((printable_line(group.name, 12), "you were removed" if group.removed_by else "you left"))
                 continue
-            text = f"{group.state}, {group_rules.connected(group)}, {group.unacknowledged} not everywhere yet"
+            text = f"{group.state}, {group_rules.connected(group)}, {group.unacknowledged} not delivered to everyone"
             facts.append((printable_line(group.name, 12), text))
-            facts += [("", delivery.whole(group.completeness))] if group.completeness else []
-            if group.beginning is not None and group.beginning.state == "fetching":
-                facts.append(("", printable_line(fetching(group.beginning))))
+            facts += [("", delivery.completeness_text(group.completeness))] if group.completeness else []
+            if group.history_start is not None and group.history_start.state == "fetching":
+                facts.append(("", printable_line(backfill_text(group.history_start))))
             facts += [
                 ("", f"keys {printable_line(group.keys, 20)}: how messages are encrypted"),
-                ("", f"path {printable_line(group.path, 20)}: how they travel between the members"),
-                ("", f"accountability {printable_line(group.accountability, 20)}: how it is known who has them"),
-                ("", f"view {short_view(group)}: the same at all who see the same members"),
-                *(("", printable_line(rule)) for rule in group_rules.rules_of(group.policy)),
+                ("", f"path {printable_line(group.path, 20)}: how messages travel between members"),
+                ("", f"accountability {printable_line(group.accountability, 20)}: how delivery is recorded"),
+                ("", f"view {short_view(group)}: the same for all who see the same members"),
+                *(("", printable_line(rule)) for rule in group_rules.policy_sentences(group.policy)),
             ]
         return Printable("Status"), rows(facts, 12)
 
-    chat.attempt(open_live(chat.app, ask))
+    chat.run_request(open_live(chat.app, load))
 
 
-def reached_at(status: Status) -> list[tuple[str, str]]:
-    """Where others reach the agent, and over whom."""
+def address_facts(status: Status) -> list[tuple[str, str]]:
+    """The agent's addresses and mediators, as rows of the status dialog."""
     if status.hidden:
-        facts = [("hidden", "this agent only dials; nobody is told of an address")]
+        facts = [("hidden", "this agent only connects out and announces no address")]
     else:
-        facts = [("reached at", printable_line(status.pair)), ("publishes at", printable_line(status.queue))]
+        facts = [("address", printable_line(status.pair)), ("publishes at", printable_line(status.queue))]
     facts += [("web", printable_line(uri)) for uri in status.web]
     return facts + [
-        ("mediator", f"{connections.called(one)}: {connections.mediation(one)}") for one in status.mediators
+        ("mediator", f"{connections.label_of(mediator)}: {connections.mediation_text(mediator)}")
+        for mediator in status.mediators
     ]
 
 
-def _leave(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _leave(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    conversation = _open(chat)
-    if conversation is None:
+    if (conversation := open_conversation(chat)) is None:
         return
     if conversation.info.state == "left":
-        chat.tell(over(conversation.info))
+        chat.report(left_notice(conversation.info))
         return
 
     async def leave() -> None:
-        await chat.link.ask("leave", GroupParams(conversation.info.id), GroupInfo)
+        await chat.link.request("leave_group", GroupParams(conversation.info.id), GroupInfo)
         await chat.feed.refresh()
         chat.rows_changed(conversation, None)
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(leave())
+            chat.run_request(leave())
 
-    question = (
-        f"Leave {conversation.name}? What was said stays readable here; to speak again you need a new invitation."
-    )
-    if warning := group_rules.owner_leaves(conversation.info, conversation.members):
+    question = f"Leave {conversation.name}? You keep its history, but need a new invitation to come back."
+    if warning := group_rules.owner_leaving_warning(conversation.info, conversation.members):
         question = f"{warning} {question}"
-    chat.app.push_screen(Confirm(printable_line(question), "Leave", "Stay"), answered)
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Leave", "Cancel"), answered)
 
 
-def _forget(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _forget(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    conversation = _open(chat)
-    if conversation is None:
+    if (conversation := open_conversation(chat)) is None:
         return
     if conversation.info.state != "left":
-        chat.complain(Printable("You are in this group: /leave first, then it can be forgotten."))
+        chat.report_error(Printable("You are still a member of this group. Type /leave first, then /forget."))
         return
 
     async def forget() -> None:
-        await chat.link.ask("forget", GroupParams(conversation.info.id), NoParams)
+        await chat.link.request("forget_group", GroupParams(conversation.info.id), NoParams)
         await chat.feed.refresh()
-        chat.flash(printable_line(f"{conversation.name} is forgotten."))
+        chat.flash(printable_line(f"{conversation.name} was deleted from this machine."))
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(forget())
+            chat.run_request(forget())
 
     question = f"Forget {conversation.name}? {group_rules.FORGET}"
-    chat.app.push_screen(Confirm(printable_line(question), "Forget", "Keep"), answered)
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Forget", "Cancel"), answered)
 
 
-def _resume(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _resume(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    conversation = _open(chat)
-    if conversation is None:
+    if (conversation := open_conversation(chat)) is None:
         return
     if not conversation.info.suspended:
-        chat.complain(Printable("There is nothing to resume here."))
+        chat.report_error(Printable("Nothing to resume: this group is not suspended."))
         return
 
     async def resume() -> None:
-        await chat.link.ask("resume", GroupParams(conversation.info.id), GroupInfo)
+        await chat.link.request("resume_group", GroupParams(conversation.info.id), GroupInfo)
         await chat.feed.refresh()
-        chat.flash(printable_line(f"You can speak in {conversation.name} again."))
+        chat.flash(printable_line(f"You can post in {conversation.name} again."))
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(resume())
+            chat.run_request(resume())
 
     question = f"Resume {conversation.name}? {group_rules.RESUME}"
-    chat.app.push_screen(Confirm(printable_line(question), "Resume", "Wait"), answered)
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Resume", "Cancel"), answered)
 
 
-def _search(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.search import SearchScreen
+def _search(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.search import SearchDialog
 
-    async def ask(params: SearchParams) -> Found:
-        return await chat.link.ask("search", params, Found)
+    async def load(params: SearchParams) -> Found:
+        return await chat.link.request("search_messages", params, Found)
 
     def chosen(hit: Hit | None) -> None:
         if hit is not None:
             jumps.to_message(chat, hit.group, hit.id)
 
-    groups = {id: one.name for id, one in chat.conversations.by_id.items()}
-    chat.app.push_screen(SearchScreen(ask, groups, printable_line(rest)), chosen)
+    groups = {id: entry.name for id, entry in chat.conversations.by_id.items()}
+    chat.app.push_screen(SearchDialog(load, groups, printable_line(argument)), chosen)
 
 
-def _evidence(chat: Board, rest: str) -> None:
+def _evidence(chat: ChatView, argument: str) -> None:
     from zerochat.tui.actions import evidence
 
-    evidence.evidence(chat, rest)
+    evidence.evidence(chat, argument)
 
 
-def _cases(chat: Board, rest: str) -> None:
+def _cases(chat: ChatView, argument: str) -> None:
     from zerochat.tui.actions import evidence
 
-    evidence.cases(chat, rest)
+    evidence.cases(chat, argument)
 
 
-def _proof(chat: Board, rest: str) -> None:
+def _proof(chat: ChatView, argument: str) -> None:
     from zerochat.tui.actions import evidence
 
-    evidence.proof(chat, rest)
+    evidence.save_proof(chat, argument)
 
 
-def _telemetry(chat: Board, rest: str) -> None:
+def _telemetry(chat: ChatView, argument: str) -> None:
     from zerochat.tui.actions.telemetry import telemetry
 
-    telemetry(chat, rest)
+    telemetry(chat, argument)
 
 
-def _quit(chat: Board, rest: str) -> None:
+def _quit(chat: ChatView, argument: str) -> None:
     chat.call_next(chat.app.run_action, "app.quit")
 
 
-def _open(chat: Board) -> Conversation | None:
-    if chat.conversations.open is None:
-        chat.complain(NO_GROUP)
-    return chat.conversations.open
+def _message_action(name: str) -> Callable[[ChatView, str], None]:
+    """A handler that runs this message action."""
+    return lambda chat, argument: messages.run(chat, name)
 
 
-def _me(chat: Board, rest: str) -> None:
-    if not rest:
-        chat.complain(Printable("/me takes what you do: /me waves"))
-        return
-    sending.say(chat, rest, action=True)
-
-
-def _act(name: str) -> Callable[[Board, str], None]:
-    """The command that does the act of this name."""
-    return lambda chat, rest: messages.run(chat, name)
-
-
-_DEEDS: dict[str, Callable[[Board, str], None]] = {
+_HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "help": _help,
-    "me": _me,
     "reply": messages.reply,
     "react": messages.react,
     "edit": messages.edit,
-    "delete": _act("delete"),
-    "copy": _act("copy"),
-    "info": _act("info"),
+    "delete": _message_action("delete"),
+    "copy": _message_action("copy"),
+    "info": _message_action("info"),
     "send": files.send,
     "files": files.files,
     "get": files.get,
@@ -401,13 +379,13 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "features": peers.features,
     "rotate": peers.rotate,
     "connections": connections.connections,
-    "tell": connections.tell,
-    "letters": connections.letters,
+    "message": connections.message,
+    "messages": connections.messages,
     "status": _status,
     "leave": _leave,
     "forget": _forget,
     "resume": _resume,
-    "set": settings.change,
+    "set": settings.set_command,
     "mute": settings.mute,
     "unmute": settings.unmute,
     "profile": settings.profile,

@@ -1,116 +1,137 @@
-"""Connections in the chat: whom there is, what they have told, and telling them something.
+"""External connections: listing them, sending messages, showing received messages in a dialog."""
 
-They belong to no conversation, so what they say is shown on sheets, and kept by the agent.
-"""
-
-from zerochat.rpc import ConnectionInfo, LetterInfo, NoParams, PeerParams, TellParams, ToldInfo
+from zerochat.rpc import (
+    ConnectionInfo,
+    ConnectionMessage,
+    NoParams,
+    PeerParams,
+    SendConnectionMessageParams,
+    SentConnectionMessage,
+)
 from zerochat.terminal_text import Printable, printable, printable_key, printable_line
-from zerochat.tui.chat_view import Board
+from zerochat.tui.actions.targets import report_usage
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.style.text import clock_text, name_of
 
 PREFIX_MIN = 4
-"""The letters of an id that may stand for all of it, as the agent has it."""
+"""Characters of an id prefix that select a connection, as in the agent."""
 NAME_CHARS_MAX = 100
-"""How far into a line a name is looked for; the agent allows 64 characters."""
-LETTERS_SHOWN = 50
-"""Of the lines to and from one connection; `zerochat letters` prints all that are kept."""
-MEDIATION = {"asking": "no answer yet", "granted": "takes in what is for you", "denied": "has said no"}
+"""Characters of a line searched for a name; the agent allows names of 64."""
+MESSAGES_SHOWN = 50
+"""Newest messages of one connection; `zerochat messages` prints all."""
+MEDIATION = {"requested": "no answer yet", "granted": "stores your messages", "denied": "refused"}
 
 
-def called(one: ConnectionInfo) -> Printable:
-    """What a connection is called; its key where it has no name but that."""
-    return printable_key(one.did) if one.did and one.did.startswith(one.label) else name_of(one.label)
+def label_of(connection: ConnectionInfo) -> Printable:
+    """The label of a connection; its key where it has no other name."""
+    return (
+        printable_key(connection.did)
+        if connection.did and connection.did.startswith(connection.label)
+        else name_of(connection.label)
+    )
 
 
-def mediation(one: ConnectionInfo) -> str:
-    """What a mediator does for us, as far as it can be reached."""
-    away = one.mediator == "granted" and one.reachable is False
-    return "cannot be reached now" if away else MEDIATION[one.mediator or "asking"]
+def mediation_text(connection: ConnectionInfo) -> str:
+    """The state of a mediator: reachability first, then its grant."""
+    away = connection.mediator == "granted" and connection.reachable is False
+    return "unreachable" if away else MEDIATION[connection.mediator or "requested"]
 
 
-def connections(chat: Board, rest: str) -> None:
+def connections(chat: ChatView, argument: str) -> None:
     from textual.content import Content
 
     from zerochat.tui.dialogs.dialog import open_live, rows
 
-    async def ask() -> tuple[Printable, Content]:
+    async def load() -> tuple[Printable, Content]:
         pairs = [
-            (f"{called(one)} ", f"{mediation(one) if one.mediator else one.state} ({printable_line(one.id)})")
-            for one in await _known(chat)
+            (
+                f"{label_of(entry)} ",
+                f"{mediation_text(entry) if entry.mediator else entry.state} ({printable_line(entry.id)})",
+            )
+            for entry in await _list(chat)
         ]
-        none = Content("There are none. `zerochat connect` begins one.")
+        none = Content("No connections yet. Run `zerochat connect` to add one.")
         return Printable("Connections"), rows(pairs, 24) if pairs else none
 
-    chat.attempt(open_live(chat.app, ask))
+    chat.run_request(open_live(chat.app, load))
 
 
-def tell(chat: Board, rest: str) -> None:
+def message(chat: ChatView, argument: str) -> None:
     async def send() -> None:
-        found = _split(await _known(chat), rest)
+        found = _split(await _list(chat), argument)
         if found is None:
-            raise AgentError("/tell takes a connection and what to say: /tell bob hello. /connections lists them.")
-        one, text = found
-        await chat.link.ask("tell", TellParams(one.id, text), ToldInfo)
-        chat.tell(Printable(f"Told {called(one)}. /letters {called(one)} shows what was said."))
+            raise AgentError("Usage: /message NAME TEXT, for example /message bob hello. /connections lists the names.")
+        entry, text = found
+        await chat.link.request(
+            "send_connection_message", SendConnectionMessageParams(entry.id, text), SentConnectionMessage
+        )
+        chat.report(
+            Printable(f"Message sent to {label_of(entry)}. /messages {label_of(entry)} shows the conversation.")
+        )
 
     async def attempt() -> None:
         try:
             await send()
         except AgentError:
             if not chat.composer.text:
-                chat.composer.put(f"/tell {rest}")
+                chat.composer.set_text(f"/message {argument}")
             raise
 
-    chat.attempt(attempt())
+    chat.run_request(attempt())
 
 
-def letters(chat: Board, rest: str) -> None:
+def messages(chat: ChatView, argument: str) -> None:
     from textual.content import Content
 
-    from zerochat.tui.dialogs.dialog import Sheet
+    from zerochat.tui.dialogs.dialog import TextDialog
 
-    async def ask(wanted: str) -> None:
-        one = _find(await _known(chat), wanted)
-        kept = await chat.link.ask("letters", PeerParams(one.id if one else wanted), list[LetterInfo])
-        who = called(one) if one else name_of(wanted)
+    async def load(wanted: str) -> None:
+        entry = _find(await _list(chat), wanted)
+        kept = await chat.link.request(
+            "list_connection_messages", PeerParams(entry.id if entry else wanted), list[ConnectionMessage]
+        )
+        who = label_of(entry) if entry else name_of(wanted)
         lines = [
             Content(printable(f"{clock_text(each.at)}  {'you' if each.mine else who}: {each.text}"))
-            for each in kept[-LETTERS_SHOWN:]
+            for each in kept[-MESSAGES_SHOWN:]
         ]
-        body = Content("\n").join(lines) if lines else Content("Nothing has been said yet.")
-        chat.app.push_screen(Sheet(Printable(f"To and from {who}"), body))
+        body = Content("\n").join(lines) if lines else Content("No messages yet.")
+        chat.app.push_screen(TextDialog(Printable(f"Messages with {who}"), body))
 
-    if rest:
-        chat.attempt(ask(rest.strip('"')))
+    if argument:
+        chat.run_request(load(argument.strip('"')))
     else:
-        chat.complain(Printable("/letters takes the name of a connection: /letters bob. /connections lists them."))
+        report_usage(chat, "messages", "bob")
 
 
-async def _known(chat: Board) -> list[ConnectionInfo]:
-    return await chat.link.ask("connections", NoParams(), list[ConnectionInfo])
+async def _list(chat: ChatView) -> list[ConnectionInfo]:
+    return await chat.link.request("list_connections", NoParams(), list[ConnectionInfo])
 
 
 def _find(known: list[ConnectionInfo], wanted: str) -> ConnectionInfo | None:
-    """The connection with this name, as it is shown or as it is, with this id, or with an id that begins so."""
+    """The only connection with this name (raw or as shown), id or id prefix; None: none or several."""
     names = wanted.casefold()
-    found = [one for one in known if wanted == one.id]
-    found = found or [one for one in known if one.label and names in (one.label.casefold(), called(one).casefold())]
+    found = [connection for connection in known if wanted == connection.id]
+    found = found or [
+        connection
+        for connection in known
+        if connection.label and names in (connection.label.casefold(), label_of(connection).casefold())
+    ]
     if not found and len(wanted) >= PREFIX_MIN:
-        found = [one for one in known if one.id.startswith(wanted)]
+        found = [connection for connection in known if connection.id.startswith(wanted)]
     return found[0] if len(found) == 1 else None
 
 
-def _split(known: list[ConnectionInfo], rest: str) -> tuple[ConnectionInfo, str] | None:
-    """Whom to tell, and what. A name may have spaces in it, so the longest one that is somebody's counts; in quotes it
-    ends where they do."""
-    if rest.startswith('"'):
-        name, _, text = rest[1:].partition('"')
-        one = _find(known, name)
-        return (one, text.strip()) if one is not None and text.strip() else None
-    spaces = [at for at, letter in enumerate(rest[:NAME_CHARS_MAX]) if letter.isspace()]
+def _split(known: list[ConnectionInfo], argument: str) -> tuple[ConnectionInfo, str] | None:
+    """The recipient and the text. Names may contain spaces: the longest known name wins; quotes delimit a name."""
+    if argument.startswith('"'):
+        name, _, text = argument[1:].partition('"')
+        entry = _find(known, name)
+        return (entry, text.strip()) if entry is not None and text.strip() else None
+    spaces = [at for at, letter in enumerate(argument[:NAME_CHARS_MAX]) if letter.isspace()]
     for at in reversed(spaces):
-        one = _find(known, rest[:at])
-        if one is not None and rest[at:].strip():
-            return one, rest[at:].strip()
+        entry = _find(known, argument[:at])
+        if entry is not None and argument[at:].strip():
+            return entry, argument[at:].strip()
     return None

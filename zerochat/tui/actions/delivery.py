@@ -1,172 +1,186 @@
-"""What has become of single messages, and what is known to be missing: asked of the agent, and shown."""
+"""Delivery of single messages, and notifications about the event log: gaps, forks, confirmations."""
 
 from textual.content import Content
 
-from zerochat.presentation import delivery as telling
+from zerochat.presentation import delivery as delivery_texts
 from zerochat.rpc import (
+    BackfillNotification,
+    ChainDifferenceNotification,
     Completeness,
-    CompleteNews,
-    ConfirmedNews,
+    CompleteNotification,
+    ConfirmedNotification,
     DeliveryReport,
-    DiffersNews,
-    EarlierNews,
     EventParams,
-    Fate,
-    ForkNews,
-    GapNews,
+    ForkNotification,
+    GapNotification,
     MemberDelivery,
-    RecountedNews,
-    RefutedNews,
+    MessageStatus,
+    RefutedNotification,
+    ValidityNotification,
 )
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.chat_view import Board
+from zerochat.tui.actions.targets import report_ambiguous
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.messages.timeline import Row
 from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.state.feed import LogNews
+from zerochat.tui.state.feed_listener import LogNotification
 from zerochat.tui.state.hints import NO_GROUP
 from zerochat.tui.style.text import clock_of, name_of
 
-SIGNS = {"delivered": "✓", "sent": "→", "held": "⇥", "queued": "…"}
+SYMBOLS = {"delivered": "✓", "sent": "→", "stored": "⇥", "queued": "…"}
 
 
-def whole(found: Completeness) -> Printable:
-    """How much of a group's log is here."""
-    return printable_line(telling.wholeness(found, name_of, clock_of))
+def completeness_text(found: Completeness) -> Printable:
+    """How complete a group's event log is."""
+    return printable_line(delivery_texts.completeness_text(found, name_of, clock_of))
 
 
 # --- news -----------------------------------------------------------------------------------------------------------
 
 
-def show(chat: Board, news: LogNews) -> None:
-    """Say what has become known of a group's log. What is missing stands in the pane as long as it is."""
-    conversation = chat.conversations.by_id.get(news.group)
+def on_notification(chat: ChatView, notification: LogNotification) -> None:
+    """Report a notification about a group's event log. Gaps themselves are rows of the message pane."""
+    conversation = chat.conversations.by_id.get(notification.group)
     if conversation is None:
         return
     here = conversation is chat.conversations.open
-    sentence = printable_line(telling.news(news, name_of, clock_of))
-    match news:
-        case ForkNews(author=did):
-            _alarm(chat, conversation, did, sentence)
-        case ConfirmedNews(author=did, after=after, upto=upto):
+    sentence = printable_line(delivery_texts.notification_sentence(notification, name_of, clock_of))
+    match notification:
+        case ForkNotification(author=did):
+            _warn(chat, conversation, did, sentence)
+        case ConfirmedNotification(author=did, after=after, upto=upto):
             conversation.confirm(did, after, upto)
             chat.rows_changed(conversation, None)
-        case RefutedNews(by=did):
-            conversation.refute(news.author, news.after, news.upto)
+        case RefutedNotification(by=did):
+            conversation.refute(notification.author, notification.after, notification.upto)
             chat.rows_changed(conversation, None)
             if did:
-                _alarm(chat, conversation, did, sentence)
+                _warn(chat, conversation, did, sentence)
             elif here:
                 chat.flash(sentence)
-        case RecountedNews(mine=True, counts=False):
-            chat.tell(sentence if here else Printable(f"{conversation.name}: {sentence}"), trouble=True)
-        case RecountedNews() if here:
+        case ValidityNotification(mine=True, valid=False):
+            chat.report(sentence if here else Printable(f"{conversation.name}: {sentence}"), trouble=True)
+        case ValidityNotification() if here:
             chat.flash(sentence)
-        case DiffersNews() if not here:  # there the banner says it, until it is dismissed
-            chat.tell(Printable(f"{conversation.name}: {sentence}"), trouble=True)
-        case GapNews(state="lost") | CompleteNews() if here:
+        case ChainDifferenceNotification() if not here:  # in the open group the banner shows it
+            chat.report(Printable(f"{conversation.name}: {sentence}"), trouble=True)
+        case GapNotification(state="lost") | CompleteNotification() if here:
             chat.flash(sentence)
-        case EarlierNews(done=True, got=got) if here and got:
+        case BackfillNotification(done=True, received=got) if here and got:
             chat.flash(sentence)
         case _:
             pass
 
 
-def _alarm(chat: Board, conversation: Conversation, did: str, sentence: Printable) -> None:
-    conversation.alarms[did] = Printable(f"! {sentence}")
+def _warn(chat: ChatView, conversation: Conversation, did: str, sentence: Printable) -> None:
+    conversation.warnings_by_member[did] = Printable(f"! {sentence}")
     if conversation is chat.conversations.open:
-        chat.alarms_changed()
+        chat.warnings_changed()
     else:
-        chat.tell(Printable(f"{conversation.name}: {sentence}"), trouble=True)
+        chat.report(Printable(f"{conversation.name}: {sentence}"), trouble=True)
 
 
 # --- one message ----------------------------------------------------------------------------------------------------
 
 
-def delivery(chat: Board, rest: str) -> None:
-    """Who has one's own last message, or somebody's."""
+def delivery(chat: ChatView, argument: str) -> None:
+    """`/delivery [NAME]`: who has received the last message of mine, or of that member."""
     from zerochat.tui.dialogs.dialog import open_live, rows
 
-    conversation, row = _meant(chat, rest)
+    conversation, row = _target(chat, argument)
     if conversation is None or row is None:
         return
 
-    async def ask() -> tuple[Printable, Content]:
-        report = await chat.link.ask("delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
-        people = [(sign_of(one), f"{conversation.names.label(one.did)}{state_of(one)}") for one in report.members]
+    async def load() -> tuple[Printable, Content]:
+        report = await chat.link.request("get_delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
+        people = [
+            (symbol_of(member), f"{conversation.names.label(member.did)}{state_text(member)}")
+            for member in report.members
+        ]
         title = Printable(f"Delivered to {report.delivered} of {report.of}")
-        return title, Content("\n").join([*said(row), rows(people, 2)])
+        return title, Content("\n").join([*excerpt(row), rows(people, 2)])
 
-    chat.attempt(open_live(chat.app, ask))
+    chat.run_request(open_live(chat.app, load))
 
 
-def why(chat: Board, rest: str) -> None:
-    """What has become of it, in sentences."""
-    conversation, row = _meant(chat, rest)
+def why(chat: ChatView, argument: str) -> None:
+    """Delivery details, in sentences."""
+    conversation, row = _target(chat, argument)
     if conversation is not None and row is not None:
-        tell(chat, conversation, row)
+        show_status(chat, conversation, row)
 
 
-def tell(chat: Board, conversation: Conversation, row: Row) -> None:
-    """What has become of this message."""
+def show_status(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    """Show the delivery of this message in sentences."""
     from zerochat.tui.dialogs.dialog import open_live
 
-    async def ask() -> tuple[Printable, Content]:
-        fate = await chat.link.ask("why", EventParams(conversation.info.id, row.key[2]), Fate)
-        nicks = {one.did: one.nick for one in conversation.members}
-        nicks |= {one.did: one.nick for one in (*fate.report.members, *fate.gone)}
-        told = [printable_line(one) for one in telling.sentences(fate, nicks, name_of, clock_of)]
-        body = [*said(row), *(Content(one) for one in told), Content(""), Content(f"id {printable_line(row.key[2])}")]
-        return Printable("What has become of it"), Content("\n").join(body)
+    async def load() -> tuple[Printable, Content]:
+        status = await chat.link.request(
+            "get_message_status", EventParams(conversation.info.id, row.key[2]), MessageStatus
+        )
+        nicks = {member.did: member.nick for member in conversation.members}
+        nicks |= {member.did: member.nick for member in (*status.report.members, *status.former_members)}
+        sentences = [
+            printable_line(entry) for entry in delivery_texts.status_sentences(status, nicks, name_of, clock_of)
+        ]
+        body = [
+            *excerpt(row),
+            *(Content(sentence) for sentence in sentences),
+            Content(""),
+            Content(f"id {printable_line(row.key[2])}"),
+        ]
+        return Printable("Delivery details"), Content("\n").join(body)
 
-    chat.attempt(open_live(chat.app, ask))
+    chat.run_request(open_live(chat.app, load))
 
 
-def _meant(chat: Board, name: str) -> tuple[Conversation | None, Row | None]:
-    """The open conversation, and in it one's own last message, or that of whoever is called so (`last` and `last:NAME`
-    mean the same, as for verbs); None where there is none, which is said."""
+def _target(chat: ChatView, name: str) -> tuple[Conversation | None, Row | None]:
+    """The open conversation and the last message of mine, or of the member of that name (`last` and `last:NAME`
+    work as in the CLI); None where there is none, which is reported."""
     name = "" if name == "last" else name.removeprefix("last:")
     conversation = chat.conversations.open
     if conversation is None:
-        chat.complain(NO_GROUP)
+        chat.report_error(NO_GROUP)
         return None, None
     posts = [row for row in conversation.timeline.rows if row.kind == "post"]
     if not name:
         mine = [row for row in posts if row.own]
         if not mine:
-            chat.flash(Printable("You have not said anything here yet."))
+            chat.flash(Printable("You have not posted here yet."))
         return conversation, mine[-1] if mine else None
-    found = {one.did for one in conversation.called(name)}
+    found = {entry.did for entry in conversation.members_named(name)}
     theirs = [row for row in posts if row.author in found]
     if len(found) > 1:
-        chat.complain(Printable(f"{len(found)} here are called {name_of(name)}: Tab adds the end of the key."))
+        report_ambiguous(chat, name, len(found))
         return None, None
     if not theirs:
-        said = "has not said anything that is loaded here" if found else "is not here"
-        chat.complain(Printable(f"{name_of(name)} {said}."))
+        who = name_of(name)
+        why = f"{who} has no message among those loaded here." if found else f"No member is called {who}."
+        chat.report_error(Printable(why))
     return conversation, theirs[-1] if theirs else None
 
 
-def said(row: Row) -> list[Content]:
+def excerpt(row: Row) -> list[Content]:
     return [Content(printable(row.text, lines_max=3, chars_max=300)), Content("")]
 
 
-def sign_of(one: MemberDelivery) -> str:
-    return "✓" if one.delivered else SIGNS.get(one.state, "·")
+def symbol_of(member: MemberDelivery) -> str:
+    return "✓" if member.delivered else SYMBOLS.get(member.state, "·")
 
 
-def state_of(one: MemberDelivery) -> str:
-    """Behind the name: since when, or what it waits for."""
-    if one.delivered:
-        return (f"  since {clock_of(one.at)}" if one.at else "") + telling.signature(one, clock_of)
-    heard = f"not heard from since {clock_of(one.last_heard)}" if one.last_heard else "not heard from yet"
-    again = f", repeated {one.tries}x" if one.tries else ""
-    match one.state:
+def state_text(member: MemberDelivery) -> str:
+    """The text after the name: since when it is delivered, or what it waits for."""
+    if member.delivered:
+        return (f"  since {clock_of(member.at)}" if member.at else "") + delivery_texts.signature(member, clock_of)
+    contact = f"last contact {clock_of(member.last_seen)}" if member.last_seen else "no contact yet"
+    again = f", retried {member.tries}x" if member.tries else ""
+    match member.state:
         case "sent":
-            return "  on its way over a mediator" + again if one.via == "mediator" else f"  on its way{again}"
-        case "held":
-            until = f" until {clock_of(one.held_until)}" if one.held_until else ""
-            return f"  held by its mediator{until}"
+            return "  sent via a mediator" + again if member.via == "mediator" else f"  sent{again}"
+        case "stored":
+            until = f" until {clock_of(member.stored_until)}" if member.stored_until else ""
+            return f"  stored by its mediator{until}"
         case "queued":
-            return f"  queued; {heard}"
+            return f"  queued; {contact}"
         case _:
             return ""

@@ -1,7 +1,7 @@
-"""Going somewhere in what was said: to a message, to a date, to who has called me, and back to where I was.
+"""Jumps to a message, a date or a mention, and back.
 
-The window of a conversation is put where it is wanted, in the middle of a long history too, and from there it is read
-up and down in pages. What one comes from is kept, so that a look at something costs nobody their place.
+A jump moves the loaded window of the conversation; paging continues from there in both directions. The reading
+position before the jump is pushed on the jump history.
 """
 
 import time
@@ -9,45 +9,45 @@ from typing import Final
 
 from zerochat.rpc import Found, SearchParams
 from zerochat.terminal_text import Printable, printable_line
-from zerochat.tui.chat_view import Board
+from zerochat.tui.actions.targets import open_conversation
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.messages.row import Key
 from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.state.hints import NO_GROUP
-from zerochat.tui.state.jump_history import spot_of
+from zerochat.tui.state.jump_history import position_of
 
-CALLED: Final = "to:me"
-
-
-def to_message(chat: Board, group: str, event: str) -> None:
-    """Go to a message, wherever it is."""
-    chat.attempt(_jump(chat, group, event=event))
+MENTIONS_OF_ME: Final = "to:me"
 
 
-async def _jump(chat: Board, group: str, *, event: str = "", at: int | None = None) -> None:
-    spot = spot_of(chat.conversations.open)
-    if await stand(chat, group, event=event, at=at):
-        chat.trail.keep(spot)
+def to_message(chat: ChatView, group: str, event: str) -> None:
+    """Jump to a message, loaded or not."""
+    chat.run_request(_jump(chat, group, event=event))
 
 
-async def stand(chat: Board, group: str, *, event: str = "", at: int | None = None, select: bool = True) -> bool:
-    """Put the window where this event is, or a time begins, and select the message there; False: it is not here."""
+async def _jump(chat: ChatView, group: str, *, event: str = "", at: int | None = None) -> None:
+    spot = position_of(chat.conversations.open)
+    if await move_to(chat, group, event=event, at=at):
+        chat.jump_history.push(spot)
+
+
+async def move_to(chat: ChatView, group: str, *, event: str = "", at: int | None = None, select: bool = True) -> bool:
+    """Move the window to this event or time (UTC ms) and select the message there; False: not available."""
     conversation = chat.conversations.by_id.get(group)
     if conversation is None:
-        chat.complain(Printable("This group is not here any more."))
+        chat.report_error(Printable("This group no longer exists here."))
         return False
     key = await chat.feed.load_around(conversation, event=event, at=at)
     if conversation.info.id not in chat.conversations.by_id:
         return False
-    chat.go(group)
+    chat.open_group(group)
     if key is None:
-        chat.complain(Printable("That is not among the messages that are here."))
+        chat.report_error(Printable("That message is not available here."))
         return False
     _show(chat, key, select=select)
     return True
 
 
-def _show(chat: Board, key: Key, *, select: bool) -> None:
-    """A third of the pane above it shows what led to it."""
+def _show(chat: ChatView, key: Key, *, select: bool) -> None:
+    """Show the row a third down the pane, so that its context is visible."""
     pane = chat.pane
     pane.go_to(key, above=pane.size.height // 3 if select else 0)
     if select:
@@ -55,56 +55,52 @@ def _show(chat: Board, key: Key, *, select: bool) -> None:
         pane.select(key, reveal=False)
 
 
-def goto(chat: Board, rest: str) -> None:
+def goto(chat: ChatView, argument: str) -> None:
     """`/goto 2026-03-01`, `/goto 14:00`, `/goto yesterday`."""
     from zerochat.presentation.search_query import BadSearch, read_time
 
-    conversation = chat.conversations.open
-    if conversation is None:
-        chat.complain(NO_GROUP)
+    if (conversation := open_conversation(chat)) is None:
         return
     try:
-        at = read_time(rest.strip() or "today", int(time.time() * 1000))
+        at = read_time(argument.strip() or "today", int(time.time() * 1000))
     except BadSearch as error:
-        chat.complain(printable_line(error.sentence()))
+        chat.report_error(printable_line(error.sentence()))
         return
-    chat.attempt(_jump(chat, conversation.info.id, at=at))
+    chat.run_request(_jump(chat, conversation.info.id, at=at))
 
 
-def back(chat: Board) -> None:
-    """To where the last jump came from."""
-    while (spot := chat.trail.back()) is not None:
+def back(chat: ChatView) -> None:
+    """Return to the position before the last jump."""
+    while (spot := chat.jump_history.pop()) is not None:
         if spot.group in chat.conversations.by_id:
             break
     if spot is None:
-        chat.flash(Printable("There is nothing to go back to."))
+        chat.flash(Printable("Nowhere to go back to."))
     elif spot.event:
-        chat.attempt(stand(chat, spot.group, event=spot.event, select=False))
+        chat.run_request(move_to(chat, spot.group, event=spot.event, select=False))
     else:
-        chat.go(spot.group)
+        chat.open_group(spot.group)
         chat.pane.select(None)
         chat.pane.action_end()
         chat.composer.focus()
 
 
-def mention(chat: Board) -> None:
-    """To the last message before this place that calls me by name: from the end upwards, one after the other."""
-    conversation = chat.conversations.open
-    if conversation is None:
-        chat.complain(NO_GROUP)
+def mention(chat: ChatView) -> None:
+    """Jump to the previous message that mentions me."""
+    if (conversation := open_conversation(chat)) is None:
         return
-    chat.attempt(_to_mention(chat, conversation))
+    chat.run_request(_to_mention(chat, conversation))
 
 
-async def _to_mention(chat: Board, conversation: Conversation) -> None:
+async def _to_mention(chat: ChatView, conversation: Conversation) -> None:
     selected = chat.pane.selected
     before = selected[2] if selected is not None else None
-    query = SearchParams(query=CALLED, group=conversation.info.id, limit=1, older_than=before)
-    found = await chat.link.ask("search", query, Found)
+    query = SearchParams(query=MENTIONS_OF_ME, group=conversation.info.id, limit=1, older_than=before)
+    found = await chat.link.request("search_messages", query, Found)
     if not found.hits:
-        nobody = "Nobody has called you by name here." if selected is None else "Nobody has before that."
-        chat.flash(Printable(nobody))
+        none = "No mentions of you here." if selected is None else "No earlier mentions of you."
+        chat.flash(Printable(none))
         return
-    spot = spot_of(conversation) if selected is None else None
-    if await stand(chat, conversation.info.id, event=found.hits[0].id):
-        chat.trail.keep(spot)
+    spot = position_of(conversation) if selected is None else None
+    if await move_to(chat, conversation.info.id, event=found.hits[0].id):
+        chat.jump_history.push(spot)

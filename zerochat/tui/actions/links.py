@@ -1,7 +1,6 @@
-"""Opening a link that somebody has written: https alone, the whole of it shown first, and only when the person says so.
+"""Opening https links after confirmation; the opener gets the link as one argument, without a shell.
 
-The program that opens it gets it as one argument, without a shell. Where there is no display to open it on, it can be
-copied instead.
+Without a display the link is copied instead.
 """
 
 import asyncio
@@ -15,35 +14,35 @@ from urllib.parse import urlsplit
 from textual.content import Content
 
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.chat_view import Board
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.host import clipboard
 
 LINKS_MAX = 20
 LINK_CHARS_MAX = 2_048
-"""As much as every browser takes."""
+"""A length that every browser accepts."""
 OPENER_S_MAX = 3.0
-"""An opener that says nothing for so long has a browser in its hands."""
+"""An opener that still runs after this many seconds counts as successful."""
 
 
-def fault_of(link: str) -> str:
-    """Why a link is not opened, as a sentence; empty: it may be."""
+def link_fault(link: str) -> str:
+    """Why a link is refused, as a sentence; empty: it is accepted."""
     if not link.startswith("https://"):
-        return "Only https links are opened."
+        return "Only https links can be opened."
     if len(link) > LINK_CHARS_MAX:
         return f"The link is too long: {len(link):,} characters."
     if printable(link) != link or any(char.isspace() for char in link):
-        return "There are signs in this link that cannot be shown, so it is not opened."
-    if "\\" in link:  # which browsers read as a slash, and so lead elsewhere than it seems
-        return "There is a backslash in this link, so it is not opened."
+        return "This link contains characters that cannot be displayed, so it was not opened."
+    if "\\" in link:  # browsers read it as a slash: the visible host may not be the real one
+        return "This link contains a backslash, so it was not opened."
     try:
         host = urlsplit(link).hostname
     except ValueError:
         host = None
-    return "" if host else "This is no link."
+    return "" if host else "This is not a valid link."
 
 
 def host_of(link: str) -> str:
-    """Where it leads, in the letters that the network knows."""
+    """The host in its ASCII (IDNA) form."""
     parts = urlsplit(link)
     host = parts.hostname or ""
     try:
@@ -53,55 +52,55 @@ def host_of(link: str) -> str:
     return plain
 
 
-def warning(link: str) -> str:
-    """What to look at twice; empty: nothing."""
+def link_warning(link: str) -> str:
+    """A warning about the real host of a deceptive link; empty: none needed."""
     parts = urlsplit(link)
     host = host_of(link)
     if parts.username is not None:
-        return f" What stands before the @ is no address: it leads to {host}."
+        return f" The part before the @ is not the address: the link leads to {host}."
     return f" It leads to {host}." if host != (parts.hostname or "") or "xn--" in host else ""
 
 
-def offer(chat: Board, links: Sequence[str]) -> None:
-    """Ask about a link, or which of several."""
+def open_links(chat: ChatView, links: Sequence[str]) -> None:
+    """Confirm and open a link; with several, choose one first."""
     if len(links) == 1:
-        _ask(chat, links[0])
+        _confirm(chat, links[0])
         return
-    from zerochat.tui.dialogs.menu import Pick
+    from zerochat.tui.dialogs.menu import MenuDialog
 
     def chosen(number: str | None) -> None:
         if number is not None:
-            _ask(chat, links[int(number)])
+            _confirm(chat, links[int(number)])
 
     entries = [(str(number), Content(printable_line(link))) for number, link in enumerate(links)]
-    chat.app.push_screen(Pick(Printable("Open which link?"), entries), chosen)
+    chat.app.push_screen(MenuDialog(Printable("Open which link?"), entries), chosen)
 
 
-def _ask(chat: Board, link: str) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _confirm(chat: ChatView, link: str) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    if fault := fault_of(link):
-        chat.complain(Printable(fault))
+    if fault := link_fault(link):
+        chat.report_error(Printable(fault))
         return
 
     async def follow() -> None:
-        way = opener(os.environ, sys.platform)
-        if way is not None and await run_opener([*way, link]):
+        command = opener(os.environ, sys.platform)
+        if command is not None and await run_opener([*command, link]):
             chat.flash(Printable("Opened in your browser."))
             return
         copied = await clipboard.copy(chat.app, link, "The link")
-        chat.tell(Printable(f"Nothing here could open it. {copied}"))
+        chat.report(Printable(f"No program here could open it. {copied}"))
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(follow())
+            chat.run_request(follow())
 
-    question = Printable(f"Open this link in the browser?{printable_line(warning(link))}\n\n{printable(link)}")
-    chat.app.push_screen(Confirm(question, "Open", "No"), answered)
+    question = Printable(f"Open this link in the browser?{printable_line(link_warning(link))}\n\n{printable(link)}")
+    chat.app.push_screen(ConfirmDialog(question, "Open", "Cancel"), answered)
 
 
 def opener(environ: Mapping[str, str], platform: str) -> list[str] | None:
-    """The program that opens links on the person's screen; None: there is no screen here, or no such program."""
+    """The command that opens links on the local display; None: no display or no such program."""
     if any(environ.get(name) for name in clipboard.REMOTE):
         return None
     if platform == "darwin":
@@ -112,12 +111,12 @@ def opener(environ: Mapping[str, str], platform: str) -> list[str] | None:
     return None if found is None else [found]
 
 
-async def run_opener(way: Sequence[str]) -> bool:
-    """Start it; whether it did not fail at once."""
+async def run_opener(command: Sequence[str]) -> bool:
+    """Start the opener; returns False when it fails at once."""
     nowhere = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
-            *way, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+            *command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
         )
     except OSError:
         return False

@@ -1,302 +1,292 @@
-"""What the commands about members do: requests, verify, remove, role and rename; and news of members, as they come.
-
-The screens are imported where they are opened: the first frame has none of them.
-"""
+"""Member commands (requests, verify, remove, accuse, role, rename) and notifications about members."""
 
 from zerochat.presentation import group_rules
 from zerochat.rpc import (
     AccuseParams,
-    AnswerParams,
+    AnswerJoinRequestParams,
     CaseInfo,
-    DisagreementNews,
-    DismissParams,
+    DismissWarningsParams,
     GroupInfo,
+    JoinRequestInfo,
+    JoinRequestNotification,
+    MemberConnectionsNotification,
     MemberInfo,
-    RemovedNews,
-    RemoveParams,
-    RenameParams,
-    RequestInfo,
-    RequestNews,
-    RoleParams,
-    SeatingNews,
-    TrustNews,
+    RemovedNotification,
+    RemoveMemberParams,
+    SafetyWords,
+    SafetyWordsParams,
+    SetDisplayNameParams,
+    SetRoleParams,
+    TrustNotification,
     VoteInfo,
-    WordsInfo,
-    WordsParams,
+    WarningNotification,
 )
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import verifying
-from zerochat.tui.chat_view import Board
+from zerochat.tui.actions.targets import find_member, open_conversation, report_usage
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.messages.events import ROLES
 from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.state.feed import GroupNews
-from zerochat.tui.state.hints import NO_GROUP
+from zerochat.tui.state.feed_listener import GroupNotification
 from zerochat.tui.style.lookalikes import deceptive
 from zerochat.tui.style.text import name_of
 
-GIVEN = ("reader", "writer", "admin")
-"""The roles that one member can give another."""
+ASSIGNABLE_ROLES = ("reader", "writer", "admin")
+"""Roles that a member can assign to another."""
 
 
 # --- news -----------------------------------------------------------------------------------------------------------
 
 
-def show(chat: Board, news: GroupNews) -> None:
-    """Say what has happened to the members of a group. What stands in its lists and its log is drawn from those."""
-    conversation = chat.conversations.by_id.get(news.group)
+def on_notification(chat: ChatView, notification: GroupNotification) -> None:
+    """Report a notification about members. The member list and the log are drawn elsewhere."""
+    conversation = chat.conversations.by_id.get(notification.group)
     name = conversation.name if conversation else Printable("a group")
     here = conversation is not None and conversation is chat.conversations.open
-    match news:
-        case RequestNews(nick=nick, state="asked") if not (here and chat.on_top):
-            chat.tell(Printable(f"{name_of(nick)} asks to join {name}." + (" Esc, then F4 answers." if here else "")))
-        case SeatingNews(nick=nick, connected=connected, members=members) if here:
+    match notification:
+        case JoinRequestNotification(nick=nick, state="asked") if not (here and chat.on_top):
+            chat.report(
+                Printable(f"{name_of(nick)} asks to join {name}." + (" Press Esc, then F4 to answer." if here else ""))
+            )
+        case MemberConnectionsNotification(nick=nick, connected=connected, members=members) if here:
             chat.flash(Printable(f"{name_of(nick)}: {connected}/{members} members connected."))
-        case RemovedNews(by=by, nick=nick, voters=voters):
+        case RemovedNotification(by=by, nick=nick, voters=voters):
             known = nick and not (conversation and by == conversation.info.me)
-            out_by = [name_of(one) for one in voters or [nick]] if known else []
-            chat.tell(printable_line(f"You are no longer in {name}: {group_rules.why_out(out_by)}."), trouble=True)
-        case TrustNews(member=did, nick=nick, trust="changed"):
+            out_by = [name_of(voter) for voter in voters or [nick]] if known else []
+            chat.report(
+                printable_line(f"You are no longer in {name}: {group_rules.removal_reason(out_by)}."), trouble=True
+            )
+        case TrustNotification(member=did, nick=nick, trust="changed"):
             who = name_of(nick)
             if conversation is not None:
-                key = conversation.timeline.remark(did, who, Printable("is not the one you verified"))
+                key = conversation.timeline.add_note(did, who, Printable("has another key than the one you verified"))
                 chat.rows_changed(conversation, [key] if key else [])
             if not here:
-                chat.tell(Printable(f"{who} in {name} is not the {who} you verified."), trouble=True)
-        case DisagreementNews(text=text) if conversation is not None:
-            if not here:  # there the banner says it, as long as it holds
-                chat.tell(Printable(f"{name}: {printable(text)}"), trouble=True)
+                chat.report(Printable(f"{who} in {name} has another key than the one you verified."), trouble=True)
+        case WarningNotification(text=text) if conversation is not None:
+            if not here:  # in the open group the banner shows it
+                chat.report(Printable(f"{name}: {printable(text)}"), trouble=True)
         case _:
             pass
 
 
-# --- who is meant ---------------------------------------------------------------------------------------------------
+# --- dialog ---------------------------------------------------------------------------------------------------------
 
 
-def _open(chat: Board) -> Conversation | None:
-    if chat.conversations.open is None:
-        chat.complain(NO_GROUP)
-    return chat.conversations.open
-
-
-def _member(chat: Board, conversation: Conversation, command: str, name: str) -> MemberInfo | None:
-    """The one member with this name; a sentence, and None, where that is not one."""
-    found = conversation.called(name)
-    if len(found) == 1:
-        return found[0]
-    if not name:
-        chat.complain(Printable(f"/{command} takes the name of a member, as in /{command} bob. F2 shows them."))
-    elif found:
-        chat.complain(Printable(f"{len(found)} here are called {name_of(name)}: Tab adds the end of the key."))
-    else:
-        chat.complain(Printable(f"Nobody here is called {name_of(name)}. F2 shows the members."))
-    return None
-
-
-def show_member(chat: Board, did: str) -> None:
-    """Open the sheet about a member of the open group."""
-    from zerochat.tui.dialogs.member import MemberScreen
+def show_member(chat: ChatView, did: str) -> None:
+    """Open the dialog of a member of the open group."""
+    from zerochat.tui.dialogs.member import MemberDialog
 
     conversation = chat.conversations.open
     member = conversation.member(did) if conversation else None
     if conversation is None or member is None:
         return
-    conversation.alarms.pop(did, None)
-    chat.alarms_changed()
+    conversation.warnings_by_member.pop(did, None)
+    chat.warnings_changed()
 
     def now() -> MemberInfo | None:
         return conversation.member(did)
 
     def act(what: str) -> None:
-        if (one := now()) is not None:
-            _act(chat, conversation, one, what)
+        if (entry := now()) is not None:
+            _run_key(chat, conversation, entry, what)
 
-    def doubt() -> str:
-        return deceptive({one.did: name_of(one.nick) for one in conversation.members}).get(did, "")
+    def name_warning() -> str:
+        return deceptive({member.did: name_of(member.nick) for member in conversation.members}).get(did, "")
 
-    screen = MemberScreen(conversation.names, now, lambda: conversation.info, act, doubt)
+    screen = MemberDialog(conversation.names, now, lambda: conversation.info, act, name_warning)
 
     async def words() -> None:
-        known = await chat.link.ask("words", WordsParams(conversation.info.id, did), WordsInfo)
-        screen.take_words(known.words)
+        known = await chat.link.request("get_safety_words", SafetyWordsParams(conversation.info.id, did), SafetyWords)
+        screen.set_words(known.words)
 
-    chat.open_sheet(screen, screen.renew)
+    chat.open_dialog(screen, screen.refresh_content)
     if member.connection != "self":
-        chat.attempt(words())
+        chat.run_request(words())
 
 
-def _act(chat: Board, conversation: Conversation, member: MemberInfo, what: str) -> None:
-    """What a key on the sheet of a member does."""
+def _run_key(chat: ChatView, conversation: Conversation, member: MemberInfo, what: str) -> None:
+    """Run the action of a key of the member dialog."""
     match what:
         case "type":
             verifying.type_words(chat, conversation, member)
         case "sight":
-            verifying.mark(chat, conversation, member, True, "Have you seen that all eight words are the same?")
+            verifying.confirm_mark(chat, conversation, member, True, "Do all eight words match?")
         case "unmark":
-            verifying.mark(chat, conversation, member, False, f"Forget that you verified {name_of(member.nick)}?")
+            verifying.confirm_mark(
+                chat, conversation, member, False, f"Remove your verification of {name_of(member.nick)}?"
+            )
         case "remove":
             _remove(chat, conversation, member)
         case "dismiss":
-            chat.attempt(_dismiss(chat, conversation, member.did))
+            chat.run_request(_dismiss(chat, conversation, member.did))
         case "reader" | "writer" | "admin":
-            chat.attempt(_change_role(chat, conversation, member.did, what))
+            chat.run_request(_change_role(chat, conversation, member.did, what))
         case _:
             raise AssertionError(what)
 
 
-# --- coming in ------------------------------------------------------------------------------------------------------
+# --- join requests --------------------------------------------------------------------------------------------------
 
 
-def requests(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.requests import RequestsScreen
+def requests(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.requests import RequestsDialog
 
-    conversation = _open(chat)
-    if conversation is None:
+    if (conversation := open_conversation(chat)) is None:
         return
     if not conversation.info.requests:
-        elsewhere = chat.conversations.asking_elsewhere()
-        there = f" {len(elsewhere)} elsewhere: Alt+A." if elsewhere else ""
+        elsewhere = chat.conversations.requests_elsewhere()
+        there = f" {len(elsewhere)} in other groups (Alt+A)." if elsewhere else ""
         asks = conversation.info.policy.join == "ask"
-        why = "Nobody asks to join here." if asks else "Nobody has to ask here: an invitation is enough."
+        why = "No join requests here." if asks else "No join requests here: an invitation is enough to join."
         chat.flash(Printable(why + there))
         return
 
-    async def answer(one: RequestInfo, admit: bool) -> None:
-        await chat.link.ask("answer", AnswerParams(one.group, one.did, admit, one.nick, one.role), GroupInfo)
+    async def answer(request: JoinRequestInfo, admit: bool) -> None:
+        await chat.link.request(
+            "answer_join_request",
+            AnswerJoinRequestParams(request.group, request.did, admit, request.nick, request.role),
+            GroupInfo,
+        )
         await chat.feed.refresh()
 
-    screen = RequestsScreen(conversation.name, lambda: conversation.info.requests, answer)
-    chat.open_sheet(screen, screen.renew)
+    screen = RequestsDialog(conversation.name, lambda: conversation.info.requests, answer)
+    chat.open_dialog(screen, screen.refresh_content)
 
 
 # --- verifying ------------------------------------------------------------------------------------------------------
 
 
-def verify(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    if conversation is None:
+def verify(chat: ChatView, argument: str) -> None:
+    if (conversation := open_conversation(chat)) is None:
         return
-    if not rest:
-        chat.attempt(verifying.show_group_words(chat, conversation))
-    elif (member := _member(chat, conversation, "verify", rest)) is not None:
+    if not argument:
+        chat.run_request(verifying.show_group_words(chat, conversation))
+    elif (member := find_member(chat, conversation, "verify", argument)) is not None:
         show_member(chat, member.did)
 
 
-def dismiss(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    if conversation is None:
+def dismiss(chat: ChatView, argument: str) -> None:
+    if (conversation := open_conversation(chat)) is None:
         return
-    if not conversation.info.disagreements:
-        chat.flash(Printable("There is no warning here to be dismissed."))
+    if not conversation.info.warnings:
+        chat.flash(Printable("There is no warning to dismiss here."))
         return
-    chat.attempt(_dismiss(chat, conversation, ""))
+    chat.run_request(_dismiss(chat, conversation, ""))
 
 
-async def _dismiss(chat: Board, conversation: Conversation, did: str) -> None:
-    await chat.link.ask("dismiss", DismissParams(conversation.info.id, did), GroupInfo)
+async def _dismiss(chat: ChatView, conversation: Conversation, did: str) -> None:
+    await chat.link.request("dismiss_warnings", DismissWarningsParams(conversation.info.id, did), GroupInfo)
     await chat.feed.refresh()
-    chat.flash(Printable("You are warned of it no more. F2 still marks whom it is about."))
+    chat.flash(Printable("Warning dismissed. The member list (F2) still marks the members it is about."))
 
 
 # --- changing -------------------------------------------------------------------------------------------------------
 
 
-def remove(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    member = _member(chat, conversation, "remove", rest) if conversation else None
+def remove(chat: ChatView, argument: str) -> None:
+    conversation = open_conversation(chat)
+    member = find_member(chat, conversation, "remove", argument) if conversation else None
     if conversation is not None and member is not None:
         _remove(chat, conversation, member)
 
 
-def _remove(chat: Board, conversation: Conversation, member: MemberInfo) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _remove(chat: ChatView, conversation: Conversation, member: MemberInfo) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
     who, group = name_of(member.nick), conversation.name
     if member.connection == "self":
-        chat.complain(Printable("That is you: /leave leaves this group."))
+        chat.report_error(Printable("You cannot remove yourself. Type /leave to leave this group."))
         return
-    vote = next((one for one in conversation.info.votes if one.did == member.did), None)
-    if vote is not None and vote.mine:
-        chat.tell(Printable(f"You had voted already: {group_rules.removal(vote, who)}."))
+    vote = next((entry for entry in conversation.info.votes if entry.did == member.did), None)
+    if vote is not None and vote.voted:
+        chat.report(Printable(f"You have already voted: {group_rules.removal_state(vote, who)}."))
         return
 
-    async def put_out() -> None:
-        vote = await chat.link.ask("remove", RemoveParams(conversation.info.id, member.did), VoteInfo)
-        chat.tell(printable_line(group_rules.removal(vote, who) + "."))
+    async def request() -> None:
+        vote = await chat.link.request("remove_member", RemoveMemberParams(conversation.info.id, member.did), VoteInfo)
+        chat.report(printable_line(group_rules.removal_state(vote, who) + "."))
         await chat.feed.refresh()
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(put_out())
+            chat.run_request(request())
 
-    policy, gone = conversation.info.policy, "There is no way back but a new invitation."
+    policy, gone = conversation.info.policy, f"{who} can only come back with a new invitation."
     if policy.remove == "quorum":
         needed = min(policy.quorum, max(len(conversation.members) - 1, 1))
-        question = f"Vote for putting {who} out of {group}? It takes {group_rules.number(needed)} of you. {gone}"
-        chat.app.push_screen(Confirm(printable_line(question), "Vote", "No"), answered)
+        question = f"Vote to remove {who} from {group}? It takes {group_rules.number(needed)} votes. {gone}"
+        chat.app.push_screen(ConfirmDialog(printable_line(question), "Vote", "Cancel"), answered)
     else:
-        chat.app.push_screen(Confirm(printable_line(f"Put {who} out of {group}? {gone}"), "Put out", "No"), answered)
+        chat.app.push_screen(
+            ConfirmDialog(printable_line(f"Remove {who} from {group}? {gone}"), "Remove", "Cancel"), answered
+        )
 
 
-def accuse(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    member = _member(chat, conversation, "accuse", rest) if conversation else None
+def accuse(chat: ChatView, argument: str) -> None:
+    conversation = open_conversation(chat)
+    member = find_member(chat, conversation, "accuse", argument) if conversation else None
     if conversation is not None and member is not None:
         _accuse(chat, conversation, member)
 
 
-def _accuse(chat: Board, conversation: Conversation, member: MemberInfo) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _accuse(chat: ChatView, conversation: Conversation, member: MemberInfo) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
     who = name_of(member.nick)
 
     async def put() -> None:
-        await chat.link.ask("accuse", AccuseParams(conversation.info.id, member.did), CaseInfo)
-        chat.tell(Printable(f"{who} is accused as soon as the witnesses answer. /cases shows what comes of it."))
+        await chat.link.request("accuse_member", AccuseParams(conversation.info.id, member.did), CaseInfo)
+        chat.report(
+            Printable(f"The accusation of {who} is published when the witnesses answer. /cases shows its state.")
+        )
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(put())
+            chat.run_request(put())
 
-    question = f"Say in the log of {conversation.name}, for good, that {who} withholds a message from you?"
-    chat.app.push_screen(Confirm(printable_line(question), "Accuse", "No"), answered)
+    question = (
+        f"Accuse {who} in the log of {conversation.name} of withholding a message from you? This cannot be undone."
+    )
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Accuse", "Cancel"), answered)
 
 
-def role(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    if conversation is None:
+def role(chat: ChatView, argument: str) -> None:
+    if (conversation := open_conversation(chat)) is None:
         return
-    name, _, wanted = rest.rpartition(" ")
-    rank = next((one for one in GIVEN if one == wanted.casefold()), None)
+    name, _, wanted = argument.rpartition(" ")
+    rank = next((entry for entry in ASSIGNABLE_ROLES if entry == wanted.casefold()), None)
     if rank is None:
-        chat.complain(Printable("/role takes reader, writer or admin, behind a name (none: you): /role bob reader"))
+        report_usage(chat, "role", "bob reader")
         return
-    member = _member(chat, conversation, "role", name.strip()) if name.strip() else None
+    member = find_member(chat, conversation, "role", name.strip()) if name.strip() else None
     if member is not None or not name.strip():
-        chat.attempt(_change_role(chat, conversation, member.did if member else "", rank))
+        chat.run_request(_change_role(chat, conversation, member.did if member else "", rank))
 
 
-async def _change_role(chat: Board, conversation: Conversation, did: str, rank: str) -> None:
-    before = {one.did: one.role for one in conversation.members}
-    changed = await chat.link.ask("role", RoleParams(conversation.info.id, rank, did), MemberInfo)
+async def _change_role(chat: ChatView, conversation: Conversation, did: str, rank: str) -> None:
+    before = {member.did: member.role for member in conversation.members}
+    changed = await chat.link.request("set_role", SetRoleParams(conversation.info.id, rank, did), MemberInfo)
     who = "You are" if changed.connection == "self" else f"{name_of(changed.nick)} is"
     since = "already" if before.get(changed.did) == changed.role else "now"
-    chat.tell(Printable(f"{who} {ROLES.get(changed.role, name_of(changed.role))} here {since}."))
+    chat.report(Printable(f"{who} {since} {ROLES.get(changed.role, name_of(changed.role))} here."))
     await chat.feed.refresh()
 
 
-def rename(chat: Board, rest: str) -> None:
-    conversation = _open(chat)
-    if conversation is None:
+def rename(chat: ChatView, argument: str) -> None:
+    if (conversation := open_conversation(chat)) is None:
         return
-    if not rest:
-        chat.complain(Printable("/rename takes the name that you want to have in this group: /rename ann"))
+    if not argument:
+        report_usage(chat, "rename", "bob")
         return
 
     async def change() -> None:
         before = conversation.info.nick
-        info = await chat.link.ask("rename", RenameParams(conversation.info.id, rest), GroupInfo)
+        info = await chat.link.request(
+            "set_display_name", SetDisplayNameParams(conversation.info.id, argument), GroupInfo
+        )
         since = "already" if info.nick == before else "now"
-        chat.tell(Printable(f"You are called {name_of(info.nick)} here {since}."))
+        chat.report(Printable(f"{name_of(info.nick)} is {since} your name here."))
         await chat.feed.refresh()
 
-    chat.attempt(change())
+    chat.run_request(change())

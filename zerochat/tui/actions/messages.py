@@ -1,7 +1,6 @@
-"""What can be done with a message: each act asks the agent, opens a sheet, or begins something in the composer.
+"""Actions on a message: the table `ACTIONS` with titles, conditions and handlers.
 
-An act is about the message that is selected; where none is, about the newest that it fits. The screens are imported
-where they are opened: the first frame has none of them.
+An action applies to the selected message; without a selection to the newest that satisfies its condition.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,189 +9,187 @@ from datetime import UTC, datetime
 
 from textual.content import Content
 
-from zerochat.presentation.history_rules import no_topic
-from zerochat.rpc import DeleteParams, DeliveryReport, EventParams, ReactParams, Sent, TopicParams
+from zerochat.presentation.history_rules import no_topic_sentence
+from zerochat.rpc import DeleteMessageParams, DeliveryReport, EventParams, ReactParams, Sent, SetTopicParams
 from zerochat.terminal_text import Printable, cells, printable_line
 from zerochat.tui.actions import delivery, files, jumps, links, members, sending
-from zerochat.tui.actions.target import message_meant
-from zerochat.tui.chat_view import Board
+from zerochat.tui.actions.targets import open_conversation, target_message
+from zerochat.tui.chat_view import ChatView
 from zerochat.tui.host import clipboard
 from zerochat.tui.messages.markdown import links_in
-from zerochat.tui.messages.reply_bar import About
+from zerochat.tui.messages.reply_bar import ComposeTarget
 from zerochat.tui.messages.row import Row, quote_of
 from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.state.hints import NO_GROUP, silenced
+from zerochat.tui.state.hints import why_read_only
 from zerochat.tui.style.text import clock_text, name_of
 
 NAMED_MAX = 8
-"""Members that are named in one line of the sheet on a message."""
+"""Members named in one line of the info dialog."""
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """`fits` says whether it can be done with a message; `why_not` what to say where it cannot."""
+class MessageAction:
+    """`applies`: whether it is possible for a message; `refusal`: the error where it is not."""
 
     title: str
-    do: Callable[[Board, Conversation, Row], None]
-    fits: Callable[[Row], bool]
-    why_not: str
+    run: Callable[[ChatView, Conversation, Row], None]
+    applies: Callable[[Row], bool]
+    refusal: str
 
 
-def run(chat: Board, name: str) -> None:
-    """Do the act with the message that is meant."""
-    if (found := meant(chat, name)) is not None:
-        ACTS[name].do(chat, *found)
+def run(chat: ChatView, name: str) -> None:
+    """Run the action on its target message."""
+    if (found := target_of(chat, name)) is not None:
+        ACTIONS[name].run(chat, *found)
 
 
-def meant(chat: Board, name: str) -> tuple[Conversation, Row] | None:
-    """The message that an act is about; None where there is none, which is said."""
-    return message_meant(chat, ACTS[name].fits, ACTS[name].why_not)
+def target_of(chat: ChatView, name: str) -> tuple[Conversation, Row] | None:
+    """The message that the action applies to; None, after an error message, where there is none."""
+    return target_message(chat, ACTIONS[name].applies, ACTIONS[name].refusal)
 
 
-def keys_of(chat: Board, row: Row) -> tuple[str, ...]:
-    """The keys of a message, as the status line hints at them: "r reply"."""
-    from zerochat.tui.dialogs.help import keys_of_all
+def key_hints(chat: ChatView, row: Row) -> tuple[str, ...]:
+    """Key hints of a message for the status line: "r reply"."""
+    from zerochat.tui.dialogs.help import first_keys
 
-    keys = keys_of_all(chat, chat.pane)
+    keys = first_keys(chat, chat.pane)
     words = {"menu": "more"}
-    hints = [f"{keys[f'message.{name}']} {words.get(name, name)}" for name in HINTED if ACTS[name].fits(row)]
+    hints = [f"{keys[f'message.{name}']} {words.get(name, name)}" for name in HINTED if ACTIONS[name].applies(row)]
     return (*hints, f"{keys['view.composer']} back")
 
 
 # --- the composer -----------------------------------------------------------------------------------------------------
 
 
-def _reply(chat: Board, conversation: Conversation, row: Row) -> None:
-    if why := silenced(conversation.info, conversation.members):
-        chat.complain(why)
+def _reply(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    if why := why_read_only(conversation.info, conversation.members):
+        chat.report_error(why)
         return
-    chat.set_about(About.reply(row))
+    chat.set_compose_target(ComposeTarget.reply(row))
 
 
-def _edit(chat: Board, conversation: Conversation, row: Row) -> None:
-    if why := silenced(conversation.info, conversation.members):
-        chat.complain(why)
+def _edit(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    if why := why_read_only(conversation.info, conversation.members):
+        chat.report_error(why)
         return
-    chat.set_about(About.edit(row, chat.composer.text))
+    chat.set_compose_target(ComposeTarget.edit(row, chat.composer.text))
     slashed = row.source.startswith("/")
-    chat.composer.put("/" + row.source if slashed else row.source)
+    chat.composer.set_text("/" + row.source if slashed else row.source)
 
 
-def reply(chat: Board, rest: str) -> None:
+def reply(chat: ChatView, argument: str) -> None:
     """`/reply`, `/reply TEXT`."""
-    if (found := meant(chat, "reply")) is not None:
+    if (found := target_of(chat, "reply")) is not None:
         _reply(chat, *found)
-        if rest and chat.about is not None:
-            sending.say(chat, rest)
+        if argument and chat.compose_target is not None:
+            sending.send(chat, argument)
 
 
-def edit(chat: Board, rest: str) -> None:
+def edit(chat: ChatView, argument: str) -> None:
     """`/edit`, `/edit TEXT`."""
-    if (found := meant(chat, "edit")) is not None:
+    if (found := target_of(chat, "edit")) is not None:
         _edit(chat, *found)
-        if rest and chat.about is not None:
-            sending.say(chat, rest)
+        if argument and chat.compose_target is not None:
+            sending.send(chat, argument)
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 
-def _delete(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+def _delete(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
     async def delete() -> None:
-        await chat.link.ask("delete", DeleteParams(conversation.info.id, row.key[2]), Sent)
+        await chat.link.request("delete_message", DeleteMessageParams(conversation.info.id, row.key[2]), Sent)
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(delete())
+            chat.run_request(delete())
 
     question = (
-        f"Delete “{quote_of(row).text[:60]}”? It goes from every screen that is told so. Whoever has received it may"
-        " have kept it all the same: nobody can take back what others have."
+        f"Delete “{quote_of(row).text[:60]}” for all members? Copies that others have kept or saved elsewhere"
+        " cannot be taken back."
     )
-    chat.app.push_screen(Confirm(printable_line(question), "Delete", "Keep"), answered)
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Delete", "Cancel"), answered)
 
 
-def _react(chat: Board, conversation: Conversation, row: Row) -> None:
+def _react(chat: ChatView, conversation: Conversation, row: Row) -> None:
     from zerochat.tui.dialogs.reaction_picker import ReactionPicker
 
     def chosen(emoji: str | None) -> None:
         if emoji:
-            _answer_with(chat, conversation, row, emoji)
+            _toggle_reaction(chat, conversation, row, emoji)
 
     chat.app.push_screen(ReactionPicker(row.reactions), chosen)
 
 
-def react(chat: Board, rest: str) -> None:
-    """`/react`, `/react EMOJI`, `/react NAME`; mine is taken back."""
-    if (found := meant(chat, "react")) is None:
+def react(chat: ChatView, argument: str) -> None:
+    """`/react [EMOJI|NAME]`: toggle a reaction."""
+    if (found := target_of(chat, "react")) is None:
         return
-    if not rest:
+    if not argument:
         _react(chat, *found)
         return
-    from zerochat.tui.composer.emoji import find, named
+    from zerochat.tui.composer.emoji import emoji_named, find
 
-    emoji = named(rest)
+    emoji = emoji_named(argument)
     if emoji is None:
-        near = ", ".join(f"{name} {sign}" for sign, name in find(rest, 3))
-        advice = f"Near it: {near}." if near else "+ in the messages has a list."
-        chat.complain(printable_line(f"No emoji is called {printable_line(rest, 24)}. {advice}"))
+        near = ", ".join(f"{name} {sign}" for sign, name in find(argument, 3))
+        advice = f"Similar: {near}." if near else "Press + on a message for a list."
+        chat.report_error(printable_line(f"No emoji is called {printable_line(argument, 24)}. {advice}"))
         return
-    _answer_with(chat, *found, emoji)
+    _toggle_reaction(chat, *found, emoji)
 
 
-def _answer_with(chat: Board, conversation: Conversation, row: Row, emoji: str) -> None:
-    mine = any(one.sign == emoji and one.mine for one in row.reactions)
+def _toggle_reaction(chat: ChatView, conversation: Conversation, row: Row, emoji: str) -> None:
+    mine = any(reaction.sign == emoji and reaction.mine for reaction in row.reactions)
     params = ReactParams(conversation.info.id, row.key[2], emoji, on=not mine)
-    chat.attempt(chat.link.ask("react", params, Sent))
+    chat.run_request(chat.link.request("react", params, Sent))
 
 
-def topic(chat: Board, rest: str) -> None:
+def topic(chat: ChatView, argument: str) -> None:
     """`/topic`, `/topic TEXT`, `/topic -`."""
-    conversation = chat.conversations.open
-    if conversation is None:
-        chat.complain(NO_GROUP)
+    if (conversation := open_conversation(chat)) is None:
         return
-    if not rest:
+    if not argument:
         now = printable_line(conversation.info.topic)
-        none = Printable(f"{no_topic(conversation.info.beginning)} /topic TEXT says it.")
-        chat.tell(Printable(f"Topic: {now}") if now else none)
+        none = Printable(f"{no_topic_sentence(conversation.info.history_start)} /topic TEXT sets one.")
+        chat.report(Printable(f"Topic: {now}") if now else none)
         return
-    if why := silenced(conversation.info, conversation.members):
-        chat.complain(why)
+    if why := why_read_only(conversation.info, conversation.members):
+        chat.report_error(why)
         return
-    text = "" if rest == "-" else " ".join(rest.split())
-    chat.attempt(chat.link.ask("topic", TopicParams(conversation.info.id, text), Sent))
+    text = "" if argument == "-" else " ".join(argument.split())
+    chat.run_request(chat.link.request("set_topic", SetTopicParams(conversation.info.id, text), Sent))
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-def _copy(chat: Board, conversation: Conversation, row: Row) -> None:
-    chat.attempt(copy_text(chat, clipboard.clean(row.source)))
+def _copy(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    chat.run_request(copy_text(chat, clipboard.clean(row.source)))
 
 
-async def copy_text(chat: Board, text: str) -> None:
-    """Copy it, and say which way it went."""
-    chat.tell(await clipboard.copy(chat.app, text, f"{len(text):,} characters"))
+async def copy_text(chat: ChatView, text: str) -> None:
+    """Copy the text and report the method used."""
+    chat.report(await clipboard.copy(chat.app, text, f"{len(text):,} characters"))
 
 
-SIGNED = "by its author, so anybody can be shown whose it is; E says to whom what can be proven"
-UNSIGNED = "not by itself; E says more"
+SIGNED = "by its author: proves to anyone who wrote it; press E for details"
+UNSIGNED = "not individually; press E for details"
 
 
-def _info(chat: Board, conversation: Conversation, row: Row) -> None:
+def _info(chat: ChatView, conversation: Conversation, row: Row) -> None:
     from zerochat.tui.dialogs.dialog import open_live
 
-    async def ask() -> tuple[Printable, Content]:
-        report = await chat.link.ask("delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
-        return Printable("About this message"), _about(conversation, row, report)
+    async def load() -> tuple[Printable, Content]:
+        report = await chat.link.request("get_delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
+        return Printable("About this message"), _info_content(conversation, row, report)
 
-    chat.attempt(open_live(chat.app, ask))
+    chat.run_request(open_live(chat.app, load))
 
 
-def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Content:
+def _info_content(conversation: Conversation, row: Row, report: DeliveryReport) -> Content:
     from zerochat.tui.dialogs.dialog import rows
 
     event = report.event
@@ -203,35 +200,36 @@ def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Cont
     ]
     if event is not None:
         facts += [
-            ("said", clock_text(event.sent_at) + ", by its author's clock"),
-            ("here since", clock_text(event.received_at)),
+            ("sent", clock_text(event.sent_at) + ", by its author's clock"),
+            ("received", clock_text(event.received_at)),
             *([("edited", clock_text(event.edited_at))] if event.edited_at else []),
             *([("deleted", "by its author")] if event.deleted else []),
-            ("place", f"number {event.position} of what its author has said here"),
+            ("position", f"number {event.position} in its author's chain"),
             ("order", _order(event.lamport)),
-            ("knew of", ", ".join(printable_line(one, 20) for one in event.parents[:8]) or "nothing before it"),
-            *([("answers", printable_line(event.reply_to))] if event.reply_to else []),
+            ("parents", ", ".join(printable_line(parent, 20) for parent in event.parents[:8]) or "none"),
+            *([("replies to", printable_line(event.reply_to))] if event.reply_to else []),
         ]
     facts.append(("envelope", printable_line(conversation.info.envelope) or "unknown"))
     facts.append(("signed", SIGNED if report.signed else UNSIGNED))
-    for one in row.reactions[:8]:
-        by = next((each.by for each in event.reactions if each.emoji == one.sign), []) if event else []
-        facts.append((one.emoji, _listed(conversation, by)))
-    if read := [one.did for one in report.members if one.read]:
-        facts.append(("read by", f"{_listed(conversation, read)}, by their own word"))
-    facts.append(("has it", f"{report.delivered} of {report.of}"))
+    for reaction in row.reactions[:8]:
+        by = next((each.by for each in event.reactions if each.emoji == reaction.sign), []) if event else []
+        facts.append((reaction.emoji, _listed(conversation, by)))
+    if read := [member.did for member in report.members if member.read]:
+        facts.append(("read by", f"{_listed(conversation, read)} (as they report)"))
+    facts.append(("delivered", f"to {report.delivered} of {report.of}"))
     label = conversation.names.label
-    holders = [(delivery.sign_of(one), label(one.did) + delivery.state_of(one)) for one in report.members]
-    return Content("\n").join([*delivery.said(row), rows(facts, 11), Content(""), rows(holders, 2)])
+    holders = [
+        (delivery.symbol_of(member), label(member.did) + delivery.state_text(member)) for member in report.members
+    ]
+    return Content("\n").join([*delivery.excerpt(row), rows(facts, 11), Content(""), rows(holders, 2)])
 
 
 def _order(lamport: int) -> str:
-    """When it was said by the clock that orders all messages alike for everybody: UTC milliseconds, and always later
-    than what its author knew of."""
+    """The Lamport time as a date: a hybrid clock in UTC ms, later than that of every event its author knew."""
     try:
         when = f"{datetime.fromtimestamp(lamport / 1000, UTC).astimezone():%-d %b %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
-        when = "a time that no calendar has"
+        when = "an invalid time"
     return f"{when} by the group's clock (Lamport time {lamport})"
 
 
@@ -240,94 +238,98 @@ def _listed(conversation: Conversation, members: Sequence[str]) -> str:
     return names + (f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else "")
 
 
-def _evidence(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.actions import evidence  # hardly anybody asks for it
+def _evidence(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    from zerochat.tui.actions import evidence  # rarely used
 
-    evidence.of_message(chat, conversation, row)
+    evidence.show_of_message(chat, conversation, row)
 
 
-def _verify(chat: Board, conversation: Conversation, row: Row) -> None:
+def _verify(chat: ChatView, conversation: Conversation, row: Row) -> None:
     if conversation.member(row.author) is None:
-        chat.complain(Printable(f"{conversation.names.label(row.author)} is no longer a member here."))
+        chat.report_error(Printable(f"{conversation.names.label(row.author)} is no longer a member here."))
     else:
         members.show_member(chat, row.author)
 
 
-def _open(chat: Board, conversation: Conversation, row: Row) -> None:
-    links.offer(chat, links_in(row.source, links.LINKS_MAX))
+def _open(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    links.open_links(chat, links_in(row.source, links.LINKS_MAX))
 
 
-def _view(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.dialogs.full_message import WholeMessage
+def _view(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    from zerochat.tui.dialogs.full_message import FullMessageDialog
 
     who = conversation.names.byline(row.author)
     title = Printable(f"{who}, {row.day} {row.time}")
     marked = chat.pane.markdown
-    chat.app.push_screen(WholeMessage(title, row.source, lambda to: links.offer(chat, [to]), markdown=marked))
+    chat.app.push_screen(FullMessageDialog(title, row.source, lambda to: links.open_links(chat, [to]), markdown=marked))
 
 
-def _original(chat: Board, conversation: Conversation, row: Row) -> None:
+def _original(chat: ChatView, conversation: Conversation, row: Row) -> None:
     quote = row.quote
     assert quote is not None
     if not quote.author:
-        chat.complain(Printable("What it answers is not here."))
+        chat.report_error(Printable("The original message is not available here."))
         return
     key = next((key for key in reversed(conversation.timeline.keys) if key[2] == quote.id), None)
     if key is None:
         jumps.to_message(chat, conversation.info.id, quote.id)
         return
-    chat.trail.leave(conversation)
+    chat.jump_history.push_current(conversation)
     chat.pane.focus()
     chat.pane.select(key)
 
 
-def _menu(chat: Board, conversation: Conversation, row: Row) -> None:
-    from zerochat.tui.dialogs.help import key_text, own_bindings
-    from zerochat.tui.dialogs.menu import Pick
+def _menu(chat: ChatView, conversation: Conversation, row: Row) -> None:
+    from zerochat.tui.dialogs.help import bindings_of, key_text
+    from zerochat.tui.dialogs.menu import MenuDialog
 
-    pressed = {str(one.id).removeprefix("message."): one.key for one in own_bindings(chat.pane)}
-    fitting = {name: act for name, act in ACTS.items() if name != "menu" and act.fits(row)}
+    pressed = {str(entry.id).removeprefix("message."): entry.key for entry in bindings_of(chat.pane)}
+    fitting = {name: act for name, act in ACTIONS.items() if name != "menu" and act.applies(row)}
     entries = []
     for name, act in fitting.items():
         shown = key_text(pressed.get(name, ""))
         entries.append((name, Content.assemble((shown + " " * max(7 - cells(shown), 1), "$text-muted"), act.title)))
 
     def chosen(name: str | None) -> None:
-        if name is not None and (found := meant(chat, name)) is not None:
-            ACTS[name].do(chat, *found)
+        if name is not None and (found := target_of(chat, name)) is not None:
+            ACTIONS[name].run(chat, *found)
 
     keys = {key: name for name in fitting for key in pressed.get(name, "").split(",") if key not in ("", "enter")}
     title = Printable(f"{name_of(conversation.names.byline(row.author))}: {quote_of(row).text[:40]}")
-    chat.app.push_screen(Pick(title, entries, keys), chosen)
+    chat.app.push_screen(MenuDialog(title, entries, keys), chosen)
 
 
-def _there(row: Row) -> bool:
+def _not_deleted(row: Row) -> bool:
     return not row.deleted
 
 
-DELETED = "This message is deleted."
-ACTS = {
-    "reply": Act("Answer it", _reply, _there, DELETED),
-    "react": Act("React to it", _react, _there, DELETED),
-    "edit": Act("Edit it", _edit, lambda row: row.own and not row.deleted, "You can edit your own messages only."),
-    "delete": Act(
-        "Delete it", _delete, lambda row: row.own and not row.deleted, "You can delete your own messages only."
+DELETED = "This message was deleted."
+ACTIONS = {
+    "reply": MessageAction("Reply", _reply, _not_deleted, DELETED),
+    "react": MessageAction("React", _react, _not_deleted, DELETED),
+    "edit": MessageAction(
+        "Edit", _edit, lambda row: row.own and not row.deleted, "You can only edit your own messages."
     ),
-    "copy": Act("Copy it", _copy, _there, DELETED),
-    "view": Act("The whole message", _view, _there, DELETED),
-    "original": Act(
-        "Go to what it answers", _original, lambda row: row.quote is not None, "It answers no other message."
+    "delete": MessageAction(
+        "Delete", _delete, lambda row: row.own and not row.deleted, "You can only delete your own messages."
     ),
-    "open": Act(
-        "Open a link", _open, lambda row: bool(links_in(row.source, 1)), "There is no https link in this message."
+    "copy": MessageAction("Copy", _copy, _not_deleted, DELETED),
+    "view": MessageAction("View in full", _view, _not_deleted, DELETED),
+    "original": MessageAction(
+        "Go to the original message", _original, lambda row: row.quote is not None, "This message is not a reply."
     ),
-    "save": Act("Save what came with it, or fetch it", files.save_of, files.has_files, files.NO_FILES),
-    "picture": Act("See its picture here", files.picture_of, files.has_picture, files.NO_PICTURE),
-    "info": Act("About it, and who has it", _info, lambda row: True, ""),
-    "why": Act("What became of it", lambda chat, at, row: delivery.tell(chat, at, row), lambda row: True, ""),
-    "evidence": Act("What can be proven of it", _evidence, lambda row: True, ""),
-    "verify": Act("Its author", _verify, lambda row: not row.own, "It is your own message."),
-    "menu": Act("All of this", _menu, lambda row: True, ""),
+    "open": MessageAction(
+        "Open a link", _open, lambda row: bool(links_in(row.source, 1)), "This message has no https link."
+    ),
+    "save": MessageAction("Save or download its file", files.save_files_of, files.has_files, files.NO_FILES),
+    "picture": MessageAction("View its picture", files.show_picture_of, files.has_picture, files.NO_PICTURE),
+    "info": MessageAction("Message info", _info, lambda row: True, ""),
+    "why": MessageAction(
+        "Delivery details", lambda chat, at, row: delivery.show_status(chat, at, row), lambda row: True, ""
+    ),
+    "evidence": MessageAction("Evidence", _evidence, lambda row: True, ""),
+    "verify": MessageAction("Verify its author", _verify, lambda row: not row.own, "This is your own message."),
+    "menu": MessageAction("Message menu", _menu, lambda row: True, ""),
 }
 HINTED = ("reply", "react", "menu", "edit", "delete", "save", "open", "picture", "copy")
-"""The acts that the status line hints at; where there is no room, the last ones go first."""
+"""Actions hinted at in the status line; the last ones are dropped first where room is short."""

@@ -1,86 +1,85 @@
-"""Single peers: what the chat asks one of them, and what it shows of their answers.
-
-Who waits for which answer is in `answers.py`.
-"""
+"""Queries to single peers (ping, features, DID rotation) and notifications about them."""
 
 from collections.abc import Callable
 
 from textual.content import Content
 
 from zerochat.rpc import (
-    ConnectionNews,
-    FeaturesNews,
-    FeaturesParams,
+    ConnectionMessageNotification,
+    ConnectionNotification,
+    FeaturesNotification,
     NoParams,
     PeerParams,
-    PongNews,
-    ProblemNews,
-    Question,
-    RotatedNews,
-    ToldNews,
+    PendingReply,
+    PongNotification,
+    ProblemNotification,
+    QueryFeaturesParams,
+    RotatedNotification,
 )
 from zerochat.terminal_text import Printable, printable, printable_key, printable_line
-from zerochat.tui.chat_view import Board
-from zerochat.tui.state.pending_requests import Answer, PeerNews
+from zerochat.tui.actions.targets import report_ambiguous, report_usage
+from zerochat.tui.chat_view import ChatView
+from zerochat.tui.state.feed_listener import PeerRelatedNotification
+from zerochat.tui.state.pending_requests import Response
 from zerochat.tui.style.text import name_of
 
 ANSWER_S_MAX = 10.0
-"""After this long without an answer the person is told so."""
-WAYS = {"direct": "directly", "mediator": "over a mediator", "web": "over the web"}
-TOLD_LINES_MAX, TOLD_CHARS_MAX = 8, 800
-"""Of a text from a connection, in a toast."""
+"""Seconds after which a missing response is reported."""
+ROUTES = {"direct": "directly", "mediator": "via a mediator", "web": "via the web"}
+TOAST_LINES_MAX, TOAST_CHARS_MAX = 8, 800
+"""Size of an external message in a toast."""
 FEATURES_MAX = 8
-"""Of what a peer speaks, in a toast."""
+"""Protocols listed in a toast."""
 
 
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
-def show(chat: Board, news: PeerNews) -> None:
-    """Show news of a peer, or hand it to whoever asked for it."""
-    match news:
-        case PongNews() | FeaturesNews():
-            chat.answers.came(news)
-        case RotatedNews(group=group, member=member, nick=nick, mine=mine):
-            # A DID is replaced at every first contact too: that is nobody's business here.
-            if mine and f"{group}/{member}" in chat.answers.rotating:
-                chat.answers.rotating.discard(f"{group}/{member}")
-                chat.tell(Printable(f"{name_of(nick)} knows your new DID, and the old one is gone."))
-        case ToldNews(label=label, text=text):
-            shown = printable(text, lines_max=TOLD_LINES_MAX, chars_max=TOLD_CHARS_MAX)
-            _toast(chat, Printable(f"{name_of(label)}: {shown}\n/letters {name_of(label)} shows it again."))
-        case ConnectionNews(text=text):
-            chat.tell(printable_line(text))
-        case ProblemNews(peer=peer, code=code, comment=comment):
+def on_notification(chat: ChatView, notification: PeerRelatedNotification) -> None:
+    """Report a notification about a peer, or resolve the pending request that it answers."""
+    match notification:
+        case PongNotification() | FeaturesNotification():
+            chat.pending_requests.resolve(notification)
+        case RotatedNotification(group=group, member=member, nick=nick, mine=mine):
+            # A DID is also replaced at every first contact, which is not reported.
+            if mine and f"{group}/{member}" in chat.pending_requests.rotating:
+                chat.pending_requests.rotating.discard(f"{group}/{member}")
+                chat.report(Printable(f"{name_of(nick)} confirmed your new DID; the old one is retired."))
+        case ConnectionMessageNotification(label=label, text=text):
+            shown = printable(text, lines_max=TOAST_LINES_MAX, chars_max=TOAST_CHARS_MAX)
+            _toast(chat, Printable(f"{name_of(label)}: {shown}\n/messages {name_of(label)} shows it again."))
+        case ConnectionNotification(text=text):
+            chat.report(printable_line(text))
+        case ProblemNotification(peer=peer, code=code, comment=comment):
             why = f"{printable_line(comment)} ({printable_line(code)})"
-            chat.tell(Printable(f"{name_of(peer)} reports a problem: {why}"), trouble=True)
+            chat.report(Printable(f"{name_of(peer)} reports a problem: {why}"), trouble=True)
 
 
-def _toast(chat: Board, text: Printable) -> None:
+def _toast(chat: ChatView, text: Printable) -> None:
     chat.app.notify(text, markup=False, timeout=15)
 
 
-def _pong_text(pong: PongNews) -> Printable:
+def _pong_text(pong: PongNotification) -> Printable:
     lines = [
-        f"{name_of(pong.peer)} answered in {pong.rtt_ms} ms, {WAYS[pong.way]}.",
+        f"{name_of(pong.peer)} answered in {pong.rtt_ms} ms, {ROUTES[pong.channel]}.",
         printable_line(pong.envelope),
-        f"theirs {printable_key(pong.their_key)}",
-        f"mine {printable_key(pong.my_key)}",
+        f"their key {printable_key(pong.their_key)}",
+        f"your key {printable_key(pong.my_key)}",
     ]
     return Printable("\n".join(lines))
 
 
-def _show_features(chat: Board, found: FeaturesNews) -> None:
-    """On a sheet; in a toast for somebody who has gone on to something else meanwhile."""
-    from zerochat.tui.dialogs.dialog import Sheet, rows
+def _show_features(chat: ChatView, found: FeaturesNotification) -> None:
+    """Show the protocols in a dialog; in a toast where the user is typing or in another dialog."""
+    from zerochat.tui.dialogs.dialog import TextDialog, rows
 
     listed = [(printable_line(each.type), printable_line(each.id)) for each in found.features]
-    title = Printable(f"What {name_of(found.peer)} speaks, as far as it says")
+    title = Printable(f"Protocols of {name_of(found.peer)}'s agent")
     if chat.is_current and not chat.composer.text:
-        body = rows(listed, 9) if listed else Content("nothing that matches")
-        chat.app.push_screen(Sheet(title, body))
+        body = rows(listed, 9) if listed else Content("none disclosed")
+        chat.app.push_screen(TextDialog(title, body))
         return
-    shown: list[str] = [name for _, name in listed[:FEATURES_MAX]] or ["nothing that matches"]
+    shown: list[str] = [name for _, name in listed[:FEATURES_MAX]] or ["none disclosed"]
     more = [f"and {len(listed) - FEATURES_MAX} more"] if len(listed) > FEATURES_MAX else []
     _toast(chat, Printable("\n".join([f"{title}:", *shown, *more])))
 
@@ -88,59 +87,59 @@ def _show_features(chat: Board, found: FeaturesNews) -> None:
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def ping(chat: Board, rest: str) -> None:
-    def shown(answer: Answer) -> None:
-        if isinstance(answer, PongNews):
+def ping(chat: ChatView, argument: str) -> None:
+    def shown(answer: Response) -> None:
+        if isinstance(answer, PongNotification):
             _toast(chat, _pong_text(answer))
 
-    if (peer := _peer(chat, "ping", rest)) is not None:
-        chat.attempt(_ask(chat, "ping", PeerParams(peer), rest, shown))
+    if (peer := _peer(chat, "ping", argument)) is not None:
+        chat.run_request(_query(chat, "ping_peer", PeerParams(peer), argument, shown))
 
 
-def features(chat: Board, rest: str) -> None:
-    def shown(answer: Answer) -> None:
-        if isinstance(answer, FeaturesNews):
+def features(chat: ChatView, argument: str) -> None:
+    def shown(answer: Response) -> None:
+        if isinstance(answer, FeaturesNotification):
             _show_features(chat, answer)
 
-    if (peer := _peer(chat, "features", rest)) is not None:
-        chat.attempt(_ask(chat, "features", FeaturesParams(peer), rest, shown))
+    if (peer := _peer(chat, "features", argument)) is not None:
+        chat.run_request(_query(chat, "query_features", QueryFeaturesParams(peer), argument, shown))
 
 
-async def _ask(
-    chat: Board, method: str, params: PeerParams | FeaturesParams, name: str, shown: Callable[[Answer], None]
+async def _query(
+    chat: ChatView, method: str, params: PeerParams | QueryFeaturesParams, name: str, shown: Callable[[Response], None]
 ) -> None:
-    question = await chat.link.ask(method, params, Question)
-    chat.answers.expect(question.thread, shown)
+    question = await chat.link.request(method, params, PendingReply)
+    chat.pending_requests.expect(question.thread, shown)
 
     def late() -> None:
-        if chat.answers.give_up(question.thread):
-            chat.tell(Printable(f"No answer from {name_of(name)} within {ANSWER_S_MAX:g} s."))
+        if chat.pending_requests.cancel(question.thread):
+            chat.report(Printable(f"No answer from {name_of(name)} within {ANSWER_S_MAX:g} s."))
 
     chat.set_timer(ANSWER_S_MAX, late)
 
 
-def rotate(chat: Board, rest: str) -> None:
+def rotate(chat: ChatView, argument: str) -> None:
     async def change(peer: str) -> None:
-        await chat.link.ask("rotate", PeerParams(peer), NoParams)
-        chat.answers.rotating.add(peer)
-        chat.tell(
-            Printable(f"You have a new DID towards {name_of(rest)}, who hears of it now, or with what you say next.")
+        await chat.link.request("rotate_did", PeerParams(peer), NoParams)
+        chat.pending_requests.rotating.add(peer)
+        chat.report(
+            Printable(f"You now use a new DID with {name_of(argument)}, who learns it now or with your next message.")
         )
 
-    if (peer := _peer(chat, "rotate", rest)) is not None:
-        chat.attempt(change(peer))
+    if (peer := _peer(chat, "rotate", argument)) is not None:
+        chat.run_request(change(peer))
 
 
-def _peer(chat: Board, command: str, name: str) -> str | None:
-    """The peer as the agent is asked for it: a member of the open group by its key, anybody else by what was typed."""
+def _peer(chat: ChatView, command: str, name: str) -> str | None:
+    """The peer in the agent's notation: GROUP/DID for a member of the open group, else the typed name."""
     if not name:
-        chat.complain(Printable(f"/{command} takes the name of a member, or of a connection: /{command} bob"))
+        report_usage(chat, command, "bob")
         return None
     conversation = chat.conversations.open
     if conversation is None:
         return name
-    found = [member.did for member in conversation.called(name) if member.connection != "self"]
+    found = [member.did for member in conversation.members_named(name) if member.connection != "self"]
     if len(found) > 1:
-        chat.complain(Printable(f"{len(found)} here are called {name_of(name)}: Tab adds the end of the key."))
+        report_ambiguous(chat, name, len(found))
         return None
     return f"{conversation.info.id}/{found[0]}" if found else name

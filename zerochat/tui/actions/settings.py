@@ -1,88 +1,95 @@
-"""What /set, /mute, /profile and /tour do.
+"""The commands /set, /mute, /unmute, /profile and /tour.
 
-A setting is written first and true afterwards: what the file does not take has changed nothing on the screen either.
+A setting is written to the file first and applied afterwards: a rejected value changes nothing on the screen.
 """
 
 from functools import partial
 
-from zerochat.agent.settings.client_preferences import GROUPS, KEYS, LEVELS
-from zerochat.agent.settings.options import OPTIONS, full_name, typed, written
-from zerochat.agent.settings.reload import AT_ONCE
+from zerochat.agent.settings.options import AT_ONCE, GROUPS, KEYS, OPTIONS, full_name, typed, written
+from zerochat.agent.settings.values import LEVELS
 from zerochat.errors import LocalError
 from zerochat.rpc import NoParams
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.chat_view import Board, app_of
-from zerochat.tui.composer.setting_completion import AS_USUAL
+from zerochat.tui.actions.targets import report_usage
+from zerochat.tui.base_app import app_of
+from zerochat.tui.chat_view import ChatView
+from zerochat.tui.composer.arguments import DEFAULT
 from zerochat.tui.style.text import name_of
 
 # --- /set -----------------------------------------------------------------------------------------------------------
 
 
-def change(chat: Board, rest: str) -> None:
+def set_command(chat: ChatView, argument: str) -> None:
     """`/set`, `/set NAME`, `/set NAME VALUE`."""
-    name, value = _split(rest)
+    name, value = _split(argument)
     if not name:
-        from zerochat.tui.dialogs.settings import SettingsSheet
+        from zerochat.tui.dialogs.settings import SettingsDialog
 
-        chat.app.push_screen(SettingsSheet(chat, app_of(chat).choices, partial(put, chat, quiet=True)))
+        chat.app.push_screen(
+            SettingsDialog(chat, app_of(chat).settings_store, partial(apply_setting, chat, quiet=True))
+        )
     elif not value:
-        chat.tell(printable_line(_as_it_is(chat, full_name(name))))
+        chat.report(printable_line(_describe(chat, full_name(name))))
     else:
-        put(chat, full_name(name), value)
+        apply_setting(chat, full_name(name), value)
 
 
-def put(chat: Board, name: str, text: str, *, quiet: bool = False) -> None:
-    """Let a setting be what is typed, and say so; `quiet`: only where something stands against it."""
+def apply_setting(chat: ChatView, name: str, text: str, *, quiet: bool = False) -> None:
+    """Store and apply a setting, and report it; `quiet`: report only errors and overrides."""
     app = app_of(chat)
-    value = None if text == AS_USUAL else typed(name, text)
-    before = app.choices.now
+    value = None if text == DEFAULT else typed(name, text)
+    before = app.settings_store.current
     try:
-        if name.startswith(KEYS) and value is not None and (why := _no_such(name.removeprefix(KEYS), str(value))):
-            chat.complain(printable_line(f"Nothing was changed: {why}"))
+        if name.startswith(KEYS) and value is not None and (why := _unknown_key(name.removeprefix(KEYS), str(value))):
+            chat.report_error(printable_line(f"{why} Nothing changed."))
             return
-        however = app.choices.set(name, value)
+        however = app.settings_store.set(name, value)
     except LocalError as error:
-        chat.complain(printable(error.sentence()))
+        chat.report_error(printable(error.sentence()))
         return
     except OSError as error:
-        chat.complain(printable_line(f"Nothing was changed: {(error.strerror or str(error)).lower()}."))
+        chat.report_error(
+            printable_line(
+                f"The settings file cannot be written: {(error.strerror or str(error)).lower()}. Nothing changed."
+            )
+        )
         return
-    app.take_over(before)
-    if app.choices.places is not None and name in AT_ONCE:
-        chat.attempt(_have_agent_take_over(chat))
+    app.apply_changes(before)
+    if app.settings_store.places is not None and name in AT_ONCE:
+        chat.run_request(_reload_agent(chat))
     if name == "chat.theme" and app.no_color:
-        however = "NO_COLOR is set, and there are no colours"
-    said = f"{name} is {'as usual' if value is None else written(value)}"
+        however = "NO_COLOR is set, so no colours are shown"
+    state = f"{name} is {'reset to its default' if value is None else f'now {written(value)}'}"
     if however or not quiet:
-        chat.tell(printable_line(f"{said}, but {however}." if however else f"{said}."))
+        chat.report(printable_line(f"{state}, but {however}." if however else f"{state}."))
 
 
-async def _have_agent_take_over(chat: Board) -> None:
-    await chat.link.ask("reload", NoParams(), NoParams)
-    chat.status_told(await chat.feed.status())
+async def _reload_agent(chat: ChatView) -> None:
+    await chat.link.request("reload_settings", NoParams(), NoParams)
+    chat.on_status(await chat.feed.status())
 
 
-def _split(rest: str) -> tuple[str, str]:
-    """The name and the value. What a group is called may have spaces; what it can be has none."""
-    rest = rest.strip()
-    if rest.startswith((GROUPS, GROUPS.removeprefix("chat."))):
-        name, _, value = rest.rpartition(" ")
-        return (name.strip(), value) if name.endswith(".notify") else (rest, "")
-    name, _, value = rest.partition(" ")
+def _split(argument: str) -> tuple[str, str]:
+    """(name, value). A group's name may contain spaces, a notification level cannot."""
+    argument = argument.strip()
+    if argument.startswith((GROUPS, GROUPS.removeprefix("chat."))):
+        name, _, value = argument.rpartition(" ")
+        return (name.strip(), value) if name.endswith(".notify") else (argument, "")
+    name, _, value = argument.partition(" ")
     if "=" in name and not value:
         name, _, value = name.partition("=")
     return name.strip(), value.strip().removeprefix("= ")
 
 
-def _as_it_is(chat: Board, name: str) -> str:
+def _describe(chat: ChatView, name: str) -> str:
     from zerochat.agent.settings.options import check_value
 
-    choices = app_of(chat).choices
+    store = app_of(chat).settings_store
     if name in OPTIONS:
         option = OPTIONS[name]
-        value = choices.value_of(name)
-        return f"{name} = {value or 'nothing'}: {option.meaning}."
-    own = choices.now.keys.get(name.removeprefix(KEYS)) if name.startswith(KEYS) else None
+        value = store.value_of(name)
+        return f"{name} = {value or 'not set'}: {option.meaning}."
+    own = store.current.keys.get(name.removeprefix(KEYS)) if name.startswith(KEYS) else None
     if own:
         return f"{name} = {own}"
     try:
@@ -90,20 +97,23 @@ def _as_it_is(chat: Board, name: str) -> str:
     except ValueError as error:
         if not name.startswith((KEYS, GROUPS)):
             return str(error)
-    return f"{name}: nothing is said."
+    return f"{name} is not set."
 
 
-def _no_such(id: str, keys: str) -> str:
-    """Why an action cannot have these keys, in a sentence, if it cannot."""
-    from zerochat.tui.style.keymaps import doubts
+def _unknown_key(id: str, keys: str) -> str:
+    """Why these keys are rejected for an action, as a sentence; empty: accepted."""
+    from zerochat.tui.style.keymaps import keymap_warnings
 
-    return next((each.removeprefix("chat.keys: ") for each in doubts("default", {id: keys}) if " no " in each), "")
+    return next(
+        (each.removeprefix("chat.keys: ") for each in keymap_warnings("default", {id: keys}) if ": unknown " in each),
+        "",
+    )
 
 
 # --- /mute and /unmute ------------------------------------------------------------------------------------------------
 
 
-def mute(chat: Board, rest: str) -> None:
+def mute(chat: ChatView, argument: str) -> None:
     """`/mute`, `/mute mentions`, `/mute for 2h`."""
     from zerochat.tui.host.notify import duration_s, duration_text
 
@@ -111,53 +121,53 @@ def mute(chat: Board, rest: str) -> None:
     if conversation is None:
         from zerochat.tui.state.hints import NO_GROUP
 
-        chat.complain(NO_GROUP)
+        chat.report_error(NO_GROUP)
         return
-    words = rest.lower().split()
+    words = argument.lower().split()
     name = name_of(conversation.info.name)
     if words[:1] == ["for"]:
         if len(words) != 2 or (seconds := duration_s(words[1])) is None:
-            chat.complain(Printable("/mute for takes a time such as 30m, 2h or 1d, at most 30d: /mute for 2h"))
+            report_usage(chat, "mute", "for 2h")
             return
-        chat.herald.mute_for(conversation.info.id, seconds)
-        chat.set_timer(seconds + 1, chat.redraw_lists)
-        chat.tell(printable_line(f"{name} tells you nothing for {duration_text(seconds)}."))
+        chat.notification_policy.mute_for(conversation.info.id, seconds)
+        chat.set_timer(seconds + 1, chat.draw_lists)
+        chat.report(printable_line(f"{name} is muted for {duration_text(seconds)}."))
     elif not words or (len(words) == 1 and words[0] in LEVELS):
-        chat.herald.unmute(conversation.info.id)
+        chat.notification_policy.unmute(conversation.info.id)
         level = words[0] if words else "none"
-        put(chat, f"{GROUPS}{conversation.info.id}.notify", level, quiet=True)
-        told = {
-            "none": f"{name} is muted: it tells you nothing. /unmute ends that.",
-            "mentions": f"{name} tells you of mentions only. /unmute ends that.",
-            "all": f"{name} tells you of all messages.",
+        apply_setting(chat, f"{GROUPS}{conversation.info.id}.notify", level, quiet=True)
+        texts = {
+            "none": f"{name} is muted. /unmute ends it.",
+            "mentions": f"{name} notifies you of mentions only. /unmute ends it.",
+            "all": f"{name} notifies you of all messages.",
         }
-        chat.tell(printable_line(told[level]))
+        chat.report(printable_line(texts[level]))
     else:
-        chat.complain(Printable("/mute takes none, mentions, all, or for and a time: /mute mentions, /mute for 2h"))
-    chat.redraw_lists()
+        report_usage(chat, "mute", "for 2h")
+    chat.draw_lists()
 
 
-def unmute(chat: Board, rest: str) -> None:
-    """What `/mute` has done in this group holds no more."""
+def unmute(chat: ChatView, argument: str) -> None:
+    """`/unmute`: reset the notification level of the open group."""
     conversation = chat.conversations.open
     if conversation is None:
-        mute(chat, rest)  # which says that there is no group
+        mute(chat, argument)  # reports that no group is open
         return
-    chat.herald.unmute(conversation.info.id)
-    put(chat, f"{GROUPS}{conversation.info.id}.notify", AS_USUAL, quiet=True)
-    chat.tell(printable_line(f"{name_of(conversation.info.name)} is muted no more."))
-    chat.redraw_lists()
+    chat.notification_policy.unmute(conversation.info.id)
+    apply_setting(chat, f"{GROUPS}{conversation.info.id}.notify", DEFAULT, quiet=True)
+    chat.report(printable_line(f"{name_of(conversation.info.name)} is no longer muted."))
+    chat.draw_lists()
 
 
 # --- /profile and /tour ---------------------------------------------------------------------------------------------
 
 
-def profile(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.dialog import Sheet, rows
+def profile(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.dialog import TextDialog, rows
 
-    places = app_of(chat).choices.places
+    places = app_of(chat).settings_store.places
     if places is None:
-        chat.tell(Printable("This chat has no profile of its own."))
+        chat.report(Printable("This chat runs without a profile."))
         return
     facts = [
         ("profile", places.profile),
@@ -166,19 +176,19 @@ def profile(chat: Board, rest: str) -> None:
         ("data", str(places.data)),
         ("log", str(places.log)),
         ("socket", str(places.socket)),
-        ("", "zerochat --profile NAME opens another one; `zerochat init` makes one."),
+        ("", "zerochat --profile NAME opens another one; `zerochat init` creates one."),
     ]
-    sheet = Sheet(Printable("Profile"), rows([(left, printable_line(right)) for left, right in facts], 10))
-    chat.app.push_screen(sheet)
+    dialog = TextDialog(Printable("Profile"), rows([(left, printable_line(right)) for left, right in facts], 10))
+    chat.app.push_screen(dialog)
 
 
-def tour(chat: Board, rest: str) -> None:
-    from zerochat.tui.dialogs.help import keys_of_all
-    from zerochat.tui.dialogs.tour import TourScreen
+def tour(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.help import first_keys
+    from zerochat.tui.dialogs.tour import TourDialog
 
-    keys = keys_of_all(chat, chat.composer, chat.pane, chat.app)
+    keys = first_keys(chat, chat.composer, chat.pane, chat.app)
 
     def write(letter: str) -> None:
         chat.composer.insert(letter)
 
-    chat.app.push_screen(TourScreen(chat, keys, write))
+    chat.app.push_screen(TourDialog(chat, keys, write))

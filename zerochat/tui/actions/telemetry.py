@@ -1,4 +1,4 @@
-"""What /telemetry does: the verbs of `zerochat telemetry`, with its question as a question."""
+"""The command /telemetry: the verbs of `zerochat telemetry`, with its consent question as a dialog."""
 
 import asyncio
 import os
@@ -10,19 +10,19 @@ from msgspec.structs import replace
 from zerochat.errors import LocalError
 from zerochat.rpc import NoParams
 from zerochat.rpc.telemetry import TelemetryRows, TelemetryRowsParams, TelemetrySetParams, TelemetryStatus
+from zerochat.slash_commands import COMMANDS, usage_of
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.chat_view import Board, app_of
+from zerochat.tui.actions.targets import report_usage
+from zerochat.tui.base_app import app_of
+from zerochat.tui.chat_view import ChatView
 
-SHOWN = 50
-USAGE = Printable(
-    "/telemetry takes on, off, status, show, delete, or export and a folder to make: /telemetry export ~/study"
-)
+ROWS_SHOWN = 50
 
 
-def telemetry(chat: Board, rest: str) -> None:
+def telemetry(chat: ChatView, argument: str) -> None:
     """`/telemetry`, `/telemetry on`, `/telemetry export DIR`."""
-    word, _, where = rest.strip().partition(" ")
-    deeds: dict[str, Callable[[], Awaitable[None]]] = {
+    word, _, where = argument.strip().partition(" ")
+    actions: dict[str, Callable[[], Awaitable[None]]] = {
         "": lambda: _status(chat),
         "status": lambda: _status(chat),
         "on": lambda: _on(chat),
@@ -31,28 +31,28 @@ def telemetry(chat: Board, rest: str) -> None:
         "delete": lambda: _delete(chat),
         "export": lambda: _export(chat, where.strip()),
     }
-    if word not in deeds or bool(where.strip()) is not (word == "export"):
-        chat.complain(USAGE)
+    if word not in actions or bool(where.strip()) is not (word == "export"):
+        report_usage(chat, "telemetry", "export ~/study")
         return
 
-    async def do() -> None:
-        await deeds[word]()
+    async def act() -> None:
+        await actions[word]()
 
-    chat.attempt(do())
+    chat.run_request(act())
 
 
-async def _ask(chat: Board) -> TelemetryStatus:
-    """What the chat was told counts too, whatever its agent was."""
+async def _fetch_status(chat: ChatView) -> TelemetryStatus:
+    """The telemetry status; the environment of the chat can forbid it as well as the agent's."""
     from zerochat.agent.telemetry.consent import forbidden
 
-    status = await chat.link.ask("telemetry", NoParams(), TelemetryStatus)
+    status = await chat.link.request("get_telemetry", NoParams(), TelemetryStatus)
     return replace(status, forbidden=status.forbidden or forbidden(os.environ))
 
 
-async def _status(chat: Board) -> None:
-    from zerochat.tui.dialogs.dialog import Sheet, rows
+async def _status(chat: ChatView) -> None:
+    from zerochat.tui.dialogs.dialog import TextDialog, rows
 
-    status = await _ask(chat)
+    status = await _fetch_status(chat)
     why = status.forbidden or status.fault
     facts = [
         ("telemetry", "on" if status.on else "off"),
@@ -60,105 +60,105 @@ async def _status(chat: Board) -> None:
         ("rows", f"{status.rows:,}, {status.bytes / (1 << 20):.1f} of {status.mebibytes_max} MiB"),
         ("from", status.first or "-"),
         ("to", status.last or "-"),
-        ("sent to", "nobody"),
-        ("", USAGE),
+        ("sent to", "no one: it stays on this machine"),
+        ("", usage_of(COMMANDS["telemetry"])),
     ]
     chat.app.push_screen(
-        Sheet(Printable("Telemetry"), rows([(left, printable_line(right)) for left, right in facts], 10))
+        TextDialog(Printable("Telemetry"), rows([(left, printable_line(right)) for left, right in facts], 10))
     )
 
 
-async def _on(chat: Board) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+async def _on(chat: ChatView) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    status = await _ask(chat)
+    status = await _fetch_status(chat)
     if status.forbidden:
-        chat.complain(printable_line(f"{status.forbidden}. Nothing is recorded, whatever else was said."))
+        chat.report_error(printable_line(f"{status.forbidden}. Telemetry stays off."))
         return
     if status.recording:
-        chat.tell(Printable("It is recorded already. /telemetry off ends that."))
+        chat.report(Printable("Telemetry is already on. /telemetry off stops it."))
         return
 
     async def begin() -> None:
-        await chat.link.ask("telemetry_set", TelemetrySetParams(True, status.consent), TelemetryStatus)
-        chat.tell(Printable("It is recorded from now on, here and nowhere else. /telemetry off ends that."))
+        await chat.link.request("set_telemetry", TelemetrySetParams(True, status.consent), TelemetryStatus)
+        chat.report(Printable("Telemetry is on and stays on this machine. /telemetry off stops it."))
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(begin())
+            chat.run_request(begin())
         else:
-            chat.tell(Printable("Nothing is recorded from now on either." if status.rows else "Nothing is recorded."))
+            chat.report(Printable("Telemetry stays off."))
 
-    if status.on:  # it has ended by itself: who asks for it anew has read what it is
+    if status.on:  # recording stopped by itself; consent was already given
         await begin()
         return
     about = printable("\n\n".join(status.question[1:]))
-    chat.app.push_screen(Confirm(printable_line(status.question[0]), "Record", "Do not", about), answered)
+    chat.app.push_screen(ConfirmDialog(printable_line(status.question[0]), "Turn on", "Cancel", about), answered)
 
 
-async def _off(chat: Board) -> None:
-    await chat.link.ask("telemetry_set", TelemetrySetParams(False), TelemetryStatus)
-    chat.tell(Printable("Nothing is recorded any more. What there is stays until /telemetry delete."))
+async def _off(chat: ChatView) -> None:
+    await chat.link.request("set_telemetry", TelemetrySetParams(False), TelemetryStatus)
+    chat.report(Printable("Telemetry is off. Recorded rows stay until /telemetry delete."))
 
 
-async def _show(chat: Board) -> None:
-    from zerochat.agent.telemetry.collection import as_kept, rows_of
-    from zerochat.tui.dialogs.dialog import Sheet, rows
+async def _show(chat: ChatView) -> None:
+    from zerochat.agent.telemetry.collection import as_dict, records_in
+    from zerochat.tui.dialogs.dialog import TextDialog, rows
 
-    page = await chat.link.ask("telemetry_rows", TelemetryRowsParams(newest=SHOWN), TelemetryRows)
-    found = [row for batch in page.batches for row in rows_of(batch)][-SHOWN:]
+    page = await chat.link.request("get_telemetry_rows", TelemetryRowsParams(newest=ROWS_SHOWN), TelemetryRows)
+    found = [row for batch in page.batches for row in records_in(batch)][-ROWS_SHOWN:]
     if not found:
-        chat.tell(Printable("Nothing is recorded."))
+        chat.report(Printable("No telemetry is recorded."))
         return
     lines = [
         (
             type(row).__name__.lower(),
-            printable_line(" ".join(f"{name}={value}" for name, value in as_kept(row).items())),
+            printable_line(" ".join(f"{name}={value}" for name, value in as_dict(row).items())),
         )
         for row in reversed(found)
     ]
-    chat.app.push_screen(Sheet(Printable("Telemetry, the newest rows as they are kept"), rows(lines, 8)))
+    chat.app.push_screen(TextDialog(Printable("Telemetry: the newest rows"), rows(lines, 8)))
 
 
-async def _delete(chat: Board) -> None:
-    from zerochat.tui.dialogs.dialog import Confirm
+async def _delete(chat: ChatView) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    status = await _ask(chat)
+    status = await _fetch_status(chat)
 
     async def delete() -> None:
-        gone = await chat.link.ask("telemetry_delete", NoParams(), TelemetryStatus)
-        chat.tell(printable_line(f"{gone.deleted:,} rows of telemetry are deleted."))
+        gone = await chat.link.request("delete_telemetry", NoParams(), TelemetryStatus)
+        chat.report(printable_line(f"{gone.deleted:,} telemetry rows deleted."))
 
     def answered(yes: bool | None) -> None:
         if yes:
-            chat.attempt(delete())
+            chat.run_request(delete())
 
-    question = printable_line(f"Delete {status.rows:,} rows of telemetry? Nothing brings them back.")
-    chat.app.push_screen(Confirm(question, "Delete", "Keep"), answered)
+    question = printable_line(f"Delete {status.rows:,} telemetry rows? This cannot be undone.")
+    chat.app.push_screen(ConfirmDialog(question, "Delete", "Cancel"), answered)
 
 
-async def _export(chat: Board, where: str) -> None:
-    places = app_of(chat).choices.places
-    status = await _ask(chat)
+async def _export(chat: ChatView, where: str) -> None:
+    places = app_of(chat).settings_store.places
+    status = await _fetch_status(chat)
     if status.forbidden or places is None:
-        chat.complain(printable_line(status.forbidden or "This chat has no profile of its own"))
+        chat.report_error(printable_line(status.forbidden or "This chat runs without a profile"))
         return
 
     def write() -> int:
         from zerochat.agent.api.client import connect
         from zerochat.agent.telemetry import collection
-        from zerochat.agent.telemetry.export import Wanted, export
+        from zerochat.agent.telemetry.export import Selection, export
         from zerochat.agent.telemetry.pseudonyms import Pseudonyms
 
         with connect(places, "tui") as client:
-            end = collection.end_of(client.call)
+            end = collection.last_batch(client.call)
             names, rows = collection.names(client.call), collection.batches(client.call, end)
-            told = export(Path(where).expanduser().absolute(), rows, names, Pseudonyms.alone(), Wanted())
-        return sum(told.rows.values())
+            result = export(Path(where).expanduser().absolute(), rows, names, Pseudonyms.single(), Selection())
+        return sum(result.rows.values())
 
     try:
         count = await asyncio.to_thread(write)
     except LocalError as error:
-        chat.complain(printable(error.sentence()))
+        chat.report_error(printable(error.sentence()))
     else:
-        chat.tell(printable_line(f"{count:,} rows, and nobody's name, are in {where}."))
+        chat.report(printable_line(f"Exported {count:,} rows without names to {where}."))

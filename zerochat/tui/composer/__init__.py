@@ -1,1 +1,1 @@
-"""The composer, and what becomes of text before it is sent: completion, pasting, drafts, the own editor."""
+"""The composer: text input, completion, pasting, drafts, external editor."""

@@ -1,21 +1,25 @@
-"""The composer: a text area that grows, sends with Enter, and remembers what was sent."""
+"""The composer: a growing text area that sends with Enter; burst detection, history, completion."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.strip import Strip
 from textual.timer import Timer
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, Static, TextArea
 
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.composer import paste
 from zerochat.tui.state.conversation import TEXT_CHARS_MAX
 
 if TYPE_CHECKING:
-    from zerochat.tui.composer import completion  # with all the commands, and nobody types before the first frame
+    from zerochat.tui.composer import completion  # loaded on the first completion, after the first frame
+
+PADDING = 2
+WIDTH_MIN = 16
 
 
 def _key(keys: str, action: str, description: str, name: str) -> Binding:
@@ -23,28 +27,28 @@ def _key(keys: str, action: str, description: str, name: str) -> Binding:
 
 
 class Composer(TextArea, inherit_bindings=False):
-    """Where a person writes. What is pasted is made printable first: it goes to this terminal too.
+    """The message input. Pasted text is sanitised, because this terminal displays it too.
 
-    `submit` gets the text when Enter is pressed, `recall(step, text)` answers what to show for Ctrl+Up and Ctrl+Down.
-    Both are called at once, between one key and the next: a message would arrive after keys that were pressed later,
-    and a line could end up in the wrong conversation. `names` answers who a command can be about,
-    `connections` what is connected outside of groups, `bots` what can be asked of bots, `files` what the files here are
-    called.
+    `submit` receives the text on Enter; `recall(step, text)` returns the text for Ctrl+Up and Ctrl+Down. Both are
+    called synchronously between two keys: a posted message could arrive after later keys, and a line could end up
+    in the wrong conversation. `names`, `connections`, `bots` and `files` return the candidates for completion.
     """
 
     BINDING_GROUP_TITLE = "Composer"
     BINDINGS: ClassVar[list[BindingType]] = [
         _key("enter", "send", "Send", "composer.send"),
         _key("ctrl+j,alt+enter,shift+enter", "newline", "New line", "composer.newline"),
-        _key("ctrl+up", "recall(1)", "What you said before", "composer.older"),
-        _key("ctrl+down", "recall(-1)", "What you said after", "composer.newer"),
+        _key("ctrl+up", "recall(1)", "Previous text that you sent", "composer.older"),
+        _key("ctrl+down", "recall(-1)", "Next text that you sent", "composer.newer"),
         _key(
             "tab",
             "complete",
-            "Complete a command or a name; where nothing stands, go to the next part",
+            "Complete a command or a name; if empty, go to the next part",
             "composer.complete",
         ),
-        _key("shift+tab", "complete(-1)", "The offer before; else go to the part before", "composer.complete_back"),
+        _key(
+            "shift+tab", "complete(-1)", "Previous suggestion; else go to the previous part", "composer.complete_back"
+        ),
         _key("home,ctrl+a", "cursor_line_start", "Start of the line", "composer.line_start"),
         _key("end,ctrl+e", "cursor_line_end", "End of the line", "composer.line_end"),
         _key("ctrl+left,alt+b", "cursor_word_left", "Word left", "composer.word_left"),
@@ -55,10 +59,10 @@ class Composer(TextArea, inherit_bindings=False):
         _key("ctrl+z", "undo", "Undo", "composer.undo"),
         _key("alt+z,ctrl+shift+z", "redo", "Redo", "composer.redo"),
         _key("alt+k", "delete_to_end_of_line", "Delete to the end of the line", "composer.delete_end"),
-        _key("ctrl+y", "yank", "Bring back what was deleted last by the word or the line", "composer.yank"),
-        _key("ctrl+x", "cut", "Cut what is selected", "composer.cut"),
-        _key("ctrl+v", "paste", "Paste what was cut or copied here", "composer.paste"),
-        _key("up", "cursor_up", "Line up; in the empty composer, to the messages", "edit.up"),
+        _key("ctrl+y", "yank", "Insert the word or line deleted last", "composer.yank"),
+        _key("ctrl+x", "cut", "Cut the selection", "composer.cut"),
+        _key("ctrl+v", "paste", "Paste text cut or copied here", "composer.paste"),
+        _key("up", "cursor_up", "Line up; if empty, go to the messages", "edit.up"),
         _key("down", "cursor_down", "Line down", "edit.down"),
         _key("left", "cursor_left", "Left", "edit.left"),
         _key("right", "cursor_right", "Right", "edit.right"),
@@ -71,27 +75,27 @@ class Composer(TextArea, inherit_bindings=False):
         _key("shift+home", "cursor_line_start(True)", "Select to the start", "edit.select_start"),
         _key("shift+end", "cursor_line_end(True)", "Select to the end", "edit.select_end"),
     ]
-    """Readline's keys and the plain ones; TextArea's own list would take keys that the screen needs."""
+    """Readline's keys and the plain ones; TextArea's own list takes keys that the screen needs."""
 
-    class Complained(Message):
-        """Something was not taken."""
+    class Rejected(Message):
+        """An input was rejected."""
 
         def __init__(self, sentence: Printable) -> None:
             super().__init__()
             self.sentence = sentence
 
-    class Upwards(Message):
-        """Up was pressed where nothing is typed."""
+    class LeftUpwards(Message):
+        """Up was pressed in the empty composer."""
 
-    class Offered(Message):
-        """What the text before the cursor can become, and which of it was taken (-1: none)."""
+    class CompletionsChanged(Message):
+        """Completions of the text before the cursor, and the index of the inserted one (-1: none)."""
 
         def __init__(self, labels: list[Printable], at: int) -> None:
             super().__init__()
             self.labels, self.at = labels, at
 
     class Pasted(Message):
-        """What to do with this must be asked; as it was pasted."""
+        """A long text or a file path was pasted; the user chooses what to do with it."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -106,13 +110,13 @@ class Composer(TextArea, inherit_bindings=False):
         recall: Callable[[int, str], str | None],
         names: Callable[[], Iterable[str]] = tuple,
         connections: Callable[[], Iterable[str]] = tuple,
-        bots: "Callable[[], Iterable[completion.Asking]]" = tuple,
+        bots: "Callable[[], Iterable[completion.BotCommand]]" = tuple,
         files: Callable[[], Iterable[str]] = tuple,
         *,
         id: str | None = None,
         field: bool = False,
     ) -> None:
-        """`field`: it is one of several in a sheet, and Tab always goes on."""
+        """`field`: one of several inputs in a dialog, where Tab moves on."""
         super().__init__(id=id, compact=True, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False)
         self._submit = submit
         self._field = field
@@ -121,62 +125,62 @@ class Composer(TextArea, inherit_bindings=False):
         self._connections = connections
         self._bots = bots
         self._files = files
-        self._cycle: tuple[list[completion.Offer], str, int] | None = None
-        """What Tab goes round in, the text that it has left, and which one that is."""
-        self.placed = ""
-        """What was last put here, and not typed."""
+        self._cycle: tuple[list[completion.Completion], str, int] | None = None
+        """State of Tab cycling: completions, the resulting text, the index of the inserted one."""
+        self.placed_text = ""
+        """The text last set by `set_text`, not typed."""
         self._killed = ""
-        self._led_over = False
-        """The last key has opened a screen over this one."""
+        self._screen_opened = False
+        """The last key opened a dialog."""
         self._read_at = 0.0
-        """When the last key was read from the terminal."""
+        """Time of the last key."""
         self._in_burst = False
-        """The keys come as a paste does, and Enter has been among them."""
+        """Keys arrive at paste speed, and Enter was among them."""
         self._before = ("", 0)
-        """The text before such keys, and the cursor's place in it."""
+        """Text and cursor offset before the burst."""
         self._burst: Timer | None = None
-        """Looks whether a burst is over."""
-        self._held: Timer | None = None
-        """Enter was pressed, and waits for a moment: it may be a line's end in a paste."""
+        """Timer that detects the end of a burst."""
+        self._held_enter: Timer | None = None
+        """Timer of a deferred Enter: it may be a newline inside a paste."""
 
-    def put(self, text: str) -> None:
-        """Replace everything, with the cursor at the end; made printable, wherever it comes from."""
-        self.text = self.placed = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
+    def set_text(self, text: str) -> None:
+        """Replace the text, sanitised, and move the cursor to its end."""
+        self.text = self.placed_text = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
         self.move_cursor(self.document.end)
 
     # --- keys ------------------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
-        """Do what a key is bound to here and now.
+        """Run a key's binding synchronously.
 
-        Textual runs bindings in the application's own queue, while letters wait in this widget's: in a burst (a fast
-        hand, a slow machine, a terminal that pastes as keys) Enter would overtake the words before it.
+        Textual runs bindings from the application's queue and letters from this widget's: in a burst (fast typing, a
+        slow machine, a terminal that pastes as keys) Enter would overtake the letters before it.
         """
-        if self._led_over and self.app.screen is not self.screen:
-            # It waits here since before the key that has opened that screen was read: it is for that.
+        if self._screen_opened and self.app.screen is not self.screen:
+            # queued here before the dialog opened, and meant for it
             event.prevent_default()
             event.stop()
             again = events.Key(event.key, event.character)
             again.time = event.time
             self.app.post_message(again)
             return
-        self._led_over = False
-        least = paste.BURST_GOES_ON_S if self._in_burst or self._held is not None else paste.BURST_S
+        self._screen_opened = False
+        least = paste.BURST_PAUSE_S if self._in_burst or self._held_enter is not None else paste.BURST_S
         close, self._read_at = event.time - self._read_at < least, event.time
         if not close:
-            self._ask_about_burst()
+            self._extract_burst()
             self._before = self.text, len(self.get_text_range((0, 0), self.cursor_location))
         self._in_burst = self._in_burst and close
         active = None if is_letter(event) else self.screen.active_bindings.get(event.key)
         sends = active is not None and active.binding.action == "send"
-        if self._held is not None:
-            if is_letter(event) or (sends and close):  # there is more of a paste, and maybe an empty line in it
-                self._drop_held()
+        if self._held_enter is not None:
+            if is_letter(event) or (sends and close):  # the paste continues, possibly with an empty line
+                self._drop_held_enter()
                 self._in_burst = True
                 self._wait_for_more()
                 self.action_newline()
             else:
-                self._send_held()
+                self._send_held_enter()
         if is_letter(event):
             return
         event.prevent_default()
@@ -185,14 +189,14 @@ class Composer(TextArea, inherit_bindings=False):
             if self._in_burst:
                 self.action_newline()
             else:
-                self._held = self.set_timer(paste.HELD_S, self._send_held)
+                self._held_enter = self.set_timer(paste.ENTER_HOLD_S, self._send_held_enter)
             return
         if active is not None and active.enabled:
             await self.app.run_action(active.binding.action, active.node)
-            self._led_over = self.app.screen is not self.screen
+            self._screen_opened = self.app.screen is not self.screen
 
     def _wait_for_more(self) -> None:
-        """Look again and again whether the burst is over."""
+        """Poll for the end of the burst."""
         last = self._read_at
 
         def look() -> None:
@@ -200,14 +204,14 @@ class Composer(TextArea, inherit_bindings=False):
             if self._read_at != last:
                 self._wait_for_more()
             else:
-                self._ask_about_burst()
+                self._extract_burst()
                 self._in_burst = False
 
         if self._burst is None:
-            self._burst = self.set_timer(paste.BURST_GOES_ON_S, look)
+            self._burst = self.set_timer(paste.BURST_PAUSE_S, look)
 
-    def _ask_about_burst(self) -> None:
-        """What came as keys is a paste like any other: where it is long, it is taken out again and asked about."""
+    def _extract_burst(self) -> None:
+        """Treat a burst like a paste: a long one is removed from the text and posted as `Pasted`."""
         if not self._in_burst:
             return
         before, at = self._before
@@ -217,13 +221,13 @@ class Composer(TextArea, inherit_bindings=False):
             self._replace_via_keyboard("", _place(text, at), _place(text, len(text) - behind))
             self.post_message(self.Pasted(pasted))
 
-    def _drop_held(self) -> None:
-        if self._held is not None:
-            self._held.stop()
-            self._held = None
+    def _drop_held_enter(self) -> None:
+        if self._held_enter is not None:
+            self._held_enter.stop()
+            self._held_enter = None
 
-    def _send_held(self) -> None:
-        self._drop_held()
+    def _send_held_enter(self) -> None:
+        self._drop_held_enter()
         self.action_send()
 
     def action_send(self) -> None:
@@ -231,7 +235,7 @@ class Composer(TextArea, inherit_bindings=False):
 
     def action_cursor_up(self, select: bool = False) -> None:
         if not select and not self.text:
-            self.post_message(self.Upwards())
+            self.post_message(self.LeftUpwards())
         else:
             super().action_cursor_up(select)
 
@@ -251,7 +255,7 @@ class Composer(TextArea, inherit_bindings=False):
         self._kill(super().action_delete_to_end_of_line)
 
     def _kill(self, delete: Callable[[], None]) -> None:
-        """Delete, and remember what: it is one piece, at the cursor."""
+        """Delete, and store the deleted text for yank."""
         before = self.text
         delete()
         after = self.text
@@ -264,59 +268,59 @@ class Composer(TextArea, inherit_bindings=False):
 
     def action_recall(self, step: int) -> None:
         if (text := self._recall_text(step, self.text)) is not None:
-            self.put(text)
+            self.set_text(text)
 
     def action_complete(self, step: int = 1) -> None:
-        """Complete what stands before the cursor; again: the next of what it can be."""
+        """Complete the text before the cursor; repeated: cycle through the completions."""
         if self._cycle is not None and self._cycle[1] == self.text:
             offers, _, at = self._cycle
             at = (at + step) % len(offers) if at >= 0 or step > 0 else len(offers) - 1
-            self._take_offer(offers, at)
+            self._take_completion(offers, at)
             return
         from zerochat.tui.composer import completion
 
         before = self.get_text_range((0, 0), self.cursor_location)
         names, connections = list(self._names()), list(self._connections())
-        found = completion.offers(before, names, connections, list(self._bots()), list(self._files()))
-        if found is None and step > 0 and self.text and not self._field:  # whoever types goes on typing
-            self.post_message(self.Complained(Printable("There is nothing to complete here.")))
+        found = completion.completions(before, names, connections, list(self._bots()), list(self._files()))
+        if found is None and step > 0 and self.text and not self._field:  # focus stays while there is text
+            self.post_message(self.Rejected(Printable("Nothing to complete here.")))
         elif found is None:
             self.screen.focus_next() if step > 0 else self.screen.focus_previous()
         elif not found:
-            self.post_message(self.Complained(completion.nothing(before)))
+            self.post_message(self.Rejected(completion.no_completion_text(before)))
         else:
-            self._put_before(found[0].text if len(found) == 1 else completion.common(before, found))
+            self._replace_before_cursor(found[0].text if len(found) == 1 else completion.common_prefix(before, found))
             if len(found) > 1:
-                self._offer(found, -1)
+                self._show_completions(found, -1)
 
-    def _take_offer(self, offers: "list[completion.Offer]", at: int) -> None:
-        self._put_before(offers[at].text)
-        self._offer(offers, at)
+    def _take_completion(self, offers: "list[completion.Completion]", at: int) -> None:
+        self._replace_before_cursor(offers[at].text)
+        self._show_completions(offers, at)
 
-    def _offer(self, offers: "list[completion.Offer]", at: int) -> None:
+    def _show_completions(self, offers: "list[completion.Completion]", at: int) -> None:
         self._cycle = (offers, self.text, at)
-        self.post_message(self.Offered([each.label for each in offers], at))
+        self.post_message(self.CompletionsChanged([each.label for each in offers], at))
 
-    def _put_before(self, text: str) -> None:
-        """Let this stand before the cursor."""
+    def _replace_before_cursor(self, text: str) -> None:
+        """Replace the text before the cursor, keeping the common prefix."""
         before = self.get_text_range((0, 0), self.cursor_location)
         kept = 0
         while kept < min(len(before), len(text)) and before[kept] == text[kept]:
             kept += 1
         self._replace_via_keyboard(text[kept:], _place(before, kept), self.cursor_location)
 
-    def offers_over(self) -> bool:
-        """Whether the list of offers has nothing to do with the text any more."""
+    def completions_stale(self) -> bool:
+        """Whether the completion list no longer belongs to the text."""
         if self._cycle is not None and self._cycle[1] != self.text:
             self._cycle = None
         return self._cycle is None
 
-    def close_offers(self) -> bool:
-        """Offer nothing any more, and leave the text as it is; False: nothing was offered."""
-        if self.offers_over():
+    def close_completions(self) -> bool:
+        """Close the completion list without changing the text; False: it was not open."""
+        if self.completions_stale():
             return False
         self._cycle = None
-        self.post_message(self.Offered([], -1))
+        self.post_message(self.CompletionsChanged([], -1))
         return True
 
     def on_click(self, event: events.Click) -> None:
@@ -324,42 +328,67 @@ class Composer(TextArea, inherit_bindings=False):
             self.post_message(self.BadgePressed())
 
     async def _on_paste(self, event: events.Paste) -> None:
-        event.prevent_default()  # Textual's own handler would put the text in as it came.
+        event.prevent_default()  # Textual's handler would insert the raw text
         event.stop()
         self.take_pasted(event.text)
 
     def take_pasted(self, text: str) -> None:
-        """Put it in, or ask first: it may be much, or a file's path."""
-        text = paste.unified(text)
+        """Insert the text; a long text or a file path is posted as `Pasted` instead."""
+        text = paste.normalise_newlines(text)
         if paste.is_long(text) or paste.file_of(text) is not None:
             self.post_message(self.Pasted(text))
         else:
             self.insert_pasted(text)
 
     def insert_pasted(self, text: str) -> None:
-        self._replace_via_keyboard(paste.shown(text), *self.selection)
+        self._replace_via_keyboard(paste.composer_text(text), *self.selection)
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
-        """Textual cannot wrap the placeholder into no width at all, which a window may have for a moment."""
+        """Textual cannot wrap the placeholder at width 0, which a window may have for a moment."""
         return super().render_line(y) if self.content_size.width > 0 else Strip.blank(self.size.width)
 
 
 def _place(text: str, at: int) -> tuple[int, int]:
-    """The line and the column of a character."""
+    """(line, column) of a character offset."""
     return text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1
 
 
 def is_letter(event: events.Key) -> bool:
-    """Whether a key types its character. Alt+A carries an "a" too, and must not type it."""
+    """Whether a key types its character; Alt+A also carries "a" but must not type it."""
     return event.is_printable and not event.key.startswith(("alt+", "ctrl+", "super+", "hyper+", "meta+"))
 
 
 class LineInput(Input):
-    """A line to type in; what is pasted becomes one printable line."""
+    """A single-line input; pasted text becomes one printable line."""
 
     def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
         self.insert_text_at_cursor(printable_line(event.text.strip()))
+
+
+class CompletionList(Static):
+    """The completion list above the composer; hidden while empty."""
+
+    def show(self, labels: Sequence[Printable], at: int) -> None:
+        """Show the labels with index `at` (-1: none) highlighted."""
+        self.set_class(bool(labels), "-shown")
+        if not labels:
+            return
+        from zerochat.tui.composer.completion import window
+
+        width = max(self.app.size.width - PADDING - len(" …"), WIDTH_MIN)
+        first, lines, more = window(labels, at, width)
+        rows: list[Content] = []
+        number = first
+        for line in lines:
+            parts: list[Content | tuple[str, str] | str] = []
+            for label in line:
+                parts += ["  "] if parts else []
+                parts.append((label, "reverse") if number == at else label)
+                number += 1
+            rows.append(Content.assemble(*parts))
+        rows[-1] = Content.assemble(rows[-1], " …") if more else rows[-1]
+        self.update(Content("\n").join(rows))

@@ -1,8 +1,7 @@
-"""Has the agent keep what is begun and not sent, so that neither a crash nor leaving loses it.
+"""Draft persistence: unsent texts are written to the agent's journal within half a second.
 
-The agent writes it into its journal, encrypted like everything else. It is told half a second after a change at the
-latest, and at once when a conversation is left and when the application ends. A text that is on its way to the others
-counts as begun until the agent has taken it: whatever happens in between, it is in one place or in the other.
+Drafts are also saved when a conversation is left and when the application ends. A text being sent counts as a draft
+until the agent has accepted it, so a crash in between never loses it.
 """
 
 import asyncio
@@ -10,119 +9,121 @@ from collections.abc import Callable
 
 from zerochat.rpc import Draft, Drafts, DraftsParams, NoParams
 from zerochat.terminal_text import Printable, printable_line
-from zerochat.tui.state.agent_link import AgentError, Link, LinkLost
+from zerochat.tui.state.agent_link import AgentError, AgentLink, LinkLost
 
-KEEP_S = 0.5
-"""How long the agent may lack what was typed last."""
+SAVE_DELAY_S = 0.5
+"""Delay from a change to its save."""
 END_S_MAX = 2.0
-"""How long an end waits for an agent that does not answer, before the person is asked."""
+"""Timeout of the final save."""
 
 
-class DraftKeeper:
-    """`unsent` answers what is begun in which group, by its id; `complain` says why something is not kept."""
+class DraftSaver:
+    """`unsent` returns the drafts by group id; `report_error` receives the reason of a failed save."""
 
-    def __init__(self, link: Link, unsent: Callable[[], dict[str, str]], complain: Callable[[Printable], None]) -> None:
+    def __init__(
+        self, link: AgentLink, unsent: Callable[[], dict[str, str]], complain: Callable[[Printable], None]
+    ) -> None:
         self._link = link
         self._unsent = unsent
-        self._complain = complain
-        self.on_disk: dict[str, str] = {}
-        """What the agent has written down, as far as it is known here."""
+        self._report_error = complain
+        self.saved: dict[str, str] = {}
+        """Drafts in the journal by group id, as last acknowledged."""
         self._refused: dict[str, str] = {}
-        """What it would not take, which is not offered again until it has changed."""
-        self._said = ""
+        """Rejected drafts by group id; not retried until they change."""
+        self._last_error = ""
         self._sending: dict[str, list[str]] = {}
         self._ready = False
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, str]:
-        """What was begun before this application, by group. Raises LinkLost."""
+        """The stored drafts by group id; empty after the first call. Raises LinkLost."""
         if self._ready:
             return {}
         found: dict[str, str] = {}
         after, more = "", True
         try:
             while more:
-                page = await self._link.ask("drafts", DraftsParams(after), Drafts)
-                found |= {one.group: one.text for one in page.drafts}
+                page = await self._link.request("list_drafts", DraftsParams(after), Drafts)
+                found |= {draft.group: draft.text for draft in page.drafts}
                 more = page.more and bool(page.drafts)
                 after = page.drafts[-1].group if page.drafts else ""
         except LinkLost:
             raise
         except AgentError as error:
-            self._tell(error)
+            self._report(error)
         self._ready = True
-        self.on_disk = dict(found)
+        self.saved = dict(found)
         return found
 
-    # --- what is on its way ----------------------------------------------------------------------------------------
+    # --- texts being sent ------------------------------------------------------------------------------------------
 
     def sending(self, group: str, text: str) -> None:
         self._sending.setdefault(group, []).append(text)
 
     def sent(self, group: str, text: str) -> None:
-        """The agent has taken it, or has given it back."""
+        """The agent accepted or rejected the text."""
         under_way = self._sending.get(group, [])
         if text in under_way:
             under_way.remove(text)
 
-    def begun(self) -> dict[str, str]:
-        """What is to be on disk, by group."""
+    def current(self) -> dict[str, str]:
+        """What must be on disk, by group id."""
         found = self._unsent()
         for group, texts in self._sending.items():
             if texts:
                 found[group] = "\n".join([*texts, *([found[group]] if group in found else [])])
         return found
 
-    # --- keeping ---------------------------------------------------------------------------------------------------
+    # --- saving ----------------------------------------------------------------------------------------------------
 
-    def lost(self) -> list[str]:
-        """The groups whose drafts are not on disk as they are."""
-        return [group for group, text in self.begun().items() if self.on_disk.get(group) != text]
+    def unsaved(self) -> list[str]:
+        """Ids of the groups whose current drafts are not on disk."""
+        return [group for group, text in self.current().items() if self.saved.get(group) != text]
 
-    async def keep(self) -> None:
-        """Tell the agent what has changed; what it does not take stays here, and `lost` names it."""
-        async with self._one:
+    async def save(self) -> None:
+        """Save the changed drafts; rejected ones stay listed in `unsaved`."""
+        async with self._lock:
             if not self._ready:
                 return
-            begun = self.begun()
-            for group in [*begun, *(self.on_disk.keys() - begun.keys())]:
+            begun = self.current()
+            for group in [*begun, *(self.saved.keys() - begun.keys())]:
                 text = begun.get(group, "")
-                if text not in (self.on_disk.get(group, ""), self._refused.get(group)) and not await self._put(
+                if text not in (self.saved.get(group, ""), self._refused.get(group)) and not await self._save_one(
                     group, text
                 ):
                     return
 
-    async def _put(self, group: str, text: str) -> bool:
-        """False: there is nobody to tell now."""
+    async def _save_one(self, group: str, text: str) -> bool:
+        """Save one draft; False: no connection."""
         try:
-            await self._link.ask("draft", Draft(group, text), NoParams)
+            await self._link.request("save_draft", Draft(group, text), NoParams)
         except LinkLost:
             return False
         except AgentError as error:
-            if error.name != "UnknownGroup":  # it was forgotten, and its draft with it
+            if error.name != "UnknownGroup":  # a deleted group has no draft
                 self._refused[group] = text
-                self._tell(error)
+                self._report(error)
                 return True
             text = ""
         self._refused.pop(group, None)
-        self._said = ""
+        self._last_error = ""
         if text:
-            self.on_disk[group] = text
+            self.saved[group] = text
         else:
-            self.on_disk.pop(group, None)
+            self.saved.pop(group, None)
         return True
 
-    async def end(self) -> None:
-        """Keep everything now, with a limit to the patience."""
+    async def save_now(self) -> None:
+        """Save all drafts now, within END_S_MAX seconds."""
         self._refused.clear()
         try:
             async with asyncio.timeout(END_S_MAX):
-                await self.keep()
+                await self.save()
         except TimeoutError:
             pass
 
-    def _tell(self, error: AgentError) -> None:
-        """Say it once, and not for every letter."""
-        if str(error) != self._said:
-            self._said = str(error)
-            self._complain(printable_line(f"Your draft is not kept on disk: {error}"))
+    def _report(self, error: AgentError) -> None:
+        """Report an error once, not for every letter."""
+        if str(error) != self._last_error:
+            self._last_error = str(error)
+            self._report_error(printable_line(f"Your draft is not saved: {error}"))

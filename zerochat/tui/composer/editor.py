@@ -1,7 +1,7 @@
-"""Writing with the person's own editor: the draft goes into a file for a moment, and what the editor leaves comes back.
+"""Editing the draft in an external editor, through a temporary file.
 
-The file lies in a folder of its own that only this user may look into, in memory where the system has a place for
-that; afterwards it is overwritten and removed, with whatever the editor has put beside it. No shell reads anything.
+The file is in a private folder, in memory where the system offers that; afterwards the folder is overwritten and
+removed. No shell is involved.
 """
 
 import os
@@ -17,75 +17,77 @@ from types import FrameType
 
 from zerochat.errors import LocalError
 from zerochat.terminal_text import printable_line
-from zerochat.tui.composer.paste import forget, written
+from zerochat.tui.composer.paste import erase, write_temporary
 from zerochat.tui.state.conversation import TEXT_CHARS_MAX
 
-USUAL = ("sensible-editor", "editor", "nano", "vi")
-"""Where neither variable says one."""
+FALLBACK_EDITORS = ("sensible-editor", "editor", "nano", "vi")
+"""Used when neither VISUAL nor EDITOR is set."""
 BYTES_MAX = 4 * TEXT_CHARS_MAX
 
 
 class NoEditor(LocalError):
-    """There is no editor: set VISUAL or EDITOR to the command that starts yours. Your draft is as it was."""
+    """No editor found; your draft is unchanged. Set VISUAL or EDITOR to the command of your editor."""
 
 
 class EditorFailed(LocalError):
-    """{editor} {why}. Your draft is as it was."""
+    """{editor} {why}. Your draft is unchanged."""
 
 
-class TooMuchWritten(LocalError):
-    """That is more than a draft can hold; it stays in {path}, and your draft is as it was."""
+class EditedTextTooLong(LocalError):
+    """The text is too long for a draft. It is saved in {path}; your draft is unchanged."""
 
 
 def command() -> list[str]:
-    """The program and its arguments. Raises NoEditor or EditorFailed."""
+    """The editor command as a list of arguments. Raises NoEditor or EditorFailed."""
     for name in ("VISUAL", "EDITOR"):
-        if said := os.environ.get(name, "").strip():
+        if command_line := os.environ.get(name, "").strip():
             try:
-                return shlex.split(said)
+                return shlex.split(command_line)
             except ValueError as error:
-                raise EditorFailed(editor=f"${name}", why=f"cannot be read: {str(error).lower()}") from None
-    for usual in USUAL:
+                raise EditorFailed(editor=f"${name}", why=f"is not a valid command: {str(error).lower()}") from None
+    for usual in FALLBACK_EDITORS:
         if (found := shutil.which(usual)) is not None:
             return [found]
     raise NoEditor
 
 
-def edited(text: str) -> str:
-    """What the person makes of `text`; the terminal is the editor's until it ends. Raises NoEditor, EditorFailed or
+def edit(text: str) -> str:
+    """The edited text; blocks until the editor ends. Raises NoEditor, EditorFailed or
     TooMuchWritten."""
     words = command()
     name = printable_line(Path(words[0]).name)
     try:
-        path = written(text, "message.txt")
+        path = write_temporary(text, "message.txt")
     except OSError as error:
-        raise EditorFailed(editor=name, why=f"has no file to write to: {(error.strerror or '').lower()}") from error
+        raise EditorFailed(editor=name, why=f"cannot get a temporary file: {(error.strerror or '').lower()}") from error
     kept = False
     try:
         try:
-            with _left_alone():
+            with _terminal_for_editor():
                 code = subprocess.run([*words, str(path)], check=False).returncode
             with path.open("rb") as file:
                 new = file.read(BYTES_MAX + 1)
         except OSError as error:
-            raise EditorFailed(editor=name, why=f"does not start: {(error.strerror or str(error)).lower()}") from error
+            raise EditorFailed(
+                editor=name, why=f"could not be started: {(error.strerror or str(error)).lower()}"
+            ) from error
         if code:
             raise EditorFailed(editor=name, why=f"ended with {f'signal {-code}' if code < 0 else f'code {code}'}")
         if len(new) > BYTES_MAX:
             kept = True
-            raise TooMuchWritten(path=path)
+            raise EditedTextTooLong(path=path)
         return new.decode(errors="replace").replace("\r\n", "\n").removesuffix("\n")
     finally:
         if not kept:
-            forget(path)
+            erase(path)
 
 
 @contextmanager
-def _left_alone() -> Iterator[None]:
-    """Ctrl+C in the editor is the editor's, and the terminal shows what is typed there, as it does not for the chat."""
+def _terminal_for_editor() -> Iterator[None]:
+    """Give Ctrl+C to the editor and turn echo on while it runs."""
 
     def nothing(number: int, frame: FrameType | None) -> None:
-        """In the editor itself it does what it always does."""
+        """Ignore SIGINT here; the editor handles its own."""
 
     handler = signal.signal(signal.SIGINT, nothing)
     modes = None

@@ -1,10 +1,10 @@
-"""Emoji by their names: those that people answer with, and the rest as Unicode names them."""
+"""Emoji by name: common short names, and Unicode names."""
 
 import unicodedata
 from functools import lru_cache
 
 COMMON = ("👍", "👎", "❤️", "😂", "🎉", "😮", "😢", "🙏", "👀", "✅", "🚀", "🔥")
-"""A dozen that are enough nearly always."""
+"""The default choices of the reaction picker."""
 SHORT = {
     "+1": "👍", "-1": "👎", "heart": "❤️", "lol": "😂", "joy": "😂", "tada": "🎉", "party": "🎉", "wow": "😮",
     "sad": "😢", "thanks": "🙏", "pray": "🙏", "please": "🙏", "eyes": "👀", "ok": "👌", "yes": "✅", "check": "✅",
@@ -12,17 +12,17 @@ SHORT = {
     "thinking": "🤔", "clap": "👏", "wave": "👋", "100": "💯", "shrug": "🤷", "cry": "😢", "angry": "😠",
     "coffee": "☕", "beer": "🍺", "cake": "🎂", "star": "⭐", "question": "❓", "warning": "⚠️", "bug": "🐛",
 }  # fmt: skip
-"""Names that chats know and Unicode does not."""
+"""Short names used in chats; they are not Unicode names."""
 FOUND_MAX = 8
 RANGES = (range(0x2600, 0x27C0), range(0x2B00, 0x2C00), range(0x1F300, 0x1F650), range(0x1F680, 0x1F700),
           range(0x1F7E0, 0x1F7F0), range(0x1F90C, 0x1FB00))  # fmt: skip
 EMOJI_CHARS_MAX = 32
-"""More than any has; the agent has the exact limit."""
+"""Longer than any emoji; the agent enforces the exact limit."""
 
 
 @lru_cache(maxsize=1)
 def _named() -> dict[str, str]:
-    """Every pictograph of this Python's Unicode by its name, in small letters."""
+    """All pictographs of this Python's Unicode version by lower-case name."""
     found = {}
     for codes in RANGES:
         for code in codes:
@@ -33,9 +33,9 @@ def _named() -> dict[str, str]:
     return found
 
 
-def named(name: str) -> str | None:
-    """The emoji with this name, with colons or without; what is no word names itself, and the agent judges it. None:
-    there is no such."""
+def emoji_named(name: str) -> str | None:
+    """The emoji of this name, with or without colons; None: unknown. Non-ASCII text is returned for the agent to
+    check."""
     wanted = name.strip()
     if wanted and not wanted.isascii():
         return wanted[:EMOJI_CHARS_MAX]
@@ -44,7 +44,7 @@ def named(name: str) -> str | None:
 
 
 def find(text: str, most: int = FOUND_MAX) -> list[tuple[str, str]]:
-    """(emoji, name) of those whose names have all the words of `text`, the best first."""
+    """(emoji, name) of the emoji whose names contain all words of `text`, best first."""
     words = text.strip().strip(":").lower().replace("_", " ").split()
     if not words:
         return []
@@ -65,5 +65,5 @@ def find(text: str, most: int = FOUND_MAX) -> list[tuple[str, str]]:
 
 
 def _begins(name: str, words: list[str]) -> bool:
-    """Whether the words begin words of the name."""
+    """Whether every word is a prefix of a word of the name."""
     return all(any(part.startswith(word) for part in name.split()) for word in words)

@@ -1,7 +1,7 @@
-"""What was pasted: how much it is, whether a file was meant, and a file to send it as; and keys that come like a paste.
+"""Pasting: size and path checks, temporary files, timing constants of burst detection.
 
-A terminal that knows bracketed paste says what was pasted; one that does not sends it as keys, with Enter between the
-lines. Nobody types that fast, so such an Enter begins a line and sends nothing.
+A terminal without bracketed paste sends a paste as keys, with Enter between the lines. Keys at that speed are treated
+as a paste: their Enter inserts a newline.
 """
 
 import os
@@ -13,41 +13,39 @@ from zerochat.terminal_text import Printable, printable
 from zerochat.tui.composer.paths import path_of
 from zerochat.tui.state.conversation import TEXT_BYTES_MAX, TEXT_CHARS_MAX
 
-LINES_ASKED = 5
-"""More lines than these are asked about."""
+LINES_MAX = 5
+"""A paste with more lines opens a dialog."""
 PATH_CHARS_MAX = 4_096
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".heic", ".avif", ".tiff", ".svg"}
 BURST_S = 0.004
-"""Keys that are read with less between them were not pressed one after the other: they came in one piece."""
-BURST_GOES_ON_S = 0.15
-"""Less than that between two keys, and what came so with an Enter in it goes on: a paste comes in pieces, and a busy
-machine reads them late."""
-HELD_S = 0.1
-"""How long Enter behind such keys waits for more of them."""
+"""Keys closer together than this were not typed."""
+BURST_PAUSE_S = 0.15
+"""A shorter pause continues a burst: pastes arrive in pieces, and a busy machine reads them late."""
+ENTER_HOLD_S = 0.1
+"""How long Enter at the end of a burst waits for more keys."""
 
 
 def lines_of(text: str) -> int:
     return text.rstrip("\n").count("\n") + 1
 
 
-def unified(text: str) -> str:
-    """With one kind of line ends."""
+def normalise_newlines(text: str) -> str:
+    """The text with \n line ends."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def shown(text: str) -> Printable:
-    """As the composer takes it."""
+def composer_text(text: str) -> Printable:
+    """The text as the composer accepts it."""
     return printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
 
 
 def is_long(text: str) -> bool:
-    """Whether it may be more than somebody meant to say."""
-    return lines_of(text) > LINES_ASKED or len(text.encode(errors="replace")) > TEXT_BYTES_MAX
+    """Whether the paste is long enough to ask before inserting it."""
+    return lines_of(text) > LINES_MAX or len(text.encode(errors="replace")) > TEXT_BYTES_MAX
 
 
 def file_of(text: str) -> str | None:
-    """The file that was meant by a path, as a terminal writes it that a file is dropped on: one with file:// before it,
-    or a picture's."""
+    """The path of a file dropped on the terminal (a file:// URL, or a picture); None: not such a path."""
     text = text.strip()
     if "\n" in text or len(text) > PATH_CHARS_MAX or not text.startswith(("file://", "/", "~/", "'", '"')):
         return None
@@ -59,12 +57,11 @@ def file_of(text: str) -> str | None:
     return str(path) if there and (text.startswith("file://") or path.suffix.lower() in PICTURES) else None
 
 
-# --- files for a moment -----------------------------------------------------------------------------------------------
+# --- temporary files --------------------------------------------------------------------------------------------------
 
 
-def written(text: str, name: str = "pasted.txt") -> Path:
-    """A file with this text in a folder of its own, in memory where the system has a place for that; only this user may
-    read either. `forget` it afterwards."""
+def write_temporary(text: str, name: str = "pasted.txt") -> Path:
+    """A file with this text in a private folder, in memory where the system offers that. `erase` it afterwards."""
     place = os.environ.get("XDG_RUNTIME_DIR") or None
     folder = Path(tempfile.mkdtemp(prefix="zerochat-", dir=place if place and os.access(place, os.W_OK) else None))
     path = folder / name
@@ -72,13 +69,13 @@ def written(text: str, name: str = "pasted.txt") -> Path:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except BaseException:
-        forget(path)
+        erase(path)
         raise
     return path
 
 
-def forget(path: Path) -> None:
-    """Overwrite what is in the folder of `path`, and remove it: an editor may have put copies beside the file."""
+def erase(path: Path) -> None:
+    """Overwrite and remove the whole folder of `path`: an editor may have written copies there."""
     for each in [*path.parent.iterdir()] if path.parent.is_dir() else []:
         try:
             if each.is_file() and not each.is_symlink():

@@ -1,4 +1,4 @@
-"""Paths as people type, paste and drop them, and how one that is begun can go on."""
+"""Parsing of typed, pasted and dropped paths; path completion."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,7 @@ COMPLETIONS_MAX = 200
 
 
 def path_of(text: str) -> str:
-    """The path that somebody has typed, pasted, or dropped on the terminal: with quotes, backslashes, `~` or file://,
-    or as it is."""
+    """The absolute path of a typed, pasted or dropped text: quoted, escaped, with `~` or file://, or plain."""
     text = text.strip()
     if text.startswith("file://"):
         return unquote(urlsplit(text).path)
@@ -25,8 +24,7 @@ def path_of(text: str) -> str:
 
 
 def paths_for(typed: str) -> list[str]:
-    """What a path that is being typed can become, folders with their slash; hidden ones only when their dot is
-    typed."""
+    """Completions of a path, folders with a slash; hidden ones only after a typed dot."""
     folder, _, start = typed.rpartition("/")
     place = Path(f"{folder}/" if typed.startswith("/") or folder else ".").expanduser()
     before = f"{folder}/" if "/" in typed else ""

@@ -1,1 +1,1 @@
-"""Screens that lie over the chat: something to read, to choose, to fill in. Imported where they are opened."""
+"""Dialogs over the chat screen, imported when they are opened."""

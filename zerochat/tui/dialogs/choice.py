@@ -1,4 +1,4 @@
-"""One line that is one of several values, for dialogs that would be forms of many questions otherwise."""
+"""A one-line selector between several values."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -17,20 +17,20 @@ LABEL_CELLS = 11
 
 
 class Choice(Widget, can_focus=True):
-    """One of several values; Left, Right and the space bar change it. `words` says a value in plain words."""
+    """A selector changed by Left, Right and Space. `words` returns the display text of a value."""
 
     BINDING_GROUP_TITLE = "Choices"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,space", "step(1)", "Next choice", id="choice.next"),
-        Binding("left", "step(-1)", "Choice before", id="choice.before"),
+        Binding("left", "step(-1)", "Previous choice", id="choice.before"),
         Binding("down", "app.focus_next", "Next line", show=False, id="choice.down"),
-        Binding("up", "app.focus_previous", "Line before", show=False, id="choice.up"),
+        Binding("up", "app.focus_previous", "Previous line", show=False, id="choice.up"),
     ]
 
     at: reactive[int] = reactive(0)
 
     class Changed(Message):
-        """Another value was chosen."""
+        """The value changed."""
 
     def __init__(self, label: str, values: Sequence[str], words: Callable[[str], str], *, id: str) -> None:
         super().__init__(id=id)
@@ -42,8 +42,8 @@ class Choice(Widget, can_focus=True):
     def value(self) -> str:
         return self._values[self.at]
 
-    def offer(self, values: Sequence[str]) -> None:
-        """Other values to choose from; the first of them is chosen where they differ."""
+    def set_values(self, values: Sequence[str]) -> None:
+        """Replace the values; if they differ, select the first."""
         if list(values) != self._values:
             self._values, self.at = list(values), 0
             self.refresh(layout=True)

@@ -1,4 +1,4 @@
-"""The dialog that creates a group: a name and Enter; behind "More…", the rules that it will have for good."""
+"""The dialog that creates a group: its name, and, behind "More…", its permanent rules."""
 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
@@ -11,92 +11,92 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from zerochat.presentation import group_rules
-from zerochat.presentation.history_rules import given
-from zerochat.rpc import NewParams, PolicyInfo
+from zerochat.presentation.history_rules import rule_text
+from zerochat.rpc import CreateGroupParams, PolicyInfo
 from zerochat.terminal_text import Printable, printable
 from zerochat.tui.composer.composer import LineInput
 from zerochat.tui.dialogs.choice import Choice
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.state.agent_link import AgentError
 
 KEYS = {
-    "pairwise-multi": "an envelope for each member",
-    "pairwise-single": "one envelope for all; its size tells how many",
-    "sender-key": "one envelope for all, signed by who says it",
-    "accountable": "signed, with a log that members witness",
+    "pairwise-multi": "one envelope for each member",
+    "pairwise-single": "one envelope for all; its size reveals how many",
+    "sender-key": "one envelope for all, signed by its author",
+    "accountable": "signed, with a witnessed log",
 }
 KEYS_ABOUT = {
-    "pairwise-multi": "Each message is sealed for every member by itself: whoever watches sees one envelope for each.",
-    "pairwise-single": "Each message is sealed once for all, with a key that each gets for itself: cheaper to send.",
+    "pairwise-multi": "Each message is encrypted separately for every member: observers see one envelope for each.",
+    "pairwise-single": "Each message is encrypted once, and its key separately for every member: cheaper to send.",
     "sender-key": (
-        "Each message is sealed and signed once for all. Any member can show what you say to anybody, for good: you"
-        " cannot deny it. In the others no message is signed by itself."
+        "Each message is encrypted and signed once for all. Any member can prove to others what you wrote, forever:"
+        " you cannot deny it. The other kinds do not sign single messages."
     ),
     "accountable": (
-        "As before, and what is not acknowledged in time stands in a log that members witness, so that it can be shown"
-        " who has withheld what. It takes three members. You cannot deny what you say."
+        "Like the kind before, and overdue acknowledgements are recorded in a log that members witness: it can be"
+        " proven who withheld which message. Needs three members. You cannot deny what you write."
     ),
 }
-"""A sentence on each, for whoever has to choose."""
+"""An explanation of each kind."""
 QUORUMS = (2, 3, 5)
 HISTORIES = ("all", "last:50", "last:500", "none")
 KEEPERS = ("0", "3", "5", "10")
 
 
-def history(rule: str) -> str:
-    """What newcomers get of what was said before, in a line."""
-    return f"get {given(rule)}".partition(",")[0]
+def history_text(rule: str) -> str:
+    """The display text of a history rule."""
+    return rule_text(rule).partition(",")[0]
 
 
-def keepers(count: str) -> str:
-    """How many keep the history, in words."""
-    return "everybody" if count == "0" else f"the {count} who have been here longest"
+def keepers_text(count: str) -> str:
+    """The display text of the number of history keepers."""
+    return "all members" if count == "0" else f"the {count} longest-standing members"
 
 
-class CreateScreen(Over[None]):
-    """`create` asks the agent, while the sheet is still open: what is refused is said inside it. `answer` is put in,
-    and done, at once."""
+class CreateDialog(Dialog[None]):
+    """`create` calls the agent while the dialog is open, and its error is shown inside. `answer` is filled in and
+    submitted at once."""
 
     BINDING_GROUP_TITLE = "Creating a group"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f7", "more", "More: who joins, who puts out, roles, keys", id="create.more"),
+        Binding("f7", "more", "More: joining, removing, roles, keys", id="create.more"),
         Binding("escape", "close", "Close", id="create.close"),
     ]
 
-    def __init__(self, create: Callable[[NewParams], Awaitable[None]], answer: Printable) -> None:
+    def __init__(self, create: Callable[[CreateGroupParams], Awaitable[None]], answer: Printable) -> None:
         super().__init__()
         self._create = create
         self._answer = answer
         self._busy = False
-        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._group_name = LineInput(answer, compact=True, id="answer", select_on_focus=False)
         self._join = Choice("joining", group_rules.JOIN_RULES, lambda value: self._rule(0, join=value), id="rule-join")
         self._roles = Choice(
             "writing", group_rules.ROLE_RULES, lambda value: self._rule(2, roles=value), id="rule-roles"
         )
         self._remove = Choice(
-            "putting out", self._ways_out(), lambda value: self._rule(1, remove=value), id="rule-remove"
+            "removing", self._removal_rules(), lambda value: self._rule(1, remove=value), id="rule-remove"
         )
         self._agreement = Choice(
-            "doubts", group_rules.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"
+            "conflicts", group_rules.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"
         )
         self._keys = Choice(
             "keys", (*group_rules.KEYS, "accountable"), lambda value: KEYS.get(value, value), id="rule-keys"
         )
         self._keys_about = Static(Content(KEYS_ABOUT[group_rules.KEYS[0]]), id="keys-about")
-        self._history = Choice("newcomers", HISTORIES, history, id="rule-history")
-        self._keepers = Choice("kept by", KEEPERS, keepers, id="rule-keepers")
+        self._history = Choice("history", HISTORIES, history_text, id="rule-history")
+        self._keepers = Choice("kept by", KEEPERS, keepers_text, id="rule-keepers")
         self._more = Button(Content("More…"), id="more", compact=True)
         self._said = Static(id="ask-said")
         self._hint = Static(classes="hint")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield Static(Content("Name of the new group"), classes="title")
             yield self._group_name
             yield self._more
             with Vertical(id="rules"):
-                yield Static(Content("For good. Arrows choose:"), classes="hint")
+                yield Static(Content("These rules can never be changed. Use the arrow keys:"), classes="hint")
                 yield from (self._join, self._roles, self._remove, self._agreement, self._keys, self._keys_about)
                 yield from (self._history, self._keepers)
             yield self._said
@@ -104,23 +104,23 @@ class CreateScreen(Over[None]):
 
     def on_mount(self) -> None:
         self.query_one("#rules").display = False
-        self._hint.update(Content("Enter creates it, F7 shows or hides the rules, Esc closes."))
+        self._hint.update(Content("Enter creates the group, F7 shows or hides the rules, Esc cancels."))
         self._group_name.focus()
         if self._answer:
             self._take()
 
     # --- the rules -------------------------------------------------------------------------------------------------
 
-    def _ways_out(self) -> list[str]:
-        """Who may put somebody out, the usual way first; a quorum with its number."""
+    def _removal_rules(self) -> list[str]:
+        """The removal rules that fit the roles, the default first."""
         quorums = [f"quorum {number}" for number in QUORUMS]
         return [*quorums, "anyone"] if self._roles.value == "flat" else ["admins", *quorums, "anyone"]
 
     def _policy(self, **other: str) -> PolicyInfo:
-        """The rules as they are chosen; `other` in the place of some."""
+        """The selected rules, with some replaced by `other`."""
         remove, _, quorum = other.get("remove", self._remove.value).partition(" ")
         roles = other.get("roles", self._roles.value)
-        return group_rules.settled(
+        return group_rules.completed_policy(
             join=other.get("join", self._join.value),
             remove=None if remove == "admins" and roles == "flat" else remove,
             quorum=int(quorum) if quorum else None,
@@ -131,12 +131,12 @@ class CreateScreen(Over[None]):
         )
 
     def _rule(self, number: int, **other: str) -> str:
-        """What a rule means when the others are as they are."""
-        return group_rules.rules_of(self._policy(**other))[number]
+        """The text of one rule in the context of the others."""
+        return group_rules.policy_sentences(self._policy(**other))[number]
 
     @on(Choice.Changed)
     def _changed(self) -> None:
-        self._remove.offer(self._ways_out())
+        self._remove.set_values(self._removal_rules())
         self._keys_about.update(Content(KEYS_ABOUT.get(self._keys.value, "")))
 
     @on(Button.Pressed)
@@ -153,14 +153,14 @@ class CreateScreen(Over[None]):
     # --- creating --------------------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """Enter creates from any of the lines."""
+        """Enter creates the group from any line."""
         if event.key == "enter" and isinstance(self.focused, Choice):
             event.stop()
             self._take()
 
     @on(Input.Changed)
     def _typed(self) -> None:
-        """What was wrong with the line before is said no more."""
+        """Clear the error of the previous input."""
         self._said.update(Content(""))
 
     @on(Input.Submitted)
@@ -181,10 +181,10 @@ class CreateScreen(Over[None]):
 
     async def _do(self, name: str) -> None:
         policy, accountable = self._policy(), self._keys.value == "accountable"
-        params = NewParams(
+        params = CreateGroupParams(
             name,
             keys=group_rules.KINDS["accountable"][0] if accountable else self._keys.value,
-            accountability="ledger" if accountable else "acks",
+            accountability="tlog" if accountable else "acks",
             join=policy.join,
             remove=policy.remove,
             quorum=policy.quorum or None,

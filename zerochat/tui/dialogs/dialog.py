@@ -1,69 +1,91 @@
-"""Modal sheets: something to read, something to confirm, something to type in."""
+"""Base class of dialogs, and the generic ones: text, confirmation, one-line input, feedback line."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import App, ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
 from zerochat.terminal_text import Printable, cells, printable
 from zerochat.tui.composer.composer import LineInput, is_letter
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.panels.bars import FLASH_S
 from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.style.text import wrap
 
-AGAIN_S = 2.0
-"""How often an open sheet asks what has become of what it shows."""
+REFRESH_S = 2.0
+"""Refresh interval of an open dialog."""
 COLUMN_MIN = 16
-"""Cells of a second column; with fewer, its lines go on at the left edge."""
+"""Minimum width of a second column; below, its lines continue at the left edge."""
 
 
-class Sheet(Over[None]):
-    """Some paragraphs to read; Esc closes it. `again` is asked while it is open for what has become of them."""
+Answer = TypeVar("Answer")
 
-    BINDING_GROUP_TITLE = "Anything to read"
+
+class Dialog(ModalScreen[Answer]):
+    """A modal dialog that can be dismissed only once.
+
+    On a fast double Enter Textual would also dismiss the screen below, and end the application where there is none.
+    """
+
+    BINDING_GROUP_TITLE = "All dialogs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,f1", "close", "Close", id="sheet.close"),
-        Binding("up,k", "move(-1)", "Line up", show=False, id="sheet.up"),
-        Binding("down,j", "move(1)", "Line down", show=False, id="sheet.down"),
+        # a modal screen hides the application's binding
+        Binding("ctrl+c", "app.interrupt", "Copy the selection; twice: quit", show=False, id="dialog.interrupt"),
+    ]
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete()
+
+
+class TextDialog(Dialog[None]):
+    """Scrollable text. `reload` returns title and body while the dialog is open."""
+
+    BINDING_GROUP_TITLE = "Text dialogs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,f1", "close", "Close", id="dialog.close"),
+        Binding("up,k", "move(-1)", "Line up", show=False, id="dialog.up"),
+        Binding("down,j", "move(1)", "Line down", show=False, id="dialog.down"),
     ]
 
     def __init__(
-        self, title: Printable, body: Content, again: Callable[[], Awaitable[tuple[Printable, Content]]] | None = None
+        self, title: Printable, body: Content, reload: Callable[[], Awaitable[tuple[Printable, Content]]] | None = None
     ) -> None:
         super().__init__()
-        self._again = again
+        self._reload = reload
         self._shown = body
-        self._head, self._body = Static(Content(title), classes="title"), Body(body, classes="body")
+        self._head, self._body = Static(Content(title), classes="title"), HangingText(body, classes="body")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield self._head
             with VerticalScroll():
                 yield self._body
             yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
 
     def on_mount(self) -> None:
-        if self._again is not None:
-            self.set_interval(AGAIN_S, self._ask_again)
+        if self._reload is not None:
+            self.set_interval(REFRESH_S, self._start_refresh)
 
-    def _ask_again(self) -> None:
-        # Not the coroutine itself: one that is made as the application ends would never be awaited.
-        _: Worker[None] = self.run_worker(self._renew, exclusive=True)
+    def _start_refresh(self) -> None:
+        # Pass the function: a coroutine created while the application ends would never be awaited.
+        _: Worker[None] = self.run_worker(self._refresh_content, exclusive=True)
 
-    async def _renew(self) -> None:
-        assert self._again is not None
-        with suppress(AgentError):  # Then the chat says why, and what was true last stays.
-            title, body = await self._again()
+    async def _refresh_content(self) -> None:
+        assert self._reload is not None
+        with suppress(AgentError):  # the chat shows the error; keep the last content
+            title, body = await self._reload()
             self._head.update(Content(title))
-            if not body.is_same(self._shown):  # Letters that are being selected stay so.
+            if not body.is_same(self._shown):  # keeps a text selection
                 self._shown = body
                 self._body.update(body)
 
@@ -74,22 +96,22 @@ class Sheet(Over[None]):
         self.query_one(VerticalScroll).scroll_relative(y=step, animate=False)
 
 
-async def open_live(app: App[Any], ask: Callable[[], Awaitable[tuple[Printable, Content]]]) -> None:
-    """Open a sheet with the title and the body that `ask` answers now and as long as it is open. Raises what it raises
-    the first time."""
-    app.push_screen(Sheet(*await ask(), again=ask))
+async def open_live(app: App[Any], load: Callable[[], Awaitable[tuple[Printable, Content]]]) -> None:
+    """Open a text dialog whose title and body are reloaded by `load`. Raises the error of the first load."""
+    app.push_screen(TextDialog(*await load(), reload=load))
 
 
 def rows(pairs: Sequence[tuple[str, str]], width: int = 16) -> Content:
-    """Two columns for a `Body`; every string in them printable already, so that a tab is nothing but their border."""
+    """Two columns for a `HangingText`; every string in them printable already, so that a tab is nothing but their
+    border."""
     parts: list[Content] = []
     for left, right in pairs:
         parts.append(Content.assemble((left + " " * max(width - cells(left), 0) + " ", "bold"), "\t", right))
     return Content("\n").join(parts)
 
 
-class Body(Static):
-    """Text in which what stands behind a tab goes on below itself, not at the left edge."""
+class HangingText(Static):
+    """Text whose second column (after a tab) wraps within its column."""
 
     def render(self) -> Content:
         return self._laid_out(self.content_size.width)
@@ -104,7 +126,7 @@ class Body(Static):
 
 
 def hang(content: Content, width: int) -> Content:
-    """`content` without its tabs, and each line with one broken so that its right column stays one."""
+    """`content` wrapped to `width` with a hanging second column instead of tabs."""
     lines: list[Content] = []
     for line in content.split("\n", allow_blank=True):
         border = line.plain.find("\t")
@@ -124,10 +146,10 @@ def hang(content: Content, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-class Confirm(Over[bool]):
-    """A question with one dangerous answer; the other one has the focus. `about`: what is to be read before."""
+class ConfirmDialog(Dialog[bool]):
+    """A yes/no question; the safe answer has the focus. `about`: explanatory text above it."""
 
-    BINDING_GROUP_TITLE = "Questions"
+    BINDING_GROUP_TITLE = "Confirmations"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No", id="confirm.no"),
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
@@ -144,7 +166,7 @@ class Confirm(Over[bool]):
         self._yes, self._no = yes, no
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet" if self._about else "sheet small"):
+        with Vertical(classes="dialog" if self._about else "dialog small"):
             if self._about:
                 with VerticalScroll(can_focus=False):
                     yield Static(Content(self._about), classes="body")
@@ -158,7 +180,7 @@ class Confirm(Over[bool]):
         self.query_one("#no").focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Somebody is typing a word, and its next letter must not be a yes."""
+        """Any unbound letter cancels: the user is typing, and a later `y` must not confirm."""
         if is_letter(event) and event.key != "space" and event.key not in self.active_bindings:
             event.stop()
             self.dismiss(False)
@@ -179,17 +201,19 @@ class Confirm(Over[bool]):
             text.scroll_relative(y=step * max(1, text.size.height - 1), animate=False)
 
 
-class Ask(Over[str]):
-    """One line to type in; an empty answer means that the person thought better of it.
+class InputDialog(Dialog[str]):
+    """A one-line input; an empty answer cancels.
 
-    `deed` is done with the answer while the sheet is still open; what the agent refuses is said inside it, with the
-    answer still there to be mended. `answer` is put in, and done, at once; `begun` is put in and waits.
+    `submit` runs with the answer while the dialog is open; its error is shown inside, and the answer can be corrected.
+    `answer` is filled in and submitted at once, `prefill` only filled in.
     """
 
-    BINDING_GROUP_TITLE = "Questions with a line to type"
+    BINDING_GROUP_TITLE = "Input dialogs"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", id="ask.close"),
-        Binding("ctrl+q", "app.quit", "Quit", show=False, id="ask.quit"),  # A modal screen hides the application's own.
+        Binding(
+            "ctrl+q", "app.quit", "Quit", show=False, id="ask.quit"
+        ),  # a modal screen hides the application's binding
     ]
 
     def __init__(
@@ -198,24 +222,24 @@ class Ask(Over[str]):
         hint: Printable,
         *,
         secret: bool = False,
-        deed: Callable[[str], Awaitable[None]] | None = None,
+        submit: Callable[[str], Awaitable[None]] | None = None,
         answer: Printable | None = None,
-        begun: Printable | None = None,
+        prefill: Printable | None = None,
     ) -> None:
         super().__init__()
         self._question, self._hint = question, hint
-        self._begun = answer or begun or ""
+        self._prefill = answer or prefill or ""
         self._secret = secret
-        self._deed = deed
+        self._on_submit = submit
         self._answer = answer
         self._busy = False
-        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._said = Static(id="ask-said")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet small"):
+        with Vertical(classes="dialog small"):
             yield Static(Content(self._question), classes="title")
-            yield LineInput(self._begun, compact=True, id="answer", password=self._secret, select_on_focus=False)
+            yield LineInput(self._prefill, compact=True, id="answer", password=self._secret, select_on_focus=False)
             yield self._said
             yield Static(Content(self._hint), classes="hint")
 
@@ -224,14 +248,14 @@ class Ask(Over[str]):
             self._take(self._answer)
 
     def type_ahead(self, text: str) -> None:
-        """Put in what was typed before the sheet was there, and take the rest."""
+        """Insert text typed before the dialog was visible."""
         line = self.query_one("#answer", LineInput)
         self.set_focus(line)
         line.insert_text_at_cursor(text)
 
     @on(Input.Changed)
     def _typed(self) -> None:
-        """What was wrong with the line before is said no more."""
+        """Clear the error of the previous input."""
         self._said.update(Content(""))
 
     @on(Input.Submitted)
@@ -239,16 +263,16 @@ class Ask(Over[str]):
         self._take(event.value if self._secret else event.value.strip())
 
     def _take(self, answer: str) -> None:
-        if self._deed is None or not answer:
+        if self._on_submit is None or not answer:
             self.dismiss(answer)
         elif not self._busy:
             self._busy = True
             self._said.update(Content(""))
-            self.run_worker(self._do(self._deed, answer))
+            self.run_worker(self._do(self._on_submit, answer))
 
-    async def _do(self, deed: Callable[[str], Awaitable[None]], answer: str) -> None:
+    async def _do(self, submit: Callable[[str], Awaitable[None]], answer: str) -> None:
         try:
-            await deed(answer)
+            await submit(answer)
         except AgentError as error:
             self._busy = False
             self._said.update(Content(printable(str(error))))
@@ -257,3 +281,30 @@ class Ask(Over[str]):
 
     def action_close(self) -> None:
         self.dismiss("")
+
+
+class Feedback(Static):
+    """The feedback line of a dialog: a brief message for some seconds, then the default text again; errors stay."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._default_text = ""
+        self._ends: Timer | None = None
+
+    def set_default(self, sentence: str) -> None:
+        """Set and show the default text, a printable sentence or empty."""
+        self._default_text = sentence
+        self._show(sentence)
+
+    def show_briefly(self, sentence: str, *, trouble: bool = False) -> None:
+        """Show a printable sentence for some seconds; an error until the next message."""
+        self._show(sentence, trouble=trouble)
+        if not trouble:
+            self._ends = self.set_timer(FLASH_S, lambda: self._show(self._default_text))
+
+    def _show(self, sentence: str, *, trouble: bool = False) -> None:
+        if self._ends is not None:
+            self._ends.stop()
+            self._ends = None
+        self.set_class(trouble, "-trouble")
+        self.update(Content(sentence))

@@ -1,4 +1,4 @@
-"""The sheet on what can be proven: of a group, or of a message, of which it can write a proof."""
+"""The evidence dialog of a group or message; it can save a proof of the message."""
 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
@@ -11,35 +11,35 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from zerochat.terminal_text import Printable
-from zerochat.tui.dialogs.dialog import Sheet
+from zerochat.tui.dialogs.dialog import TextDialog
 
 
-class EvidenceSheet(Sheet):
-    """`write` begins a proof; None: there is none to write."""
+class EvidenceDialog(TextDialog):
+    """`write` starts saving a proof; None: there is nothing to prove."""
 
-    BINDING_GROUP_TITLE = "What can be proven"
+    BINDING_GROUP_TITLE = "Evidence"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "write", "Write a proof of the message into a file", id="evidence.write"),
+        Binding("w", "write", "Save a proof of the message to a file", id="evidence.write"),
     ]
 
     def __init__(
         self,
         title: Printable,
         body: Content,
-        again: Callable[[], Awaitable[tuple[Printable, Content]]],
+        reload: Callable[[], Awaitable[tuple[Printable, Content]]],
         write: Callable[[], None] | None,
     ) -> None:
-        super().__init__(title, body, again=again)
+        super().__init__(title, body, reload=reload)
         self._write = write
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield self._head
             with VerticalScroll():
                 yield self._body
             if self._write is not None:
                 with Horizontal(classes="buttons"):
-                    yield Button(Content("w write a proof"), id="write", compact=True)
+                    yield Button(Content("w save proof"), id="write", compact=True)
                     yield Button(Content("Esc close"), id="close", compact=True)
             yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
 

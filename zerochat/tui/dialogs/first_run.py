@@ -1,4 +1,4 @@
-"""The first minute: a name, and what to do with it."""
+"""The first-run screen: display name, profile creation, first step."""
 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Literal, TypeAlias
@@ -19,23 +19,23 @@ Choice: TypeAlias = Literal["create", "join", "demo"]
 NICK_CHARS_MAX = 64
 
 WELCOME = (
-    "zerochat is an end-to-end encrypted group chat without servers: the machines of a group talk to each other, and"
-    " nobody else can read along."
+    "zerochat is an end-to-end encrypted group chat without servers: the members' machines connect"
+    " to each other, and only members can read the messages."
 )
 KEY_FILE = (
-    "Its key lies in a file that only your user may read; `zerochat init --passphrase` makes a profile with a"
-    " passphrase instead."
+    "The profile's key is stored in a file that only your user account can read. For a passphrase, create the"
+    " profile with `zerochat init --passphrase`."
 )
-GOES_ON = "Enter goes on, Ctrl+Q quits."
+CONTINUE_HINT = "Enter continues, Ctrl+Q quits."
 CHOICES: dict[Choice, str] = {
-    "create": "Create a group and invite people into it",
+    "create": "Create a group and invite people",
     "join": "Join a group with an invitation",
-    "demo": "Try the demo: a group on this machine alone, nothing is kept",
+    "demo": "Try the demo: a group on this machine only, nothing is saved",
 }
 
 
 class FirstRunScreen(Screen[Choice]):
-    """Asks for a name, makes the profile, and answers what the person wants first."""
+    """Ask for a name, create the profile, and return the first step."""
 
     BINDING_GROUP_TITLE = "First run"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,10 +51,10 @@ class FirstRunScreen(Screen[Choice]):
         self._choices = [each for each in CHOICES if demo or each != "demo"]
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield Static(Content("Welcome to zerochat"), classes="title")
             yield Static(Content(WELCOME), classes="body")
-            yield Static(Content("What shall the others call you?"))
+            yield Static(Content("Your name, as other members see it:"))
             yield LineInput(compact=True, id="nick", placeholder="your name", max_length=NICK_CHARS_MAX)
             yield Static(Content(KEY_FILE), id="key-file", classes="hint")
             yield OptionList(
@@ -66,31 +66,31 @@ class FirstRunScreen(Screen[Choice]):
                 markup=False,
                 compact=True,
             )
-            yield Static(Content(GOES_ON), id="first-said")
+            yield Static(Content(CONTINUE_HINT), id="first-said")
 
     def on_mount(self) -> None:
         self.query_one("#choices").display = False
         self.query_one("#nick").focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The digits choose only where the choices are shown; in a name they are digits."""
+        """Digits select a choice only while the choices are visible."""
         return action != "choose" or self.query_one("#choices").display
 
     @on(Input.Changed)
     def _typed(self) -> None:
         if self.query_one("#first-said").has_class("-trouble"):
-            self._say(GOES_ON)
+            self._show_status(CONTINUE_HINT)
 
     @on(Input.Submitted)
     def _named(self, event: Input.Submitted) -> None:
         if not event.value.strip():
-            self._say("A name is needed: it is what the others see beside your messages.", trouble=True)
+            self._show_status("Enter a name. Other members see it next to your messages.", trouble=True)
             return
         choices = self.query_one("#choices", OptionList)
         choices.display = True
         choices.highlighted = 0
         choices.focus()
-        self._say("What first? Arrows and Enter, or the digit. Esc goes back to the name.")
+        self._show_status("Choose with the arrow keys and Enter, or press the number. Esc goes back.")
 
     @on(OptionList.OptionSelected)
     def _select(self, event: OptionList.OptionSelected) -> None:
@@ -103,11 +103,11 @@ class FirstRunScreen(Screen[Choice]):
                 self.run_worker(self._go(name), exclusive=True)
 
     async def _go(self, choice: Choice) -> None:
-        if choice != "demo":  # The demo lives in a place of its own and leaves no profile behind.
+        if choice != "demo":  # the demo uses its own temporary profile
             try:
                 await self._create_profile(self.query_one("#nick", LineInput).value.strip())
             except Exception as error:  # noqa: BLE001 - a full disk, a read-only home: the person must read it, whatever it is
-                self._say(printable(str(error)), trouble=True)
+                self._show_status(printable(str(error)), trouble=True)
                 return
         if self.is_current:
             self.dismiss(choice)
@@ -115,9 +115,9 @@ class FirstRunScreen(Screen[Choice]):
     def action_back(self) -> None:
         self.query_one("#choices").display = False
         self.query_one("#nick").focus()
-        self._say(GOES_ON)
+        self._show_status(CONTINUE_HINT)
 
-    def _say(self, sentence: str, *, trouble: bool = False) -> None:
-        said = self.query_one("#first-said", Static)
-        said.set_class(trouble, "-trouble")
-        said.update(Content(sentence))
+    def _show_status(self, sentence: str, *, trouble: bool = False) -> None:
+        status = self.query_one("#first-said", Static)
+        status.set_class(trouble, "-trouble")
+        status.update(Content(sentence))

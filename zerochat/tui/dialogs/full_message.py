@@ -1,8 +1,8 @@
-"""One message as a whole, over the chat, with all of Markdown.
+"""The full view of one message, with complete Markdown.
 
-Textual's own widget draws it, from a parser that is told to leave out what a peer must not have: entities (`&#8238;`
-would turn a line round behind the back of the sanitiser), HTML, pictures, and the names of languages, which would
-choose a highlighter. A link opens nothing by itself. What is too long for a widget per paragraph is shown as it is.
+Textual's Markdown widget draws it from a restricted parser: no entities (`&#8238;` would bypass the sanitiser), no
+HTML, no images, no language names (they select a highlighter). Links do not open by themselves. Long messages are
+shown as plain text.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,19 @@ from textual.content import Content
 from textual.widgets import Markdown, Static
 
 from zerochat.terminal_text import Printable, printable
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.messages.row import WHOLE_CHARS_MAX
 
 MARKDOWN_LINES_MAX, MARKDOWN_CHARS_MAX = 40, 8_192
-"""Beyond them a widget for each paragraph, line of a list and cell of a table would stop the screen."""
+"""Beyond these limits one widget per paragraph, list item and table cell would block the screen."""
 LINES_MAX = 1_000
-"""Of a message that is shown as it is; what is left out is counted."""
+"""Lines shown of a plain message; the rest is counted."""
 NESTING_MAX = 8
 _UNWANTED = ["entity", "html_inline", "html_block", "image", "autolink"]
 
 
 def parser() -> MarkdownIt:
-    """CommonMark with tables, without what is unwanted."""
+    """A CommonMark parser with tables, without the unwanted rules."""
     made = MarkdownIt("commonmark", {"maxNesting": NESTING_MAX, "html": False, "linkify": False})
     made.enable(["table", "strikethrough"])
     made.disable(_UNWANTED)
@@ -43,14 +43,14 @@ def _forget_languages(state: StateCore) -> None:
         token.info = ""
 
 
-def suits(text: str, lines_max: int = MARKDOWN_LINES_MAX) -> bool:
+def fits_markdown(text: str, lines_max: int = MARKDOWN_LINES_MAX) -> bool:
     return len(text) <= MARKDOWN_CHARS_MAX and text.count("\n") < lines_max
 
 
-class WholeMessage(Over[None]):
-    """`source`: the text as its author wrote it. `follow` is asked about a link that was clicked."""
+class FullMessageDialog(Dialog[None]):
+    """`source`: the raw text. `follow` handles a clicked link."""
 
-    BINDING_GROUP_TITLE = "A whole message"
+    BINDING_GROUP_TITLE = "Full message"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "close", "Close", id="whole.close"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="whole.up"),
@@ -67,10 +67,10 @@ class WholeMessage(Over[None]):
         more = len(lines) - LINES_MAX
         self._text = text if more <= 0 else "\n".join([*lines[:LINES_MAX], "", f"… {more:,} more lines: y copies all"])
         self._follow = follow
-        self._markdown = markdown and suits(self._text)
+        self._markdown = markdown and fits_markdown(self._text)
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield Static(Content(self._title), classes="title")
             with VerticalScroll():
                 if self._markdown:

@@ -1,7 +1,6 @@
-"""The invitations to a group that are open: how far those are who use them, and taking one back.
+"""The dialog of open invitations: their users' progress, and revoking.
 
-The agent tells of no step of an invitation that is not yet a member's, so the sheet asks again and again while it is
-open; the answer comes from the agent's memory.
+The agent sends no notification about invitees that are not members yet, so the open dialog polls it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,137 +13,139 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
-from zerochat.presentation.history_rules import given
+from zerochat.presentation.history_rules import rule_text
 from zerochat.rpc import Invitee, OpenInvitation
 from zerochat.terminal_text import Printable, cells, printable, printable_line
-from zerochat.tui.dialogs.dialog import Body, Confirm, rows
-from zerochat.tui.dialogs.overlay import Over
-from zerochat.tui.dialogs.status_line import Said
+from zerochat.tui.dialogs.dialog import ConfirmDialog, Dialog, Feedback, HangingText, rows
 from zerochat.tui.panels.lists import QuietList
 from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.style.text import clip, clock_text, name_of
 
-AGAIN_S = 2.0
-"""How often the agent is asked how far everybody is."""
+REFRESH_S = 2.0
+"""Polling interval."""
 STATES = {
-    "joining": "is joining",
-    "waiting": "waits for your answer (F4)",
+    "joining": "joining",
+    "waiting": "waiting for your answer (F4)",
     "joined": "✓ joined",
-    "gone": "does not come in, or has left",
+    "gone": "not admitted, or left",
 }
 
 
-class InvitationsScreen(Over[None]):
-    """`ask` answers the open invitations; `revoke` takes the one with this id back. Both raise AgentError."""
+class InvitationsDialog(Dialog[None]):
+    """`load` loads the open invitations; `revoke` revokes one by id. Both raise AgentError."""
 
     BINDING_GROUP_TITLE = "Open invitations"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("x", "revoke", "Take an invitation back", id="invitations.revoke"),
-        Binding("n", "another", "Make another one", id="invitations.another"),
+        Binding("x", "revoke", "Revoke an invitation", id="invitations.revoke"),
+        Binding("n", "another", "Create another one", id="invitations.another"),
         Binding("escape,q", "close", "Close", id="invitations.close"),
     ]
 
     def __init__(
         self,
         group: Printable,
-        ask: Callable[[], Awaitable[list[OpenInvitation]]],
+        load: Callable[[], Awaitable[list[OpenInvitation]]],
         revoke: Callable[[str], Awaitable[None]],
         another: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._group, self._ask, self._revoke, self._another = group, ask, revoke, another
+        self._group, self._load, self._revoke, self._another = group, load, revoke, another
         self._found: list[OpenInvitation] = []
         self._unread = False
-        """Whether the agent has refused the last time, which is said."""
-        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        """The last load failed, and its error is shown."""
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._list = QuietList(id="asking")
-        self._about = Body(Content(""), classes="body")
-        self._said = Said(id="asking-said")
+        self._about = HangingText(Content(""), classes="body")
+        self._said = Feedback(id="asking-said")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield Static(Content(f"Open invitations to {self._group}"), classes="title")
             yield self._list
             yield self._about
             yield self._said
-            yield Static(Content("x takes it back   n makes another one   Esc closes"), classes="hint")
+            yield Static(Content("x revokes it   n creates another one   Esc closes"), classes="hint")
 
     def on_mount(self) -> None:
-        self._list.again = self._draw
+        self._list.rebuild = self._draw
         self._list.focus()
-        self.set_interval(AGAIN_S, self.renew)
-        self.renew()
+        self.set_interval(REFRESH_S, self.reload)
+        self.reload()
 
-    def renew(self) -> None:
-        """Ask anew."""
+    def reload(self) -> None:
+        """Load the invitations again."""
         self.run_worker(self._read(), group="read", exclusive=True)
 
     async def _read(self) -> None:
         try:
-            self._found = await self._ask()
+            self._found = await self._load()
         except AgentError as error:
             self._unread = True
-            self._said.tell(printable(str(error)), trouble=True)
+            self._said.show_briefly(printable(str(error)), trouble=True)
             return
         if self._unread:
             self._unread = False
-            self._said.last("")
+            self._said.set_default("")
         self._draw()
 
     def _draw(self) -> None:
-        self._list.put((one.id, self._line(one)) for one in self._found)
+        self._list.set_entries((invitation.id, self._line(invitation)) for invitation in self._found)
         if self._list.highlighted is None and self._list.option_count:
             self._list.highlighted = 0
         self._show()
 
-    def _line(self, one: OpenInvitation) -> Content:
+    def _line(self, invitation: OpenInvitation) -> Content:
         width = self._list.room(12)
-        joined = sum(each.state == "joined" for each in one.invitees)
-        waiting = sum(each.state == "waiting" for each in one.invitees)
-        left = f"{joined} of {one.uses or 'any number'} in" + (f", {waiting} waits" if waiting else "")
-        right = f"until {clock_text(one.expires_at)}"
+        joined = sum(each.state == "joined" for each in invitation.invitees)
+        waiting = sum(each.state == "waiting" for each in invitation.invitees)
+        left = f"{joined} of {invitation.uses or 'any number'} joined" + (f", {waiting} waiting" if waiting else "")
+        right = f"until {clock_text(invitation.expires_at)}"
         left = clip(left, max(width - cells(right) - 1, 4))
         return Content.assemble(left, " " * max(width - cells(left) - cells(right), 1), (right, "$text-muted"))
 
     @on(OptionList.OptionHighlighted)
     def _show(self) -> None:
-        one = self._chosen()
-        if one is None:
-            self._about.update(Content("None is open. n makes one."))
+        entry = self._chosen()
+        if entry is None:
+            self._about.update(Content("No open invitations. Press n to create one."))
             return
-        facts = [("for", "reading only" if one.role == "reader" else "reading and writing")]
-        if one.history != "all":
-            facts.append(("history", printable_line(given(one.history))))
-        facts += [(who(each), state_of(each)) for each in one.invitees] or [("used by", "nobody yet")]
+        facts = [("access", "read only" if entry.role == "reader" else "read and write")]
+        if entry.history != "all":
+            facts.append(("history", printable_line(rule_text(entry.history))))
+        facts += [(invitee_name(each), invitee_state(each)) for each in entry.invitees] or [("used by", "no one yet")]
         self._about.update(rows(facts, 12))
 
     def _chosen(self) -> OpenInvitation | None:
         option = self._list.highlighted_option
-        return next((one for one in self._found if option is not None and one.id == option.id), None)
+        return next(
+            (invitation for invitation in self._found if option is not None and invitation.id == option.id), None
+        )
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
     def action_revoke(self) -> None:
-        one = self._chosen()
-        if one is None:
+        entry = self._chosen()
+        if entry is None:
             return
 
         async def revoke(id: str) -> None:
             try:
                 await self._revoke(id)
             except AgentError as error:
-                self._said.tell(printable(str(error)), trouble=True)
+                self._said.show_briefly(printable(str(error)), trouble=True)
                 return
-            self._said.tell(Printable("It is taken back: nobody gets in with it any more."))
+            self._said.show_briefly(Printable("Invitation revoked."))
             await self._read()
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.run_worker(revoke(one.id))
+                self.run_worker(revoke(entry.id))
 
-        waits = " Who waits is told no." if any(each.state == "waiting" for each in one.invitees) else ""
-        question = Printable(f"Take this invitation back? Nobody gets in with it any more.{waits} Who is in stays.")
-        self.app.push_screen(Confirm(question, "Take back", "Keep"), answered)
+        waits = " Waiting requests are refused." if any(each.state == "waiting" for each in entry.invitees) else ""
+        question = Printable(
+            f"Revoke this invitation? It can no longer be used.{waits} Members who joined with it stay."
+        )
+        self.app.push_screen(ConfirmDialog(question, "Revoke", "Cancel"), answered)
 
     def action_another(self) -> None:
         self.dismiss(None)
@@ -154,11 +155,11 @@ class InvitationsScreen(Over[None]):
         self.dismiss(None)
 
 
-def who(one: Invitee) -> Printable:
-    return name_of(one.nick) if one.nick else Printable("somebody")
+def invitee_name(invitee: Invitee) -> Printable:
+    return name_of(invitee.nick) if invitee.nick else Printable("unknown")
 
 
-def state_of(one: Invitee) -> str:
-    """How far somebody is, and since when."""
-    since = f", since {clock_text(one.at)}" if one.at and one.state in ("joining", "waiting") else ""
-    return STATES[one.state] + since
+def invitee_state(invitee: Invitee) -> str:
+    """The progress of an invitee, and since when."""
+    since = f", since {clock_text(invitee.at)}" if invitee.at and invitee.state in ("joining", "waiting") else ""
+    return STATES[invitee.state] + since

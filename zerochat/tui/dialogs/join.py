@@ -1,7 +1,6 @@
-"""The join screen: paste an invitation, and watch how far it has got.
+"""The join dialog: invitation input and progress, one line for each phase.
 
-Joining takes several messages between several machines; a screen that only waits looks stuck. So every phase has its
-line, and a failure is the agent's sentence, with the pasted text still there.
+A failure shows the agent's sentence and keeps the pasted text.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,39 +18,39 @@ from zerochat.rpc import JoinStatus
 from zerochat.terminal_text import Printable, printable
 from zerochat.tui.composer.composer import Composer, LineInput
 from zerochat.tui.dialogs.choice import Choice
-from zerochat.tui.dialogs.overlay import Over
-from zerochat.tui.dialogs.requests import in_lines
+from zerochat.tui.dialogs.dialog import Dialog
+from zerochat.tui.dialogs.requests import word_lines
 from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.style.text import clock_text
 
 PHASES = {
-    "dialling": "reach the person who invited you",
+    "dialling": "contact the inviter",
     "exchanging": "exchange keys",
-    "asking": "ask the group to let you in",
+    "asking": "ask to join the group",
     "connecting": "connect to the members",
     "joined": "joined",
 }
-ROLES = {"writer": "to read and write", "reader": "to read only"}
-GOES_ON = Printable("Esc closes this; the join goes on (F8 shows it). F10 gives it up.")
+ROLES = {"writer": "read and write", "reader": "read only"}
+CONTINUES = Printable("Esc closes this; joining continues (F8 shows it). F10 cancels.")
 CANCELLED = "JoinCancelled"
-"""The error of a join that its own person has given up."""
+"""Error code of a join cancelled by the user."""
 STATUSES_MAX = 16
-"""Joins whose last word is kept until it is known which of them is ours."""
+"""Statuses buffered until the id of our join is known."""
 
 
-class JoinScreen(Over[str | None]):
-    """Answers the id of the group that was joined; None when it was closed before. `ask` hands the invitation over.
-    `running`: a join that is under way already, to be watched again."""
+class JoinDialog(Dialog[str | None]):
+    """Returns the id of the joined group; None when closed before. `start_join` starts it; `running`: a join to resume
+    watching."""
 
     BINDING_GROUP_TITLE = "Join"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Close; the join goes on", id="join.close"),
-        Binding("f10", "cancel", "Give the join up", id="join.cancel", priority=True),
+        Binding("escape", "close", "Close; joining continues", id="join.close"),
+        Binding("f10", "cancel", "Cancel joining", id="join.cancel", priority=True),
     ]
 
     def __init__(
         self,
-        ask: Callable[[str, str, str], Awaitable[JoinStatus]],
+        start_join: Callable[[str, str, str], Awaitable[JoinStatus]],
         *,
         cancel: Callable[[str], Awaitable[JoinStatus]],
         nick: Printable,
@@ -59,47 +58,47 @@ class JoinScreen(Over[str | None]):
         running: JoinStatus | None = None,
     ) -> None:
         super().__init__()
-        self._ask = ask
+        self._start_join = start_join
         self._cancel = cancel
         self._invitation = invitation
-        self._under_way = running
+        self._initial_status = running
         self._join = ""
-        self._looked_at: Path | None = None
-        """The picture that a code was last looked for in."""
-        self._told: dict[str, JoinStatus] = {}
-        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self._read_path: Path | None = None
+        """The picture read last."""
+        self._statuses: dict[str, JoinStatus] = {}
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation", field=True)
         self._nick_input = LineInput(nick, compact=True, id="nick")
         self._role = Choice("", ("writer", "reader"), ROLES.__getitem__, id="join-role")
         self._phases = Static(id="phases")
-        self._said = Static(id="join-said")
+        self._status_text = Static(id="join-said")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield Static(Content("Join a group"), classes="title")
-            yield Static(Content("Paste the invitation: link, ZC: code, or the path of a picture of it"))
+            yield Static(Content("Paste the invitation: link, ZC: code, or the path of a QR code picture"))
             yield self._box
             with Horizontal(classes="field"):
-                yield Static(Content("Your name there "))
+                yield Static(Content("Your name "))
                 yield self._nick_input
             with Horizontal(classes="buttons"):
                 yield Button(Content("Join"), id="join", variant="primary", compact=True)
                 yield Button(Content("Esc close"), id="close", compact=True)
-                yield Button(Content("F10 give up"), id="cancel", compact=True)
+                yield Button(Content("F10 cancel"), id="cancel", compact=True)
                 yield self._role
             yield self._phases
-            yield self._said
+            yield self._status_text
 
     def on_mount(self) -> None:
         self._box.focus()
         if self._invitation:
-            self._box.put(printable(self._invitation))
+            self._box.set_text(printable(self._invitation))
             self._start()
-        elif self._under_way is not None:
-            self._join = self._under_way.join
-            self._show(self._under_way)
+        elif self._initial_status is not None:
+            self._join = self._initial_status.join
+            self._show(self._initial_status)
 
-    # --- asking ----------------------------------------------------------------------------------------------------
+    # --- input -----------------------------------------------------------------------------------------------------
 
     @on(Input.Submitted)
     def _submit(self) -> None:
@@ -107,14 +106,14 @@ class JoinScreen(Over[str | None]):
 
     @on(Composer.Pasted)
     def _pasted(self, event: Composer.Pasted) -> None:
-        """Long texts and paths are what this box is for."""
+        """Insert long texts and paths directly."""
         event.stop()
         self._box.insert_pasted(event.text)
 
-    @on(Composer.Complained)
-    def _complain(self, event: Composer.Complained) -> None:
+    @on(Composer.Rejected)
+    def _complain(self, event: Composer.Rejected) -> None:
         event.stop()
-        self._say(event.sentence, trouble=True)
+        self._show_text(event.sentence, trouble=True)
 
     @on(Button.Pressed)
     def _press(self, event: Button.Pressed) -> None:
@@ -128,39 +127,38 @@ class JoinScreen(Over[str | None]):
 
     @on(TextArea.Changed)
     def _changed(self) -> None:
-        """The path of a picture, pasted or dropped here, becomes what the code in it says. What was wrong with the text
-        before is said no more."""
-        if self._said.has_class("-trouble"):
-            self._say(Printable(""))
+        """Replace the path of a picture by the invitation in its QR code; clear the previous error."""
+        if self._status_text.has_class("-trouble"):
+            self._show_text(Printable(""))
         if self._picture(self._box.text) is not None:
             self._read_picture(join=False)
 
     def _picture(self, text: str) -> Path | None:
-        """The picture that is meant, if it is one."""
+        """The path of a picture; None: the text is no such path."""
         from zerochat.agent.invitations.qr_pictures import picture_path
 
         return picture_path(text)
 
     def _read_picture(self, *, join: bool) -> None:
-        """Put what the code in the picture says in its path's place; `join`: and use it."""
+        """Replace the path by the invitation in the picture's QR code; `join`: then start joining."""
         from zerochat.agent.invitations.qr_pictures import read_code
         from zerochat.errors import LocalError
 
         path, found = self._picture(self._box.text), list[str]()
         assert path is not None
-        if path == self._looked_at and not join:
-            return  # what has become of it stands there
-        self._looked_at = path
+        if path == self._read_path and not join:
+            return  # its result is shown already
+        self._read_path = path
 
         async def read() -> None:
-            self._say(Printable("Looking for the code in the picture…"))
+            self._show_text(Printable("Reading the code in the picture…"))
             try:
                 await in_thread(lambda: found.append(read_code(path)))
             except LocalError as error:
-                self._say(printable(str(error)), trouble=True)
+                self._show_text(printable(str(error)), trouble=True)
                 return
-            self._box.put(found[0])
-            self._say(Printable("Read off the picture. Enter joins."))
+            self._box.set_text(found[0])
+            self._show_text(Printable("Code read. Press Enter to join."))
             if join:
                 self._start()
 
@@ -170,30 +168,30 @@ class JoinScreen(Over[str | None]):
         if self._picture(self._box.text) is not None:
             self._read_picture(join=True)
             return
-        invitation = "".join(self._box.text.split())  # A pasted link may have been wrapped.
+        invitation = "".join(self._box.text.split())  # a pasted link may be wrapped
         if not invitation:
-            self._say(Printable("Paste the invitation first."), trouble=True)
+            self._show_text(Printable("Paste the invitation first."), trouble=True)
             return
-        self._say(Printable(""))
+        self._show_text(Printable(""))
         self.run_worker(self._run(invitation, self._nick_input.value.strip(), self._role.value), exclusive=True)
 
     async def _run(self, invitation: str, nick: str, role: str) -> None:
         self._join = ""
         try:
-            status = await self._ask(invitation, nick, role)
+            status = await self._start_join(invitation, nick, role)
         except AgentError as error:
-            self._say(printable(str(error)), trouble=True)
+            self._show_text(printable(str(error)), trouble=True)
             return
         self._join = status.join
-        self._show(self._told.get(status.join, status))
+        self._show(self._statuses.get(status.join, status))
 
-    # --- how it gets on --------------------------------------------------------------------------------------------
+    # --- progress --------------------------------------------------------------------------------------------------
 
-    def told(self, status: JoinStatus) -> None:
-        """News of a join; the first may come before the answer that says which one is ours."""
-        if len(self._told) >= STATUSES_MAX:
-            self._told.clear()
-        self._told[status.join] = status
+    def on_join_status(self, status: JoinStatus) -> None:
+        """A join status; the first may arrive before the response with the id of our join."""
+        if len(self._statuses) >= STATUSES_MAX:
+            self._statuses.clear()
+        self._statuses[status.join] = status
         if status.join == self._join:
             self._show(status)
 
@@ -204,9 +202,9 @@ class JoinScreen(Over[str | None]):
             return
         if status.phase == "failed":
             self._phases.update(Content(""))
-            again = "\nEnter tries again, with another name or role if you change them." if self._box.text else ""
+            again = "\nPress Enter to try again; you can change the name or role first." if self._box.text else ""
             given_up = status.error == CANCELLED
-            self._say(Printable(printable(status.text) + again), trouble=not given_up)
+            self._show_text(Printable(printable(status.text) + again), trouble=not given_up)
             return
         names = list(PHASES)
         here = names.index(status.phase)
@@ -216,22 +214,22 @@ class JoinScreen(Over[str | None]):
             style = "$text-success" if number < here else "bold" if number == here else "$text-muted"
             lines.append(Content.styled(f"{mark} {PHASES[name]}", style))
         self._phases.update(Content("\n").join(lines))
-        said = [printable(status.text)]
-        if status.words and status.since:
-            said.append(Printable(f"It waits since {clock_text(status.since)}."))
+        sentences = [printable(status.text)]
+        if status.words and status.started_at:
+            sentences.append(Printable(f"Waiting since {clock_text(status.started_at)}."))
         if status.members and (count := f"{status.connected}/{status.members} members connected") not in status.text:
-            said.append(Printable(count))
+            sentences.append(Printable(count))
         if status.words:
-            said += [Printable("They may ask you for the words of your key:"), *in_lines(status.words)]
-        self._say(Printable("\n".join([*said, GOES_ON])))
-        self.call_after_refresh(self._said.scroll_visible, animate=False)
+            sentences += [Printable("The inviter may ask for the words of your key:"), *word_lines(status.words)]
+        self._show_text(Printable("\n".join([*sentences, CONTINUES])))
+        self.call_after_refresh(self._status_text.scroll_visible, animate=False)
 
-    def _say(self, sentence: Printable, *, trouble: bool = False) -> None:
-        self._said.set_class(trouble, "-trouble")
-        self._said.update(Content(sentence))
+    def _show_text(self, sentence: Printable, *, trouble: bool = False) -> None:
+        self._status_text.set_class(trouble, "-trouble")
+        self._status_text.update(Content(sentence))
 
     def action_cancel(self) -> None:
-        """Give the join up that is shown; its last word comes as news."""
+        """Cancel the shown join; its final status arrives as a notification."""
         if not self.has_class("-running") or not self._join:
             return
 
@@ -239,7 +237,7 @@ class JoinScreen(Over[str | None]):
             try:
                 await self._cancel(self._join)
             except AgentError as error:
-                self._say(printable(str(error)), trouble=True)
+                self._show_text(printable(str(error)), trouble=True)
 
         self.run_worker(cancel())
 

@@ -1,4 +1,4 @@
-"""The sheet about one member: the words to compare first, then the facts, and a key for whatever can be done."""
+"""The member dialog: safety words, facts, and keys for the permitted actions."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -12,41 +12,40 @@ from textual.widgets import Static
 from zerochat.presentation import group_rules
 from zerochat.rpc import AnnouncedCommand, GroupInfo, MemberInfo
 from zerochat.terminal_text import printable_line
-from zerochat.tui.dialogs.dialog import Body, rows
+from zerochat.tui.dialogs.dialog import Dialog, HangingText, rows
 from zerochat.tui.dialogs.help import key_text
-from zerochat.tui.dialogs.overlay import Over
-from zerochat.tui.dialogs.requests import in_lines
+from zerochat.tui.dialogs.requests import word_lines
 from zerochat.tui.style.text import CONVICTED, Names, age_of, clock_text, name_of
 
-HOW = "Read them to each other, all eight, on a call."
+INSTRUCTIONS = "Read all eight words to each other on a call."
 USAGE_CELLS_MAX, ROLE_CELLS_MAX = 48, 16
 TRUST = {
     "verified": "yes",
     "unverified": "no",
-    "changed": "CHANGED: you verified somebody else so named",
+    "changed": "KEY CHANGED: you verified another key under this name",
 }
 ROLES = {
-    "reader": "reads only",
-    "writer": "reads and writes",
+    "reader": "reader, cannot post",
+    "writer": "writer",
     "admin": "admin",
-    "owner": "owner, who founded the group",
+    "owner": "owner, founded the group",
 }
 
 
-class MemberScreen(Over[None]):
-    """`now` answers the member as it is, None when it has gone; `act` does what a key stands for. `doubt` answers what
-    is wrong with its name, empty: nothing."""
+class MemberDialog(Dialog[None]):
+    """`now` returns the current member, None after it left; `act` runs an action; `doubt` returns a warning about its
+    name, or empty."""
 
-    BINDING_GROUP_TITLE = "Sheet of a member"
+    BINDING_GROUP_TITLE = "Member dialog"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "act('type')", "Type the words that they read to you", id="member.type"),
-        Binding("V", "act('sight')", "Mark as compared on sight", id="member.sight"),
-        Binding("u", "act('unmark')", "Take the mark back", id="member.unmark"),
-        Binding("r", "act('reader')", "Let only read", id="member.reader"),
-        Binding("w", "act('writer')", "Let write", id="member.writer"),
+        Binding("v", "act('type')", "Type the words that the member sees", id="member.type"),
+        Binding("V", "act('sight')", "Mark as verified", id="member.sight"),
+        Binding("u", "act('unmark')", "Remove the verification", id="member.unmark"),
+        Binding("r", "act('reader')", "Make a reader", id="member.reader"),
+        Binding("w", "act('writer')", "Make a writer", id="member.writer"),
         Binding("a", "act('admin')", "Make an admin", id="member.admin"),
-        Binding("d", "act('dismiss')", "Dismiss the warning about it", id="member.dismiss"),
-        Binding("x", "act('remove')", "Put out, or vote for it", id="member.remove"),
+        Binding("d", "act('dismiss')", "Dismiss the warning", id="member.dismiss"),
+        Binding("x", "act('remove')", "Remove, or vote to remove", id="member.remove"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="member.up"),
         Binding("down,j", "move(1)", "Line down", show=False, id="member.down"),
         Binding("escape,q,enter", "close", "Close", id="member.close"),
@@ -58,36 +57,36 @@ class MemberScreen(Over[None]):
         now: Callable[[], MemberInfo | None],
         group: Callable[[], GroupInfo],
         act: Callable[[str], None],
-        doubt: Callable[[], str] = str,
+        name_warning: Callable[[], str] = str,
     ) -> None:
         super().__init__()
         self._names = names
-        self._doubt = doubt
+        self._name_warning = name_warning
         self._now = now
         self._group = group
         self._act = act
         self._words: Sequence[str] | None = None
-        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._title = Static(classes="title")
-        self._body = Body(classes="body")
+        self._body = HangingText(classes="body")
         self._keys = Static(classes="hint")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield self._title
             with VerticalScroll():
                 yield self._body
             yield self._keys
 
     def on_mount(self) -> None:
-        self.renew()
+        self.refresh_content()
 
-    def take_words(self, words: Sequence[str]) -> None:
+    def set_words(self, words: Sequence[str]) -> None:
         self._words = words
-        self.renew()
+        self.refresh_content()
 
-    def renew(self) -> None:
-        """Show the member as it is now."""
+    def refresh_content(self) -> None:
+        """Draw the current member."""
         member = self._now()
         if member is None:
             self._body.update(Content("No longer a member of this group."))
@@ -95,26 +94,26 @@ class MemberScreen(Over[None]):
             return
         self._title.update(Content(self._names.label(member.did)))
         parts = [self._comparison(), Content("")] if member.connection != "self" else []
-        told = facts(member, self._group(), self._names)
-        if doubt := self._doubt():
-            told.insert(0, ("≈ name", f"{doubt}: compare the end of the key"))
-        self._body.update(Content("\n").join([*parts, rows(told, 12)]))
+        entries = facts(member, self._group(), self._names)
+        if name_warning := self._name_warning():
+            entries.insert(0, ("≈ name", f"{name_warning}: compare the end of the key"))
+        self._body.update(Content("\n").join([*parts, rows(entries, 12)]))
         keys = [f"{key_text(each.key)} {each.description.lower()}" for each in self._possible(member)]
         self._keys.update(Content("   ".join([*keys, "Esc close"])))
 
     def _comparison(self) -> Content:
-        lines: Sequence[str] = ["…", ""] if self._words is None else in_lines(list(self._words))
-        return Content("\n").join([*(Content.styled(line, "bold") for line in lines), Content(HOW)])
+        lines: Sequence[str] = ["…", ""] if self._words is None else word_lines(list(self._words))
+        return Content("\n").join([*(Content.styled(line, "bold") for line in lines), Content(INSTRUCTIONS)])
 
     def _possible(self, member: MemberInfo) -> list[Binding]:
-        """The bindings that do something to this member now."""
+        """The bindings that apply to this member now."""
         return [each for each in self.BINDINGS if isinstance(each, Binding) and self._applies(each.action, member)]
 
     def _applies(self, action: str, member: MemberInfo) -> bool:
         group = self._group()
         if action == "act('dismiss')":
-            about = any(one.member == member.did for one in group.disagreements)
-            return about or (member.disputed and any(not one.member for one in group.disagreements))
+            about = any(warning.member == member.did for warning in group.warnings)
+            return about or (member.disputed and any(not warning.member for warning in group.warnings))
         return _applies(action, member, group.state != "left")
 
     def action_act(self, what: str) -> None:
@@ -130,7 +129,7 @@ class MemberScreen(Over[None]):
 
 
 def _applies(action: str, member: MemberInfo, within: bool) -> bool:
-    """Whether a key does something to this member now; `within`: whether we are in the group."""
+    """Whether an action applies to this member; `within`: whether we are a member of the group."""
     if not action.startswith("act("):
         return False
     what = action.removeprefix("act('").removesuffix("')")
@@ -138,44 +137,44 @@ def _applies(action: str, member: MemberInfo, within: bool) -> bool:
         return within and member.connection != "self" and member.trust != "verified"
     if what == "unmark":
         return member.trust == "verified"
-    return what in member.may
+    return what in member.allowed_actions
 
 
-def _asked(one: AnnouncedCommand) -> str:
-    """A command of a bot with what it does."""
-    usage = printable_line(f"!{one.name} {one.usage}".rstrip(), USAGE_CELLS_MAX)
-    role = f" (for {printable_line(one.role, ROLE_CELLS_MAX)})" if one.role else ""
-    return f"{usage}{role}" + (f": {printable_line(one.help)}" if one.help else "")
+def _bot_command(command: AnnouncedCommand) -> str:
+    """Usage and help of a bot command."""
+    usage = printable_line(f"!{command.name} {command.usage}".rstrip(), USAGE_CELLS_MAX)
+    role = f" (for {printable_line(command.role, ROLE_CELLS_MAX)})" if command.role else ""
+    return f"{usage}{role}" + (f": {printable_line(command.help)}" if command.help else "")
 
 
 def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str, str]]:
-    agrees = {True: "the same as mine", False: "different from mine", None: "not heard yet"}[member.view_agrees]
+    agrees = {True: "same as yours", False: "different from yours", None: "not received yet"}[member.view_matches]
     mine = member.connection == "self"
     connection: str = member.connection
-    if member.via == "mediator":  # which takes in what is for it, whether it is there or not
-        connection = "over a mediator" if member.connection == "connected" else f"{member.connection}, over a mediator"
-    vote = next((one for one in group.votes if one.did == member.did), None)
+    if member.via == "mediator":  # the mediator stores messages whether the member is online or not
+        connection = "via a mediator" if member.connection == "connected" else f"{member.connection}, via a mediator"
+    vote = next((entry for entry in group.votes if entry.did == member.did), None)
     found = [("verified", TRUST.get(member.trust, "no"))] if not mine else []
     if member.forked:
-        found.append(("histories", "has signed TWO: ask the others, by other means, what they see"))
-    if said := group_rules.guilt(member):
-        found.append((f"{CONVICTED} convicted", f"{said}: by its own signatures, and the group's log"))
+        found.append(("histories", "signed TWO: compare with other members over another channel"))
+    if conviction := group_rules.conviction(member):
+        found.append((f"{CONVICTED} convicted", f"{conviction} (proven by its own signatures and the group's log)"))
     if not member.arrived:
-        out = "; x puts it out" if "remove" in member.may else ""
-        found.append(("arrived", f"NEVER, since you have let it in{out}"))
+        out = "; x removes it" if "remove" in member.allowed_actions else ""
+        found.append(("arrived", f"NEVER, since you admitted it{out}"))
     found.append(("role", ROLES.get(member.role, name_of(member.role))))
     if vote is not None:
-        mine_too = ", one is yours" if vote.mine else ""
-        found.append(("out", f"{group_rules.counted(vote)} for putting it out{mine_too}"))
+        mine_too = ", including yours" if vote.voted else ""
+        found.append(("removal", f"{group_rules.vote_count(vote)}{mine_too}"))
     return [
         *found,
         *([("connection", "you" if mine else connection)] if group.state != "left" else []),
-        ("last heard", f"{clock_text(member.last_heard)}, {age_of(member.last_heard)}" if member.last_heard else "-"),
-        *([("its members", agrees)] if group.state != "left" else []),
+        ("last contact", f"{clock_text(member.last_seen)}, {age_of(member.last_seen)}" if member.last_seen else "-"),
+        *([("member list", agrees)] if group.state != "left" else []),
         ("joined", clock_text(member.joined_at)),
-        ("let in by", names.label(member.added_by) if member.added_by else "-"),
-        *([("history", "keeps it for newcomers")] if member.keeper else []),
-        ("bot", "yes, it says" if member.bot else "no"),
-        *(("listens to" if at == 0 else "", _asked(one)) for at, one in enumerate(member.commands)),
+        ("admitted by", names.label(member.added_by) if member.added_by else "-"),
+        *([("history", "keeps it for new members")] if member.keeps_history else []),
+        ("bot", "yes (self-declared)" if member.bot else "no"),
+        *(("commands" if at == 0 else "", _bot_command(command)) for at, command in enumerate(member.commands)),
         ("key", printable_line(member.did)),
     ]

@@ -1,4 +1,4 @@
-"""A short list to choose from: what to do with a message, or which of its links."""
+"""A short list to choose from."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,17 +11,17 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 
 from zerochat.terminal_text import Printable
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.panels.lists import QuietList
 
 PICK_CELLS, PICK_EDGES = 60, 8
-"""How wide the sheet is where the window is, and what of it is no room for an entry."""
+"""Maximum width of the dialog, and the cells of its edges."""
 
 
-class Pick(Over[str | None]):
-    """Answers the id of what was chosen; None: nothing. `keys`: those that choose at once, with the ids they choose."""
+class MenuDialog(Dialog[str | None]):
+    """Returns the id of the chosen entry, or None. `keys`: keys that choose an entry directly, with its id."""
 
-    BINDING_GROUP_TITLE = "Lists to choose from"
+    BINDING_GROUP_TITLE = "Menus"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "close", "Close", id="pick.close"),
         Binding("down,j", "move(1)", "Down", show=False, priority=True, id="pick.down"),
@@ -38,13 +38,13 @@ class Pick(Over[str | None]):
         self._list = QuietList(id="found")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet small"):
+        with Vertical(classes="dialog small"):
             yield Static(Content(self._title), classes="title")
             yield self._list
             yield Static(Content("Enter chooses, Esc closes"), classes="hint")
 
     def on_mount(self) -> None:
-        self._list.put(self._entries)
+        self._list.set_entries(self._entries)
         self._list.highlighted = 0 if self._entries else None
         self._list.focus()
 

@@ -1,4 +1,4 @@
-"""A picture in half blocks: two pixels in each cell, one as the colour of `▀`, one behind it."""
+"""A picture in half blocks: two pixels per cell, foreground and background of `▀`."""
 
 from typing import ClassVar
 
@@ -12,15 +12,15 @@ from textual.widgets import Static
 
 from zerochat.rpc import Picture
 from zerochat.terminal_text import Printable
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 
 FRAME_COLUMNS, FRAME_ROWS = 8, 8
-"""What the sheet takes round a picture."""
+"""Cells of the dialog around a picture."""
 UPPER = "▀"
 
 
 def room(columns: int, rows: int) -> tuple[int, int]:
-    """The pixels for which there is room on a screen, across and down."""
+    """(width, height) in pixels that fit on the screen."""
     return max(2, columns - FRAME_COLUMNS), max(2, (rows - FRAME_ROWS) * 2)
 
 
@@ -41,8 +41,8 @@ def _pixel(picture: Picture, x: int, y: int) -> Color:
     return Color(*picture.pixels[at : at + 3])
 
 
-class PictureSheet(Over[None]):
-    """Esc closes it."""
+class PictureDialog(Dialog[None]):
+    """Shows one picture."""
 
     BINDING_GROUP_TITLE = "Pictures"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,p", "close", "Close", id="picture.close")]
@@ -52,7 +52,7 @@ class PictureSheet(Over[None]):
         self._title, self._picture = title, picture
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="dialog"):
             yield Static(Content(self._title), classes="title")
             yield Static(half_blocks(self._picture), id="picture")
             yield Static(Content("Esc closes"), classes="hint")

@@ -1,4 +1,4 @@
-"""The picker of reactions: a dozen common ones by their number, any other by some letters of its name."""
+"""The reaction picker: common emoji, and search by name."""
 
 from typing import ClassVar
 
@@ -11,14 +11,14 @@ from textual.widgets import Input, OptionList, Static
 
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.composer.composer import LineInput
-from zerochat.tui.composer.emoji import COMMON, find, named
-from zerochat.tui.dialogs.overlay import Over
-from zerochat.tui.messages.row import EMOJI_CELLS_MAX, Reacted
+from zerochat.tui.composer.emoji import COMMON, emoji_named, find
+from zerochat.tui.dialogs.dialog import Dialog
+from zerochat.tui.messages.row import EMOJI_CELLS_MAX, ReactionCount
 from zerochat.tui.panels.lists import QuietList
 
 
-class ReactionPicker(Over[str | None]):
-    """Answers an emoji; None: the person thought better of it. `there`: what stands below the message already."""
+class ReactionPicker(Dialog[str | None]):
+    """Returns an emoji, or None. `there`: the existing reactions of the message."""
 
     BINDING_GROUP_TITLE = "Reactions"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -27,19 +27,19 @@ class ReactionPicker(Over[str | None]):
         Binding("up", "move(-1)", "Up", show=False, priority=True, id="reaction.up"),
     ]
 
-    def __init__(self, there: tuple[Reacted, ...]) -> None:
+    def __init__(self, there: tuple[ReactionCount, ...]) -> None:
         super().__init__()
         self._there = there
         self._list = QuietList(id="found")
         self._said = Static(id="ask-said")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet small"):
+        with Vertical(classes="dialog small"):
             yield Static(Content("React with"), classes="title")
-            yield LineInput(compact=True, id="letters", placeholder="a name (rocket), or an emoji")
+            yield LineInput(compact=True, id="letters", placeholder="name (rocket) or emoji")
             yield self._list
             yield self._said
-            yield Static(Content("Enter reacts, or takes yours back; Esc closes"), classes="hint")
+            yield Static(Content("Enter adds or removes your reaction, Esc closes"), classes="hint")
 
     def on_mount(self) -> None:
         self.query_one("#letters").focus()
@@ -49,18 +49,18 @@ class ReactionPicker(Over[str | None]):
         self._said.update(Content(""))
         if letters.strip():
             entries = find(letters)
-            if (exact := named(letters)) is not None and exact not in dict(entries):
+            if (exact := emoji_named(letters)) is not None and exact not in dict(entries):
                 entries.insert(0, (exact, ""))
         else:
-            there = [one.sign for one in self._there]
+            there = [reaction.sign for reaction in self._there]
             entries = [(each, "") for each in dict.fromkeys([*there, *COMMON])]
-        mine = {one.sign for one in self._there if one.mine}
-        self._list.put((each, self._entry(each, name, each in mine)) for each, name in entries)
+        mine = {reaction.sign for reaction in self._there if reaction.mine}
+        self._list.set_entries((each, self._entry(each, name, each in mine)) for each, name in entries)
         self._list.highlighted = 0 if self._list.option_count else None
 
     def _entry(self, emoji: str, name: str, mine: bool) -> Content:
         shown = printable_line(emoji, EMOJI_CELLS_MAX)
-        return Content(f"{shown}  {printable_line(name, 40)}{' (yours: takes it back)' if mine else ''}")
+        return Content(f"{shown}  {printable_line(name, 40)}{' (yours: removes it)' if mine else ''}")
 
     @on(Input.Changed)
     def _change(self, event: Input.Changed) -> None:
@@ -70,7 +70,7 @@ class ReactionPicker(Over[str | None]):
     def _submit(self) -> None:
         option = self._list.highlighted_option
         if option is None:
-            self._said.update(Content(Printable("No emoji is called that.")))
+            self._said.update(Content(Printable("No emoji has that name.")))
         else:
             self.dismiss(option.id)
 

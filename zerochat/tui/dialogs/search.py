@@ -1,4 +1,4 @@
-"""The search: words, and what was said with them, while they are typed."""
+"""The search dialog: incremental search with paged results."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -16,53 +16,53 @@ from textual.widgets.option_list import Option
 from zerochat.rpc import Found, Hit, SearchParams
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.composer.composer import LineInput
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.style.text import local_time, name_of
 
-WAIT_S: Final = 0.15
-"""After the last letter, before the agent is asked."""
+DEBOUNCE_S: Final = 0.15
+"""Delay from the last letter to the request."""
 PAGE_HITS: Final = 50
 HITS_MAX: Final = 1_000
-"""What one list holds; with more, some other words narrow it down."""
-FOUND: Final = "bold underline"
-"""The words that were looked for: to be seen without colours too."""
-HINT: Final = Printable('"in quotes": just so  from:NAME  to:me  in:GROUP  after:DATE  before:DATE   Enter goes there')
+"""Results held in the list."""
+MATCH_STYLE: Final = "bold underline"
+"""Style of matches, visible without colours too."""
+HINT: Final = Printable('"exact phrase"  from:NAME  to:me  in:GROUP  after:DATE  before:DATE   Enter opens it')
 
 
-class SearchScreen(Over[Hit | None]):
-    """Answers the message to go to."""
+class SearchDialog(Dialog[Hit | None]):
+    """Returns the chosen message."""
 
     BINDING_GROUP_TITLE = "Search"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+f,f5", "close", "Close", id="search.close"),
-        Binding("up", "move(-1)", "Newer hit", show=False, priority=True, id="search.up"),
-        Binding("down", "move(1)", "Older hit", show=False, priority=True, id="search.down"),
-        Binding("pageup", "page(-1)", "A screen of hits up", show=False, priority=True, id="search.page_up"),
-        Binding("pagedown", "page(1)", "A screen of hits down", show=False, priority=True, id="search.page_down"),
+        Binding("up", "move(-1)", "Newer result", show=False, priority=True, id="search.up"),
+        Binding("down", "move(1)", "Older result", show=False, priority=True, id="search.down"),
+        Binding("pageup", "page(-1)", "Page of results up", show=False, priority=True, id="search.page_up"),
+        Binding("pagedown", "page(1)", "Page of results down", show=False, priority=True, id="search.page_down"),
     ]
 
     def __init__(
-        self, ask: Callable[[SearchParams], Awaitable[Found]], groups: Mapping[str, Printable], query: str = ""
+        self, search: Callable[[SearchParams], Awaitable[Found]], groups: Mapping[str, Printable], query: str = ""
     ) -> None:
-        """`groups`: their names, by id. `query`: what is looked for at once."""
+        """`groups`: names by id. `query`: the initial query, run at once."""
         super().__init__()
-        self._ask, self._groups = ask, groups
+        self._request, self._groups = search, groups
         self._query = query
         self._asked = 0
-        """Counts the questions: what answers an earlier one comes too late."""
+        """Number of the last query; responses to earlier ones are dropped."""
         self._hits: list[Hit] = []
         self._cursor: int | None = None
         self._reading = False
         self._timer: Timer | None = None
-        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._line = LineInput(query, compact=True, id="sought", select_on_focus=False)
         self._found = OptionList(id="hits", markup=False, compact=True)
         self._said = Static(Content(""), id="search-said", markup=False)
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
-            yield Static(Content("Search what was said"), classes="title")
+        with Vertical(classes="dialog"):
+            yield Static(Content("Search messages"), classes="title")
             yield self._line
             yield self._found
             yield self._said
@@ -73,7 +73,7 @@ class SearchScreen(Over[Hit | None]):
         if self._query.strip():
             self._search()
 
-    # --- asking ----------------------------------------------------------------------------------------------------
+    # --- query -----------------------------------------------------------------------------------------------------
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -85,10 +85,10 @@ class SearchScreen(Over[Hit | None]):
         if self._timer is not None:
             self._timer.stop()
         if self._query.strip():
-            self._timer = self.set_timer(WAIT_S, self._search)
+            self._timer = self.set_timer(DEBOUNCE_S, self._search)
         else:
             self._show(Found(hits=[]), anew=True)
-            self._tell(Printable(""))
+            self._show_status(Printable(""))
 
     def _search(self) -> None:
         self._asked += 1
@@ -96,11 +96,11 @@ class SearchScreen(Over[Hit | None]):
 
     async def _read(self, number: int, cursor: int | None) -> None:
         try:
-            found = await self._ask(SearchParams(query=self._query, limit=PAGE_HITS, cursor=cursor))
+            found = await self._request(SearchParams(query=self._query, limit=PAGE_HITS, cursor=cursor))
         except AgentError as error:
             if number == self._asked:
                 self._show(Found(hits=[]), anew=True)
-                self._tell(printable_line(str(error)), trouble=True)
+                self._show_status(printable_line(str(error)), trouble=True)
             return
         finally:
             self._reading = False
@@ -119,22 +119,22 @@ class SearchScreen(Over[Hit | None]):
             self._found.highlighted = 0 if self._hits else None
         count = len(self._hits)
         more = " or more" if found.cursor is not None else ""
-        self._tell(Printable(f"{count}{more} found" if count else "Nothing like this was said." if anew else ""))
+        self._show_status(Printable(f"{count}{more} found" if count else "No messages found." if anew else ""))
 
-    def _tell(self, sentence: Printable, *, trouble: bool = False) -> None:
+    def _show_status(self, sentence: Printable, *, trouble: bool = False) -> None:
         self._said.set_class(trouble, "-trouble")
         self._said.update(Content(sentence))
 
     def _entry(self, hit: Hit) -> Content:
-        """Two lines: when, where and who; and what was said, with the words that were found."""
+        """Two lines: time, author and group; the text with its matches."""
         group = self._groups.get(hit.group, Printable("?"))
         head = Content.assemble(
-            (moment_text(min(hit.sent_at, hit.received_at)), "$text-muted"),
+            (time_text(min(hit.sent_at, hit.received_at)), "$text-muted"),
             "  ",
             (name_of(hit.author.nick), "bold"),
             ("  in " + group, "$text-muted"),
         )
-        return Content("\n").join([head, marked(hit)])
+        return Content("\n").join([head, highlighted(hit)])
 
     # --- choosing --------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class SearchScreen(Over[Hit | None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self, event: OptionList.OptionHighlighted) -> None:
-        """Near the last one, the next page is read."""
+        """Load the next page near the last result."""
         near = event.option_index >= len(self._hits) - PAGE_HITS // 5
         if near and self._cursor is not None and not self._reading:
             self._reading = True
@@ -175,21 +175,21 @@ class SearchScreen(Over[Hit | None]):
         self.dismiss(None)
 
 
-def marked(hit: Hit) -> Content:
-    """The piece of a message in one line, with what was found in it."""
+def highlighted(hit: Hit) -> Content:
+    """The excerpt of a message with highlighted matches."""
     parts: list[Content] = []
     at = 0
     for start, end in hit.spans:
         if not at <= start < end <= len(hit.text):
             continue
-        word = Content.styled(printable_line(hit.text[start:end]), FOUND)
+        word = Content.styled(printable_line(hit.text[start:end]), MATCH_STYLE)
         parts += [Content(printable_line(hit.text[at:start])), word]
         at = end
     return Content("").join([*parts, Content(printable_line(hit.text[at:]))])
 
 
-def moment_text(stamp: str) -> str:
-    """As in "20 Nov 14:03", with the year where it is another one."""
+def time_text(stamp: str) -> str:
+    """As in "20 Nov 14:03", with the year if not the current one."""
     moment = local_time(stamp)
     if moment is None:
         return "?"

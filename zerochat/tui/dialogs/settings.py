@@ -1,7 +1,6 @@
-"""The sheet behind `/set`: every setting with what it is now and what it means, and how to change it.
+"""The settings dialog: all settings with their values and meanings.
 
-Enter, or a click, goes on to the next of the few things that a setting can be. Where it can be anything, it leads to
-the composer with the beginning of the line that changes it.
+Enter or a click selects the next value; for free text it starts `/set NAME` in the composer.
 """
 
 from collections.abc import Callable
@@ -15,47 +14,46 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from zerochat.agent.settings.client_preferences import KEYS
-from zerochat.agent.settings.options import OPTIONS
+from zerochat.agent.settings.options import KEYS, OPTIONS
 from zerochat.terminal_text import Printable, cells, printable_line
-from zerochat.tui.composer.setting_completion import AS_USUAL
-from zerochat.tui.dialogs.help import key_text, remapped
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.composer.arguments import DEFAULT
+from zerochat.tui.dialogs.dialog import Dialog
+from zerochat.tui.dialogs.help import bindings_of_class, key_text
 from zerochat.tui.panels.lists import QuietList
-from zerochat.tui.state.preferences import Choices
-from zerochat.tui.style.keymaps import places_of_bindings
+from zerochat.tui.state.preferences import SettingsStore
+from zerochat.tui.style.keymaps import binding_owners
 from zerochat.tui.style.text import clip
 
 NAME_CELLS = 26
 VALUES_SHOWN_MAX = 5
 
 
-class SettingsSheet(Over[None]):
-    """The settings; closed with Esc."""
+class SettingsDialog(Dialog[None]):
+    """The list of settings and key bindings."""
 
     BINDING_GROUP_TITLE = "Settings"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,space", "step(1)", "Next value", id="settings.next"),
-        Binding("left", "step(-1)", "Value before", id="settings.before"),
-        Binding("delete,backspace", "usual", "As usual", id="settings.usual"),
+        Binding("left", "step(-1)", "Previous value", id="settings.before"),
+        Binding("delete,backspace", "usual", "Reset to its default", id="settings.usual"),
         Binding("escape,q", "close", "Close", id="settings.close"),
     ]
 
-    def __init__(self, chat: Screen[None], choices: Choices, put: Callable[[str, str], None]) -> None:
-        """`put` lets a setting be what is typed."""
+    def __init__(self, chat: Screen[None], store: SettingsStore, put: Callable[[str, str], None]) -> None:
+        """`put` stores a setting from its text."""
         super().__init__()
-        self._chat, self._choices, self._put = chat, choices, put
+        self._chat, self._store, self._put = chat, store, put
         self._list = QuietList(id="settings")
         self._about = Static(id="setting-about", classes="hint")
 
     def compose(self) -> ComposeResult:
-        places = self._choices.places
-        where = f"  {printable_line(str(places.config))}" if places else "  for this chat"
-        with Vertical(classes="sheet"):
+        places = self._store.places
+        where = f"  {printable_line(str(places.config))}" if places else "  for this chat only"
+        with Vertical(classes="dialog"):
             yield Static(Content.assemble("Settings", (where, "$text-muted")), classes="title", id="settings-title")
             yield self._list
             yield self._about
-            yield Static(Content("Enter or Left and Right change, Delete: as usual, Esc closes"), classes="hint")
+            yield Static(Content("Enter, Left and Right change it, Delete resets it, Esc closes"), classes="hint")
 
     def on_mount(self) -> None:
         self._draw()
@@ -63,23 +61,23 @@ class SettingsSheet(Over[None]):
         self._list.focus()
 
     def _draw(self) -> None:
-        choices = self._choices
-        entries = [(name, _line(name, choices.value_of(name))) for name in OPTIONS]
+        store = self._store
+        entries = [(name, _line(name, store.value_of(name))) for name in OPTIONS]
         known: dict[str, str] = {}
-        for place in places_of_bindings():
-            for binding in remapped(place.owner, self.app):
+        for place in binding_owners():
+            for binding in bindings_of_class(place.owner, self.app):
                 known.setdefault(str(binding.id), f"{key_text(binding.key)}: {binding.description}")
         entries += [(f"{KEYS}{id}", _line(f"keys.{id}", known[id])) for id in sorted(known)]
-        self._list.put(entries)
+        self._list.set_entries(entries)
 
     @on(OptionList.OptionHighlighted)
-    def _tell(self, event: OptionList.OptionHighlighted) -> None:
+    def _show_about(self, event: OptionList.OptionHighlighted) -> None:
         option = OPTIONS.get(str(event.option_id))
         if option is None:
-            self._about.update(Content("Other keys for it: Enter, and then the keys, such as ctrl+g or f5,alt+m."))
+            self._about.update(Content("Press Enter to set other keys, for example ctrl+g or f5,alt+m."))
             return
-        shown = "" if option.is_flag else ", ".join(option.values[:VALUES_SHOWN_MAX])
-        more = ", …" if len(option.values) > VALUES_SHOWN_MAX else ""
+        shown = "" if option.is_flag else ", ".join(option.choices[:VALUES_SHOWN_MAX])
+        more = ", …" if len(option.choices) > VALUES_SHOWN_MAX else ""
         few = f" ({shown}{more})" if shown else ""
         self._about.update(Content(printable_line(f"{option.meaning[:1].upper()}{option.meaning[1:]}{few}.")))
 
@@ -93,21 +91,21 @@ class SettingsSheet(Over[None]):
         return str(option.id) if option is not None else ""
 
     def action_step(self, step: int) -> None:
-        """Go on to the next of its values; else have it typed."""
+        """Select the next value; without fixed values start `/set NAME`."""
         name = self._chosen()
         option = OPTIONS.get(name)
-        if option is None or not option.values:
+        if option is None or not option.choices:
             self.dismiss(None)
             self.call_next(self._chat.run_action, f"begin({f'set {name}'!r})")
             return
-        now = self._choices.value_of(name).strip('"')
-        at = option.values.index(now) if now in option.values else -1
-        self._put(name, option.values[(at + step) % len(option.values)])
+        now = self._store.value_of(name).strip('"')
+        at = option.choices.index(now) if now in option.choices else -1
+        self._put(name, option.choices[(at + step) % len(option.choices)])
         self._draw()
 
     def action_usual(self) -> None:
         if self._chosen():
-            self._put(self._chosen(), AS_USUAL)
+            self._put(self._chosen(), DEFAULT)
             self._draw()
 
     def action_close(self) -> None:

@@ -1,4 +1,4 @@
-"""The switcher: some letters of a group's name, and Enter."""
+"""The conversation switcher: fuzzy search by group name."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,22 +12,21 @@ from textual.fuzzy import Matcher
 from textual.widgets import Input, OptionList, Static
 
 from zerochat.tui.composer.composer import LineInput
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.panels.lists import QuietList, group_line
-from zerochat.tui.state.conversation import Conversations
+from zerochat.tui.state.conversations import Conversations
 
 WIDTH = 40
 
 
 def matches(letters: str, name: str) -> bool:
-    """Whether `name` has the letters in this order, whatever stands between."""
+    """Whether `name` contains the letters in this order."""
     rest = iter(name.casefold())
     return all(letter in rest for letter in letters.casefold() if not letter.isspace())
 
 
 def fitting(letters: str, names: Sequence[str]) -> list[int]:
-    """Which of the names have these letters, those first that have them together or at the beginnings of words; without
-    letters all, in their order."""
+    """Indices of the matching names, best first; without letters all, in order."""
     found = [at for at, name in enumerate(names) if matches(letters, name)]
     if not letters.strip():
         return found
@@ -35,10 +34,10 @@ def fitting(letters: str, names: Sequence[str]) -> list[int]:
     return sorted(found, key=lambda at: -matcher.match(names[at]))
 
 
-class Switcher(Over[str | None]):
-    """Answers the id of the group to go to."""
+class Switcher(Dialog[str | None]):
+    """Returns the id of the chosen group."""
 
-    BINDING_GROUP_TITLE = "Finding a conversation"
+    BINDING_GROUP_TITLE = "Conversation finder"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+k", "close", "Close", id="switcher.close"),
         Binding("up", "move(-1)", "Up", show=False, priority=True, id="switcher.up"),
@@ -50,8 +49,8 @@ class Switcher(Over[str | None]):
         self._conversations = conversations
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet small"):
-            yield Static(Content("Go to"), classes="title")
+        with Vertical(classes="dialog small"):
+            yield Static(Content("Go to conversation"), classes="title")
             yield LineInput(compact=True, id="letters")
             yield QuietList(id="found")
 
@@ -66,7 +65,7 @@ class Switcher(Over[str | None]):
     def _find(self, letters: str) -> None:
         found, here = self.query_one(QuietList), self._conversations.open_id
         groups = list(self._conversations.by_id.items())
-        found.put(
+        found.set_entries(
             (groups[at][0], group_line(at + 1, groups[at][1], WIDTH, is_open=groups[at][0] == here))
             for at in fitting(letters, [each.name for _, each in groups])
         )

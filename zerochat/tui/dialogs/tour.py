@@ -1,7 +1,4 @@
-"""The tour: five steps through what is on the screen, for whoever sees it for the first time.
-
-The keys that it names are those of the person's own keymap.
-"""
+"""The tour: five steps through the screen for new users, with the keys of the current keymap."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
@@ -15,70 +12,70 @@ from textual.screen import Screen
 from textual.widgets import Button, Static
 
 from zerochat.tui.composer.composer import is_letter
-from zerochat.tui.dialogs.overlay import Over
+from zerochat.tui.dialogs.dialog import Dialog
 
 STEPS: Final = (
     (
         "Conversations",
         "#groups",
         (
-            "Your groups are on the left, with what you have not read. {go.previous} and {go.next} go from one to the"
-            " other, Alt+1 to Alt+9 to one by its number, {go.switch} finds one by a few letters, and {go.unread} goes"
-            " to the next unread one."
+            "Your groups are on the left, with their unread messages. {go.previous} and {go.next} switch to the"
+            " previous and next one, Alt+1 to Alt+9 to one by its number, {go.switch} finds one by name, and"
+            " {go.unread} opens the next unread one."
         ),
     ),
     (
         "Writing",
         "#composer",
         (
-            "Type below, from wherever you are; {composer.send} sends, {composer.newline} begins a new line. A line"
-            " that begins with / is a command, and is never said by mistake: what is none is refused."
-            " {composer.complete} completes. What you have not sent waits for you in its conversation."
+            "Type your message below. {composer.send} sends it, {composer.newline} starts a new line. A line that"
+            " starts with / is a command; a mistyped command is never sent as a message. {composer.complete}"
+            " completes. Unsent drafts stay in their conversation."
         ),
     ),
     (
         "People",
         "#members",
         (
-            "{group.new} makes a group, {group.invite} shows an invitation to it, as a link and as a code for a camera,"
-            " and {group.join} takes one that you were given. Both of you must be running for the joining."
-            " {view.members} shows who is in the group."
+            "{group.new} creates a group, {group.invite} shows an invitation to it as a link and a QR code, and"
+            " {group.join} joins with an invitation that you received. Inviter and invitee must both be online to join."
+            " {view.members} shows the members."
         ),
     ),
     (
-        "Who has my message",
+        "Delivery",
         "#pane",
         (
-            "There is no server: your message goes to each member, now or when they are there. ✓2/3 beside it says that"
-            " 2 of the 3 others have it; {group.delivery} says who, since when, and over which way. Whatever is missing"
-            " of what others have said is shown as missing."
+            "There is no server: your message goes directly to each member, now or when they are online. ✓2/3 next to"
+            " it means that 2 of the 3 other members have received it; {group.delivery} shows who, when and how."
+            " Messages that you have not received yet are shown as missing."
         ),
     ),
     (
-        "Where help is",
+        "Help",
         "#status",
         (
-            "{app.help} shows all keys and commands, {app.palette} finds one by its words, /set has the settings and"
-            " /tour shows this again. {app.quit} ends zerochat."
+            "{app.help} shows all keys and commands, {app.palette} searches them, /set shows the settings and /tour"
+            " shows this again. {app.quit} quits zerochat."
         ),
     ),
 )
-"""(title, what is meant, text); an action's id in braces stands for its keys."""
+"""(title, highlighted widget, text); an action id in braces stands for its keys."""
 
 
-class TourScreen(Over[None]):
-    """One step at a time; Esc ends it at any."""
+class TourDialog(Dialog[None]):
+    """One step at a time."""
 
-    AUTO_FOCUS = ""  # The buttons are for the mouse; the keys are those below, whatever has the focus.
+    AUTO_FOCUS = ""  # buttons are for the mouse; the keys below work at any focus
     BINDING_GROUP_TITLE = "Tour"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,right,space", "step(1)", "Next step", id="tour.next"),
-        Binding("left,backspace", "step(-1)", "Step before", id="tour.before"),
+        Binding("left,backspace", "step(-1)", "Previous step", id="tour.before"),
         Binding("escape,q", "close", "End the tour", id="tour.close"),
     ]
 
     def __init__(self, chat: Screen[None], keys: Mapping[str, str], write: Callable[[str], None]) -> None:
-        """`keys`: what each action is called, and its keys, as `help.keys_of_all` has them. `write` puts a letter into
+        """`keys`: what each action is called, and its keys, as `help.first_keys` has them. `write` puts a letter into
         the composer."""
         super().__init__()
         self._write = write
@@ -89,23 +86,23 @@ class TourScreen(Over[None]):
         self._title, self._text = Static(classes="title"), Static(classes="body")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet small"):
+        with Vertical(classes="dialog small"):
             yield self._title
             yield self._text
             with Horizontal(classes="buttons"):
                 yield Button(Content("Next"), id="tour-next", compact=True)
                 yield Button(Content("Skip"), id="tour-skip", compact=True)
-            yield Static(Content("Enter: next, Left: back, Esc: skip it"), classes="hint")
+            yield Static(Content("Enter next, Left back, Esc skip"), classes="hint")
 
     def on_mount(self) -> None:
         self._show()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever begins to write has seen enough, and loses nothing."""
+        """A letter ends the tour and goes to the composer."""
         if is_letter(event) and event.character and (self._written or event.key not in self.active_bindings):
             event.stop()
             event.prevent_default()
-            if not self._written:  # what is typed before this is gone from the screen is more of the same
+            if not self._written:  # later letters may arrive before this screen is gone
                 self._written = True
                 self.action_close()
             self._write(event.character)

@@ -1,1 +1,1 @@
-"""What the machine and its terminal offer: their keys and mouse, the clipboard, word to somebody who is not looking."""
+"""Host integration: terminal keys and mouse, clipboard, desktop notifications."""

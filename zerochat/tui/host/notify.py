@@ -1,17 +1,13 @@
-"""Tells somebody who is not looking that there is something to read: a bell, the desktop, a program of their own.
+"""Notifications about new messages: bell, desktop, or a command; rate limited by coalescing.
 
-The first notice goes out at once; what comes in the seconds after it is told together, so a flood rings no thousand
-bells and starts no thousand programs. Programs are started from a list of words, never through a shell, and have a
-few seconds; what others have written reaches them as JSON, and the desktop made printable.
+The first notification is sent at once; messages in the following seconds are combined into one per group. Commands
+run without a shell and with a timeout; they receive the message as JSON, the desktop receives printable text.
 """
 
-import asyncio
-import contextlib
 import os
 import re
 import shutil
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Final
@@ -19,36 +15,37 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent.settings.client_preferences import Level, Preferences
+from zerochat.agent.settings.client_preferences import Preferences
+from zerochat.agent.settings.values import Level
 from zerochat.rpc import Event, GroupInfo
 from zerochat.terminal_text import Printable, printable_line
-from zerochat.tui.host.programs import end
+from zerochat.tui.host.programs import run_program
 from zerochat.tui.style.text import name_of
 
-TOGETHER_S: Final = 3.0
-"""What comes within so long after a notice is told in one with what follows."""
+COALESCE_S: Final = 3.0
+"""Messages within this time after a notification are combined."""
 PROGRAM_S_MAX: Final = 10.0
 PROGRAMS_MAX: Final = 4
-"""At once: with TOGETHER_S between them only those that hang become so many."""
+"""Commands running at once; only hanging ones reach this number."""
 TEXT_CHARS_MAX: Final = 200
-"""Of a message on the desktop; a program gets four times as much as a screen holds."""
+"""Characters of a message in a desktop notification."""
 JSON_TEXT_CHARS_MAX: Final = 8_192
 MUTE_S_MAX: Final = 30 * 86_400
 
 MARKS: Final[Mapping[Level, str]] = {"none": "∅", "mentions": "@", "all": "*"}
-"""In the list of conversations, where one differs from what holds elsewhere."""
+"""Marks in the list of conversations where the level differs from the default."""
 _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400}
 _OSC_9: Final = ("iTerm.app", "WezTerm", "ghostty", "WarpTerminal")
 _OSC_777: Final = ("xterm-kitty", "xterm-ghostty", "foot", "rxvt-unicode")
 _OSASCRIPT: Final = (
     "osascript",
     *("-e", "on run argv", "-e", "display notification (item 3 of argv) with title (item 2 of argv)", "-e", "end run"),
-    "zerochat",  # so that nothing of a peer's is taken for an option
+    "zerochat",  # a peer's text must not be parsed as an option
 )
 
 
-class Tidings(Struct, frozen=True):
-    """What somebody should hear of: the newest message of one group, and how many there are."""
+class Notification(Struct, frozen=True):
+    """The newest message of one group, and how many are combined."""
 
     group: str
     name: str
@@ -68,7 +65,7 @@ class Tidings(Struct, frozen=True):
         return Printable(printable_line(self.text)[:TEXT_CHARS_MAX])
 
     def as_json(self, profile: str) -> bytes:
-        """One line for a program, the text as it was written, in ASCII."""
+        """One JSON line in ASCII for a command, with the raw text."""
         about = {
             "v": 1,
             "type": "notification",
@@ -87,51 +84,51 @@ class Tidings(Struct, frozen=True):
         return json.dumps(about, ensure_ascii=True).encode() + b"\n"
 
 
-class Herald:
-    """Decides what is told, and when. `tell` does it; `later(seconds, work)` comes back for what has to wait."""
+class NotificationPolicy:
+    """Decides what is notified and when. `emit` sends a notification; `later(seconds, callback)` sets a timer."""
 
     def __init__(
         self,
         preferences: Callable[[], Preferences],
-        tell: Callable[[Tidings], None],
+        tell: Callable[[Notification], None],
         later: Callable[[float, Callable[[], None]], object],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._preferences, self._tell, self._later, self._clock = preferences, tell, later, clock
-        self._until: dict[str, float] = {}
-        """Until when a group is told nothing of, by its id."""
-        self._waiting: dict[str, Tidings] = {}
-        self._resting = False
+        self._preferences, self._emit, self._later, self._clock = preferences, tell, later, clock
+        self._muted_until: dict[str, float] = {}
+        """Monotonic end of a temporary mute, by group id."""
+        self._waiting: dict[str, Notification] = {}
+        self._cooling_down = False
 
     def level(self, info: GroupInfo) -> Level:
-        until = self._until.get(info.id)
+        until = self._muted_until.get(info.id)
         if until is not None and self._clock() < until:
             return "none"
-        self._until.pop(info.id, None)
+        self._muted_until.pop(info.id, None)
         return self._preferences().level_of(info.id, info.name)
 
     def mark(self, info: GroupInfo) -> str:
-        """What the list of conversations shows of it; empty: what holds everywhere."""
+        """The mark in the list of conversations; empty: the default level."""
         level = self.level(info)
         return MARKS[level] if level != self._preferences().notify else ""
 
     def mute_for(self, group: str, seconds: float) -> None:
-        self._until[group] = self._clock() + seconds
+        self._muted_until[group] = self._clock() + seconds
 
     def unmute(self, group: str) -> None:
-        self._until.pop(group, None)
+        self._muted_until.pop(group, None)
 
-    def hear(self, info: GroupInfo, events: Sequence[Event]) -> None:
-        """These have come into a group that nobody is looking at."""
+    def add(self, info: GroupInfo, events: Sequence[Event]) -> None:
+        """Add new events of a group that the user is not looking at."""
         level = self.level(info)
         for event in events:
             mention = info.me in event.mentions
-            told = level == "all" or (level == "mentions" and mention)
-            said = event.type == "message" or (event.type == "message_edited" and mention)
-            if not said or event.self or event.replayed or event.deleted or not told:
+            allowed = level == "all" or (level == "mentions" and mention)
+            is_message = event.type == "message" or (event.type == "message_edited" and mention)
+            if not is_message or event.self or event.replayed or event.deleted or not allowed:
                 continue
             before = self._waiting.get(info.id)
-            tidings = Tidings(
+            notification = Notification(
                 info.id,
                 info.name,
                 event.author.did,
@@ -142,86 +139,77 @@ class Herald:
                 event.sent_at,
             )
             if before is not None:
-                tidings = replace(tidings, count=before.count + 1, mention=mention or before.mention)
-            self._waiting[info.id] = tidings
-        if not self._resting:
-            self._go()
+                notification = replace(notification, count=before.count + 1, mention=mention or before.mention)
+            self._waiting[info.id] = notification
+        if not self._cooling_down:
+            self._emit_next()
 
-    def _go(self) -> None:
-        """Tell one of those that wait, and rest."""
-        self._resting = bool(self._waiting)
-        if self._resting:
-            self._tell(self._waiting.pop(next(iter(self._waiting))))
-            self._later(TOGETHER_S, self._go)
-
-
-# --- how it is told -------------------------------------------------------------------------------------------------
+    def _emit_next(self) -> None:
+        """Emit one waiting notification and start the cool-down."""
+        self._cooling_down = bool(self._waiting)
+        if self._cooling_down:
+            self._emit(self._waiting.pop(next(iter(self._waiting))))
+            self._later(COALESCE_S, self._emit_next)
 
 
-class Crier:
-    """Rings, shows, starts. `write` sends to the terminal what is no part of the picture."""
+# --- delivery -------------------------------------------------------------------------------------------------------
+
+
+class Notifier:
+    """Sends notifications. `write` writes raw sequences to the terminal."""
 
     def __init__(self, write: Callable[[str], None], complain: Callable[[Printable], None], profile: str = "") -> None:
-        self._write, self._complain, self._profile = write, complain, profile
+        self._write, self._report_error, self._profile = write, complain, profile
         self._running = 0
-        self._complained: set[str] = set()
+        self._reported: set[str] = set()
 
-    async def tell(self, tidings: Tidings, preferences: Preferences) -> None:
-        """In every way that the person has chosen."""
+    async def notify(self, notification: Notification, preferences: Preferences) -> None:
+        """Notify by all methods that the user selected."""
         for way in preferences.notify_how:
             if way == "bell":
                 self._write("\a")
             elif way == "desktop":
-                await self._show(tidings)
+                await self._show(notification)
             elif preferences.notify_command:
-                await self._run(preferences.notify_command, tidings.as_json(self._profile), "chat.notify_command")
+                await self._run(preferences.notify_command, notification.as_json(self._profile), "chat.notify_command")
 
-    async def _show(self, tidings: Tidings) -> None:
-        if (sequence := osc(tidings, os.environ)) is not None:
+    async def _show(self, notification: Notification) -> None:
+        if (sequence := osc(notification, os.environ)) is not None:
             self._write(sequence)
-        elif (words := desktop(tidings, sys.platform)) is not None:
+        elif (words := desktop(notification, sys.platform)) is not None:
             await self._run(words, b"", words[0])
         else:
-            self._once("Nothing here can show a notification: neither notify-send nor a terminal that does.")
+            self._report_once("No desktop notifications: install notify-send or use a terminal that shows them.")
 
     async def _run(self, words: Sequence[str], given: bytes, called: str) -> None:
-        """Start a program, and end it when it takes too long."""
+        """Run a command with a timeout."""
         if self._running >= PROGRAMS_MAX:
-            self._once(f"{called} does not end; it is not started while {PROGRAMS_MAX} of it run.")
+            self._report_once(f"{called} hangs: {PROGRAMS_MAX} of it are running, so no more are started.")
             return
         self._running += 1
         try:
-            program = await asyncio.create_subprocess_exec(
-                *words, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
-            )
-            try:
-                async with asyncio.timeout(PROGRAM_S_MAX):
-                    with contextlib.suppress(ConnectionError):
-                        await program.communicate(given)
-            finally:
-                await end(program)
-            if program.returncode:
-                self._once(f"{called} has ended with {program.returncode}.")
+            if code := await run_program(words, given, PROGRAM_S_MAX):
+                self._report_once(f"{called} failed with exit code {code}.")
         except TimeoutError:
-            self._once(f"{called} did not end within {PROGRAM_S_MAX:.0f} s and was ended.")
+            self._report_once(f"{called} took longer than {PROGRAM_S_MAX:.0f} s and was stopped.")
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            self._once(f"{called} cannot be started: {why.lower()}.")
+            self._report_once(f"{called} could not be started: {why.lower()}.")
         finally:
             self._running -= 1
 
-    def _once(self, sentence: str) -> None:
-        """Say what does not work, and not with every message again."""
-        if sentence not in self._complained:
-            self._complained.add(sentence)
-            self._complain(printable_line(sentence))
+    def _report_once(self, sentence: str) -> None:
+        """Report an error once, not for every message."""
+        if sentence not in self._reported:
+            self._reported.add(sentence)
+            self._report_error(printable_line(sentence))
 
 
-def osc(tidings: Tidings, environ: Mapping[str, str]) -> str | None:
-    """What has a terminal show it, where one is known to; far from the desktop that is the only way."""
+def osc(notification: Notification, environ: Mapping[str, str]) -> str | None:
+    """The escape sequence that makes a known terminal show it; also works over SSH. None: unknown terminal."""
     if environ.get("TMUX") or environ.get("STY"):
-        return None  # which would not pass it on
-    title, body = (text.replace(";", ",") for text in (tidings.title(), tidings.body()))
+        return None  # multiplexers do not pass it on
+    title, body = (text.replace(";", ",") for text in (notification.title(), notification.body()))
     if environ.get("TERM_PROGRAM") in _OSC_9:
         return f"\x1b]9;{title}: {body}\x07"
     if environ.get("TERM", "").startswith(_OSC_777):
@@ -229,23 +217,29 @@ def osc(tidings: Tidings, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def desktop(tidings: Tidings, platform: str) -> tuple[str, ...] | None:
-    """The program that has the desktop show it, and its words."""
+def desktop(notification: Notification, platform: str) -> tuple[str, ...] | None:
+    """The command that shows it on the desktop; None: none available."""
     if platform == "darwin" and shutil.which("osascript"):
-        return (*_OSASCRIPT, tidings.title(), tidings.body())
+        return (*_OSASCRIPT, notification.title(), notification.body())
     if shutil.which("notify-send"):
         # The body may be read as markup there.
         from html import escape
 
-        return ("notify-send", "--app-name=zerochat", "--", tidings.title(), escape(tidings.body(), quote=False))
+        return (
+            "notify-send",
+            "--app-name=zerochat",
+            "--",
+            notification.title(),
+            escape(notification.body(), quote=False),
+        )
     return None
 
 
-# --- how long -------------------------------------------------------------------------------------------------------
+# --- durations ------------------------------------------------------------------------------------------------------
 
 
 def duration_s(text: str) -> int | None:
-    """ "30m", "2h" or "1d" in seconds; None: it is none, or too much."""
+    """ "30m", "2h" or "1d" in seconds; None: not a duration, or above the maximum."""
     found = re.fullmatch(r"([0-9]{1,5})([mhd])", text)
     seconds = int(found[1]) * _UNITS[found[2]] if found else 0
     return seconds if 0 < seconds <= MUTE_S_MAX else None

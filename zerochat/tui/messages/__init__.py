@@ -1,1 +1,1 @@
-"""The message pane: events as rows, what each consists of, where it stands, and how it is drawn."""
+"""The message pane: events to rows, layout, timeline, painting."""

@@ -1,25 +1,25 @@
-"""What the events of a log say on the screen: a post by itself, everything else in a few words behind a name."""
+"""Display text of events: a post's text, or a short sentence after the author's name."""
 
 from zerochat.rpc import Event
 from zerochat.terminal_text import LINES_MAX, Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
 
 TOPIC_CELLS_MAX = 400
-"""Of a topic, in the line that tells of it."""
+"""Width of a topic in its row."""
 ROLES = {"reader": "a reader", "writer": "a writer", "admin": "an admin", "owner": "the owner"}
-_ITSELF = {"reader": "only reads from now on", "writer": "writes from now on"}
+_OWN_ROLE_CHANGE = {"reader": "is now a reader", "writer": "is now a writer"}
 
 
 def text_of(event: Event) -> Printable | None:
-    """What to show of an event; None for a type that this version does not know, or that other events show."""
+    """The display text of an event; None: unknown type, or shown in another row."""
     if event.type == "message":
         return printable(str(event.body.get("text", "")), lines_max=LINES_MAX)
-    said = _quiet(event)
-    return None if said is None else printable_line(said)
+    text = _notice(event)
+    return None if text is None else printable_line(text)
 
 
-def _quiet(event: Event) -> str | None:
-    """What stands behind the author's name. Bodies are a peer's word: any of it may be missing."""
+def _notice(event: Event) -> str | None:
+    """The text after the author's name. Event bodies come from peers: any field may be missing."""
     body = event.body
     subject = name_of(str(body.get("nick", "")))
     by_itself = body.get("did", event.author.did) == event.author.did
@@ -29,28 +29,28 @@ def _quiet(event: Event) -> str | None:
         case "member_joined" if by_itself:
             return "joined"
         case "member_joined":
-            return f"let {subject} in" + (", to read" if body.get("role") == "reader" else "")
+            return f"admitted {subject}" + (" as a reader" if body.get("role") == "reader" else "")
         case "member_left":
-            return "left" if by_itself else f"put {subject} out"
+            return "left" if by_itself else f"removed {subject}"
         case "member_removed":
-            return f"put {subject} out"
+            return f"removed {subject}"
         case "removal_voted":
-            return f"wants {subject} out"
+            return f"voted to remove {subject}"
         case "role_changed":
             role = str(body.get("role", ""))
             if by_itself:
-                return _ITSELF.get(role, f"is {ROLES.get(role, name_of(role))} now")
+                return _OWN_ROLE_CHANGE.get(role, f"is now {ROLES.get(role, name_of(role))}")
             return f"made {subject} {ROLES.get(role, name_of(role))}"
         case "terms_set":
-            from zerochat.presentation import tlog  # most groups keep no log
+            from zerochat.presentation import tlog  # few groups have a transparency log
 
-            return f"says: {tlog.kept_by(*tlog.keepers(body, lambda did, nick: name_of(nick)))}"
+            return f"set the transparency log: {tlog.roles(*tlog.named_in(body, lambda did, nick: name_of(nick)))}"
         case "member_renamed":
-            return f"is called {subject} now"
+            return f"is now called {subject}"
         case "topic_changed":
             topic = printable_line(str(body.get("text", "")), TOPIC_CELLS_MAX)
-            return f"changed the topic: {topic}" if topic.strip() else "took the topic away"
+            return f"changed the topic: {topic}" if topic.strip() else "cleared the topic"
         case "verdict_told":
             outcome = printable_line(str(body.get("outcome", "")), TOPIC_CELLS_MAX)
-            return f"says that a case against {subject} came to this: {outcome}"
+            return f"reports the outcome of a case against {subject}: {outcome}"
     return None

@@ -1,7 +1,4 @@
-"""Joins, leaves and new names that follow each other, in one line: nobody has to read past ten of them.
-
-Who was put out, and what somebody may do, is never folded away.
-"""
+"""Folding of consecutive joins, leaves and renames into one row. Removals and role changes are never folded."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,31 +8,31 @@ from zerochat.tui.messages.row import Row
 from zerochat.tui.style.text import key_suffix
 
 FOLD_MIN = 3
-"""Lines that follow each other; fewer stand as they are."""
+"""Minimum number of consecutive rows."""
 NAMED_MAX = 3
-"""Names of one kind; of others the number is told."""
+"""Names listed of one kind; the rest is counted."""
 SIGN = "▸"
-"""Before a line that a click unfolds."""
+"""Prefix of a folded row; a click unfolds it."""
 
 
-def follows(above: Row, row: Row) -> bool:
-    """Whether a row can stand in one line with the row above it."""
+def can_fold(above: Row, row: Row) -> bool:
+    """Whether a row can be folded together with the row above."""
     return above.change is not None and row.change is not None and above.day == row.day
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """The row that stands for all of these, in the place of the first."""
+    """The folded row in the place of the first."""
     by_kind: dict[str, dict[tuple[str, str], str]] = {}
     changes = [row.change for row in rows if row.change is not None]
     bearers: dict[str, set[str]] = {}
-    for one in changes:
-        bearers.setdefault(one.who, set()).add(one.did)
-    for one in changes:
-        shared = len(bearers[one.who]) > 1
-        name = f"{one.who}·{key_suffix(one.did)}" if shared else one.who
-        by_kind.setdefault(one.kind, {})[one.did, one.who] = name
-    said = "; ".join(f"{_listed(list(names.values()))} {_VERBS[kind]}" for kind, names in by_kind.items())
-    return replace(rows[0], text=Printable(f"{SIGN} {said}"), fold=len(rows))
+    for change in changes:
+        bearers.setdefault(change.who, set()).add(change.did)
+    for change in changes:
+        shared = len(bearers[change.who]) > 1
+        name = f"{change.who}·{key_suffix(change.did)}" if shared else change.who
+        by_kind.setdefault(change.kind, {})[change.did, change.who] = name
+    text = "; ".join(f"{_listed(list(names.values()))} {_VERBS[kind]}" for kind, names in by_kind.items())
+    return replace(rows[0], text=Printable(f"{SIGN} {text}"), fold=len(rows))
 
 
 _VERBS = {"joined": "joined", "left": "left", "renamed": "changed names"}

@@ -1,11 +1,9 @@
-"""A small, safe subset of Markdown, for the message pane: plain text in, lines of marked pieces out.
+"""A safe subset of Markdown for the message pane: plain text to lines of marked pieces, in linear time.
 
-`**bold**`, `*italic*` and `_italic_`, `` `code` ``, fenced code, `> quotes` and bare https links; everything else stays
-as it was typed. No parser of Rich's or Textual's ever sees a peer's text. What is here walks over it once, gives each
-letter a set of marks, and wraps; so it costs as much as the text is long, whatever somebody thinks up.
-
-A sign counts only where a person who writes plainly would not have put it: `2*3*4`, `*.py` and `snake_case` are text.
-The signs of code stay, since spaces inside it count; those of bold and italic go.
+`**bold**`, `*italic*`, `_italic_`, `` `code` ``, fenced code, `> quotes` and bare https links; everything else stays
+literal. Rich's and Textual's parsers never see a peer's text. Delimiters inside words (`2*3*4`, `*.py`,
+`snake_case`) are literal. Code delimiters stay visible, since spaces inside count; those of bold and italic are
+removed.
 """
 
 import re
@@ -16,18 +14,17 @@ from rich.cells import chop_cells
 from zerochat.tui.style.text import wrap
 
 BOLD, ITALIC, SLANT, CODE, LINK, QUOTED, SIGN, NAME = (1 << bit for bit in range(8))
-"""Marks of a piece: `*` and `_` have one each, that they may overlap. SIGN: drawn by us. NAME: its author stands
-here."""
+"""Marks of a piece; `*` and `_` have separate ones, since they may overlap. SIGN: drawn by us. NAME: placeholder of
+the author's name."""
 
 Piece: TypeAlias = tuple[str, int]
 Line: TypeAlias = tuple[Piece, ...]
 
 SIGNS_MAX = 400
-"""Signs of one message that can have a meaning: beyond any that a person writes, and a page of messages full of them
-is still laid out at once."""
+"""Delimiters interpreted per message, a bound on layout time."""
 FENCE = "```"
 QUOTE_SIGN, CODE_SIGN = "▎ ", "┊ "
-"""Before each line of a quote, and of fenced code."""
+"""Prefixes of the lines of a quote and of fenced code."""
 SIGN_CELLS = 2
 
 _anything = re.compile(r"[*_`]|^>|https://", re.MULTILINE).search
@@ -35,9 +32,9 @@ _inline = re.compile(r"`[^`\n]+`|https://[^\s<>\"`]+|(?<![*\\])\*{1,2}(?!\*)|(?<
 _BITS = {"**": BOLD, "*": ITALIC, "_": SLANT}
 
 
-def lay(text: str, width: int, *, lead: int = 0, marked: bool = True) -> list[Line]:
-    """The lines of `text` in `width` cells. The first one begins with `lead` cells for the author's name (0: none);
-    not `marked`: nothing has a meaning."""
+def lay_out(text: str, width: int, *, lead: int = 0, marked: bool = True) -> list[Line]:
+    """The lines of `text` in `width` cells. The first starts with `lead` cells for the author's name (0: none);
+    `marked` False: no Markdown."""
     if not marked or _anything(text) is None:
         return _plain(text, width, lead)
     paragraphs = text.split("\n")
@@ -51,23 +48,23 @@ def lay(text: str, width: int, *, lead: int = 0, marked: bool = True) -> list[Li
     while at < len(paragraphs):
         while nearest < len(ends) and ends[nearest] <= at:
             nearest += 1
-        one = paragraphs[at]
-        if _opens_code(one) and nearest < len(ends) and ends[nearest] > at + 1:
-            lines += _code(one[len(FENCE) :].strip(), paragraphs[at + 1 : ends[nearest]], width)
+        entry = paragraphs[at]
+        if _opens_code(entry) and nearest < len(ends) and ends[nearest] > at + 1:
+            lines += _code(entry[len(FENCE) :].strip(), paragraphs[at + 1 : ends[nearest]], width)
             at = ends[nearest] + 1
             continue
-        if one.startswith("> "):
-            inside = _broken(_pieces(one[2:], QUOTED, left), width - SIGN_CELLS)
+        if entry.startswith("> "):
+            inside = _broken(_pieces(entry[2:], QUOTED, left), width - SIGN_CELLS)
             lines += [((QUOTE_SIGN, SIGN), *line) for line in inside]
         else:
             first: list[Piece] = [("x" * lead, NAME), (" ", 0)] if lead and at == 0 else []
-            lines += _broken([*first, *_pieces(one, 0, left)], width)
+            lines += _broken([*first, *_pieces(entry, 0, left)], width)
         at += 1
     return lines
 
 
 def links_in(text: str, most: int) -> list[str]:
-    """The https links in a text as it was written, each once, at most so many."""
+    """The distinct https links in a raw text, at most `most`."""
     found: dict[str, None] = {}
     for each in re.finditer(r"https://[^\s<>\"`]+", text):
         if len(found) >= most:
@@ -88,8 +85,8 @@ def _opens_code(paragraph: str) -> bool:
 
 
 def _code(tag: str, paragraphs: list[str], width: int) -> list[Line]:
-    """Fenced code as it is: broken where the line ends, never at its spaces. `tag`: what stands behind the fence, which
-    is shown too: it may be anything, and no word of a message is hidden."""
+    """Fenced code, broken at the line end, not at spaces. `tag`: the text after the fence; shown, so that no part of a
+    message is hidden."""
     room = max(width - SIGN_CELLS, 2)
     named: list[Line] = [((CODE_SIGN + piece, SIGN),) for piece in chop_cells(tag, room)]
     pieces = [piece for paragraph in paragraphs for piece in (chop_cells(paragraph, room) or [""])]
@@ -97,13 +94,13 @@ def _code(tag: str, paragraphs: list[str], width: int) -> list[Line]:
 
 
 def _trimmed(link: str) -> str:
-    """A link without the end of the sentence that it stands in."""
+    """A link without trailing punctuation of its sentence."""
     signs = ".,;:!?'*_]}" if "(" in link else ".,;:!?'*_]})"
     return link.rstrip(signs)
 
 
 def _pieces(text: str, base: int, left: list[int]) -> list[Piece]:
-    """A paragraph in pieces with their marks; `left` counts down how many signs may still mean something."""
+    """A paragraph in marked pieces; `left` counts down the delimiters still interpreted."""
     toggles: dict[int, int] = {}
     cuts: dict[int, int] = {}
     open_at: dict[str, int] = {}
@@ -142,7 +139,7 @@ def _toggle(toggles: dict[int, int], start: int, end: int, bit: int) -> None:
 
 
 def _broken(pieces: list[Piece], width: int) -> list[Line]:
-    """Pieces in lines of `width` cells. Wrapping takes nothing away but spaces between two lines."""
+    """Pieces wrapped to `width` cells. Wrapping only drops spaces at line ends."""
     text = "".join(piece for piece, _ in pieces)
     lines: list[Line] = []
     at = number = start = 0  # in the text; the piece there, and where that begins

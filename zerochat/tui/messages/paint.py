@@ -1,7 +1,6 @@
-"""Turns rows of a timeline into strips of styled cells.
+"""Painting of timeline rows as strips of styled cells.
 
-Kept apart from the pane, which only asks for line n. Everything here is a `Segment` with plain text: no markup is ever
-parsed, so nothing that a peer writes can become a style, a link or an action.
+All output is `Segment`s with plain text. No markup is parsed, so a peer's text cannot become a style, link or action.
 """
 
 from colorsys import hls_to_rgb, rgb_to_hls
@@ -13,7 +12,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.strip import Strip
 
-from zerochat.tui.messages.layout import QUOTE_BAR, Shown, lines_of
+from zerochat.tui.messages.layout import QUOTE_BAR, LayoutLine, lines_of
 from zerochat.tui.messages.markdown import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
 from zerochat.tui.messages.row import MARGIN, Columns, Row
 from zerochat.tui.messages.timeline import Timeline
@@ -31,27 +30,27 @@ LABELS = (
 )  # fmt: skip
 """The pane's component classes, without their prefix."""
 BAR, MENTION_BAR, SELECTED_BAR = "│", "┃", "▌"
-"""Left of a text: of any, of one that calls me by name, and of the one that is selected."""
+"""Left of a text: normal, mentioning me, selected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The styles of one pane in one theme; `nicks` by `hue_of`."""
+    """The styles of the pane in the current theme; `nicks` are indexed by `hue_of`."""
 
     base: Style
     labels: dict[str, Style]
     nicks: tuple[Style, ...]
     bare: bool = False
-    """There are no colours."""
+    """No colours (NO_COLOR)."""
 
     def __getitem__(self, label: str) -> Style:
         return self.labels[label]
 
 
 def nick_styles(base: Style, background: Color, primary: Color, ansi: bool) -> tuple[Style, ...]:
-    """Twelve hues from the theme's primary colour round the circle, each light or dark enough for the background.
+    """Twelve hues starting at the theme's primary colour, each with sufficient contrast.
 
-    A terminal's own colours (`ansi`) cannot be measured; there the sixteen names are used as they are.
+    Terminal colours (`ansi`) cannot be measured; they are used by name.
     """
     if ansi:
         return tuple(base + Style(color=name, bold=True) for name in _ANSI_NAMES[:NICK_COLOURS])
@@ -71,19 +70,19 @@ def nick_styles(base: Style, background: Color, primary: Color, ansi: bool) -> t
     return tuple(styles)
 
 
-def contrast(one: Color, other: Color) -> float:
+def contrast(entry: Color, other: Color) -> float:
     """The contrast ratio of WCAG 2.2, from 1 (none) to 21."""
 
     def luminance(colour: Color) -> float:
         parts = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in colour.normalized]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    lighter, darker = sorted((luminance(entry), luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def rule(text: str, width: int, style: Style) -> Strip:
-    """`text` in the middle of a line across the pane."""
+    """`text` centred in a horizontal rule."""
     text = f" {clip(text, max(width - 6, 1))} "
     left = max((width - cell_len(text)) // 2, 0)
     right = max(width - cell_len(text) - left, 0)
@@ -91,23 +90,23 @@ def rule(text: str, width: int, style: Style) -> Strip:
 
 
 def note(text: str, width: int, style: Style) -> list[Strip]:
-    """A sentence of ours in the middle of the pane."""
+    """A centred sentence of the application."""
     return [Strip([Segment(" " * max((width - cell_len(line)) // 2, 0) + line, style)]) for line in wrap(text, width)]
 
 
 def mark_of(row: Row) -> tuple[str, str]:
-    """(text, label of its style) of what stands in the right margin."""
+    """(text, style label) of the mark in the right margin."""
     if row.void:
         return "void", "mark"
     if row.own:
         if row.delivered == 0:
             return f"0/{row.of}", "mark"
         return f"✓{row.delivered}/{row.of}", "delivered" if row.delivered >= row.of else "mark"
-    return "vouched" if row.vouched else "late", "mark"
+    return "relayed" if row.relayed else "late", "mark"
 
 
 def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, selected: bool = False) -> list[Strip]:
-    """The lines of row `index`: separators that belong above it, then its text; as many as its height."""
+    """The lines of row `index`: separators above it, then its text; as many as its height."""
     row, columns = timeline.shown(index), timeline.columns
     strips: list[Strip] = []
     if timeline.starts_day(index):
@@ -123,11 +122,11 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
         strips.append(Strip(head).crop(0, columns.width))
     first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
     width = columns.text_width
-    lines = lines_of(row, columns, timeline.marked)
+    lines = lines_of(row, columns, timeline.markdown)
     for number, line in enumerate(lines):
         text = _line(row, line, width, names, palette)
         segments = [*(first if number == 0 else gutter), *text]
-        if row.marked and number == len(lines) - 1:
+        if row.has_mark and number == len(lines) - 1:
             mark, label = mark_of(row)
             mark = clip(mark, MARGIN)
             used = sum(cell_len(segment.text) for segment in text)
@@ -141,7 +140,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
 def _gutters(
     row: Row, columns: Columns, names: Names, palette: Palette, *, starts: bool, selected: bool
 ) -> tuple[list[Segment], list[Segment]]:
-    """What stands left of the first line of a text, and of each other one."""
+    """The gutters of the first line and of the other lines of a text."""
     bar, bar_style = ("" if row.action else BAR), palette["bar"]
     if row.mention:
         bar, bar_style = MENTION_BAR, palette["mention"]
@@ -164,8 +163,8 @@ def _gutters(
     return first, [Segment(" " * (6 + columns.nick), palette.base), beside]
 
 
-def _line(row: Row, line: Shown, width: int, names: Names, palette: Palette) -> list[Segment]:
-    """One line of a post's text."""
+def _line(row: Row, line: LayoutLine, width: int, names: Names, palette: Palette) -> list[Segment]:
+    """The segments of one line of a post."""
     match line.kind:
         case "quote":
             return [Segment(clip(_quote(row, names), width), palette["quote"])]
@@ -181,7 +180,7 @@ def _line(row: Row, line: Shown, width: int, names: Names, palette: Palette) -> 
     segments = []
     for text, marks in line.pieces:
         if marks & NAME:
-            name = names.byline_then(row.author, row.nick, len(text))
+            name = names.past_byline(row.author, row.nick, len(text))
             segments.append(Segment(name, palette.nicks[hue_of(row.author)]))
         else:
             segments.append(Segment(text, _styled(base, marks, palette) if marks else base))
@@ -206,17 +205,17 @@ def _styled(base: Style, marks: int, palette: Palette) -> Style:
 
 
 def _quote(row: Row, names: Names) -> str:
-    """ "│ alice: the beginning" of what a post answers."""
+    """The quote line: "│ alice: start of the text"."""
     quote = row.quote
     assert quote is not None
     if not quote.author:
-        return f"{QUOTE_BAR}a message that is not here"
+        return f"{QUOTE_BAR}a message that is not available"
     text = "(deleted)" if quote.deleted else quote.text
-    return f"{QUOTE_BAR}{names.byline_then(quote.author, quote.nick, NAME_CELLS_MAX)}: {text}"
+    return f"{QUOTE_BAR}{names.past_byline(quote.author, quote.nick, NAME_CELLS_MAX)}: {text}"
 
 
 def _lit(strip: Strip, width: int, style: Style) -> Strip:
-    """The line of a selected post, up to the edge of the pane."""
+    """A line of the selected post, highlighted up to the edge."""
     full = strip.extend_cell_length(width).crop(0, width)
     lit = Style(bgcolor=style.bgcolor)
     return Strip([Segment(each.text, each.style + lit if each.style else lit) for each in full])
@@ -226,6 +225,6 @@ def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> list
     columns = timeline.columns
     name, (first, *others) = columns.quiet_lines(row)
     gutter = "— "[: columns.gutter] if columns.stacked else f"{row.time:5} {'—':>{columns.nick}}   "
-    lines = [gutter + (names.byline_then(row.author, row.nick, name) if name else "") + first]
+    lines = [gutter + (names.past_byline(row.author, row.nick, name) if name else "") + first]
     lines += [" " * columns.gutter + line for line in others]
     return [Strip([Segment(line, palette["quiet"])]).crop(0, columns.width) for line in lines]

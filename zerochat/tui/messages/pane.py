@@ -1,9 +1,8 @@
-"""The message pane: draws only the lines that are in sight, and never moves what somebody is reading.
+"""The message pane: a line-based widget that draws only visible lines and keeps the reading position.
 
-A Line API widget over a `Timeline`. One widget per message would cost a second of processor time per arrival after five
-thousand of them; this one costs the same at any length. The reader's place is a row and a line inside it, so it
-survives late arrivals, older pages and resizes. The end is followed only by those who are at the end; others get a
-count of what is below.
+One widget per message would cost a second per arrival at 5,000 messages; this one has constant cost. The reading
+position is a row and a line inside it, so it survives late arrivals, older pages and resizes. The pane follows the
+end only while the reader is there; otherwise a badge counts the new messages.
 """
 
 from collections.abc import Iterable
@@ -24,29 +23,29 @@ from zerochat.tui.messages.paint import LABELS, Palette, nick_styles, note, pain
 from zerochat.tui.messages.timeline import Key, Place, Timeline
 from zerochat.tui.style.text import Names, wrap
 
-SCREENS_AHEAD = 3
-"""So far from the edge of what is loaded the next page is asked for: it is there before the edge is reached."""
+PREFETCH_SCREENS = 3
+"""Screens from the edge of the loaded rows at which the next page is loaded."""
 STRIPS_MAX = 256
-"""Rows that are kept painted: some screens full, for scrolling to and fro."""
+"""Rows in the paint cache."""
 
 
 class MessagePane(ScrollView, can_focus=True):
-    """Shows one timeline; `show` changes to another, `settle` draws what has changed in it."""
+    """Shows one timeline; `show` changes to another, `redraw` draws its changes."""
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{label}" for label in LABELS}
 
     class Older(Message):
-        """The reader is near the top of what is loaded, and there is more."""
+        """The reader is near the top of the loaded rows, and older ones exist."""
 
     class Newer(Message):
-        """The reader is near the bottom of what is loaded, and that is not the end."""
+        """The reader is near the bottom of the loaded rows, and newer ones exist."""
 
     class Newest(Message):
-        """The reader wants the end, and it is not loaded."""
+        """The reader requests the end, which is not loaded."""
 
     class Unseen(Message):
-        """The counts of what has come out of sight may be others."""
+        """The counts of unseen messages may have changed."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -54,85 +53,85 @@ class MessagePane(ScrollView, can_focus=True):
         self.names = Names()
         self.place = Place()
         self.tail: tuple[Printable, ...] = ()
-        """Sentences of ours below the last row."""
+        """Sentences of the application below the last row."""
         self.selected: Key | None = None
-        """The message that is selected (`selecting` says which)."""
+        """The selected message."""
         self.markdown = True
-        """Whether Markdown in messages counts; `settle` draws them accordingly."""
+        """Whether Markdown is rendered; applied by `redraw`."""
         self.folded = True
-        """Whether joins, leaves and new names that follow each other stand in one line; the same."""
+        """Whether consecutive membership changes are folded; applied by `redraw`."""
         self._painted: dict[Key, list[Strip]] = {}
         self._drawn: dict[int, tuple[Strip, Strip]] = {}
-        """By the identity of what was painted: that, and the same as wide as the pane. What Textual makes of a strip it
-        keeps with the strip, so a line that only moves on the screen costs next to nothing."""
+        """(strip, strip at full width) by id of the strip. Textual caches its rendering with a strip, so a line that
+        only moves costs almost nothing."""
         self._in_sight: list[Strip] = []
-        """What was painted, line by line, when all of the pane was drawn last."""
+        """The strips of the last complete drawing, by line."""
         self._palette: Palette | None = None
-        self._settling = False
+        self._redrawing = False
 
-    # --- what is shown ---------------------------------------------------------------------------------------------
+    # --- content ---------------------------------------------------------------------------------------------------
 
     def show(self, timeline: Timeline | None, names: Names, place: Place) -> None:
-        """Change to another conversation, at the place where its reader was."""
+        """Change to another conversation at its reading position."""
         self.timeline, self.names, self.place = timeline, names, place
         self.selected = None
-        self.settle()
+        self.redraw()
 
     def set_tail(self, tail: tuple[Printable, ...]) -> None:
-        """Other sentences below the last row."""
+        """Set the sentences below the last row."""
         if tail != self.tail:
             self.tail = tail
-            self.settle(())
+            self.redraw(())
 
-    def settle(self, changed: Iterable[Key] | None = None) -> None:
-        """Draw again after the timeline changed, with the reader's place kept. `changed`: only these rows differ."""
+    def redraw(self, changed: Iterable[Key] | None = None) -> None:
+        """Redraw after the timeline changed, keeping the reading position. `changed`: only these rows differ."""
         timeline = self.timeline
         if timeline is not None and timeline.folding != self.folded:
             timeline.fold(self.folded)
         if changed is None:
             self._painted.clear()
         else:
-            for key in (*changed, *(timeline.refolded if timeline is not None else ())):
+            for key in (*changed, *(timeline.dirty if timeline is not None else ())):
                 self._painted.pop(key, None)
         if timeline is not None:
-            timeline.refolded.clear()
+            timeline.dirty.clear()
         width = self.text_width
-        if timeline is not None and width > 0 and (timeline.width, timeline.marked) != (width, self.markdown):
-            timeline.marked = self.markdown
+        if timeline is not None and width > 0 and (timeline.width, timeline.markdown) != (width, self.markdown):
+            timeline.markdown = self.markdown
             timeline.resize(width)
             self._painted.clear()
-        held = self._held()
-        self._settling = True
+        held = self._selection_top()
+        self._redrawing = True
         try:
-            self._be_high(Size(width, self._line_count()))
-            top = max(min(self._wanted_top(), held, self.max_scroll_y), 0)
-            still = self._looks_the_same(round(top))
+            self._set_height(Size(width, self._line_count()))
+            top = max(min(self._target_top(), held, self.max_scroll_y), 0)
+            still = self._is_unchanged(round(top))
             if still:
-                self._count_lines_from(top)
+                self._renumber_lines(top)
             else:
                 self.scroll_to(y=top, animate=False)
         finally:
-            self._settling = False
+            self._redrawing = False
         self._note_seen()
         if not still:
             self.refresh()
 
-    def _looks_the_same(self, top: int) -> bool:
-        """Whether what is drawn is what would be drawn from line `top` on: so it is when a page comes in above."""
+    def _is_unchanged(self, top: int) -> bool:
+        """Whether the visible lines equal those from line `top`, as after a page was inserted above."""
         height = self.size.height
         if not self.is_attached or self.text_selection is not None or len(self._in_sight) != height:
             return False
         return all(self._strip_at(top + y) is self._in_sight[y] for y in range(height))
 
-    def _count_lines_from(self, top: float) -> None:
-        """The lines in sight have other numbers now, and that is all."""
+    def _renumber_lines(self, top: float) -> None:
+        """Change the scroll offset without redrawing: the visible lines only got other numbers."""
         self.set_reactive(MessagePane.scroll_y, top)
         self.set_reactive(MessagePane.scroll_target_y, top)
         self.vertical_scrollbar.position = top
 
-    def _be_high(self, size: Size) -> None:
-        """Have so many lines. As long as the scrollbar stays, nothing moves on the screen by that, so nothing is laid
-        out anew: that would cost several milliseconds for each arrival."""
+    def _set_height(self, size: Size) -> None:
+        """Set the virtual size. While the scrollbar stays visible no new layout is needed, which would cost several
+        milliseconds per arrival."""
         high = self.container_size.height
         before = self.virtual_size
         if self.show_vertical_scrollbar and size.width == before.width and min(size.height, before.height) > high:
@@ -141,8 +140,9 @@ class MessagePane(ScrollView, can_focus=True):
         else:
             self.virtual_size = size
 
-    def _held(self) -> float:
-        """The line that is to stay in sight while the end is followed: of what is selected, if it was in sight."""
+    def _selection_top(self) -> float:
+        """The top line of the visible selection, which following the end must not scroll out of sight; else
+        infinity."""
         index = self.timeline.index(self.selected) if self.timeline and self.selected and self.place.following else None
         if self.timeline is None or index is None:
             return inf
@@ -150,7 +150,7 @@ class MessagePane(ScrollView, can_focus=True):
         return max(top, 0) if top >= round(self.scroll_y) else inf
 
     def repaint(self, key: Key) -> None:
-        """This row looks otherwise now; its height is the same."""
+        """Repaint a row whose height is unchanged."""
         self._painted.pop(key, None)
 
     @property
@@ -163,7 +163,7 @@ class MessagePane(ScrollView, can_focus=True):
     def _tail_lines(self) -> list[str]:
         return [line for sentence in self.tail for line in wrap(sentence, self.text_width)]
 
-    def _wanted_top(self) -> int:
+    def _target_top(self) -> int:
         if self.timeline is None or self.place.following or self.place.key is None:
             return self.max_scroll_y
         index = self.timeline.index(self.place.key)
@@ -172,11 +172,11 @@ class MessagePane(ScrollView, can_focus=True):
         lead = self.timeline.lead(index)
         return self.timeline.tops[index] + lead + min(self.place.offset, self.timeline.heights[index] - lead - 1)
 
-    # --- the reader's place ----------------------------------------------------------------------------------------
+    # --- reading position ------------------------------------------------------------------------------------------
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if not self._settling:
+        if not self._redrawing:
             self._note_place()
 
     def _note_place(self) -> None:
@@ -188,7 +188,7 @@ class MessagePane(ScrollView, can_focus=True):
         self.place.key = self.timeline.keys[index]
         self.place.offset = top - self.timeline.tops[index] - self.timeline.lead(index)
         self._note_seen()
-        ahead = SCREENS_AHEAD * self.size.height
+        ahead = PREFETCH_SCREENS * self.size.height
         if self.timeline.more and top <= ahead:
             self.post_message(self.Older())
         if self.timeline.detached and top + self.size.height + ahead >= self.timeline.total:
@@ -211,7 +211,7 @@ class MessagePane(ScrollView, can_focus=True):
         return self.timeline.keys[first], self.timeline.keys[last]
 
     def unseen_counts(self) -> tuple[int, int]:
-        """How many posts have come out of sight: (above, below)."""
+        """Unseen posts (above, below) the visible lines."""
         if self.timeline is None or not self.place.unseen:
             return 0, 0
         first, _ = self._keys_in_sight()
@@ -220,13 +220,13 @@ class MessagePane(ScrollView, can_focus=True):
 
     @property
     def badge(self) -> str:
-        """What has come out of sight, in a few words; empty: nothing."""
+        """The badge text about unseen posts; empty: none."""
         above, below = self.unseen_counts()
         parts = [f"▲ {above} late above"] * (above > 0) + [f"▼ {below} new below"] * (below > 0)
         return f" {'  '.join(parts)} " if parts else ""
 
     def go_to_unseen(self) -> bool:
-        """Go where the badge points: to the end, else to the first of the late ones; False: there is no badge."""
+        """Go to the end for new posts, else to the first late one; False: there is no badge."""
         above, below = self.unseen_counts()
         if below:
             self.action_end()
@@ -235,7 +235,7 @@ class MessagePane(ScrollView, can_focus=True):
         return bool(above or below)
 
     def unfold(self, y: int) -> bool:
-        """Show one by one what is folded into line `y` of the pane; False: nothing is."""
+        """Unfold the row at line `y` of the pane; False: it is not folded."""
         timeline, line = self.timeline, round(self.scroll_y) + y
         if timeline is None or not 0 <= line < timeline.total:
             return False
@@ -243,30 +243,30 @@ class MessagePane(ScrollView, can_focus=True):
         if index < 0 or timeline.keys[index] not in timeline.folds:
             return False
         timeline.open(timeline.keys[index])
-        self.settle(())
+        self.redraw(())
         return True
 
     # --- moving ----------------------------------------------------------------------------------------------------
 
     def page(self, direction: int) -> None:
-        """A screen up (-1) or down (1), with one line in common."""
+        """Scroll one screen up (-1) or down (1), with one line in common."""
         self.scroll_to(y=round(self.scroll_y) + direction * max(self.size.height - 1, 1), animate=False)
-        self._note_place()  # At either end nothing scrolls, yet it is a wish for what comes there.
+        self._note_place()  # at either end nothing scrolls, but more may be loaded
 
     def action_top(self) -> None:
         self.scroll_to(y=0, animate=False)
         self._note_place()
 
     def action_end(self) -> None:
-        """Go to the newest post and follow from there."""
+        """Go to the newest post and follow the end."""
         if self.timeline is not None and self.timeline.detached:
             self.post_message(self.Newest())
             return
         self.place.following = True
-        self.settle(())
+        self.redraw(())
 
     def go_to(self, key: Key, above: int = 0) -> None:
-        """Bring a row to the top of the pane, or below so many lines of what comes before it."""
+        """Scroll a row to the top of the pane, or `above` lines below it."""
         if self.timeline is not None:
             index = self.timeline.index(key)
             lead = 1 if index is None else max(self.timeline.lead(index), 1)
@@ -276,7 +276,7 @@ class MessagePane(ScrollView, can_focus=True):
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        self.settle()
+        self.redraw()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -299,8 +299,8 @@ class MessagePane(ScrollView, can_focus=True):
         return self._palette
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """What is drawn. Textual's own way gives each line's letters their places, for a mouse that selects, and looks
-        for borders; that would be most of what a page costs. While letters are selected it is taken."""
+        """Render without Textual's per-character offsets and borders, which dominate its cost. During a text selection
+        Textual's own way is used."""
         if self.text_selection is not None:
             self._in_sight = []
             return super().render_lines(crop)
@@ -309,23 +309,23 @@ class MessagePane(ScrollView, can_focus=True):
         if crop.height == region.height:
             self._in_sight = painted
         filters, (_, background) = self.get_line_filters(), self.background_colors
-        kept = self._kept
+        kept = self._cache_size
         lines = []
         for each in painted:
             known = self._drawn.get(id(each))
             if known is None or known[1].cell_length != region.width:
-                self._forget_first(self._drawn, kept)
-                known = self._drawn[id(each)] = (each, self._whole(each, region.width))
+                self._evict_oldest(self._drawn, kept)
+                known = self._drawn[id(each)] = (each, self._full_width(each, region.width))
             line = known[1]
-            for one in filters:
-                line = line.apply_filter(one, background)
+            for line_filter in filters:
+                line = line.apply_filter(line_filter, background)
             lines.append(line)
         if crop.column_span != (0, region.width):
             return [line.crop(*crop.column_span) for line in lines]
         return lines
 
-    def _whole(self, painted: Strip, width: int) -> Strip:
-        """The line from edge to edge."""
+    def _full_width(self, painted: Strip, width: int) -> Strip:
+        """The line at full width."""
         base, left, used = self.palette.base, self.styles.gutter.left, painted.cell_length
         if left + used > width:
             painted, used = painted.crop(0, width - left), width - left
@@ -333,7 +333,7 @@ class MessagePane(ScrollView, can_focus=True):
         return Strip([*blanks[0], *painted, *blanks[1]], width)
 
     def render_line(self, y: int) -> Strip:
-        """Line `y` of the pane, with the places of its letters."""
+        """Line `y` of the pane with character offsets, for text selection."""
         line, width = round(self.scroll_y) + y, self.size.width
         drawn = self._strip_at(line).extend_cell_length(width, self.palette.base).crop(0, width).apply_offsets(0, line)
         if (selection := self.text_selection) is not None and (span := selection.get_span(line)) is not None:
@@ -358,17 +358,17 @@ class MessagePane(ScrollView, can_focus=True):
         key = self.timeline.keys[index]
         strips = self._painted.get(key)
         if strips is None:
-            self._forget_first(self._painted, self._kept)
+            self._evict_oldest(self._painted, self._cache_size)
             chosen = key == self.selected
             strips = self._painted[key] = paint(self.timeline, index, self.names, self.palette, selected=chosen)
         return strips
 
     @property
-    def _kept(self) -> int:
+    def _cache_size(self) -> int:
         return max(STRIPS_MAX, 2 * self.container_size.height)
 
-    def _forget_first(self, kept: dict[Any, Any], most: int) -> None:
-        """Make room for one more, by what was drawn first."""
+    def _evict_oldest(self, kept: dict[Any, Any], most: int) -> None:
+        """Evict the oldest entry of a full cache."""
         if len(kept) >= most:
             del kept[next(iter(kept))]
 
@@ -387,7 +387,7 @@ class MessagePane(ScrollView, can_focus=True):
         )
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected lines as they stand in the pane, without the blanks at their ends."""
+        """The selected lines without trailing blanks."""
         first = selection.start.y if selection.start else 0
         last = min(selection.end.y if selection.end else self._line_count() - 1, self._line_count() - 1)
         lines = []

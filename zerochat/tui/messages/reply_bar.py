@@ -1,4 +1,4 @@
-"""What the text in the composer is about: a message that it answers, or one of one's own that it changes."""
+"""The composer's target: the message that it replies to, or the own message that it edits."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +11,8 @@ CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """`stash`: what stood in the composer before a message was put there to be changed."""
+class ComposeTarget:
+    """`stash`: the draft replaced by the text of an edited message."""
 
     kind: Literal["reply", "edit"]
     key: Key
@@ -21,11 +21,11 @@ class About:
     stash: str = ""
 
     @classmethod
-    def reply(cls, row: Row) -> "About":
+    def reply(cls, row: Row) -> "ComposeTarget":
         return cls("reply", row.key, row.author, printable_line(row.source[:CHARS_MAX]))
 
     @classmethod
-    def edit(cls, row: Row, stash: str) -> "About":
+    def edit(cls, row: Row, stash: str) -> "ComposeTarget":
         return cls("edit", row.key, row.author, printable_line(row.source[:CHARS_MAX]), stash)
 
     @property
@@ -33,14 +33,14 @@ class About:
         return self.key[2]
 
     def unsent(self, text: str) -> str:
-        """What is to be kept of the composer's `text`: where it is to change a message, what waits behind it too."""
+        """The draft to save for the composer's `text`; for an edit also the stash."""
         if self.kind == "reply":
             return text
         changed = text if printable_line(text[:CHARS_MAX]) != self.text else ""
         return "\n".join(part for part in (self.stash, changed) if part.strip())
 
     def sentence(self, names: Names) -> Printable:
-        """What stands above the composer."""
+        """The sentence above the composer."""
         if self.kind == "edit":
             return Printable(f"Editing: {self.text}")
-        return Printable(f"Answering {names.byline(self.author)}: {self.text}")
+        return Printable(f"Replying to {names.byline(self.author)}: {self.text}")

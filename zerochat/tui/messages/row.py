@@ -1,4 +1,4 @@
-"""One event as the pane shows it, and how the pane's width is divided between its parts."""
+"""Rows of the message pane, built from events, and the columns of the pane."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -10,30 +10,30 @@ from msgspec import structs
 from zerochat.rpc import Attachment, Event, Quote, Reaction
 from zerochat.terminal_text import Printable, cells, printable, printable_line
 from zerochat.tui.messages.events import text_of
-from zerochat.tui.style.text import SUFFIX_CHARS, day_text, name_of, told_time, wrap
+from zerochat.tui.style.text import SUFFIX_CHARS, day_text, display_time, name_of, wrap
 
 Key: TypeAlias = tuple[int, str, str]
-"""(lamport, author's DID, id): the order that every member sees."""
+"""(Lamport time, author DID, event id): the total order of the log."""
 
 STACKED_BELOW = 44
-"""Narrower than this, the name gets a line of its own: beside it the text would be a column of single words."""
+"""Below this width the name gets its own line."""
 TEXT_CELLS_MAX = 110
-"""Longer lines are hard to read, and would put the marks far from what they are about."""
+"""Maximum text width."""
 WHOLE_CHARS_MAX = 1 << 18
-"""More than a post of 64 KiB can become by being made printable (a tab is four spaces)."""
+"""Above the length of a sanitised 64 KiB post (a tab becomes four spaces)."""
 MARGIN = 8
-"""Cells on the right of the last line of rows with a mark: "✓12/24", "late", "vouched", "void"."""
+"""Width of the mark at the end of a row: "✓12/24", "late", "relayed", "void"."""
 QUOTE_CHARS_MAX = 160
-"""Of the text that a post answers: a line at the widest."""
+"""Characters of a quoted text: one line."""
 EMOJI_CELLS_MAX = 8
-"""Of one reaction; the longest emoji in use count as eight, each of their parts as two."""
+"""Width of one reaction; joined emoji count two cells per part."""
 REACTIONS_SHOWN_MAX = 12
-"""Kinds of reactions below one post; of others the number is told."""
+"""Distinct reactions shown below a post; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Quoted:
-    """What a post answers, as it is shown above it. `author`: a DID; empty: it is not here."""
+class QuotedMessage:
+    """The quoted message of a reply. `author`: a DID; empty: not available."""
 
     id: str
     author: str = ""
@@ -43,14 +43,14 @@ class Quoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Reacted:
-    """One emoji below a post, and how many have answered with it; `mine`: I am one of them."""
+class ReactionCount:
+    """One emoji with the number of members who reacted with it; `mine`: including me."""
 
     emoji: Printable
     count: int
     mine: bool
     sign: str
-    """The emoji as it came, to take it back with."""
+    """The raw emoji, for removing the reaction."""
 
 
 ChangeKind: TypeAlias = Literal["joined", "left", "renamed"]
@@ -58,7 +58,7 @@ ChangeKind: TypeAlias = Literal["joined", "left", "renamed"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """That somebody came or went by itself, or has another name."""
+    """A foldable membership change."""
 
     kind: ChangeKind
     did: str
@@ -67,86 +67,86 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event as it is shown. `text` is a post's body, or what a quiet line says behind the name."""
+    """One displayed event. `text`: a post's text, or the sentence after the name."""
 
     key: Key
     kind: Literal["post", "quiet"]
     author: str
-    """The DID; never shown as it is."""
+    """DID of the author; never shown raw."""
     nick: Printable
-    """What the author was called; beside a post stands what it is called now."""
+    """The author's name at the time; a post shows the current name."""
     text: Printable
     day: str
     time: str
-    cut: Printable = Printable("")
-    """What to say below a text that is not whole here."""
+    truncation: Printable = Printable("")
+    """Note below a truncated text."""
     own: bool = False
     late: bool = False
-    vouched: bool = False
-    """Somebody else has handed it over, and its author has not confirmed it yet."""
+    relayed: bool = False
+    """Relayed by another member and not confirmed by its author yet."""
     void: bool = False
-    """It does not count: its author could not write any more by then."""
+    """Invalid: its author had lost the right to post."""
     position: int = 0
     delivered: int = 0
     of: int = 0
     local: bool = False
-    """No event: something that only this screen says."""
+    """Not an event: a note of this screen."""
     line: int = 0
-    """Number of the line from the agent that told `delivered`: receipts with a smaller one are in it already."""
+    """Line number of the response or notification with `delivered`; receipts with smaller numbers are included."""
     source: str = ""
-    """A post's text as its author wrote it. Never shown."""
-    quote: Quoted | None = None
-    """What it answers."""
+    """A post's raw text; never shown."""
+    quote: QuotedMessage | None = None
+    """The quoted message of a reply."""
     action: bool = False
-    """It says what its author does (`/me`)."""
+    """An action message (`/me`)."""
     edited: bool = False
     deleted: bool = False
     mention: bool = False
-    """It calls me by name."""
-    reactions: tuple[Reacted, ...] = ()
+    """The message mentions me."""
+    reactions: tuple[ReactionCount, ...] = ()
     files: tuple[Attachment, ...] = ()
-    """What came with it."""
+    """Attached files."""
     change: Change | None = None
-    """What it tells, where lines of its kind may be folded into one (`folding.py`)."""
+    """The membership change, where the row can be folded."""
     fold: int = 0
-    """It stands for so many rows."""
+    """Number of rows folded into this one."""
 
     @property
-    def marked(self) -> bool:
-        """Whether something stands in the right margin."""
-        return self.kind == "post" and (self.late or self.vouched or self.void or (self.own and self.of > 0))
+    def has_mark(self) -> bool:
+        """Whether the row has a mark in the right margin."""
+        return self.kind == "post" and (self.late or self.relayed or self.void or (self.own and self.of > 0))
 
 
 @lru_cache(maxsize=4_096)
-def _once(text: str) -> str:
-    """`text`, as one object however often it comes: thousands of rows have a few names and days between them."""
+def _interned(text: str) -> str:
+    """`text` as a shared object: thousands of rows have few distinct names and days."""
     return text
 
 
 def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None:
-    """The row for an event of the group that is called so (empty: its id will do), where `me` is my DID; None for a
-    type that this version does not know, or that is seen in another row."""
+    """The row of an event; None: unknown type, or shown in another row. `group`: name for hints (empty: the id);
+    `me`: my DID."""
     text = text_of(event)
     if text is None:
         return None
     group = shlex.quote(printable_line(group or event.group))
     post = event.type == "message"
     source = str(event.body.get("text", "")) if post and not event.deleted else ""
-    text, cut = _cut(text, source, group) if post else (text, Printable(""))
-    moment = told_time(event.sent_at, event.received_at)
-    author = _once(event.author.did)
+    text, cut = _truncated(text, source, group) if post else (text, Printable(""))
+    moment = display_time(event.sent_at, event.received_at)
+    author = _interned(event.author.did)
     return Row(
         key=(event.lamport, author, event.id),
         kind="post" if post else "quiet",
         author=author,
-        nick=Printable(_once(name_of(event.then or event.author.nick))),
+        nick=Printable(_interned(name_of(event.author_nick_then or event.author.nick))),
         text=text,
-        cut=cut,
-        day=_once(day_text(moment)) if moment else "",
-        time=_once(f"{moment:%H:%M}") if moment else "--:--",
+        truncation=cut,
+        day=_interned(day_text(moment)) if moment else "",
+        time=_interned(f"{moment:%H:%M}") if moment else "--:--",
         own=event.self,
         late=event.late,
-        vouched=event.vouched is not None,
+        relayed=event.relayed_by is not None,
         void=event.void,
         position=event.position,
         delivered=event.delivery.delivered,
@@ -158,14 +158,14 @@ def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None
         edited=bool(event.edited_at),
         deleted=event.deleted,
         mention=bool(me) and me in event.mentions and not event.self and not event.deleted,
-        reactions=tuple(_reacted(one, me) for one in event.reactions if one.by),
+        reactions=tuple(_reacted(reaction, me) for reaction in event.reactions if reaction.by),
         files=() if event.deleted else tuple(event.attachments),
         change=_change(event),
     )
 
 
 def _change(event: Event) -> Change | None:
-    author = name_of(event.then or event.author.nick)
+    author = name_of(event.author_nick_then or event.author.nick)
     by_itself = event.body.get("did", event.author.did) == event.author.did
     match event.type:
         case "member_joined":
@@ -180,47 +180,49 @@ def _change(event: Event) -> Change | None:
     return None
 
 
-def moved(row: Row, file: Attachment) -> Row:
-    """The row with a file as it stands now, by the name that it has in this message."""
-    files = (structs.replace(file, name=one.name, type=one.type) if one.id == file.id else one for one in row.files)
+def with_file(row: Row, file: Attachment) -> Row:
+    """The row with the new state of a file, keeping the file's name in this message."""
+    files = (
+        structs.replace(file, name=entry.name, type=entry.type) if entry.id == file.id else entry for entry in row.files
+    )
     return replace(row, files=tuple(files))
 
 
-def quote_of(row: Row) -> Quoted:
-    """How a post is quoted by those that answer it."""
+def quote_of(row: Row) -> QuotedMessage:
+    """The quote of this post in its replies."""
     text = printable_line(row.source[:QUOTE_CHARS_MAX])
-    return Quoted(row.key[2], row.author, row.nick, text, row.deleted)
+    return QuotedMessage(row.key[2], row.author, row.nick, text, row.deleted)
 
 
-def _quoted(event: Event) -> Quoted:
+def _quoted(event: Event) -> QuotedMessage:
     quote = event.quoted or Quote(id=event.reply_to or "")
     if quote.author is None:
-        return Quoted(quote.id)
+        return QuotedMessage(quote.id)
     text = printable_line("" if quote.deleted else quote.text[:QUOTE_CHARS_MAX])
-    return Quoted(quote.id, quote.author.did, name_of(quote.author.nick), text, quote.deleted)
+    return QuotedMessage(quote.id, quote.author.did, name_of(quote.author.nick), text, quote.deleted)
 
 
-def _reacted(one: Reaction, me: str) -> Reacted:
-    shown = printable_line(one.emoji.strip(), EMOJI_CELLS_MAX) or Printable("?")
-    return Reacted(shown, len(one.by), bool(me) and me in one.by, one.emoji)
+def _reacted(reaction: Reaction, me: str) -> ReactionCount:
+    shown = printable_line(reaction.emoji.strip(), EMOJI_CELLS_MAX) or Printable("?")
+    return ReactionCount(shown, len(reaction.by), bool(me) and me in reaction.by, reaction.emoji)
 
 
-def _cut(shown: Printable, text: str, group: str) -> tuple[Printable, Printable]:
-    """What is shown of `text` without its bare ellipsis, and a sentence on how much is missing, empty if nothing is."""
+def _truncated(shown: Printable, text: str, group: str) -> tuple[Printable, Printable]:
+    """The shown text without its ellipsis, and a sentence about the missing rest, empty if complete."""
     if not shown.endswith("…"):
-        return shown, Printable("")  # Nearly all messages.
+        return shown, Printable("")
     whole = printable(text, lines_max=WHOLE_CHARS_MAX, chars_max=WHOLE_CHARS_MAX)
     if whole == shown:
         return shown, Printable("")
     kept = shown.removesuffix("…").removesuffix("\n")
     lines = whole.count("\n") - kept.count("\n")
     missing = f"{lines:,} more line{'s' * (lines != 1)}" if lines else f"{len(whole) - len(kept):,} more characters"
-    return Printable(kept), Printable(f"… {missing}: zerochat history {group} --format jsonl has all")
+    return Printable(kept), Printable(f"… {missing}: zerochat history {group} --format jsonl shows all")
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """How a pane of some width is divided: [time nick │] text [mark]; `stacked` puts time and nick above the text."""
+    """The columns at a pane width: [time nick │] text [mark]; `stacked`: time and nick above the text."""
 
     width: int
     stacked: bool
@@ -236,12 +238,12 @@ class Columns:
 
     @property
     def text_width(self) -> int:
-        """Cells for a text; a mark, where there is one, has its place at the end of the last line of it."""
+        """Width of a text, including the mark at the end of its last line."""
         return max(min(self.width - self.gutter, TEXT_CELLS_MAX), 4)
 
     def quiet_lines(self, row: Row) -> tuple[int, list[str]]:
-        """The cells for the name in a quiet line, and what stands behind it, in lines. They leave room for the letters
-        of a key and the sign that the name may get, so that its height does not change with them."""
+        """(cells of the name, lines after it) of a notice row. Key suffix and warning sign have reserved cells, so that
+        the height does not change with them."""
         width = self.text_width
         if row.fold:
             return 0, wrap(row.text, width) or [""]

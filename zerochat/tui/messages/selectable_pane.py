@@ -1,8 +1,7 @@
-"""The message pane with a cursor: which message is selected, and the keys and clicks that say so.
+"""The message pane with a selection, moved by keys and clicks.
 
-The cursor is a message's key, not a line: it stays where it is when others arrive, when older pages come in above, and
-when the message itself changes. Where the message goes away (somebody else has spoken in its author's name, or the
-window has moved along) the nearest one is selected. What can be done with a message is in `actions/messages`.
+The selection is a message's key, not a line, so it survives arrivals, older pages and edits. When the selected
+message disappears, the nearest one is selected. Actions on messages are in `actions/messages.py`.
 """
 
 from bisect import bisect_left
@@ -24,7 +23,7 @@ def _key(keys: str, action: str, description: str, name: str) -> Binding:
 
 
 def nearest(timeline: Timeline, key: Key) -> Key | None:
-    """The message with this key; else the one behind its place, else the one before it."""
+    """The message with this key, else the next one, else the previous one."""
     at = bisect_left(timeline.keys, key)
     rows = timeline.rows
     behind = next((row.key for row in rows[at:] if row.kind == "post"), None)
@@ -38,34 +37,34 @@ def beside(timeline: Timeline, key: Key, step: int) -> Key | None:
     return next((row.key for row in rows if row.kind == "post"), None)
 
 
-class Messages(MessagePane, inherit_bindings=False):
-    """`act` does what a key stands for with the selected message, `leave` goes back to the composer, `write` takes a
-    letter there that stands for nothing here.
+class SelectablePane(MessagePane, inherit_bindings=False):
+    """`act` runs an action on the selected message, `leave` returns to the composer, `write` types an unbound letter
+    there.
 
-    All are called at once, between one key and the next: a letter that was typed behind `r` belongs to the answer.
+    All are called synchronously between two keys: a letter typed after `r` belongs to the reply.
     """
 
     BINDING_GROUP_TITLE = "Messages"
     BINDINGS: ClassVar[list[BindingType]] = [
         _key("up,k", "step(-1)", "Message above", "pane.up"),
-        _key("down,j", "step(1)", "Message below; behind the last one, the composer", "pane.down"),
-        _key("home", "first", "Oldest that is loaded", "pane.top"),
-        _key("end,G", "last", "Newest", "pane.end"),
-        _key("enter", "act('view')", "The whole message", "message.view"),
-        _key("r", "act('reply')", "Answer the message", "message.reply"),
+        _key("down,j", "step(1)", "Message below; after the last one, the composer", "pane.down"),
+        _key("home", "first", "Oldest loaded message", "pane.top"),
+        _key("end,G", "last", "Newest message", "pane.end"),
+        _key("enter", "act('view')", "View the full message", "message.view"),
+        _key("r", "act('reply')", "Reply to the message", "message.reply"),
         _key("plus", "act('react')", "React to the message", "message.react"),
         _key("e", "act('edit')", "Edit my message", "message.edit"),
         _key("d", "act('delete')", "Delete my message", "message.delete"),
         _key("y", "act('copy')", "Copy the message", "message.copy"),
-        _key("g", "act('original')", "Go to what the message answers", "message.original"),
-        _key("o", "act('open')", "Open a link of the message", "message.open"),
-        _key("s", "act('save')", "Save the file of the message; fetch it first", "message.save"),
-        _key("p", "act('picture')", "See the picture of the message", "message.picture"),
-        _key("i", "act('info')", "About the message, and who has it", "message.info"),
-        _key("w", "act('why')", "What became of the message", "message.why"),
-        _key("E", "act('evidence')", "What can be proven of the message", "message.evidence"),
-        _key("v", "act('verify')", "The message's author, to be verified", "message.verify"),
-        _key("m", "act('menu')", "What can be done with the message", "message.menu"),
+        _key("g", "act('original')", "Go to the original message", "message.original"),
+        _key("o", "act('open')", "Open a link in the message", "message.open"),
+        _key("s", "act('save')", "Save the file of the message; download it first", "message.save"),
+        _key("p", "act('picture')", "View the picture of the message", "message.picture"),
+        _key("i", "act('info')", "Message info", "message.info"),
+        _key("w", "act('why')", "Delivery details", "message.why"),
+        _key("E", "act('evidence')", "Evidence for the message", "message.evidence"),
+        _key("v", "act('verify')", "Verify the author of the message", "message.verify"),
+        _key("m", "act('menu')", "Message menu", "message.menu"),
     ]
 
     def __init__(
@@ -82,7 +81,7 @@ class Messages(MessagePane, inherit_bindings=False):
         self._leave = leave
         self._wants_last = False
 
-    # --- which one ---------------------------------------------------------------------------------------------------
+    # --- selection ---------------------------------------------------------------------------------------------------
 
     @property
     def selected_row(self) -> Row | None:
@@ -92,7 +91,7 @@ class Messages(MessagePane, inherit_bindings=False):
         return None if index is None else self.timeline.rows[index]
 
     def select(self, key: Key | None, *, reveal: bool = True) -> None:
-        """Put the cursor on a message that is loaded; None: nowhere."""
+        """Select a loaded message; None: none."""
         for changed in (self.selected, key):
             if changed is not None:
                 self.repaint(changed)
@@ -102,8 +101,8 @@ class Messages(MessagePane, inherit_bindings=False):
         self.refresh()
         self.refresh_bindings()
 
-    def begin(self) -> bool:
-        """Put the cursor on the last message in sight, unless it is on one; False: there is none at all."""
+    def ensure_selection(self) -> bool:
+        """Select the last visible message unless one is selected; False: there are no messages."""
         if self.selected_row is None:
             self.select(self._last_in_sight())
         return self.selected is not None
@@ -117,7 +116,7 @@ class Messages(MessagePane, inherit_bindings=False):
         above = next((row.key for row in reversed(timeline.rows[: at + 1]) if row.kind == "post"), None)
         return above or nearest(timeline, last)
 
-    def settle(self, changed: Iterable[Key] | None = None) -> None:
+    def redraw(self, changed: Iterable[Key] | None = None) -> None:
         timeline = self.timeline
         if timeline is not None and timeline.rows and self._wants_last and not timeline.detached:
             self._wants_last = False
@@ -127,10 +126,10 @@ class Messages(MessagePane, inherit_bindings=False):
             self.selected = nearest(timeline, self.selected)
             changed = None
             self.refresh_bindings()
-        super().settle(changed)
+        super().redraw(changed)
 
     def _reveal(self, key: Key, step: int = -1) -> None:
-        """Bring a message into sight; of one that is higher than the pane, the end from which the cursor came."""
+        """Scroll a message into view; of a tall one, the end from which the selection came."""
         timeline, height = self.timeline, self.size.height
         index = timeline.index(key) if timeline is not None else None
         if timeline is None or index is None or not height:
@@ -151,9 +150,9 @@ class Messages(MessagePane, inherit_bindings=False):
     def action_step(self, step: int) -> None:
         timeline = self.timeline
         if timeline is None or self.selected is None:
-            self.begin()
+            self.ensure_selection()
             return
-        if self._reads_on(step):
+        if self._scroll_inside(step):
             return
         beside_it = beside(timeline, self.selected, step)
         if beside_it is not None:
@@ -166,8 +165,8 @@ class Messages(MessagePane, inherit_bindings=False):
         else:
             self.action_top()
 
-    def _reads_on(self, step: int) -> bool:
-        """Scroll inside a message that goes on out of sight; False: it does not."""
+    def _scroll_inside(self, step: int) -> bool:
+        """Scroll inside a tall selected message; False: it is completely visible in that direction."""
         assert self.timeline is not None and self.selected is not None
         index = self.timeline.index(self.selected)
         if index is None:
@@ -189,7 +188,7 @@ class Messages(MessagePane, inherit_bindings=False):
         self.action_end()
 
     def action_end(self) -> None:
-        """Go to the newest message, with the cursor if there is one."""
+        """Go to the newest message, moving the selection if there is one."""
         timeline = self.timeline
         if self.selected is not None and timeline is not None and timeline.rows:
             if timeline.detached:
@@ -199,16 +198,16 @@ class Messages(MessagePane, inherit_bindings=False):
         super().action_end()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Letters mean something only while a message is selected; else they are text."""
+        """Letters are actions only while a message is selected."""
         return self.selected is not None if action == "act" else True
 
     def action_act(self, name: str) -> None:
         self._act(name)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Do what a key is bound to here and now, so that what is typed behind it goes where it leads."""
+        """Run a key's binding synchronously, so that later keys go to the new focus."""
         if self.screen.focused is not self:
-            self._write(event)  # It was typed before this lost the focus.
+            self._write(event)  # typed before this widget lost the focus
             return
         active = self.screen.active_bindings.get(event.key)
         if active is None:
@@ -221,7 +220,7 @@ class Messages(MessagePane, inherit_bindings=False):
     # --- the mouse ---------------------------------------------------------------------------------------------------
 
     def post_at(self, y: int) -> Key | None:
-        """The message in line `y` of the pane."""
+        """The message at line `y` of the pane."""
         timeline, line = self.timeline, round(self.scroll_y) + y
         if timeline is None or not 0 <= line < timeline.total:
             return None
@@ -229,9 +228,9 @@ class Messages(MessagePane, inherit_bindings=False):
         return timeline.keys[index] if index >= 0 and timeline.rows[index].kind == "post" else None
 
     def on_click(self, event: events.Click) -> None:
-        """A click selects, one on what is selected, or with the right button, asks what to do with it."""
+        """A click selects; a click on the selection, or with the right button, opens the menu."""
         if self.text_selection is not None:
-            return  # Letters were selected, and no message.
+            return  # a text selection ended
         key = self.post_at(event.y)
         if key is None:
             self.unfold(event.y)

@@ -1,8 +1,7 @@
-"""The lines of one conversation: rows in the order of the log, their heights, and where each begins.
+"""The window of loaded rows of a conversation in log order, with row heights and their prefix sums.
 
-Everything the message pane needs to know without drawing: `rows` sorted by (lamport, author, id), the height of each
-at the present width, and `tops`, the running sums. The row of a line is a bisection, an append is O(1), a late arrival
-rebuilds the sums behind it. No Textual here, so that order and place can be tested with plain values.
+Finding the row of a line is a bisection, an append is O(1), a late arrival rebuilds the sums after it. No Textual here,
+so that order and positions can be tested with plain values.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,34 +10,34 @@ from dataclasses import dataclass, field, replace
 
 from zerochat.rpc import Attachment
 from zerochat.terminal_text import Printable
-from zerochat.tui.messages.folding import FOLD_MIN, follows, summary
+from zerochat.tui.messages.folding import FOLD_MIN, can_fold, summary
 from zerochat.tui.messages.layout import lines_of
-from zerochat.tui.messages.row import MARGIN, Columns, Key, Quoted, Row, moved, quote_of, row_of
+from zerochat.tui.messages.row import MARGIN, Columns, Key, QuotedMessage, Row, quote_of, row_of, with_file
 from zerochat.tui.style.text import wrap
 
 __all__ = ["MARGIN", "ROWS_MAX", "ROWS_SPARE", "Columns", "Key", "Place", "Row", "Timeline", "row_of"]
 
 ROWS_MAX = 5_000
-"""Rows that one conversation keeps: measuring them again after a resize stays under 0.2 s."""
+"""Maximum rows of a window; measuring them after a resize takes less than 0.2 s."""
 ROWS_SPARE = 500
-"""How many are let go at once when it is full, so that not every arrival rebuilds the sums."""
+"""Rows evicted at once, so that not every arrival rebuilds the sums."""
 
 
 @dataclass(slots=True)
 class Place:
-    """Where somebody reads in one conversation; kept while another one is on the screen."""
+    """The reading position in a conversation, kept while another is shown."""
 
     following: bool = True
     key: Key | None = None
     offset: int = 0
-    """Lines from the text of the row `key` to the top of the pane: what stands above a text may come and go."""
+    """Lines from the text of row `key` to the top of the pane."""
     unseen: list[Key] = field(default_factory=list)
-    """Posts that came while they were out of sight."""
+    """Posts that arrived out of sight."""
 
 
 @dataclass(slots=True)
 class Timeline:
-    """The window onto a conversation. Change it by its methods only; they keep `keys`, `heights` and `tops` true."""
+    """The window of loaded rows. Its methods keep `keys`, `heights` and `tops` consistent."""
 
     width: int = 80
     columns: Columns = field(default_factory=lambda: Columns.of(80))
@@ -47,42 +46,42 @@ class Timeline:
     heights: list[int] = field(default_factory=list)
     tops: list[int] = field(default_factory=lambda: [0])
     own: dict[int, Key] = field(default_factory=dict)
-    """My posts by their position in my chain, for receipts."""
+    """Keys of my posts by chain position, for receipts."""
     head: Printable = Printable("")
-    """What stands above the first row."""
+    """Sentence above the first row."""
     posts: int = 0
     unread: Key | None = None
-    """The row that has the unread line above it."""
+    """The row below the unread line."""
     gaps: dict[str, Key] = field(default_factory=dict)
-    """The rows that say that something of an author is missing there, by author."""
+    """Keys of the gap rows by author DID."""
     more: bool = True
-    """There are older events than the first row."""
+    """Older events exist."""
     detached: bool = False
-    """There are newer events than the last row: the reader went far back and the window moved along."""
+    """Newer events exist that are not loaded: the window has moved back."""
     floor: Key | None = None
-    """The oldest event that was read, where that has no row of its own."""
+    """The oldest loaded event, if it has no row."""
     ceiling: Key | None = None
-    """While `detached`: the newest event that was read, where that has no row of its own."""
-    marked: bool = True
-    """Whether Markdown in posts counts."""
-    answers: dict[str, set[Key]] = field(default_factory=dict)
-    """The rows that quote a post, by its id."""
+    """While `detached`: the newest loaded event, if it has no row."""
+    markdown: bool = True
+    """Whether Markdown is rendered."""
+    quoted_by: dict[str, set[Key]] = field(default_factory=dict)
+    """Keys of the replies by id of the quoted post."""
     folding: bool = True
-    """Whether what `folding.py` folds is folded."""
+    """Whether membership changes are folded."""
     folds: dict[Key, Row] = field(default_factory=dict)
-    """What is shown instead of a row, and of those behind it that are `hidden`."""
+    """Folded rows by key of their first row."""
     hidden: set[Key] = field(default_factory=set)
-    """They have no lines."""
+    """Rows hidden by folding; their height is 0."""
     opened: set[Key] = field(default_factory=set)
-    """Rows that somebody wants to see one by one."""
-    refolded: set[Key] = field(default_factory=set)
-    """Rows that look otherwise since they were last drawn, because of others; whoever draws empties it."""
+    """Rows unfolded by the user."""
+    dirty: set[Key] = field(default_factory=set)
+    """Rows to repaint because of changes in other rows; the pane clears it."""
 
     # --- lines and rows --------------------------------------------------------------------------------------------
 
     @property
     def total(self) -> int:
-        """Lines of all rows and of the head."""
+        """Total number of lines, including the head."""
         return self.tops[-1]
 
     def row_at(self, line: int) -> tuple[int, int]:
@@ -94,7 +93,7 @@ class Timeline:
         return index, line - (self.tops[index] if index >= 0 else 0)
 
     def top_of(self, key: Key) -> int:
-        """The first line of the row `key`, or of the row that comes behind its place."""
+        """The first line of row `key`, or of the row after its place."""
         return self.tops[bisect_left(self.keys, key)]
 
     def index(self, key: Key) -> int | None:
@@ -109,7 +108,7 @@ class Timeline:
         return bool(day) and (index == 0 or self.rows[index - 1].day != day)
 
     def starts_group(self, index: int) -> bool:
-        """Whether the author's name is shown again: another author, kind or day than above, or the unread line."""
+        """Whether the author's name is shown: author, kind or day differ from the row above, or the unread line."""
         if index == 0 or self.keys[index] == self.unread:
             return True
         above, row = self.rows[index - 1], self.rows[index]
@@ -117,13 +116,13 @@ class Timeline:
         return other or above.day != row.day
 
     def lead(self, index: int) -> int:
-        """Lines above the text of a row: day separator, unread line, and the name where it stands alone."""
+        """Lines above the text of a row: day separator, unread line, stacked name."""
         row = self.rows[index]
         named = self.columns.stacked and row.kind == "post" and not row.action and self.starts_group(index)
         return self.starts_day(index) + (row.key == self.unread) + named
 
     def shown(self, index: int) -> Row:
-        """The row as it is shown: one may stand for several."""
+        """The displayed row, possibly a folded one."""
         return self.folds.get(self.keys[index]) or self.rows[index]
 
     def _measure(self, index: int) -> int:
@@ -132,11 +131,11 @@ class Timeline:
         row = self.shown(index)
         if row.kind == "quiet":
             return self.lead(index) + len(self.columns.quiet_lines(row)[1])
-        return self.lead(index) + len(lines_of(row, self.columns, self.marked))
+        return self.lead(index) + len(lines_of(row, self.columns, self.markdown))
 
     @property
     def oldest(self) -> str | None:
-        """The id of the first event that was read; None: there is none."""
+        """Id of the oldest loaded event; None: none is loaded."""
         first = next((row.key for row in self.rows if not row.local), None)
         if self.floor is not None and (first is None or self.floor < first):
             return self.floor[2]
@@ -144,7 +143,7 @@ class Timeline:
 
     @property
     def newest(self) -> str | None:
-        """The id of the last event that was read in a window that is detached; None where it is not."""
+        """Id of the newest loaded event of a detached window; None: the window reaches the end."""
         if not self.detached:
             return None
         last = next((row.key for row in reversed(self.rows) if not row.local), None)
@@ -155,7 +154,7 @@ class Timeline:
     # --- changing --------------------------------------------------------------------------------------------------
 
     def resize(self, width: int) -> None:
-        """Measure everything for another width."""
+        """Measure all rows for a new width."""
         self.width = max(width, 1)
         self.columns = Columns.of(self.width)
         self.heights = [self._measure(index) for index in range(len(self.rows))]
@@ -177,7 +176,7 @@ class Timeline:
     # --- folding ---------------------------------------------------------------------------------------------------
 
     def fold(self, on: bool) -> None:
-        """Fold everything that can be, or nothing."""
+        """Turn folding on or off."""
         self.folding = on
         self.opened.clear()
         at = 0
@@ -188,7 +187,7 @@ class Timeline:
         self._sum(0)
 
     def open(self, key: Key) -> None:
-        """Show one by one what is folded into this row."""
+        """Unfold this row."""
         if key in self.folds and (at := self.index(key)) is not None:
             start, end = self._run(at)
             self.opened |= set(self.keys[start:end])
@@ -196,7 +195,7 @@ class Timeline:
             self._sum(start)
 
     def _run(self, at: int) -> tuple[int, int]:
-        """The rows that can be folded together with row `at`: from the first to behind the last."""
+        """The half-open range of rows foldable together with row `at`."""
         start, end = at, at + 1
         while start > 0 and self._continues(start):
             start -= 1
@@ -205,11 +204,11 @@ class Timeline:
         return start, end
 
     def _continues(self, at: int) -> bool:
-        return self.keys[at] != self.unread and follows(self.rows[at - 1], self.rows[at])
+        return self.keys[at] != self.unread and can_fold(self.rows[at - 1], self.rows[at])
 
     def _refold(self, at: int) -> int:
-        """Something is otherwise at this row: fold what stands there and beside it anew. The first row that may have
-        another height; the sums are left to the caller."""
+        """Fold the rows at and beside `at` again. Returns the first row whose height may have changed; the caller
+        updates the sums."""
         first, begun = at, max(at - 1, 0)
         while begun < min(at + 2, len(self.rows)):
             start, end = self._run(begun)
@@ -220,7 +219,7 @@ class Timeline:
     def _refold_run(self, start: int, end: int) -> None:
         keys = self.keys[start:end]
         if not self.folds.keys().isdisjoint(keys) or not self.hidden.isdisjoint(keys) or end - start >= FOLD_MIN:
-            self.refolded.update(keys)
+            self.dirty.update(keys)
         self.hidden.difference_update(keys)
         for key in keys:
             self.folds.pop(key, None)
@@ -230,10 +229,10 @@ class Timeline:
         for index in range(start, end):
             self.heights[index] = self._measure(index)
 
-    # --- changing, once more ---------------------------------------------------------------------------------------
+    # --- rows ------------------------------------------------------------------------------------------------------
 
     def add(self, rows: Sequence[Row]) -> list[Key]:
-        """Put rows in their places; the keys of those that were not there yet. A row that is there is renewed."""
+        """Insert or update rows; returns the keys of the inserted ones."""
         new: list[Key] = []
         dirty, renewed = len(self.rows), False
         for row in rows:
@@ -250,10 +249,10 @@ class Timeline:
             if row.own:
                 self.own[row.position] = row.key
             if row.quote is not None:
-                self.answers.setdefault(row.quote.id, set()).add(row.key)
+                self.quoted_by.setdefault(row.quote.id, set()).add(row.key)
             new.append(row.key)
             dirty = min(dirty, at)
-        # Once each, when all of them have their neighbours; what stands behind them has others than before.
+        # measure when all neighbours are in place, including the successors
         at_new = {bisect_left(self.keys, key) for key in new}
         for at in at_new | {at + 1 for at in at_new if at + 1 < len(self.rows)}:
             self.heights[at] = self._measure(at)
@@ -264,8 +263,8 @@ class Timeline:
             self._sum(dirty)
         return new
 
-    def amend(self, row: Row) -> list[Key]:
-        """A post stands otherwise now, and so do those that quote it; the keys of the rows that changed."""
+    def update(self, row: Row) -> list[Key]:
+        """Update a post and its quotes; returns the changed keys."""
         changed: list[Key] = []
         if (at := self.index(row.key)) is not None:
             if row.line <= self.rows[at].line:
@@ -273,42 +272,42 @@ class Timeline:
             self._sum(self._renew(at, replace(row, late=self.rows[at].late)))
             changed.append(row.key)
         quoted = quote_of(row)
-        for key in self.answers.get(row.key[2], ()):
+        for key in self.quoted_by.get(row.key[2], ()):
             if (at := self.index(key)) is not None and self.rows[at].quote is not None:
-                self.rows[at] = replace(self.rows[at], quote=quoted)  # a line, whatever it says
+                self.rows[at] = replace(self.rows[at], quote=quoted)  # one line in any case
                 changed.append(key)
         return changed
 
-    def move_file(self, file: Attachment) -> list[Key]:
-        """A file has got on; the keys of the rows that it came with. Each has a line for it, whatever that says."""
+    def update_file(self, file: Attachment) -> list[Key]:
+        """Update a file in its rows; returns their keys. The heights do not change."""
         changed = []
         for at, row in enumerate(self.rows):
-            if row.files and any(one.id == file.id for one in row.files):
-                self.rows[at] = moved(row, file)
+            if row.files and any(entry.id == file.id for entry in row.files):
+                self.rows[at] = with_file(row, file)
                 changed.append(row.key)
         return changed
 
     def _renew(self, at: int, row: Row) -> int:
-        """Put another row into the place of the one with the same key. The first row that may have another height; the
-        sums are left to the caller."""
+        """Replace a row by one with the same key. Returns the first row whose height may have changed; the caller
+        updates the sums."""
         before = self.rows[at].quote
         if before is not None:
-            self._forget_answer(before, row.key)
+            self._forget_quote(before, row.key)
         if row.quote is not None:
-            self.answers.setdefault(row.quote.id, set()).add(row.key)
+            self.quoted_by.setdefault(row.quote.id, set()).add(row.key)
         self.rows[at] = row
         for each in range(at, min(at + 2, len(self.rows))):
             self.heights[each] = self._measure(each)
         return self._refold(at) if row.change is not None else at
 
-    def _forget_answer(self, quote: Quoted, key: Key) -> None:
-        keys = self.answers.get(quote.id, set())
+    def _forget_quote(self, quote: QuotedMessage, key: Key) -> None:
+        keys = self.quoted_by.get(quote.id, set())
         keys.discard(key)
         if not keys:
-            self.answers.pop(quote.id, None)
+            self.quoted_by.pop(quote.id, None)
 
-    def remark(self, author: str, nick: Printable, text: Printable) -> Key | None:
-        """Say something of ours about somebody behind the last row, once; its key, or None when it stands there."""
+    def add_note(self, author: str, nick: Printable, text: Printable) -> Key | None:
+        """Append a note about a member after the last row; None: the last row is this note already."""
         if not self.rows or self.detached:
             return None
         last = self.rows[-1]
@@ -318,9 +317,8 @@ class Timeline:
             return None
         return next(iter(self.add([row])), None)
 
-    def tell_gaps(self, missing: Mapping[str, tuple[int, Printable, Printable]]) -> bool:
-        """Say where something is known to be missing, and only there: by author, the place in its chain after which
-        it is, what the author is called and what to say. True: something has changed."""
+    def set_gaps(self, missing: Mapping[str, tuple[int, Printable, Printable]]) -> bool:
+        """Set the gap rows, by author: (chain position before the gap, name, text). Returns whether rows changed."""
         wanted = {}
         for author, (after, nick, text) in missing.items():
             of_author = (at for at in reversed(self.rows) if at.author == author and not at.local)
@@ -331,28 +329,28 @@ class Timeline:
         shown = {author: at for author, key in self.gaps.items() if (at := self.index(key)) is not None}
         if {author: self.rows[at] for author, at in shown.items()} == wanted:
             return False
-        self.forget([self.rows[at].key for at in shown.values()])
+        self.remove([self.rows[at].key for at in shown.values()])
         self.add(list(wanted.values()))
         self.gaps = {author: row.key for author, row in wanted.items()}
         return True
 
     def confirm(self, author: str, position: int) -> list[Key]:
-        """The author itself has said what stands there in its chain, and so all that leads up to it; the keys of the
-        rows that changed."""
-        rows = (row for row in self.rows if row.vouched and row.author == author)
+        """Confirm all relayed rows of the author before `position`, by an event received from the author. Returns the
+        changed keys."""
+        rows = (row for row in self.rows if row.relayed and row.author == author)
         changed = [row.key for row in rows if row.position < position]
-        self.settle(changed)
+        self.mark_confirmed(changed)
         return changed
 
-    def settle(self, keys: Iterable[Key]) -> None:
-        """These rows are their author's own word."""
+    def mark_confirmed(self, keys: Iterable[Key]) -> None:
+        """Mark these rows as confirmed by their author."""
         for key in keys:
             if (at := self.index(key)) is not None:
-                self.rows[at] = replace(self.rows[at], vouched=False)
+                self.rows[at] = replace(self.rows[at], relayed=False)
                 self._remeasure(at)
 
-    def forget(self, keys: Sequence[Key]) -> None:
-        """Take rows out wherever they stand."""
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Remove rows."""
         for key in keys:
             if (at := self.index(key)) is not None:
                 self._drop(at, at + 1)
@@ -361,7 +359,7 @@ class Timeline:
                 self._sum(min(self._refold(min(at, len(self.rows) - 1)), at) if self.rows else at)
 
     def receipt(self, after: int, upto: int, line: int) -> list[Key]:
-        """One more member has my events with `after` < position <= `upto`; the keys of the rows that changed."""
+        """One more member has my events with `after` < position <= `upto`; returns the changed keys."""
         changed = []
         for position in self._own_between(after, upto):
             index = self.index(self.own[position])
@@ -373,7 +371,7 @@ class Timeline:
         return changed
 
     def _own_between(self, after: int, upto: int) -> list[int]:
-        """The range is a peer's word and may be huge: walk whichever of the two is smaller."""
+        """My positions in a range; the range comes from a peer and may be huge, so iterate over the smaller set."""
         if upto - after < len(self.own):
             return [position for position in range(after + 1, upto + 1) if position in self.own]
         return [position for position in self.own if after < position <= upto]
@@ -392,7 +390,7 @@ class Timeline:
         self._sum(min(self._refold(len(self.rows) - 1), len(self.rows)) if self.rows else 0)
 
     def clear(self) -> None:
-        """Forget the window, to be filled again from the agent."""
+        """Remove all rows."""
         self._drop(0, len(self.rows))
         self.more, self.detached, self.unread, self.floor, self.ceiling = True, False, None, None, None
         self._sum(0)
@@ -403,7 +401,7 @@ class Timeline:
             if row.own:
                 self.own.pop(row.position, None)
             if row.quote is not None:
-                self._forget_answer(row.quote, row.key)
+                self._forget_quote(row.quote, row.key)
             if row.change is not None:
                 self.hidden.discard(row.key)
                 self.folds.pop(row.key, None)
@@ -416,7 +414,7 @@ class Timeline:
             self._sum(index)
 
     def _sum(self, start: int) -> None:
-        """Make `tops` true again from row `start` on."""
+        """Rebuild `tops` from row `start`."""
         if start == 0:
             self.tops = [len(self.head_lines())]
         del self.tops[start + 1 :]

@@ -1,1 +1,1 @@
-"""What stands around the messages: the lists at the sides, and the lines above and below."""
+"""Panels around the message pane: side lists, bars above and below."""

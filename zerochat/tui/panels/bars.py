@@ -1,4 +1,4 @@
-"""The lines around the conversation: what group this is, what needs attention, and what is going on elsewhere."""
+"""Top bar, banners and status line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,40 +12,40 @@ from textual.widgets import Static
 from zerochat.presentation import group_rules
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import Printable, cells, printable_line
-from zerochat.tui.state.conversation import Conversations
-from zerochat.tui.state.hints import somebody
-from zerochat.tui.style.text import clip, clock_of, marked, name_of
+from zerochat.tui.state.conversations import Conversations
+from zerochat.tui.state.hints import names_text
+from zerochat.tui.style.text import clip, clock_of, name_of, with_suffix
 
-SAID_S = 6.0
-"""How long a word on what has just been done stands there."""
+FLASH_S = 6.0
+"""Display time of a brief message."""
 CHECKSUM_CHARS = 8
-"""Of the view's checksum: enough to compare by eye or by voice."""
+"""Characters of the view's checksum, enough to compare by eye or voice."""
 
 TOPIC_CELLS_MIN = 16
-"""Cells that a topic gets before anything else about the group."""
+"""Width reserved for the topic."""
 DETAILS_FROM = 100
-"""Columns from which the header says how the group works; F12 says it at any width."""
+"""Minimum columns for the group's modes in the top bar."""
 VERIFIED_FROM = 80
-"""Columns from which it says how many of the others were verified; below that, only who is not whom you verified."""
+"""Minimum columns for the number of verified members; warnings are shown at any width."""
 NAME_CELLS_MIN = 8
-"""Of a group's name, whatever else there is to say."""
+"""Minimum width of a group's name."""
 KEYS = {
-    "pairwise-multi": "sealed for each",
-    "pairwise-single": "sealed once for all",
-    "sender-key": "sealed once for all, and signed",
+    "pairwise-multi": "encrypted for each",
+    "pairwise-single": "encrypted once for all",
+    "sender-key": "encrypted once for all, signed",
 }
 PATHS = {"mesh": "peer to peer"}
-ACCOUNTS = {"acks": "receipts", "ledger": "log with witnesses"}
-LOGS = {"unkept": "not accountable yet", "stalled": "log stands still", "split": "two logs"}
-"""How a group works, in a word or three; what this version does not know stands there as it is called."""
+ACCOUNTABILITIES = {"acks": "receipts", "tlog": "witnessed log"}
+LOGS = {"unkept": "not accountable yet", "stalled": "log stalled", "split": "conflicting logs"}
+"""Short texts of a group's modes; unknown modes are shown by name."""
 
 WHERE_CELLS = 60
-"""Cells that the rest of the status line needs beside the names of the conversations with something unread."""
+"""Width that the rest of the status line needs beside the names of unread conversations."""
 WHERE_NAME_CELLS, NUMBERED = 12, 9
-"""How much of such a name is shown; and how many conversations have a key of their own."""
+"""Width of such a name; number of conversations with an Alt+digit key."""
 
-RANKS = {"reader": "you only read", "admin": "you are an admin", "owner": "you are the owner"}
-"""What is worth saying of one's own role."""
+RANKS = {"reader": "read-only", "admin": "you are an admin", "owner": "you are the owner"}
+"""Texts of my own role; writer is the default and not shown."""
 
 
 def short_view(info: GroupInfo) -> Printable:
@@ -54,15 +54,15 @@ def short_view(info: GroupInfo) -> Printable:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something to say of the open group: `forms`, the longest first. A `warning` is said however narrow it is."""
+    """A fact in the top bar: `forms`, longest first. A `warning` is always shown."""
 
     forms: tuple[str, ...]
     warning: bool = False
 
 
 def fitting(facts: Sequence[Fact], room: int) -> list[tuple[str, bool]]:
-    """As many facts as there is room for, each as long as it can be, and whether it is a warning; in their order. The
-    later ones go first, and warnings never."""
+    """(text, is warning) of the facts that fit, each in its longest form. Later facts are dropped first, warnings
+    never."""
     kept = list(facts)
     shown = [fact.forms[-1] for fact in kept]
 
@@ -81,16 +81,15 @@ def fitting(facts: Sequence[Fact], room: int) -> list[tuple[str, bool]]:
 
 
 class TopBar(Widget):
-    """The open group: name, topic, who is connected, what is missing or that nothing is, who was verified, how it
-    is protected, the checksum of its members."""
+    """The open group: name, topic, connections, completeness, verification, modes, view checksum."""
 
     info: reactive[GroupInfo | None] = reactive(None)
-    apart: reactive[str] = reactive("")
-    """The first letters of its id, where another group has the same name."""
+    disambiguator: reactive[str] = reactive("")
+    """First letters of the id, where another group has the same name."""
     verified: reactive[tuple[int, int] | None] = reactive(None)
-    """How many of the others were verified, and of how many; None: there are no others."""
+    """(verified, total) of the other members; None: there are none."""
     changed: reactive[int] = reactive(0)
-    """How many are not whom the person verified under their names."""
+    """Number of members whose key differs from the verified one."""
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -99,12 +98,12 @@ class TopBar(Widget):
         facts = self._facts(self.info)
         warnings = fitting([fact for fact in facts if fact.warning], 0)
         reserved = max(sum(cells(text) + 3 for text, _ in warnings) + 2, 14)
-        name = marked(name_of(self.info.name), self.apart, max(width - reserved, NAME_CELLS_MIN))
+        name = with_suffix(name_of(self.info.name), self.disambiguator, max(width - reserved, NAME_CELLS_MIN))
         topic = printable_line(self.info.topic)
         wanted = min(cells(topic), max(width // 3, TOPIC_CELLS_MIN)) + 2 if topic else 0
-        said = fitting(facts, width - cells(name) - wanted - 2)
+        fitted = fitting(facts, width - cells(name) - wanted - 2)
         parts: list[str | tuple[str, str]] = []
-        for text, warning in said:
+        for text, warning in fitted:
             parts += [
                 (" · " if parts else "  ", "$text-muted"),
                 (text, "bold $text-warning" if warning else "$text-muted"),
@@ -114,48 +113,50 @@ class TopBar(Widget):
         return Content.assemble((name, "bold"), shown, *parts)
 
     def _facts(self, info: GroupInfo) -> list[Fact]:
-        """What there is to say, the most important first, warnings where they belong."""
+        """The facts about the group, most important first."""
         if info.state != "active":
-            return [Fact(("put out" if info.removed_by else "you left" if info.state == "left" else info.state,))]
+            return [
+                Fact(("you were removed" if info.removed_by else "you left" if info.state == "left" else info.state,))
+            ]
         columns, whole = self.outer_size.width, info.completeness
         facts = [Fact((group_rules.connected(info),))]
         if whole is not None and not whole.complete:
             count = sum(gap.missing for gap in whole.gaps)
             facts.append(Fact((f"{count} missing" if count else "members missing",), warning=True))
         if self.changed:
-            one = "1 is not whom you verified" if self.changed == 1 else f"{self.changed} are not whom you verified"
-            facts.append(Fact((f"! {one}", f"! {self.changed} changed"), warning=True))
-        if info.log in LOGS:
-            facts.append(Fact((LOGS[info.log],), warning=info.log != "unkept"))
+            entry = "1 key changed" if self.changed == 1 else f"{self.changed} keys changed"
+            facts.append(Fact((f"! {entry}", f"! {self.changed} changed"), warning=True))
+        if info.tlog in LOGS:
+            facts.append(Fact((LOGS[info.tlog],), warning=info.tlog != "unkept"))
         if info.role in RANKS:
             facts.append(Fact((RANKS[info.role],)))
         if whole is not None and whole.complete and whole.at:
-            others = [one.nick for one in whole.members if one.present and not one.missing]
+            others = [member.nick for member in whole.members if member.present and not member.missing]
             at = clock_of(whole.at)
-            long = [f"complete with {somebody(others)} as of {at}"] if others and columns >= DETAILS_FROM else []
+            long = [f"complete with {names_text(others)} as of {at}"] if others and columns >= DETAILS_FROM else []
             facts.append(Fact((*long, f"complete {at}")))
         if columns >= VERIFIED_FROM and self.verified is not None:
             facts.append(Fact((f"{self.verified[0]}/{self.verified[1]} verified",)))
         if columns >= DETAILS_FROM:
-            kinds = ((KEYS, info.keys), (PATHS, info.path), (ACCOUNTS, info.accountability))
+            kinds = ((KEYS, info.keys), (PATHS, info.path), (ACCOUNTABILITIES, info.accountability))
             facts.append(Fact((" · ".join(words.get(kind) or printable_line(kind, 20) for words, kind in kinds),)))
             facts.append(Fact((f"view {short_view(info)}",)))
         return facts
 
 
 class Banner(Static):
-    """What needs attention, in a sentence; takes no room while there is nothing."""
+    """A one-sentence bar, hidden while empty."""
 
-    def tell(self, sentence: Printable, *, trouble: bool) -> None:
+    def show_text(self, sentence: Printable, *, trouble: bool) -> None:
         self.set_class(bool(sentence), "-shown")
         self.set_class(trouble, "-trouble")
         content = Content(sentence)
         if not content.is_same(self.content if isinstance(self.content, Content) else Content("")):
-            self.update(content)  # which lays the whole screen out anew
+            self.update(content)  # triggers a layout of the whole screen
 
 
-class Notice(Banner):
-    """Somebody waits for an answer; a click is one way to it."""
+class JoinRequestNotice(Banner):
+    """The notice about join requests; a click opens them."""
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
@@ -163,31 +164,31 @@ class Notice(Banner):
 
 
 class StatusLine(Widget):
-    """Who I am here, what waits elsewhere, and the keys that lead on."""
+    """My name, unread messages elsewhere, and key hints; or a brief message."""
 
     HINTS = ("F1 help", "F2 members", "F3 invite", "^K switch", "^P palette", "^Q quit")
 
     hints: reactive[tuple[str, ...]] = reactive(HINTS)
-    """What is hinted at, with the keys that the person has chosen."""
+    """Key hints with the user's keys."""
     keys: reactive[tuple[str, ...]] = reactive(())
-    """What can be done with the message that is selected; the last one leads back, and is the last to go."""
+    """Key hints of the selected message; the last one leads back and is dropped last."""
     me: reactive[str] = reactive("")
-    """A printable nick."""
+    """My printable name in the open group."""
     elsewhere: reactive[int] = reactive(0)
     activity: reactive[tuple[str, ...]] = reactive(())
-    """Which other conversations have something unread, as `activity` has them; printable."""
-    called: reactive[int] = reactive(0)
-    """How many of what is unread elsewhere call me by name."""
-    asking: reactive[int] = reactive(0)
-    """How many wait to be let into other groups."""
+    """Other conversations with unread messages, from `activity`."""
+    mentions: reactive[int] = reactive(0)
+    """Unread mentions elsewhere."""
+    join_requests: reactive[int] = reactive(0)
+    """Join requests for other groups."""
     typing: reactive[str] = reactive("")
-    """A printable sentence on who is writing here."""
+    """Who is typing, a printable sentence."""
     joining: reactive[str] = reactive("")
-    """A printable sentence on a join of ours that is under way."""
+    """The running join, a printable sentence."""
     flash: reactive[str] = reactive("")
-    """A printable sentence that stands here for some seconds."""
+    """A brief message, a printable sentence."""
     trouble: reactive[bool] = reactive(False)
-    """Whether the sentence says what went wrong."""
+    """Whether the brief message is an error."""
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -197,10 +198,11 @@ class StatusLine(Widget):
             return Content.assemble(("Message  ", "bold"), "  ".join(fitting_hints(self.keys, width - 9)))
         left = f"[{clip(self.me, 20)}]" if self.me else ""
         if self.elsewhere:
-            called = f"@{self.called}, " if self.called else ""
+            called = f"@{self.mentions}, " if self.mentions else ""
             left += f"  {called}{self.elsewhere} unread elsewhere{self._where(width - cells(left))} (Alt+A)"
-        if self.asking:
-            left += f"  ?{self.asking} to let in elsewhere" + ("" if self.elsewhere else " (Alt+A)")
+        if self.join_requests:
+            plural = "s" * (self.join_requests != 1)
+            left += f"  ?{self.join_requests} join request{plural} elsewhere" + ("" if self.elsewhere else " (Alt+A)")
         if self.joining:
             left += f"  {clip(self.joining, max(width - cells(left) - 10, 24))}"
         if self.typing:
@@ -210,17 +212,17 @@ class StatusLine(Widget):
         return Content.assemble((left, "bold"), " " * gap, (right, "$text-muted"))
 
     def _where(self, room: int) -> str:
-        """The conversations that something is unread in, as many as leave room for the rest."""
+        """The names of unread conversations that fit."""
         shown: list[str] = []
-        for one in self.activity:
-            if cells(", ".join([*shown, one])) > room - WHERE_CELLS:
+        for name in self.activity:
+            if cells(", ".join([*shown, name])) > room - WHERE_CELLS:
                 return f": {', '.join(shown)}, …" if shown else ""
-            shown.append(one)
+            shown.append(name)
         return f": {', '.join(shown)}" if shown else ""
 
 
 def fitting_hints(hints: Sequence[str], room: int) -> list[str]:
-    """As many as there is room for; the last one stays the longest."""
+    """The hints that fit; the last one is dropped last."""
     kept = list(hints)
     while kept and cells("  ".join(kept)) > room:
         kept.pop(-2 if len(kept) > 1 else -1)
@@ -228,14 +230,14 @@ def fitting_hints(hints: Sequence[str], room: int) -> list[str]:
 
 
 def activity(conversations: Conversations) -> tuple[str, ...]:
-    """As in "2 work 14", "4 hikers @1 3": what is unread in the conversations that are not open, mentions first."""
+    """As in "2 work 14", "4 hikers @1 3": unread messages of the other conversations, those with mentions first."""
     found = [
         (not each.mentions, number, each)
         for number, (id, each) in enumerate(conversations.by_id.items(), 1)
         if each.unread and id != conversations.open_id
     ]
     shown = []
-    for _, number, each in sorted(found, key=lambda one: one[:2]):
+    for _, number, each in sorted(found, key=lambda entry: entry[:2]):
         digit = f"{number} " if number <= NUMBERED else ""
         called = f"@{each.mentions} " if each.mentions else ""
         shown.append(f"{digit}{each.labelled(WHERE_NAME_CELLS)} {called}{each.unread}")

@@ -1,4 +1,4 @@
-"""The lists at the sides: conversations on the left, members on the right."""
+"""The side lists: conversations and members."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
@@ -10,10 +10,10 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from zerochat.presentation.group_rules import NEVER_ARRIVED
-from zerochat.rpc import MemberInfo, RequestInfo, VoteInfo
+from zerochat.rpc import JoinRequestInfo, MemberInfo, VoteInfo
 from zerochat.terminal_text import Printable, cells
-from zerochat.tui.state.conversation import Conversation, Conversations
+from zerochat.tui.state.conversation import Conversation
+from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.style.lookalikes import deceptive
 from zerochat.tui.style.text import CONVICTED, clip, clock_of, key_suffix, name_of
 
@@ -21,7 +21,7 @@ UNREAD_SHOWN_MAX = 999
 
 
 class QuietList(OptionList, inherit_bindings=False):
-    """An option list that is rebuilt only when something in it differs, and keeps its highlight then."""
+    """An option list that is rebuilt only on changes and keeps its highlight."""
 
     BINDING_GROUP_TITLE = "Lists"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -33,29 +33,29 @@ class QuietList(OptionList, inherit_bindings=False):
         Binding("end", "last", "Last line", show=False, id="list.last"),
         Binding("enter", "select", "Choose", show=False, id="list.choose"),
     ]
-    """OptionList's own, with names that a keymap can say."""
+    """OptionList's bindings with ids for keymaps."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False, compact=True)
         self._shown: dict[str, Content] = {}
-        self.again: Callable[[], None] | None = None
-        """Makes the entries anew, for another width."""
+        self.rebuild: Callable[[], None] | None = None
+        """Rebuilds the entries for a new width."""
 
     def on_resize(self) -> None:
-        """The entries are made for a width."""
-        if self.again is not None:
-            self.again()
+        """Rebuild the entries for the new width."""
+        if self.rebuild is not None:
+            self.rebuild()
 
     def watch_show_vertical_scrollbar(self) -> None:
-        """A scroll bar takes a cell of each entry's; one that is a cell too long would take two lines."""
+        """The scroll bar takes a cell of each entry; an entry one cell too wide would wrap."""
         self.call_after_refresh(self.on_resize)
 
     def room(self, least: int) -> int:
-        """Cells of an entry, beside a scroll bar if there is one."""
+        """Width of an entry, excluding a scroll bar."""
         return max(self.scrollable_content_region.width - 2, least)
 
-    def put(self, entries: Iterable[tuple[str, Content]]) -> None:
-        """Show `entries`, pairs of an id and what stands there."""
+    def set_entries(self, entries: Iterable[tuple[str, Content]]) -> None:
+        """Show `entries`, pairs of an id and content."""
         new = dict(entries)
         if list(new) == list(self._shown):
             for index, (id, content) in enumerate(new.items()):
@@ -69,7 +69,7 @@ class QuietList(OptionList, inherit_bindings=False):
 
 
 class GroupList(QuietList):
-    """The conversations with their numbers, what is unread in them, and whether they are over."""
+    """The conversations with numbers, unread counts and states."""
 
     BINDING_GROUP_TITLE = "Conversations"
 
@@ -78,10 +78,10 @@ class GroupList(QuietList):
             super().__init__()
             self.group = group
 
-    def tell(self, conversations: Conversations) -> None:
-        self.again = lambda: self.tell(conversations)
+    def show_groups(self, conversations: Conversations) -> None:
+        self.rebuild = lambda: self.show_groups(conversations)
         width = self.room(8)
-        self.put(
+        self.set_entries(
             (id, group_line(number, each, width, is_open=id == conversations.open_id))
             for number, (id, each) in enumerate(conversations.by_id.items(), 1)
         )
@@ -97,19 +97,18 @@ class GroupList(QuietList):
 
 
 def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
-    """ "2 weekend  ?1 @2 14": number, name, who asks to join, unread posts that call me by name, all that are unread;
-    or "left", "out" where we are not in it."""
+    """ "2 weekend  ?1 @2 14": number, name, join requests, unread mentions, unread posts; or "left", "removed"."""
     unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
     if conversation.mentions:
         unread = f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)} {unread}"
     if conversation.info.requests:
         unread = f"?{len(conversation.info.requests)} {unread}".rstrip()
     if conversation.info.state == "left":
-        unread = f"{unread} {'out' if conversation.info.removed_by else 'left'}".lstrip()
+        unread = f"{unread} {'removed' if conversation.info.removed_by else 'left'}".lstrip()
     if conversation.draft.strip() and not is_open:
         unread = f"✎ {unread}".rstrip()
-    if conversation.muted:
-        unread = f"{conversation.muted} {unread}".rstrip()
+    if conversation.notify_mark:
+        unread = f"{conversation.notify_mark} {unread}".rstrip()
     label = f"{number} " if number <= 9 else "  "
     name = conversation.labelled(width - len(label) - len(unread) - 1)
     gap = " " * max(width - len(label) - cells(name) - len(unread), 1)
@@ -118,7 +117,7 @@ def group_line(number: int, conversation: Conversation, width: int, *, is_open: 
 
 
 SYMBOLS = {"self": "●", "connected": "●", "mailed": "◎", "connecting": "◐", "unreachable": "○"}
-"""`mailed`: a mediator keeps what is said for a member, and nobody knows whether it is there."""
+"""`mailed`: reached via a mediator; whether the member is online is unknown."""
 STYLES = {
     "self": "$text-muted",
     "connected": "$text-success",
@@ -129,13 +128,13 @@ STYLES = {
 
 
 MARKS = {"verified": ("✓", "$text-success"), "changed": ("!", "bold $text-error"), "unverified": ("", "")}
-"""Before the end of the key."""
-ASKS = "?"
-"""Before the DID of somebody who waits to be let in, in the list of members."""
+"""Marks before the key suffix."""
+REQUEST_PREFIX = "?"
+"""Prefix of the entry id of a join request in the member list."""
 
 
 class MemberList(QuietList):
-    """The members of the open group with the state of their connection; Enter shows more about one."""
+    """Join requests and members of the open group, with connection states."""
 
     BINDING_GROUP_TITLE = "Members"
 
@@ -144,11 +143,11 @@ class MemberList(QuietList):
             super().__init__()
             self.did = did
 
-    class Asked(Message):
-        """Somebody who waits to be let in was chosen."""
+    class RequestChosen(Message):
+        """A join request was chosen."""
 
-    def tell(self, conversation: Conversation | None) -> None:
-        self.again = lambda: self.tell(conversation)
+    def show_members(self, conversation: Conversation | None) -> None:
+        self.rebuild = lambda: self.show_members(conversation)
         width = self.room(8)
         members = conversation.members if conversation else []
         order = sorted(members, key=_rank)
@@ -157,13 +156,15 @@ class MemberList(QuietList):
         votes = {vote.did: vote for vote in conversation.info.votes} if conversation else {}
         waiting = conversation.info.requests if conversation else []
 
-        def line(one: MemberInfo) -> Content:
-            return member_line(one, nicks[one.did], width, doubtful=one.did in doubtful, vote=votes.get(one.did))
+        def line(entry: MemberInfo) -> Content:
+            return member_line(
+                entry, nicks[entry.did], width, doubtful=entry.did in doubtful, vote=votes.get(entry.did)
+            )
 
-        self.put(
+        self.set_entries(
             [
-                *((ASKS + one.did, request_line(one, width)) for one in waiting),
-                *((one.did, line(one)) for one in order),
+                *((REQUEST_PREFIX + request.did, request_line(request, width)) for request in waiting),
+                *((entry.did, line(entry)) for entry in order),
             ]
         )
 
@@ -171,61 +172,61 @@ class MemberList(QuietList):
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option_id is not None:
-            asked = event.option_id.startswith(ASKS)
-            self.post_message(self.Asked() if asked else self.Chosen(event.option_id))
+            asked = event.option_id.startswith(REQUEST_PREFIX)
+            self.post_message(self.RequestChosen() if asked else self.Chosen(event.option_id))
 
 
-def request_line(one: RequestInfo, width: int) -> Content:
-    """Somebody who is no member yet."""
-    key = key_suffix(one.did)
+def request_line(request: JoinRequestInfo, width: int) -> Content:
+    """The entry of a join request."""
+    key = key_suffix(request.did)
     room = max(width - 2 - cells(key) - 1, 6)
-    text = clip(f"{name_of(one.nick)} asks to join", room)
+    text = clip(f"{name_of(request.nick)} asks to join", room)
     gap = " " * max(room - cells(text) + 1, 1)
     return Content.assemble(("? ", "bold $text-accent"), (text, "bold"), gap, (key, "$text-muted"))
 
 
 def _rank(member: MemberInfo) -> tuple[bool, bool, str]:
-    """First those to be careful with, then whoever is there, by name."""
-    doubtful = member.trust == "changed" or member.forked or bool(member.guilty)
+    """Sort key: members with warnings first, then reachable ones, by name."""
+    doubtful = member.trust == "changed" or member.forked or bool(member.verdicts)
     return not doubtful, member.connection == "unreachable", member.nick.casefold()
 
 
 def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
-    """What is unusual about a member, in words, the most important first."""
+    """Notes about a member, most important first."""
     if member.connection == "self":
         yield "(you)"
     if member.bot:
         yield "bot"
     if member.trust == "changed":
         yield "changed"
-    if member.guilty:
+    if member.verdicts:
         yield f"{CONVICTED} convicted"
     if member.forked:
         yield "forked"
     if vote is not None and vote.votes:
-        yield f"{vote.votes}/{vote.needed} out"
+        yield f"{vote.votes}/{vote.needed} votes"
     if member.role != "writer":
-        yield "reads" if member.role == "reader" else member.role
+        yield member.role
     if not member.arrived:
-        yield NEVER_ARRIVED
-    elif member.connection == "unreachable" and member.last_heard:
-        yield f"since {clock_of(member.last_heard)}"
+        yield "never seen"
+    elif member.connection == "unreachable" and member.last_seen:
+        yield f"since {clock_of(member.last_seen)}"
     elif member.connection in ("connecting", "unreachable"):
         yield member.connection
     elif member.via == "mediator":
-        yield f"mail {clock_of(member.last_heard)}" if member.last_heard else "mail, never heard"
-    if member.view_agrees is False:
+        yield f"mail {clock_of(member.last_seen)}" if member.last_seen else "mail, never seen"
+    if member.view_matches is False:
         yield "≠ view"
-    if member.keeper:
+    if member.keeps_history:
         yield "keeps history"
 
 
 def member_line(
     member: MemberInfo, nick: Printable, width: int, *, doubtful: bool = False, vote: VoteInfo | None = None
 ) -> Content:
-    """Symbol and name, an unusual state in words too, because a colour alone tells some people nothing; and at the
-    right edge, where no nick can pretend to be it, whether it was verified, and the end of the key. `doubtful`: the
-    nick mixes scripts or looks like another. `vote`: how many want it out."""
+    """Symbol, name, notes in words (not by colour alone), and at the right edge, where no name can imitate it, the
+    verification mark and key suffix. `doubtful`: the name mixes scripts or looks like another. `vote`: the votes to
+    remove the member."""
     state = "mailed" if (member.connection, member.via) == ("connected", "mediator") else member.connection
     words = list(_notes(member, vote))
     tail = (" " + ", ".join(words)) if words else ""

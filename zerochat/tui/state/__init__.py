@@ -1,1 +1,1 @@
-"""The line to the agent, and what the face knows through it. View state only: the truth is in the agent."""
+"""The connection to the agent and the view state built from it. The agent is authoritative."""

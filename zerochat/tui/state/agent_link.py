@@ -1,11 +1,9 @@
-"""The face's line to the agent: requests and news over the control socket, inside Textual's own event loop.
+"""JSON-RPC client over the control socket in Textual's event loop, with automatic reconnection.
 
-JSON-RPC lines as in `zerochat.rpc`. Responses settle the futures of those who asked; news wait in an inbox
-that the application empties in bites, so that a flood of them never holds up a frame. Every line gets a number: whoever
-holds an answer knows by it which news the answer already contains.
-
-When the agent goes away the line says so, makes sure that there is an agent again and connects anew; requests that were
-under way fail with `LinkLost`, and nothing is sent twice.
+Responses resolve the futures of their requests; notifications wait in an inbox that the application empties in
+batches, so that a flood does not delay a frame. Every line has a number: a notification with a smaller number than a
+response is contained in it. When the connection breaks, pending requests fail with `LinkLost`, and nothing is sent
+twice.
 """
 
 import asyncio
@@ -20,22 +18,23 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
 
 from zerochat import rpc
-from zerochat.rpc import LINE_BYTES_MAX, METHODS, NEWS, PROTOCOL
+from zerochat.rpc import LINE_BYTES_MAX, METHODS, NOTIFICATIONS, PROTOCOL
 
 T = TypeVar("T")
 
-INBOX_NEWS_MAX = 10_000
-"""News that wait to be shown. Beyond it they are dropped and everything is read again from the agent: cheaper than
-showing what has scrolled away, and a stuck screen cannot fill the memory."""
-LINES_PER_BREATH = 256
-"""Lines read before the loop gets a turn: a full socket must not keep keys and frames waiting."""
+INBOX_MAX = 10_000
+"""Limit of the inbox. On overflow it is cleared and everything is read again: cheaper than drawing what has scrolled
+away, and a stuck screen cannot fill the memory."""
+LINES_PER_YIELD = 256
+"""Lines read before yielding to the event loop, so that a full socket does not delay keys and frames."""
 ANSWER_S_MAX = 20.0
-"""An agent that answers nothing for this long is stuck; the person must hear so."""
+"""Request timeout."""
 RETRY_S_FIRST, RETRY_S_MAX = 0.1, 5.0
 
 
 class AgentError(Exception):
-    """The agent refused; the text is the sentence for the person, `name` the stable code (`UnknownGroup`, …)."""
+    """The agent rejected a request: the text is the sentence for the user, `name` the error code (`UnknownGroup`,
+    …)."""
 
     def __init__(self, sentence: str, name: str = "") -> None:
         super().__init__(sentence)
@@ -43,21 +42,21 @@ class AgentError(Exception):
 
 
 class LinkLost(AgentError):
-    """There is no agent on the line."""
+    """No connection to the agent."""
 
     def __init__(self) -> None:
-        super().__init__("There is no connection to the agent. It comes back by itself; then try again.", "LinkLost")
+        super().__init__("Not connected to the agent. Reconnecting; try again in a moment.", "LinkLost")
 
 
-class News(Struct, frozen=True):
-    """One notification: `line` is its number on the line, `value` its shape from `schema.NEWS`."""
+class Received(Struct, frozen=True):
+    """One notification: `line` is its number on the line, `value` its shape from `schema.NOTIFICATIONS`."""
 
     line: int
     value: Struct
 
 
 class LinkState(Struct, frozen=True):
-    """`up`: requests are answered. `text`: what is going on, as a sentence, for the banner."""
+    """`up`: connected. `text`: a sentence for the banner."""
 
     up: bool
     text: str = ""
@@ -84,16 +83,16 @@ class _Line(Struct):
 _read_line = Decoder(_Line).decode
 
 
-@cache  # Each when its first news come: the first frame is there by then.
+@cache  # created on first use, after the first frame
 def _reader(method: str) -> Decoder[Struct]:
-    return Decoder(NEWS[method])
+    return Decoder(NOTIFICATIONS[method])
 
 
-class Link:
-    """One line to one agent. `run` keeps it up until it is cancelled.
+class AgentLink:
+    """One connection to one agent; `run` maintains it until cancelled.
 
-    `start_agent` makes sure that an agent answers at `socket`: it blocks, and is therefore called in a thread of its
-    own, at the start and whenever nobody answers. What it raises is shown as its text, and it is tried again.
+    `start_agent` ensures that an agent serves `socket`. It blocks and runs in its own thread, at the start and whenever
+    the connection fails; the text of its exception is shown, and it is retried.
     """
 
     def __init__(
@@ -108,26 +107,26 @@ class Link:
         self._socket = socket
         self._start_agent = start_agent
         self._on_state = on_state
-        self._on_news = on_news
-        self._on_up = on_up
+        self._on_notifications = on_news
+        self._on_connected = on_up
         self._writer: asyncio.StreamWriter | None = None
-        self._asked: dict[int, asyncio.Future[tuple[Raw, int]]] = {}
+        self._pending: dict[int, asyncio.Future[tuple[Raw, int]]] = {}
         self._next_id = 0
         self._inbox: deque[tuple[int, str, Raw]] = deque()
         self.line = 0
-        """The number of the last line that was read; it goes on over reconnections."""
+        """Number of the last line read; continues over reconnections."""
         self.overflowed = False
-        """News were dropped: read everything again, then set this back."""
+        """Notifications were dropped: read everything again, then reset this."""
         self.state = LinkState(False)
 
-    # --- asking ----------------------------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------------------------
 
-    async def ask(self, method: str, params: Struct, shape: type[T]) -> T:
-        """Call `method`; raises AgentError with the agent's own sentence, or LinkLost."""
-        return (await self.ask_with_line(method, params, shape))[0]
+    async def request(self, method: str, params: Struct, shape: type[T]) -> T:
+        """Call `method` and return its result. Raises AgentError with the agent's sentence, or LinkLost."""
+        return (await self.request_with_line(method, params, shape))[0]
 
-    async def ask_with_line(self, method: str, params: Struct, shape: type[T]) -> tuple[T, int]:
-        """Like `ask`, with the number of the answer's line: news with a smaller number are contained in the answer."""
+    async def request_with_line(self, method: str, params: Struct, shape: type[T]) -> tuple[T, int]:
+        """Like `request`, with the line number of the response: smaller-numbered notifications are contained in it."""
         assert METHODS[method] == (type(params), shape), method
         if self._writer is None:
             raise LinkLost
@@ -135,59 +134,59 @@ class Link:
         number = self._next_id
         line = encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + b"\n"
         if len(line) > LINE_BYTES_MAX:
-            raise AgentError(f"This is too long: at most {LINE_BYTES_MAX} bytes go to the agent at once.", "TooLong")
+            raise AgentError(f"Too long: at most {LINE_BYTES_MAX} bytes can be sent at once.", "TooLong")
         future: asyncio.Future[tuple[Raw, int]] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
+        self._pending[number] = future
         self._writer.write(line)
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 raw, at = await future
         except TimeoutError:
-            raise AgentError("The agent does not answer. `zerochat status` may say more.", "NoAnswer") from None
+            raise AgentError("The agent does not respond. Check `zerochat status`.", "NoAnswer") from None
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
         try:
             return decode(raw, type=shape), at
         except (DecodeError, ValidationError) as error:
-            raise AgentError(f"The agent answered {method} in a form that this version cannot read.", "") from error
+            raise AgentError(f"This version cannot read the agent's response to {method}.", "") from error
 
-    # --- news ------------------------------------------------------------------------------------------------------
+    # --- notifications ---------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """How many news are in the inbox."""
+        """Number of notifications in the inbox."""
         return len(self._inbox)
 
-    def bite(self, count: int) -> list[News]:
-        """Take at most `count` news from the inbox, oldest first. What cannot be read is left out."""
-        news: list[News] = []
+    def take(self, count: int) -> list[Received]:
+        """Remove and return at most `count` notifications, oldest first; undecodable ones are skipped."""
+        notification: list[Received] = []
         for _ in range(min(count, len(self._inbox))):
             line, method, params = self._inbox.popleft()
             try:
-                news.append(News(line, _reader(method).decode(params)))
+                notification.append(Received(line, _reader(method).decode(params)))
             except (DecodeError, ValidationError):
-                continue  # A newer agent may tell what this version does not understand; the rest still counts.
-        return news
+                continue  # from a newer agent
+        return notification
 
-    # --- keeping the line up ---------------------------------------------------------------------------------------
+    # --- connection ------------------------------------------------------------------------------------------------
 
     async def run(self, locked: str = "") -> None:
-        """Connect, read until the line breaks, and begin again; only cancelling ends it.
+        """Connect, read until the connection breaks, and reconnect with exponential backoff; ends when cancelled.
 
-        `locked` says why the profile is: then nobody is asked anything, whatever agent may answer, before `start_agent`
-        has found that it may be opened.
+        `locked`: why the profile is locked; then no request is sent, even to a running agent, until `start_agent` has
+        unlocked the profile.
         """
         delay_s = RETRY_S_FIRST
         woken = False
-        self._say(LinkState(False, locked or "Starting…"))
-        while locked and not await self._wake_agent():
+        self._set_state(LinkState(False, locked or "Starting…"))
+        while locked and not await self._start():
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)
         while True:
             try:
                 reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LINE_BYTES_MAX)
             except OSError:
-                woken = not woken and await self._wake_agent()
+                woken = not woken and await self._start()
                 if not woken:
                     await asyncio.sleep(delay_s)
                     delay_s = min(2 * delay_s, RETRY_S_MAX)
@@ -202,67 +201,67 @@ class Link:
                 greeting.cancel()
                 self._writer = None
                 writer.close()
-                self._fail_asked()
+                self._fail_pending()
             if self.state.up:
-                self._say(LinkState(False, "The connection to the agent is lost. Trying again…"))
+                self._set_state(LinkState(False, "Lost the connection to the agent. Reconnecting…"))
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)
 
-    async def _wake_agent(self) -> bool:
-        """True when it is worth connecting again at once."""
+    async def _start(self) -> bool:
+        """Start the agent; True: connect again at once."""
         if self._start_agent is None:
-            self._say(LinkState(False, "No agent answers. Trying again…"))
+            self._set_state(LinkState(False, "No agent is running. Retrying…"))
             return False
         try:
             await in_thread(self._start_agent)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the person must read it, and the face go on
-            self._say(LinkState(False, f"The agent does not start: {error}"))
+        except Exception as error:  # noqa: BLE001 - shown to the user, whatever it is
+            self._set_state(LinkState(False, f"The agent could not be started: {error}"))
             return False
         return True
 
     async def _greet(self) -> None:
         try:
-            hello = await self.ask("hello", rpc.HelloParams(PROTOCOL, "tui"), rpc.Hello)
+            hello = await self.request("hello", rpc.HelloParams(PROTOCOL, "tui"), rpc.Hello)
             if hello.protocol != PROTOCOL:
-                text = f"The agent speaks protocol {hello.protocol}, this terminal {PROTOCOL}. Restart the older one."
-                self._say(LinkState(False, text))
+                text = f"The agent uses protocol {hello.protocol}, this program {PROTOCOL}. Restart the older one."
+                self._set_state(LinkState(False, text))
                 return
-            self._say(LinkState(True))
-            await self._on_up(hello)
+            self._set_state(LinkState(True))
+            await self._on_connected(hello)
         except AgentError as error:
             if not isinstance(error, LinkLost):
-                self._say(LinkState(False, str(error)))
+                self._set_state(LinkState(False, str(error)))
 
     async def _read(self, reader: asyncio.StreamReader) -> bool:
-        """Read lines until the end; True when at least one came."""
+        """Read lines until the connection ends; True when at least one was read."""
         count = 0
         while True:
             try:
                 line = await reader.readline()
-            except (OSError, ValueError):  # ValueError: a line over the limit, which no agent of ours writes.
+            except (OSError, ValueError):  # ValueError: a line over the limit
                 return count > 0
             if not line.endswith(b"\n"):
                 return count > 0
-            self._take(line)
+            self._dispatch(line)
             count += 1
-            if count % LINES_PER_BREATH == 0:
+            if count % LINES_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
-    def _take(self, text: bytes) -> None:
+    def _dispatch(self, text: bytes) -> None:
         self.line += 1
         try:
             line = _read_line(text)
         except (DecodeError, ValidationError):
             return
         if line.method:
-            if line.method in NEWS:
-                if len(self._inbox) >= INBOX_NEWS_MAX:
+            if line.method in NOTIFICATIONS:
+                if len(self._inbox) >= INBOX_MAX:
                     self._inbox.clear()
                     self.overflowed = True
                 self._inbox.append((self.line, line.method, line.params))
-                self._on_news()
+                self._on_notifications()
             return
-        future = self._asked.get(line.id) if isinstance(line.id, int) else None
+        future = self._pending.get(line.id) if isinstance(line.id, int) else None
         if future is None or future.done():
             return
         if line.error is not None:
@@ -271,22 +270,19 @@ class Link:
         else:
             future.set_result((line.result, self.line))
 
-    def _fail_asked(self) -> None:
-        for future in self._asked.values():
+    def _fail_pending(self) -> None:
+        for future in self._pending.values():
             if not future.done():
                 future.set_exception(LinkLost())
-        self._asked.clear()
+        self._pending.clear()
 
-    def _say(self, state: LinkState) -> None:
+    def _set_state(self, state: LinkState) -> None:
         self.state = state
         self._on_state(state)
 
 
 async def in_thread(work: Callable[[], None]) -> None:
-    """Run blocking `work` beside the loop.
-
-    A plain daemon thread: an executor's thread would hold the process at its end until the work is done.
-    """
+    """Run blocking `work` in a daemon thread; an executor's thread would delay the end of the process."""
     from threading import Thread
 
     loop = asyncio.get_running_loop()
@@ -302,7 +298,7 @@ async def in_thread(work: Callable[[], None]) -> None:
             work()
         except Exception as caught:  # noqa: BLE001 - handed over whole to the loop, which raises it there
             error = caught
-        with suppress(RuntimeError):  # The application may have ended meanwhile; then nobody waits for the answer.
+        with suppress(RuntimeError):  # the application may have ended meanwhile
             loop.call_soon_threadsafe(settle, error)
 
     Thread(target=run, name="start agent", daemon=True).start()

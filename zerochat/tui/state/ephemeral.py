@@ -1,35 +1,32 @@
-"""What is told in passing: who is writing here, and, where a person wants that to be told, what is written and read.
-
-The agent decides whether anything leaves; where it says that nothing is told, it is not even asked.
-"""
+"""Typing indicators and read reports. Own reports are sent only where the settings share them."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from zerochat.rpc import GroupParams, ReadParams, Shared, Status, TypingNews
+from zerochat.rpc import EphemeralResult, GroupParams, ReadParams, Status, TypingNotification
 from zerochat.terminal_text import Printable
-from zerochat.tui.state.agent_link import AgentError, Link
+from zerochat.tui.state.agent_link import AgentError, AgentLink
 from zerochat.tui.state.conversation import Conversation
 
 TYPING_S: Final = 6.0
-"""Nobody is taken to be writing for longer, unless it is said again."""
+"""Lifetime of a typing indicator."""
 TYPING_EVERY_S: Final = 4.5
-"""How often it is told that the person here is writing; the agent lets no more through."""
+"""Minimum interval of own typing reports, as enforced by the agent."""
 READ_AFTER_S: Final = 2.5
-"""So long something was in sight before it is told that it was read; and as long lies between two such words."""
+"""Delay before a read report, and minimum interval between two."""
 NAMED_MAX: Final = 2
 TYPISTS_MAX: Final = 64
-"""Members of all groups who are taken to be writing at once; more are passed over."""
+"""Maximum typing members of all groups; more are ignored."""
 
 
-class Later(Protocol):
+class SetTimer(Protocol):
     def __call__(self, delay: float, callback: Callable[[], None], /) -> object: ...
 
 
 def typing_sentence(names: Sequence[Printable]) -> Printable:
-    """As in "alice, bob and 2 others are typing…"; empty: nobody is."""
+    """As in "alice, bob and 2 others are typing…"; empty: none."""
     if not names:
         return Printable("")
     more = len(names) - NAMED_MAX
@@ -40,78 +37,88 @@ def typing_sentence(names: Sequence[Printable]) -> Printable:
     return Printable(f"{who} {'is' if len(names) == 1 else 'are'} typing…")
 
 
-class Passing:
-    """Of all conversations; one for the chat."""
+class EphemeralState:
+    """The typing and read state of all conversations."""
 
-    def __init__(self, link: Link, later: Later, start: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+    def __init__(self, link: AgentLink, later: SetTimer, start: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         self._link, self._later, self._start = link, later, start
         self.shares: frozenset[str] = frozenset()
-        """What is told, as the agent has said."""
-        self._until: dict[tuple[str, str], float] = {}
-        """By group and member: how long that one is taken to be writing, on a clock that nobody can set."""
-        self._typed: dict[str, float] = {}
-        self._read: dict[str, int] = {}
+        """What the settings share: "typing", "read"."""
+        self._typing_until: dict[tuple[str, str], float] = {}
+        """Monotonic end of a typing indicator, by group and member."""
+        self._typing_reported: dict[str, float] = {}
+        self._read_reported: dict[str, int] = {}
         self._waiting = False
 
-    # --- the others ------------------------------------------------------------------------------------------------
+    # --- other members ---------------------------------------------------------------------------------------------
 
-    def heard(self, news: TypingNews) -> bool:
-        """A member is writing; whether that is taken note of."""
-        key, now = (news.group, news.member), monotonic()
-        self._until = {each: until for each, until in self._until.items() if until > now}
-        if key not in self._until and len(self._until) >= TYPISTS_MAX:
+    def typing_received(self, notification: TypingNotification) -> bool:
+        """A member is typing; False: ignored."""
+        key, now = (notification.group, notification.member), monotonic()
+        self._typing_until = {each: until for each, until in self._typing_until.items() if until > now}
+        if key not in self._typing_until and len(self._typing_until) >= TYPISTS_MAX:
             return False
-        self._until[key] = now + TYPING_S
+        self._typing_until[key] = now + TYPING_S
         return True
 
-    def ended(self, group: str, members: Sequence[str]) -> None:
-        """These have said something, so they are writing no more."""
+    def typing_ended(self, group: str, members: Sequence[str]) -> None:
+        """These members posted, so they stopped typing."""
         for member in members:
-            self._until.pop((group, member), None)
+            self._typing_until.pop((group, member), None)
 
-    def typists(self, conversation: Conversation) -> Printable:
-        """Who is writing there now, in a sentence; empty: nobody."""
+    def typing_text(self, conversation: Conversation) -> Printable:
+        """Who is typing in the conversation, as a sentence; empty: none."""
         now, group = monotonic(), conversation.info.id
-        here = [member for (of, member), until in self._until.items() if of == group and until > now]
+        here = [member for (of, member), until in self._typing_until.items() if of == group and until > now]
         return typing_sentence([conversation.names.label(member) for member in here])
 
-    # --- the person here -------------------------------------------------------------------------------------------
+    # --- own reports -----------------------------------------------------------------------------------------------
 
-    def learn(self, status: Status) -> None:
+    def set_shared(self, status: Status) -> None:
         self.shares = frozenset(status.shares)
 
-    def typed(self, group: str, text: str) -> None:
-        """The person has typed something. What begins a command is nobody's business."""
-        if "typing" not in self.shares or not text.strip() or (text.startswith("/") and not text.startswith("/me ")):
+    def report_typing(self, group: str, text: str) -> None:
+        """Report typing, except of commands."""
+        if "typing" not in self.shares or not text.strip() or not _is_post(text):
             return
         now = monotonic()
-        if now - self._typed.get(group, -TYPING_EVERY_S) >= TYPING_EVERY_S:
-            self._typed[group] = now
-            self._start(self._tell("typing", GroupParams(group)))
+        if now - self._typing_reported.get(group, -TYPING_EVERY_S) >= TYPING_EVERY_S:
+            self._typing_reported[group] = now
+            self._start(self._request("send_typing", GroupParams(group)))
 
-    def sent(self, group: str) -> None:
-        """Something was said there: what is typed next is told at once again."""
-        self._typed.pop(group, None)
+    def message_sent(self, group: str) -> None:
+        """A message was sent: the next typing is reported at once."""
+        self._typing_reported.pop(group, None)
 
-    def seen(self, look: Callable[[], Conversation | None]) -> None:
-        """Something may have been read. `look` gives the conversation that the person sees, then and after a while."""
-        if "read" in self.shares and not self._waiting and self._news_of(look()):
+    def schedule_read_report(self, look: Callable[[], Conversation | None]) -> None:
+        """Schedule a read report. `look` returns the visible conversation, now and after the delay."""
+        if "read" in self.shares and not self._waiting and self._unreported(look()):
             self._waiting = True
-            self._later(READ_AFTER_S, lambda: self._tell_read(look))
+            self._later(READ_AFTER_S, lambda: self._report_read(look))
 
-    def _news_of(self, conversation: Conversation | None) -> int:
-        """Up to where it has been read, where that was not told yet; 0: there is nothing to tell."""
+    def _unreported(self, conversation: Conversation | None) -> int:
+        """The read position not reported yet; 0: none."""
         upto = conversation.seen_upto if conversation is not None else 0
-        return upto if conversation is not None and upto > self._read.get(conversation.info.id, 0) else 0
+        return upto if conversation is not None and upto > self._read_reported.get(conversation.info.id, 0) else 0
 
-    def _tell_read(self, look: Callable[[], Conversation | None]) -> None:
+    def _report_read(self, look: Callable[[], Conversation | None]) -> None:
         self._waiting = False
         conversation = look()
-        upto = self._news_of(conversation)
+        upto = self._unreported(conversation)
         if conversation is not None and upto and "read" in self.shares:
-            self._read[conversation.info.id] = upto
-            self._start(self._tell("read", ReadParams(conversation.info.id, upto)))
+            self._read_reported[conversation.info.id] = upto
+            self._start(self._request("mark_read", ReadParams(conversation.info.id, upto)))
 
-    async def _tell(self, method: str, params: GroupParams | ReadParams) -> None:
-        with suppress(AgentError):  # it was said in passing
-            await self._link.ask(method, params, Shared)
+    async def _request(self, method: str, params: GroupParams | ReadParams) -> None:
+        with suppress(AgentError):  # ephemeral: a lost report does not matter
+            await self._link.request(method, params, EphemeralResult)
+
+
+def _is_post(text: str) -> bool:
+    """Whether the line will be sent to the group: a text, or a command that posts one, like `/me`."""
+    if not text.startswith("/"):
+        return True
+    from zerochat.slash_commands import COMMANDS  # not needed before the first frame
+
+    info = COMMANDS.get(text.partition(" ")[0].removeprefix("/"))
+    return info is not None and info.post is not None

@@ -1,5 +1,4 @@
-"""What a conversation has to say to its reader, in sentences: who asks to join, whom to be careful with, and why
-nothing can be said. Plain values in, printable text out."""
+"""Sentences about a conversation: join requests, warnings, why posting is not possible. Pure functions."""
 
 from collections.abc import Sequence
 
@@ -9,93 +8,97 @@ from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
 
 NAMES_MAX = 2
-NO_GROUP = Printable("There is no conversation open. /new NAME creates a group, /join INVITATION joins one.")
-NOTHING_HERE = Printable("There is no message here yet.")
-WANTS = {"reader": "to read only", "writer": "to read and write"}
+NO_GROUP = Printable("No conversation is open. /new NAME creates a group, /join INVITATION joins one.")
+NO_MESSAGES = Printable("No messages here yet.")
+ROLE_TEXTS = {"reader": "read only", "writer": "read and write"}
 
 
-def somebody(nicks: Sequence[str]) -> str:
-    """ "dora", "dora and emil", "dora, emil and 3 more"; `nicks` are not printable yet."""
+def names_text(nicks: Sequence[str]) -> str:
+    """ "dora", "dora and emil", "dora, emil and 3 more"; `nicks` are raw."""
     shown: list[str] = [name_of(nick) for nick in nicks]
     if len(shown) > NAMES_MAX:
         return f"{', '.join(shown[:NAMES_MAX])} and {len(shown) - NAMES_MAX} more"
     return " and ".join(shown)
 
 
-def asks(info: GroupInfo) -> Printable:
-    """Who waits to be let in; empty: nobody."""
+def join_request_notice(info: GroupInfo) -> Printable:
+    """The notice about join requests; empty: none."""
     requests = info.requests
     if not requests or info.state != "active":
         return Printable("")
-    wants = ", to read only" if [one.role for one in requests] == ["reader"] else ""
+    wants = " (read only)" if [request.role for request in requests] == ["reader"] else ""
     verb = "asks" if len(requests) == 1 else "ask"
-    return Printable(f"? F4: {somebody([one.nick for one in requests])} {verb} to join{wants}.")
+    return Printable(
+        f"? {names_text([request.nick for request in requests])} {verb} to join{wants}. Press F4 to answer."
+    )
 
 
-def under_way(joins: Sequence[JoinStatus]) -> Printable:
-    """That a join of ours goes on, and where to look at it; empty: none does."""
+def join_progress(joins: Sequence[JoinStatus]) -> Printable:
+    """The running joins in a few words; empty: none."""
     if not joins:
         return Printable("")
     if len(joins) > 1:
         return Printable(f"joining {len(joins)} groups (F8)")
-    (one,) = joins
-    waits = ": waits for an answer" if one.words else "…"
-    return Printable(f"joining{' ' + name_of(one.name) if one.name else ''}{waits} (F8)")
+    (entry,) = joins
+    waits = ": waiting for approval" if entry.words else "…"
+    return Printable(f"joining{' ' + name_of(entry.name) if entry.name else ''}{waits} (F8)")
 
 
-def attention(status: Status | None, alarms: Sequence[Printable]) -> Printable:
-    """What needs attention most, of the whole agent and then of a group; empty: nothing."""
+def banner_text(status: Status | None, alarms: Sequence[Printable]) -> Printable:
+    """The most important warning, the agent's before the group's; empty: none."""
     if status is not None and status.closed:
-        return Printable("Nobody new can connect: the agent's gatekeeper has died. Restart it.")
+        return Printable("New members cannot connect: the agent's listener stopped. Restart the agent.")
     if status is not None and status.warning:
         return printable(status.warning)
     more = f" (and {len(alarms) - 1} more)" if len(alarms) > 1 else ""
     return Printable(f"{alarms[-1]}{more}" if alarms else "")
 
 
-def not_who_was_verified(nick: str) -> Printable:
+def changed_key_warning(nick: str) -> Printable:
     who = name_of(nick)
-    return Printable(f"! {who} is not the {who} you verified. F2 shows the members.")
+    return Printable(f"! {who} has another key than the {who} you verified. F2 shows the members.")
 
 
 def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
-    """What stands in the empty composer."""
+    """The placeholder of the empty composer."""
     name = name_of(info.name)
     if info.state != "active":
-        return Printable(f"You were put out of {name}" if info.removed_by else f"You have left {name}")
+        return Printable(f"You were removed from {name}" if info.removed_by else f"You left {name}")
     if info.suspended:
-        return Printable("Nothing can be said here yet; /resume goes on all the same")
+        return Printable("You cannot post here yet. Type /resume to continue anyway.")
     if info.role == "reader":
-        way = "/role writer changes it" if _may_write(members) else "ask an admin to write"
-        return Printable(f"You only read here; {way}")
-    signed = ": what you say here is signed" if group_rules.signing(info) else ""
+        way = "Type /role writer to post." if _may_write(members) else "Ask an admin to let you post."
+        return Printable(f"You are read-only here. {way}")
+    signed = " (messages are signed)" if group_rules.signing_warning(info) else ""
     return Printable(f"Message {name}{signed}")
 
 
-def silenced(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
-    """Why nothing can be said here, and what to do; empty: it can."""
+def why_read_only(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
+    """Why posting is not possible, and what to do; empty: it is."""
     name = name_of(info.name)
     if info.state != "active":
-        return Printable(f"You are no longer in {name}: to speak again you need a new invitation.")
+        return Printable(f"You are no longer in {name}. You need a new invitation to post.")
     if info.suspended and info.members == 1:
-        return Printable("You were alone here when the backup was made. If nobody has joined since, /resume goes on.")
+        return Printable(
+            "You were the only member when this backup was made. If no one has joined since, type /resume."
+        )
     if info.suspended:
         return Printable(
-            "This is an older copy of your profile: all members are asked what they have of you. (/resume)"
+            "This profile is an older copy and is being updated by the members. Type /resume to continue anyway."
         )
     if info.role == "reader":
-        way = "/role writer lets you write." if _may_write(members) else "An admin can let you write."
-        return Printable(f"You only read here. {way}")
+        way = "Type /role writer to post." if _may_write(members) else "Ask an admin to let you post."
+        return Printable(f"You are read-only here. {way}")
     return Printable("")
 
 
 def _may_write(members: Sequence[MemberInfo]) -> bool:
-    return any("writer" in one.may for one in members if one.connection == "self")
+    return any("writer" in member.allowed_actions for member in members if member.connection == "self")
 
 
-def over(info: GroupInfo) -> Printable:
-    """What stands below the last line of a group that we are no longer in."""
+def left_notice(info: GroupInfo) -> Printable:
+    """The sentence below the last row of a group that we left or were removed from."""
     if info.removed_by is not None:
         by = [name_of(nick) for nick in group_rules.removers_of(info)]
-        return printable_line(group_rules.put_out(name_of(info.name), by))
-    return Printable("You have left this group. Its history stays readable.")
+        return printable_line(group_rules.removed_from(name_of(info.name), by))
+    return Printable("You left this group. Its history stays readable.")

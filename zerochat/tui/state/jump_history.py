@@ -1,43 +1,43 @@
-"""The places that a reader has left by a jump, to go back to."""
+"""The stack of reading positions before jumps."""
 
 from typing import Final, NamedTuple
 
 from zerochat.tui.state.conversation import Conversation
 
-TRAIL_MAX: Final = 50
-"""Places that one can go back to."""
+JUMPS_MAX: Final = 50
+"""Maximum positions kept."""
 
 
-class Spot(NamedTuple):
-    """Where somebody was reading."""
+class ReadingPosition(NamedTuple):
+    """A reading position."""
 
     group: str
     event: str
-    """The row at the top of the pane; empty: the end was followed."""
+    """Id of the top row; empty: following the end."""
 
 
-def spot_of(conversation: Conversation | None) -> Spot | None:
-    """Where the reader of this one is."""
+def position_of(conversation: Conversation | None) -> ReadingPosition | None:
+    """The reading position of a conversation."""
     if conversation is None:
         return None
     place = conversation.place
-    return Spot(conversation.info.id, "" if place.following or place.key is None else place.key[2])
+    return ReadingPosition(conversation.info.id, "" if place.following or place.key is None else place.key[2])
 
 
-class Trail:
-    """The places that were left by a jump, the last one last."""
+class JumpHistory:
+    """The positions left by jumps, newest last."""
 
     def __init__(self) -> None:
-        self._spots: list[Spot] = []
+        self._spots: list[ReadingPosition] = []
 
-    def leave(self, conversation: Conversation | None) -> None:
-        """Keep where the reader of this one is."""
-        self.keep(spot_of(conversation))
+    def push_current(self, conversation: Conversation | None) -> None:
+        """Push the reading position of a conversation."""
+        self.push(position_of(conversation))
 
-    def keep(self, spot: Spot | None) -> None:
+    def push(self, spot: ReadingPosition | None) -> None:
         if spot is not None and (not self._spots or self._spots[-1] != spot):
             self._spots.append(spot)
-            del self._spots[:-TRAIL_MAX]
+            del self._spots[:-JUMPS_MAX]
 
-    def back(self) -> Spot | None:
+    def pop(self) -> ReadingPosition | None:
         return self._spots.pop() if self._spots else None

@@ -1,42 +1,40 @@
-"""The questions that the chat has asked single peers, until they are answered.
+"""Pending queries to peers, resolved by notifications with the same thread id.
 
-A question is answered by the agent at once with its thread, and by the peer later, in news with that thread. The news
-may be looked at first, so an answer that nobody waits for yet is kept for a moment.
+The agent responds with the thread id at once; the peer's response arrives later as a notification. The notification
+may be handled first, so unexpected responses are kept for a moment.
 """
 
 from collections.abc import Callable
 from typing import TypeAlias
 
-from zerochat.rpc import ConnectionNews, FeaturesNews, PongNews, ProblemNews, RotatedNews, ToldNews
+from zerochat.rpc import FeaturesNotification, PongNotification
 
-Answer: TypeAlias = PongNews | FeaturesNews
-PeerNews: TypeAlias = Answer | RotatedNews | ConnectionNews | ToldNews | ProblemNews
-"""Everything that single peers cause to be told."""
+Response: TypeAlias = PongNotification | FeaturesNotification
 
 KEPT_MAX = 16
-"""Answers that nobody waits for: most are another face's."""
+"""Unexpected responses kept; most belong to other clients."""
 
 
-class Answers:
-    """The questions that have been asked and not answered, by thread."""
+class PendingRequests:
+    """Pending queries by thread id."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Callable[[Answer], None]] = {}
-        self._kept: dict[str, Answer] = {}
+        self._waiting: dict[str, Callable[[Response], None]] = {}
+        self._kept: dict[str, Response] = {}
         self.rotating: set[str] = set()
-        """The members (GROUP/DID) towards whom our DID was replaced here, and who do not know it yet."""
+        """Members (GROUP/DID) that have not confirmed our new DID yet."""
 
-    def expect(self, thread: str, show: Callable[[Answer], None]) -> None:
+    def expect(self, thread: str, show: Callable[[Response], None]) -> None:
         if (answer := self._kept.pop(thread, None)) is not None:
             show(answer)
         else:
             self._waiting[thread] = show
 
-    def give_up(self, thread: str) -> bool:
-        """Stop waiting; True when there was no answer."""
+    def cancel(self, thread: str) -> bool:
+        """Stop waiting; True when no response had arrived."""
         return self._waiting.pop(thread, None) is not None
 
-    def came(self, answer: Answer) -> None:
+    def resolve(self, answer: Response) -> None:
         if (show := self._waiting.pop(answer.thread, None)) is not None:
             show(answer)
             return

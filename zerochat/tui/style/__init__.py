@@ -1,1 +1,1 @@
-"""How things look, wherever they stand: clocks, wrapping and names as text, themes, keymaps."""
+"""Presentation helpers: text and names, themes, keymaps."""

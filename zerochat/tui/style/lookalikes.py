@@ -1,8 +1,6 @@
-"""Names that could be taken for another: letters of several scripts in one, or two that look the same.
+"""Detection of confusable names: mixed scripts, or equal skeletons (a subset of Unicode UTS 39).
 
-A nick is only what somebody calls themselves; the key is who they are. This points at the nicks where the eye alone
-would be deceived. It is a help and no proof: Unicode has more lookalikes than any short table (UTS 39 has the long
-one).
+A hint, not a proof: the key identifies a member, and the full UTS 39 table has many more lookalikes.
 """
 
 import unicodedata
@@ -15,7 +13,7 @@ _LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορ�
 
 
 def skeleton(name: str) -> str:
-    """What is left of a name for a quick eye: two names with one skeleton look alike."""
+    """The confusable skeleton of a name: names with equal skeletons look alike."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     bare = (char for char in unicodedata.normalize("NFD", plain) if unicodedata.category(char) != "Mn")
     return "".join(char for char in bare if not char.isspace()).translate(_LOOK_LATIN)
@@ -28,13 +26,12 @@ def is_mixed(name: str) -> bool:
         if char.isalpha():
             script = unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
             scripts.add("EAST ASIAN" if script in _EAST_ASIAN else script)
-    scripts.discard("MODIFIER")  # Letters that belong to whatever stands before them.
+    scripts.discard("MODIFIER")  # modifier letters belong to the preceding script
     return len(scripts) > 1 and scripts != {"EAST ASIAN", "LATIN"}
 
 
 def deceptive(nicks: Mapping[str, str]) -> dict[str, str]:
-    """The keys of `nicks` (key to nick) whose nick is mixed or looks like another's, each with what is wrong with it,
-    as the end of a sentence about the name."""
+    """The deceptive names among `nicks` (DID to name), each with its problem as the end of a sentence."""
     skeletons = {did: skeleton(nick) for did, nick in nicks.items()}
     counts = Counter(skeletons.values())
     found = {did: "mixes letters of several scripts" for did, nick in nicks.items() if is_mixed(nick)}

@@ -1,6 +1,6 @@
-"""Small things about text on the screen: clocks, wrapping, names, and the colour that belongs to a key.
+"""Text helpers: times, wrapping, member names, colours by key.
 
-Everything that came from the agent is made printable here or where a value for the screen is built, never later.
+Text from the agent is sanitised here or where a display value is built.
 """
 
 import re
@@ -12,39 +12,39 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from zerochat.terminal_text import Printable, printable_line
 
 NAME_CELLS_MAX = 32
-"""A nick or a group's name on the screen; the agent allows longer ones, a column does not."""
+"""Width of a member's or group's name on the screen."""
 NICK_COLOURS = 12
-"""Hues that can still be told apart."""
+"""Number of distinguishable hues."""
 CONVICTED = "§"
-"""Behind the name of somebody who was convicted: a case was upheld."""
+"""Mark after the name of a convicted member."""
 SUFFIX_CHARS = 4
-"""Of a key, behind a nick that two people share: 58⁴ = 11 million possibilities."""
+"""Characters of a key that disambiguate equal names: 58⁴ = 11 million possibilities."""
 CLOCK_AHEAD_MAX = timedelta(minutes=2)
-"""An author's clock that is further ahead than this is not believed; the time of arrival is shown instead."""
+"""Tolerance for an author's clock being ahead; beyond, the time of arrival is shown."""
 
 _pieces = re.compile(r"\s*\S+|\s+").findall
 
 
 def name_of(text: str) -> Printable:
-    """A nick or a group's name, in one line."""
+    """A printable member's or group's name."""
     return printable_line(text, NAME_CELLS_MAX) if text.strip() else Printable("?")
 
 
 def clip(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with an ellipsis where it was cut."""
+    """`text` truncated to `width` cells with an ellipsis."""
     if width <= 0:
         return ""
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` cells; breaks at spaces, and inside a word that is longer than a line."""
+    """`text` wrapped to `width` cells; words longer than a line are broken."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
         if len(paragraph) <= width and (paragraph.isascii() or cell_len(paragraph) <= width):
             lines.append(paragraph)
         else:
-            lines.extend(_wrap_paragraph(paragraph, max(width, 2)))  # A wide character needs two cells.
+            lines.extend(_wrap_paragraph(paragraph, max(width, 2)))  # a wide character needs two cells
     return lines
 
 
@@ -69,15 +69,15 @@ def _wrap_paragraph(paragraph: str, width: int) -> list[str]:
 
 
 def local_time(stamp: str) -> datetime | None:
-    """An RFC 3339 time of the agent's in the person's time zone; None when it is no time."""
+    """An RFC 3339 time in the local time zone; None: invalid."""
     try:
         return datetime.fromisoformat(stamp).astimezone()
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def told_time(sent: str, received: str) -> datetime | None:
-    """When to say that a message was written: its author's word, unless that lies in the future."""
+def display_time(sent: str, received: str) -> datetime | None:
+    """The displayed time of a message: the author's, unless it is in the future."""
     sent_at, received_at = local_time(sent), local_time(received)
     if sent_at is None or (received_at is not None and sent_at > received_at + CLOCK_AHEAD_MAX):
         return received_at
@@ -105,7 +105,7 @@ def clock_of(stamp: str) -> str:
 
 
 def age_of(stamp: str) -> str:
-    """As in "2 min ago": how long ago a time was."""
+    """As in "2 min ago"."""
     moment = local_time(stamp)
     if moment is None:
         return "?"
@@ -117,36 +117,36 @@ def age_of(stamp: str) -> str:
     return "just now"
 
 
-def marked(name: str, mark: str, width: int) -> Printable:
-    """A name in at most `width` cells, with a mark behind it (empty: none) that is never cut off."""
+def with_suffix(name: str, mark: str, width: int) -> Printable:
+    """A name in `width` cells with a suffix (empty: none) that is never truncated."""
     suffix = f"·{mark}" if mark else ""
     return Printable(clip(name, width - len(suffix)) + suffix)
 
 
 def hue_of(did: str) -> int:
-    """The colour number of a key: it follows the key, never the name, and is the same on every machine."""
-    from hashlib import blake2s  # and with it all of OpenSSL: four megabytes, before there is a nick to colour
+    """The colour index of a key, equal on every machine and independent of the name."""
+    from hashlib import blake2s  # loads OpenSSL (4 MB), so import late
 
     return blake2s(did.encode(errors="replace"), digest_size=2).digest()[0] % NICK_COLOURS
 
 
 def key_suffix(did: str) -> Printable:
-    """The last letters of a key, to tell two people with one nick apart."""
+    """The last characters of a key, which disambiguate equal names."""
     return printable_line(did[-SUFFIX_CHARS:])
 
 
 class Names(Struct):
-    """Who is called what in one group, so that two people with one nick are never shown as one."""
+    """The member names of one group; equal names are disambiguated by key suffix."""
 
     nicks: dict[str, Printable] = field(default_factory=dict)
     holders: dict[str, set[str]] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
-    """Those who are not whom the person verified under the name that they bear."""
+    """DIDs of members under a name that was verified with another key."""
     guilty: frozenset[str] = frozenset()
-    """Those who were convicted of something, as the agent has worked out itself."""
+    """DIDs of convicted members."""
 
     def learn(self, did: str, nick: str) -> bool:
-        """Note a nick; True when somebody's label changed by it."""
+        """Record a name; True when a label changed."""
         shown = name_of(nick)
         before = self.nicks.get(did)
         if before == shown:
@@ -158,20 +158,20 @@ class Names(Struct):
         return before is not None or len(self.holders[shown.casefold()]) > 1
 
     def label(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
-        """The nick in `width` cells, with letters of the key behind it when another key has the same nick."""
+        """The name in `width` cells, with a key suffix where another key has the same name."""
         nick = self.nicks.get(did, Printable("?"))
         shared = len(self.holders.get(nick.casefold(), ())) > 1
-        return marked(nick, key_suffix(did) if shared else "", width)
+        return with_suffix(nick, key_suffix(did) if shared else "", width)
 
-    def byline_then(self, did: str, nick: Printable, width: int) -> Printable:
-        """The byline of whoever was called `nick` then, with letters of the key where that is another's name now."""
+    def past_byline(self, did: str, nick: Printable, width: int) -> Printable:
+        """The byline of an author named `nick` at the time, with a key suffix where another member has this name
+        now."""
         if self.nicks.get(did) == nick:
             return self.byline(did, width)
         taken = self.holders.get(nick.casefold(), set()) - {did}
-        return marked(nick, key_suffix(did) if taken else "", width)
+        return with_suffix(nick, key_suffix(did) if taken else "", width)
 
     def byline(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
-        """The label of whoever did something, with a warning behind it where the name, or its bearer, is not to be
-        trusted."""
+        """The label of an author, with a warning sign where name or member is not trustworthy."""
         sign = "!" * (did in self.changed) + CONVICTED * (did in self.guilty)
         return Printable(self.label(did, max(width - len(sign), 1)) + sign) if sign else self.label(did, width)

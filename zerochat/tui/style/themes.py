@@ -1,19 +1,18 @@
-"""Our own themes: dark, light, one of high contrast, and one of the terminal's own sixteen colours.
+"""The themes dark, light, contrast and ansi (the terminal's sixteen colours).
 
-Every text colour stands at 4.5 to 1 against what it is written on, as WCAG 2.2 asks of text (1.4.3), and at 7 to 1 in
-the theme of high contrast (1.4.6); `tests/tui/test_themes.py` measures it. Nothing is said by colour alone, so that with
-NO_COLOR set, where there is none at all, everything can still be read.
+Text has a contrast of at least 4.5 to 1 (WCAG 2.2, 1.4.3), in the contrast theme 7 to 1 (1.4.6);
+`tests/tui/test_themes.py` measures it. No information is conveyed by colour alone, so NO_COLOR loses nothing.
 """
 
 from textual.theme import Theme
 
 NO_COLOUR = "ansi"
-"""What is under the filter that takes all colours away: the terminal's own two are left."""
+"""Theme under NO_COLOR: only the terminal's two default colours remain."""
 
 
 def _theme(name: str, *, dark: bool, muted: str, disabled: str, cursor: str, lit: str, **colours: str) -> Theme:
-    """A theme whose text colours are exactly those of its marks: Textual would tint them. `lit`: under the line
-    of a list that is chosen, which has words in all these colours."""
+    """A theme whose text colours equal its mark colours, which Textual would tint. `lit`: background of the selected
+    list entry, readable under all text colours."""
     texts = {f"text-{each}": colours[each] for each in ("primary", "accent", "warning", "error", "success")}
     grounds = {
         f"{each}-muted": colours["panel"] for each in ("primary", "secondary", "accent", "warning", "error", "success")
@@ -140,5 +139,5 @@ ANSI = Theme(
         "success-muted": "ansi_default",
     },
 )
-"""Neither dark nor light: the terminal's own two colours, and those of the sixteen that can be read on both."""
-OWN = (DARK, LIGHT, CONTRAST, ANSI)
+"""The terminal's default colours, and those of the sixteen that are readable on both dark and light."""
+THEMES = (DARK, LIGHT, CONTRAST, ANSI)

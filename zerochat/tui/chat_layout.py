@@ -1,0 +1,329 @@
+"""The chat screen's widgets, their layout, and drawing the conversations into them."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+
+from zerochat.rpc import (
+    InvitationNotification,
+    JoinStatus,
+    Status,
+)
+from zerochat.terminal_text import Printable, cells, printable, printable_line
+from zerochat.tui.base_app import app_of
+from zerochat.tui.composer.composer import CompletionList, Composer
+from zerochat.tui.composer.drafts import DraftSaver
+from zerochat.tui.host.notify import Notification, NotificationPolicy, Notifier
+from zerochat.tui.messages.selectable_pane import SelectablePane
+from zerochat.tui.panels.bars import FLASH_S, Banner, JoinRequestNotice, StatusLine, TopBar, activity
+from zerochat.tui.panels.lists import GroupList, MemberList
+from zerochat.tui.state.agent_link import AgentError, AgentLink
+from zerochat.tui.state.conversation import Conversation
+from zerochat.tui.state.conversations import Conversations
+from zerochat.tui.state.ephemeral import EphemeralState
+from zerochat.tui.state.feed import Feed
+from zerochat.tui.state.feed_listener import FeedListener
+from zerochat.tui.state.hints import banner_text, join_progress, join_request_notice, placeholder
+from zerochat.tui.state.jump_history import JumpHistory
+from zerochat.tui.state.pending_requests import PendingRequests
+from zerochat.tui.style.keymaps import LETTER_KEYMAPS
+from zerochat.tui.style.text import clip, name_of
+
+if TYPE_CHECKING:
+    from zerochat.tui.composer.completion import BotCommand
+    from zerochat.tui.messages.reply_bar import ComposeTarget
+
+
+BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (80, "-medium"), (100, "-wide")]
+DAMAGED = "JournalDamaged"
+"""Error code whose sentence stays in the banner."""
+CANCEL_HINT = " (Esc cancels)"
+EMPTY = (
+    Printable(""),
+    Printable("No conversations yet."),
+    Printable("/new NAME creates a group, /join INVITATION joins one."),
+)
+
+
+class Controller(FeedListener, Protocol):
+    """Handlers of input, and of notifications that are not part of the view."""
+
+    def run_message_action(self, name: str) -> None:
+        """Run an action on the selected message."""
+
+    def submit(self, text: str) -> None:
+        """Handle the composer's text on Enter."""
+
+    def type_key(self, event: events.Key) -> None:
+        """Handle a key that is not bound where the focus is."""
+
+
+class ChatLayout(Screen[None]):
+    """Conversations left, messages centre, members right, composer and status line below."""
+
+    HORIZONTAL_BREAKPOINTS = BREAKPOINTS
+
+    def __init__(
+        self, link: AgentLink, controller: Controller, *, open_group: str = "", drafts: Mapping[str, str] | None = None
+    ) -> None:
+        """`drafts`: unsent texts by group id, kept while the profile was locked."""
+        super().__init__()
+        self.link = link
+        self.pending_drafts = dict(drafts or {})
+        """Drafts whose conversations are not loaded yet, by group id."""
+        self.draft_saver = DraftSaver(link, self.unsent, self.report_error)
+        self._save_scheduled = False
+        self.notification_policy = NotificationPolicy(
+            lambda: app_of(self).settings_store.current, self._notify, self.set_timer
+        )
+        self._notifier: Notifier | None = None
+        self.input_locked = True
+        """No input until the profile is open: early keys may be the passphrase."""
+        self._journal_fault = Printable("")
+        self.conversations = Conversations()
+        self.feed = Feed(link, self.conversations, controller)
+        self.nick = Printable("")
+        self._initial_group = open_group
+        self._status: Status | None = None
+        self._draining = False
+        self._flashes = 0
+        self.pending_requests = PendingRequests()
+        self.jump_history = JumpHistory()
+        self.ephemeral = EphemeralState(link, self.set_timer, self.run_worker)
+        self.join_listener: Callable[[JoinStatus], None] | None = None
+        """Receives join statuses while the join dialog is open."""
+        self.invitation_listener: Callable[[InvitationNotification], bool] | None = None
+        """Receives invitation uses while the invitation dialog is open; returns whether it handled them."""
+        self.joins: dict[str, JoinStatus] = {}
+        """Running joins by id."""
+        self._dialog_refreshers: list[Callable[[], None]] = []
+        """Refresh callbacks of the open dialogs, called when groups or members change."""
+        # Attributes instead of queries: a response may arrive while the screen is being removed.
+        self.top_bar = TopBar(id="top")
+        self.banner = Banner(id="banner")
+        self.notice = JoinRequestNotice(id="notice")
+        self.group_list = GroupList(id="groups")
+        self.pane = SelectablePane(controller.run_message_action, self.leave_downwards, controller.type_key, id="pane")
+        self.member_list = MemberList(id="members")
+        self.reply_bar = Banner(id="above")
+        """Shows what the composer replies to or edits."""
+        self.completion_list = CompletionList(id="offers")
+        """Completions of the composer's text."""
+        self.connections: list[str] = []
+        self.composer = Composer(
+            controller.submit,
+            self._recall,
+            self.member_names,
+            lambda: self.connections,
+            self._bot_commands,
+            self._file_names,
+            id="composer",
+        )
+        self.composer.disabled = True
+        self.status_line = StatusLine(id="status")
+
+    def compose(self) -> ComposeResult:
+        yield self.top_bar
+        yield self.banner
+        yield self.notice
+        with Horizontal(id="middle"):
+            yield self.group_list
+            yield self.pane
+            yield self.member_list
+        yield self.reply_bar
+        yield self.completion_list
+        yield self.composer
+        yield self.status_line
+
+    def run_request(self, request: Coroutine[Any, Any, object]) -> None:
+        """Run a request in a worker and report an AgentError."""
+
+        async def guarded() -> None:
+            try:
+                await request
+            except AgentError as error:
+                if error.name == DAMAGED:
+                    self._journal_fault = printable_line(str(error))
+                    self.show_banner()
+                    self.flash(Printable("Not done: the journal is damaged."), trouble=True)
+                else:
+                    self.report_error(printable(str(error)))
+
+        self.run_worker(guarded())
+
+    # --- drawing ------------------------------------------------------------------------------------------------------
+
+    def show_banner(self) -> None:
+        state, conversation = self.link.state, self.conversations.open
+        if state.up:
+            alarms = conversation.warnings if conversation else []
+            alarms += [self._journal_fault] if self._journal_fault and self._journal_fault not in alarms else []
+            self.banner.show_text(banner_text(self._status, alarms), trouble=True)
+        else:
+            self.banner.show_text(printable(state.text), trouble=not state.text.startswith("Starting"))
+
+    def draw_lists(self) -> None:
+        conversation = self.conversations.open
+        holding = app_of(self).settings_store.current.read_trigger == "sent"
+        for each in self.conversations.by_id.values():
+            each.notify_mark, each.read_on_send = self.notification_policy.mark(each.info), holding
+        self.group_list.show_groups(self.conversations)
+        self.top_bar.info = conversation.info if conversation else None
+        self.top_bar.disambiguator = conversation.disambiguator if conversation else ""
+        self.draw_typing()
+        self.ephemeral.schedule_read_report(self.visible_conversation)
+        self.status_line.elsewhere = self.conversations.unread_elsewhere()
+        self.status_line.activity = activity(self.conversations)
+        self.status_line.mentions = self.conversations.mentions_elsewhere()
+        self.status_line.join_requests = len(self.conversations.requests_elsewhere())
+        self.status_line.me = name_of(conversation.info.nick) if conversation else self.nick
+        self.pane.set_tail(conversation.tail if conversation else EMPTY)
+        self.redraw_hints()
+
+    def redraw_hints(self) -> None:
+        """Draw the join request notice and the composer's placeholder."""
+        conversation = self.conversations.open
+        self.notice.show_text(join_request_notice(conversation.info) if conversation else Printable(""), trouble=False)
+        nothing = Printable("/new NAME or /join INVITATION")
+        hint = placeholder(conversation.info, conversation.members) if conversation else nothing
+        if keys := self.status_line.keys:  # shown here too, since the status line may show another text
+            hint = Printable(f"A message is selected ({keys[-1]})")
+        self.composer.placeholder = Content(hint)
+
+    def draw_joins(self) -> None:
+        self.status_line.joining = join_progress(list(self.joins.values()))
+
+    def draw_typing(self) -> None:
+        conversation = self.conversations.open
+        self.status_line.typing = self.ephemeral.typing_text(conversation) if conversation else ""
+
+    def draw_reply_bar(self) -> None:
+        conversation = self.conversations.open
+        target = conversation.compose_target if conversation else None
+        sentence = Printable("")
+        if conversation is not None and target is not None:
+            width = self.app.size.width - len(CANCEL_HINT) - 2
+            sentence = Printable(clip(target.sentence(conversation.names), width) + CANCEL_HINT)
+        self.reply_bar.show_text(sentence, trouble=False)
+
+    def toggle_members(self) -> None:
+        """Show or hide the member list regardless of the width."""
+        shown = self.member_list.display
+        self.set_class(not shown, "-members-on")
+        self.set_class(shown, "-members-off")
+
+    # --- messages to the user -----------------------------------------------------------------------------------------
+
+    def report_error(self, sentence: Printable) -> None:
+        self.report(sentence, trouble=True)
+
+    def report(self, sentence: Printable, *, trouble: bool = False) -> None:
+        """Show a sentence in the status line where it fits and is visible, else in a toast."""
+        if self.on_top and "\n" not in sentence and cells(sentence) <= self.status_line.content_size.width:
+            self.flash(sentence, trouble=trouble)
+        else:
+            self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=8)
+
+    def flash(self, sentence: Printable, *, trouble: bool = False, seconds: float = FLASH_S) -> None:
+        """Show a sentence in the status line for some seconds, or until the next line is sent or another conversation
+        is opened."""
+        self._flashes += 1
+        number = self._flashes
+        self.status_line.trouble = trouble
+        self.status_line.flash = sentence
+
+        def over() -> None:
+            if self._flashes == number:
+                self.status_line.flash = ""
+
+        self.set_timer(seconds, over)
+
+    def unflash(self, sentence: Printable | None = None) -> None:
+        """Clear the status line; `sentence`: only if it shows this."""
+        if sentence is None or self.status_line.flash == sentence:
+            self.status_line.flash = ""
+
+    def _notify(self, notification: Notification) -> None:
+        app = app_of(self)
+        if self._notifier is None:
+            places = app.settings_store.places
+            self._notifier = Notifier(app.write_raw, self.report_error, places.profile if places else "")
+        app.run_worker(self._notifier.notify(notification, app.settings_store.current), group="notify")
+
+    # --- visibility ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_top(self) -> bool:
+        """Whether no dialog covers this screen; `is_current` is also true under a dialog."""
+        return self.app.is_running and bool(self.app.screen_stack) and self.app.screen_stack[-1] is self
+
+    def is_visible_now(self) -> bool:
+        """Whether arriving messages of the open conversation count as read."""
+        trigger = app_of(self).settings_store.current.read_trigger
+        return trigger != "sent" and self.is_current and (self.app.app_focus or trigger == "visible")
+
+    def visible_conversation(self) -> Conversation | None:
+        """The open conversation, where its messages are visible to the user."""
+        conversation = self.conversations.open
+        return (
+            conversation if conversation is not None and (self.is_visible_now() or conversation.read_on_send) else None
+        )
+
+    # --- composer -----------------------------------------------------------------------------------------------------
+
+    def unsent(self) -> dict[str, str]:
+        """Unsent texts by group id."""
+        here = self.conversations.open
+        found = dict(self.pending_drafts)
+        for id, each in self.conversations.by_id.items():
+            text = self.composer.text if each is here and each.recalled == 0 else each.draft
+            text = each.compose_target.unsent(text) if each.compose_target is not None else text
+            if text.strip():
+                found[id] = text
+        return found
+
+    def _recall(self, step: int, present: str) -> str | None:
+        conversation = self.conversations.open
+        return conversation.recall(step, present) if conversation else None
+
+    def member_names(self) -> list[str]:
+        """Labels of the other members of the open group, for completion."""
+        conversation = self.conversations.open
+        if conversation is None:
+            return []
+        return [conversation.names.label(each.did) for each in conversation.members if each.connection != "self"]
+
+    def _bot_commands(self) -> "list[BotCommand]":
+        """Commands of the bots in the open group."""
+        from zerochat.tui.composer.completion import bot_commands
+
+        here = self.conversations.open
+        return bot_commands(here.members) if here is not None else []
+
+    def _file_names(self) -> list[str]:
+        """File names in the open conversation, newest first."""
+        here = self.conversations.open
+        rows = reversed(here.timeline.rows) if here is not None else ()
+        names = dict.fromkeys(file.name for row in rows for file in row.files)
+        return [name for name in names if name == printable_line(name)]
+
+    @property
+    def compose_target(self) -> "ComposeTarget | None":
+        """The message that the composer replies to or edits; None: a new message."""
+        conversation = self.conversations.open
+        return conversation.compose_target if conversation else None
+
+    def leave_downwards(self) -> None:
+        """Moving below the last message leads to the composer, except with a letter keymap."""
+        if app_of(self).settings_store.current.keymap not in LETTER_KEYMAPS:
+            self.leave_messages()
+
+    def leave_messages(self) -> None:
+        """Clear the selection and focus the composer."""
+        self.pane.select(None)
+        self.set_focus(self.composer)  # synchronously: the next key may be queued

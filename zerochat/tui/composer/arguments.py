@@ -1,0 +1,79 @@
+"""Completion of slash commands and their arguments: names, settings, paths."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from zerochat.agent.settings.options import KEYS, OPTIONS, full_name
+from zerochat.agent.settings.values import LEVELS, SUBSTRING_CHARS_MIN
+from zerochat.slash_commands import COMMANDS
+from zerochat.tui.composer.paths import paths_for
+
+DEFAULT: Final = "-"
+"""As the value of a setting: reset it to its default."""
+_SHORT: Final = {name.partition(".")[2]: name for name in OPTIONS if name.startswith(("chat.", "share."))}
+"""Frequently changed settings, also completed without their section."""
+
+
+def candidates(text: str) -> list[str] | None:
+    """The commands that start with the text; None when it is not the start of a command."""
+    if not text.startswith("/") or text.startswith("//") or " " in text or "\n" in text:
+        return None
+    return [each for each in COMMANDS if each.startswith(text[1:].lower())]
+
+
+def names_for(text: str, names: Sequence[str]) -> list[str] | None:
+    """The arguments that complete the text; None when its command takes neither names nor fixed words."""
+    if (words := setting_words(text)) is not None:
+        return words
+    word, space, start = text.partition(" ")
+    if word.lower() == "/send" and space and "\n" not in text:
+        return paths_for(start.lstrip())
+    if word.lower() == "/proof" and space and "\n" not in text:
+        return _proof_words(start.lstrip())
+    info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
+    if info is None or not (info.of_peer or info.last) or not space or "\n" in text:
+        return None
+    typed = start.lstrip().casefold()
+    if info.name == "telemetry" and typed.startswith("export "):
+        return [f"export {each}" for each in paths_for(start.lstrip().partition(" ")[2].lstrip())]
+    if not info.of_peer:
+        names = ()
+    behind = [f"{each} {last}" for each in names if typed.startswith(f"{each.casefold()} ") for last in info.last]
+    return [each for each in (*names, *info.last, *behind) if each.casefold().startswith(typed)]
+
+
+def _proof_words(typed: str) -> list[str]:
+    """Completions of `[MSG] PATH`."""
+    first, space, path = typed.partition(" ")
+    if space and (first == "last" or first.startswith("last:")):
+        return [f"{first} {each}" for each in paths_for(path.lstrip())]
+    return [*(["last "] if typed and "last".startswith(typed) else []), *paths_for(typed)]
+
+
+def setting_words(text: str) -> list[str] | None:
+    """Completions of the arguments of `/set` and `/mute`; None: another command."""
+    word, space, start = text.partition(" ")
+    start = start.lstrip()
+    if not space or "\n" in text or word.lower() not in ("/set", "/mute"):
+        return None
+    if word.lower() == "/mute":
+        return [each for each in (*LEVELS, "for 1h", "for 8h", "for 1d") if each.startswith(start.lower())]
+    name, space, value = start.partition(" ")
+    if space:
+        option = OPTIONS.get(full_name(name))
+        few = option.choices if option is not None else LEVELS if name.endswith(".notify") else ()
+        return [f"{name} {each}" for each in few if each.startswith(value.lstrip().lower())]
+    name = name.lower()
+    names = [*_SHORT, *(each for each in OPTIONS if each not in _SHORT.values())]
+    if name.startswith(("keys.", KEYS)):
+        from zerochat.tui.style.keymaps import binding_owners
+
+        prefix = KEYS if name.startswith(KEYS) else "keys."
+        names = sorted({f"{prefix}{each.id}" for place in binding_owners() for each in place.bindings})
+    elif "keys.".startswith(name):
+        names.append("keys.")
+    elif name.startswith(("chat.", "share.")):
+        names = list(OPTIONS)
+    begun = [each for each in names if each.startswith(name)]
+    found = begun or [each for each in names if len(name) >= SUBSTRING_CHARS_MIN and name in each]
+    return [f"{each} " if each != "keys." else each for each in found]

@@ -1,0 +1,77 @@
+"""All groups of the profile in the agent's order, and which of them is open."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from zerochat.names import ambiguous_prefixes
+from zerochat.rpc import GroupInfo, JoinRequestInfo
+from zerochat.tui.state.conversation import Conversation
+from zerochat.tui.style.text import name_of
+
+
+class Conversations(Struct):
+    """All groups in the agent's stable order, and the open one."""
+
+    by_id: dict[str, Conversation] = field(default_factory=dict)
+    open_id: str = ""
+
+    @property
+    def open(self) -> Conversation | None:
+        return self.by_id.get(self.open_id)
+
+    def update(self, groups: Sequence[GroupInfo]) -> None:
+        """Update from the agent's list of groups."""
+        known = self.by_id
+        self.by_id = {}
+        for info in groups:
+            conversation = known.get(info.id) or Conversation(info)
+            conversation.info = info
+            conversation.relabelled |= conversation.update_gaps()
+            conversation.relabelled |= conversation.update_head()
+            conversation.names.learn(info.me, info.nick)
+            self.by_id[info.id] = conversation
+        apart = ambiguous_prefixes({info.id: name_of(info.name) for info in groups})
+        for id, conversation in self.by_id.items():
+            conversation.disambiguator = apart.get(id, "")
+
+    def find(self, wanted: str) -> list[str]:
+        """Ids of the groups with this name, else with this id prefix."""
+        named = [id for id, each in self.by_id.items() if each.info.name == wanted]
+        started = [id for id in self.by_id if id.startswith(wanted)]
+        return [id for id in named if self.by_id[id].active] or named or started
+
+    def numbered(self, number: int) -> str | None:
+        ids = list(self.by_id)
+        return ids[number - 1] if 1 <= number <= len(ids) else None
+
+    def beside(self, step: int) -> str | None:
+        """The group `step` further in the list, cyclic."""
+        ids = list(self.by_id)
+        if not ids:
+            return None
+        here = ids.index(self.open_id) if self.open_id in self.by_id else -1 if step > 0 else 0
+        return ids[(here + step) % len(ids)]
+
+    def next_unread(self) -> str | None:
+        """The next group with a mention, else with unread posts or join requests, cyclic from the open one."""
+        ids = list(self.by_id)
+        here = ids.index(self.open_id) if self.open_id in self.by_id else -1
+        around = ids[here + 1 :] + ids[: here + 1]
+        called = next((id for id in around if self.by_id[id].mentions and id != self.open_id), None)
+        if called is not None:
+            return called
+        for id in around:
+            if (self.by_id[id].unread or self.by_id[id].info.requests) and id != self.open_id:
+                return id
+        return None
+
+    def requests_elsewhere(self) -> list[JoinRequestInfo]:
+        """Join requests of the groups that are not open."""
+        return [request for id, each in self.by_id.items() if id != self.open_id for request in each.info.requests]
+
+    def mentions_elsewhere(self) -> int:
+        return sum(each.mentions for id, each in self.by_id.items() if id != self.open_id)
+
+    def unread_elsewhere(self) -> int:
+        return sum(each.unread for id, each in self.by_id.items() if id != self.open_id)
