@@ -1,20 +1,18 @@
 """zerochat: end-to-end encrypted group chat for the terminal, without a server.
 
-Importing this costs nothing: the public names below are looked up when they are first used, because `zerochat send`
-should not pay for what only the chat needs.
+The public names are imported lazily, so that `zerochat send` does not load the rest.
 """
 
 from typing import TYPE_CHECKING
 
+from zerochat.version import __version__
+
 if TYPE_CHECKING:
     from zerochat.agent.api.attach import attach
     from zerochat.agent.api.client import Client
-    from zerochat.agent.storage.paths import places
+    from zerochat.agent.storage.paths import profile_paths
     from zerochat.bot import Bot, Event, Message, SyncBot, SyncMessage
     from zerochat.errors import LocalError, RemoteError, ZerochatError
-
-__version__ = "0.1.0.dev0"
-"""The same as in pyproject.toml; kept here so that nobody has to search the installed packages for it."""
 
 __all__ = [
     "Bot",
@@ -28,10 +26,10 @@ __all__ = [
     "ZerochatError",
     "__version__",
     "attach",
-    "places",
+    "profile_paths",
 ]
 
-_HOMES = {
+_MODULES = {
     "Bot": "zerochat.bot",
     "Event": "zerochat.bot",
     "Message": "zerochat.bot",
@@ -42,18 +40,18 @@ _HOMES = {
     "RemoteError": "zerochat.errors",
     "ZerochatError": "zerochat.errors",
     "attach": "zerochat.agent.api.attach",
-    "places": "zerochat.agent.storage.paths",
+    "profile_paths": "zerochat.agent.storage.paths",
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_MODULES})

@@ -1,4 +1,4 @@
-"""`python -m zerochat`: the same as the command `zerochat`."""
+"""Entry point of `python -m zerochat`."""
 
 import sys
 

@@ -1,8 +1,7 @@
-"""The demonstration: real agents on this machine's loopback, with a small cast to talk to.
+"""Demo: real agents on the loopback interface, as a scripted conversation or as a chat with two demo members.
 
-Nothing is simulated: every agent has its own journal, its own keys and its own sockets, and whatever they say to each
-other goes encrypted through the kernel's TCP. Only the network is small. Without a terminal three members play a
-scripted conversation and everybody's log is compared; on a terminal the cast waits for somebody to talk to.
+Every agent has its own journal, keys and sockets; nothing is simulated. Without a terminal, three members play a script
+and their logs are compared; in a terminal, the demo members talk to the user.
 """
 
 import atexit
@@ -17,49 +16,50 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from zerochat.agent.api.client import AgentGone, AgentSilent, Client, connect
-from zerochat.agent.loop import AgentThread
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import AgentGone, AgentSilent
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.thread import AgentThread
 from zerochat.errors import LocalError
 from zerochat.rpc import DeliveryReport, Event, JoinStatus, Sent
 from zerochat.terminal_text import printable_line
 
 GROUP = "demo"
 STEP_S_MAX = 30.0
-"""How long any one step of the demonstration may take before it counts as failed."""
+"""Time limit of each step."""
 REMOVALS_MAX = 5
-"""How often the folder's removal begins again: once for every Ctrl+C of somebody who is impatient."""
+"""Attempts to remove the folder: each Ctrl+C interrupts one."""
 
 SCRIPT = (
     ("alice", "Welcome to zerochat: three agents, and no server between us."),
-    ("bob", "Each of my messages is sealed once for every member, and goes to it directly."),
-    ("carol", "And nobody else can open it, not even somebody on the same network?"),
-    ("alice", "Nobody. The sockets tell strangers nothing, and every envelope has one reader."),
-    ("bob", "What if one gets lost on the way?"),
-    ("alice", "Then its author sees that you have not acknowledged it, and sends it again."),
-    ("carol", "So I can see who has each message…"),
-    ("bob", "…and everybody sees them in the same order: Ünïcödé, 日本語 and 🎉 included."),
+    ("bob", "Each of my messages is encrypted for every member and sent directly."),
+    ("carol", "And no one else can open it, not even on the same network?"),
+    ("alice", "Right: the sockets are authenticated, and every envelope is encrypted for one reader."),
+    ("bob", "What if a message gets lost?"),
+    ("alice", "Its author gets no acknowledgement and sends it again."),
+    ("carol", "So I can see who has received each message…"),
+    ("bob", "…and all members see them in the same order: Ünïcödé, 日本語 and 🎉 included."),
     ("alice", "That is the table below."),
 )
 
 
 class DemoFailed(LocalError):
-    """The demonstration did not work: {why}. If it happens again, please report it with the output above."""
+    """The demo failed: {why}. If it happens again, please report it with the output above."""
 
 
 @dataclass(slots=True)
 class Actor:
-    """One member of the cast: an agent of its own, and a client of it."""
+    """A demo member: its agent and a client."""
 
     name: str
-    places: Places
+    places: ProfilePaths
     thread: AgentThread
     client: Client
 
 
 class Stage:
-    """A temporary folder with some real agents that live in it. Everything is gone when it closes."""
+    """A temporary folder with running agents; removed on exit."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -68,7 +68,7 @@ class Stage:
 
     def __enter__(self) -> Self:
         folder = Path(tempfile.mkdtemp(prefix="zerochat-demo-"))
-        # Also at the end of the process, because an interrupt can end the orderly way out between any two steps of it.
+        # Also at process exit, as an interrupt can hit the cleanup itself.
         atexit.register(_remove, folder)
         self._stack.callback(_remove, folder)
         try:
@@ -85,17 +85,17 @@ class Stage:
         self._stack.close()
 
     def _actor(self, folder: Path, name: str) -> Actor:
-        home = places(name, {"ZEROCHAT_HOME": str(folder / name)})
+        home = profile_paths(name, {"ZEROCHAT_HOME": str(folder / name)})
         create_profile(home, name, None)
         thread = AgentThread(home, unlock(home, None), listen="127.0.0.1")
-        self._stack.callback(thread.stop)  # before it starts: an interrupt while it does must not leave it running
+        self._stack.callback(thread.stop)  # before start(): an interrupt must not leave it running
         thread.start()
         client = self._stack.enter_context(connect(home, "demo"))
         return Actor(name, home, thread, client)
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder, and let no interrupt stop that: whatever came is raised afterwards."""
+    """Remove the folder; an interrupt is raised afterwards."""
     interrupt: BaseException | None = None
     for _ in range(REMOVALS_MAX):
         try:
@@ -108,26 +108,26 @@ def _remove(folder: Path) -> None:
         raise interrupt
 
 
-def gather(host: Actor, guests: list[Actor], say: Callable[[str], None]) -> None:
-    """The host founds the group, and each guest joins with an invitation of its own."""
-    host.client.new(GROUP)
+def gather(host: Actor, guests: list[Actor], write: Callable[[str], None]) -> None:
+    """Let the host create the group and each guest join with its own invitation."""
+    host.client.create_group(GROUP)
     for guest in guests:
         guest.client.subscribe()
-        invitation = host.client.invite(GROUP)
-        guest.client.join(invitation.code)
-        for news in guest.client.news(STEP_S_MAX):
-            if isinstance(news.item, JoinStatus):
-                say(f"  {guest.name}: {printable_line(news.item.text, 100)}")
-                if news.item.phase == "failed":
-                    raise DemoFailed(why=news.item.text)
-                if news.item.phase == "joined":
+        invitation = host.client.create_invitation(GROUP)
+        guest.client.join_group(invitation.code)
+        for news in guest.client.notifications(STEP_S_MAX):
+            if isinstance(news.params, JoinStatus):
+                write(f"  {guest.name}: {printable_line(news.params.text, 100)}")
+                if news.params.phase == "failed":
+                    raise DemoFailed(why=news.params.text)
+                if news.params.phase == "joined":
                     break
         else:
             raise DemoFailed(why=f"{guest.name} could not join in time")
     deadline = time.monotonic() + STEP_S_MAX
-    while True:  # everybody has met everybody, those too who came later
-        everybody = [actor.client.members(GROUP) for actor in (host, *guests)]
-        if all(m.connection in ("self", "connected") and m.view_agrees is not False for ms in everybody for m in ms):
+    while True:  # until all members are connected with each other
+        lists = [actor.client.list_members(GROUP) for actor in (host, *guests)]
+        if all(m.connection in ("self", "connected") and m.view_matches is not False for ms in lists for m in ms):
             return
         if time.monotonic() > deadline:
             raise DemoFailed(why="the members did not all connect with each other in time")
@@ -138,7 +138,7 @@ def gather(host: Actor, guests: list[Actor], say: Callable[[str], None]) -> None
 
 
 def run_script(write: Callable[[str], None]) -> int:
-    """Play a conversation of three members and print who received what. Returns 0 when everybody has everything."""
+    """Play a conversation of three members and print who received what; 0 if no message is missing."""
     begun = time.monotonic()
     write("Three members on this machine, each with its own agent, keys, journal and sockets.")
     with Stage(("alice", "bob", "carol")) as stage:
@@ -148,8 +148,8 @@ def run_script(write: Callable[[str], None]) -> int:
         sent: list[tuple[str, str, Sent, DeliveryReport]] = []
         for name, text in SCRIPT:
             client = stage.actors[name].client
-            post = client.send(GROUP, text)
-            report = client.wait(GROUP, post.id, timeout_s=STEP_S_MAX)
+            post = client.send_message(GROUP, text)
+            report = client.wait_for_delivery(GROUP, post.id, timeout_s=STEP_S_MAX)
             sent.append((name, text, post, report))
             write(f"{name:>6}  {text}")
         write("")
@@ -166,14 +166,14 @@ def run_script(write: Callable[[str], None]) -> int:
 
 
 def _posts(actor: Actor) -> list[str]:
-    """The ids of the messages in this member's own log, in its order."""
-    return [event.id for event in actor.client.history(GROUP, limit=500).events if event.type == "message"]
+    """The ids of the messages in this member's log, in order."""
+    return [event.id for event in actor.client.get_history(GROUP, limit=500).events if event.type == "message"]
 
 
 def _table(
     write: Callable[[str], None], sent: list[tuple[str, str, Sent, DeliveryReport]], logs: dict[str, list[str]]
 ) -> int:
-    """Print who has each message, from every member's own log; return how many copies are missing."""
+    """Print who has each message, from every member's log; return the number of missing copies."""
     names = list(logs)
     write(f"{'message':<14}{'from':<8}" + "".join(f"{name:<8}" for name in names) + "received  acknowledged")
     missing = 0
@@ -189,38 +189,38 @@ def _table(
 # --- on a terminal --------------------------------------------------------------------------------------------------
 
 INTRODUCTION = (
-    ("guide", "Hello! This is a real group: three agents on your machine, talking over encrypted sockets."),
-    ("echo", "I am echo. Write something, and I answer."),
-    ("guide", "Behind your message stands how many have it: 2/2 is both of us. F9 says who, F2 shows the members."),
-    ("guide", "Type /invite to see how somebody else would get in, F1 for the keys, and Ctrl+Q to leave."),
+    ("guide", "Hello! This is a real group: three agents on your machine, connected by encrypted sockets."),
+    ("echo", "I am echo. Write something and I reply."),
+    ("guide", "The number behind your message is how many have received it: 2/2. F9 shows who, F2 the members."),
+    ("guide", "Type /invite to see an invitation; press F1 for the keys and Ctrl+Q to quit."),
 )
 
 ANSWERS = (
-    (("invite", "join", "qr"), "Type /invite: whoever scans that code or pastes that link joins this group."),
-    (("member", "who"), "F2 shows who is here, who is connected, and whether all see the same members."),
-    (("deliver", "lost", "missing", "ack"), "An author repeats a message until every member has said that it has it."),
-    (("quit", "leave", "exit", "bye"), "Ctrl+Q leaves the demonstration. Nothing of it stays on your disk."),
+    (("invite", "join", "qr"), "Type /invite: anyone who scans the code or pastes the link can join this group."),
+    (("member", "who"), "F2 shows the members, their connections, and whether their member lists agree."),
+    (("deliver", "lost", "missing", "ack"), "A message is retransmitted until every member has acknowledged it."),
+    (("quit", "leave", "exit", "bye"), "Ctrl+Q quits the demo. Nothing stays on your disk."),
     (
         ("secret", "crypt", "secure", "private"),
-        "Each message is a DIDComm envelope for one reader, inside a CURVE socket.",
+        "Each message is a DIDComm envelope for one recipient, inside a CURVE socket.",
     ),
-    (("help", "?"), "F1 shows every key. Ask me about: invite, members, delivery, secrecy, leaving."),
+    (("help", "?"), "F1 shows all keys. Ask me about: invite, members, delivery, security, quitting."),
 )
 
 
 @dataclass(slots=True)
 class Cast:
-    """Two agents that introduce the product and answer what is typed, and a third one that is yours.
+    """Two agents that introduce the product and reply to messages, and a third one for the user.
 
-    `open` takes a moment (three agents start and meet), so call it from a thread; then a face attaches to `you`.
+    `open` blocks until the three agents are connected; afterwards a client attaches to `you`.
     """
 
     _stage: Stage = field(default_factory=lambda: Stage(("you", "guide", "echo")))
     _stop: threading.Event = field(default_factory=threading.Event)
     _actors: list[threading.Thread] = field(default_factory=list)
 
-    def open(self) -> Places:
-        """Start everybody; returns the places of your own profile."""
+    def open(self) -> ProfilePaths:
+        """Start the agents; returns the paths of the user's profile."""
         self._stage.__enter__()
         guide, echo, you = (self._stage.actors[name] for name in ("guide", "echo", "you"))
         gather(guide, [you, echo], lambda text: None)
@@ -237,32 +237,32 @@ class Cast:
         self._stage.__exit__(None, None, None)
 
     def _act(self, play: Callable[[], None]) -> None:
-        with suppress(AgentGone, AgentSilent):  # the curtain has fallen
+        with suppress(AgentGone, AgentSilent):  # the demo is closing
             play()
 
     def _guide(self) -> None:
         for name, text in INTRODUCTION:
             if self._stop.wait(0.8):
                 return
-            self._stage.actors[name].client.send(GROUP, text)
+            self._stage.actors[name].client.send_message(GROUP, text)
 
     def _echo(self) -> None:
-        """Answer whatever `you` say, once."""
-        with connect(self._stage.actors["echo"].places, "demo") as ear:
-            ear.subscribe()
+        """Reply once to every message of `you`."""
+        with connect(self._stage.actors["echo"].places, "demo") as client:
+            client.subscribe()
             while not self._stop.is_set():
-                news = ear.next_news(0.2)
-                if news is None or not isinstance(news.item, Event):
+                news = client.next_notification(0.2)
+                if news is None or not isinstance(news.params, Event):
                     continue
-                said = news.item
+                said = news.params
                 if said.type == "message" and said.author.nick == "you":
-                    ear.send(GROUP, answer_to(str(said.body.get("text", ""))))
+                    client.send_message(GROUP, answer_to(str(said.body.get("text", ""))))
 
 
 def answer_to(text: str) -> str:
-    """What echo says to a message."""
+    """The reply of echo to a message."""
     lowered = text.lower()
     for words, answer in ANSWERS:
         if any(word in lowered for word in words):
             return answer
-    return f"You said: {text[:500]}"
+    return f"You wrote: {text[:500]}"

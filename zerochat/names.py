@@ -1,7 +1,7 @@
-"""Names that people choose, for themselves and for groups: what may stand in one, and which are told apart by an id.
+"""Validation and disambiguation of display names and group names.
 
-The same name must be good or bad at every member, or their views of a group would part: so the rule is a fixed list of
-code points, and not whatever the Unicode tables of this or that Python say of characters that were added later.
+All members must agree on which names are valid, or their views of a group diverge. The rule is therefore a fixed list
+of code points, independent of the Unicode version of the running Python.
 """
 
 import re
@@ -9,12 +9,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 
-from zerochat.errors import BadName, beginnings
+from zerochat.errors import BadName, unique_prefixes
 
 NAME_CHARS_MAX = 64
-"""Long enough for every person's name, short enough for one line of a narrow terminal."""
-BEGINNING_CHARS = 4
-"""Of an id: as few letters of it as may stand for all of it."""
+"""Long enough for personal names, short enough for one line of a narrow terminal."""
+PREFIX_CHARS_MIN = 4
+"""Minimum length of an id prefix."""
 
 _HIDDEN = (
     (0x0000, 0x001F),  # controls
@@ -38,54 +38,53 @@ _HIDDEN = (
     (0x1D173, 0x1D17A),  # musical format controls
     (0xE0000, 0x10FFFF),  # tags, selectors, private use
 )
-"""What nobody can see, or what hides something: first and last code point."""
+"""Ranges of invisible characters and of characters that hide text: first and last code point."""
 _HIDDEN_PATTERN = re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in _HIDDEN) + "]")
 
 
 def checked_name(text: str, what: str) -> str:
-    """The name in Unicode's composed form (NFC), fit to be shown anywhere. Raises BadName.
+    """The name in Unicode's composed form (NFC). Raises BadName.
 
-    `what` says whose name it is ("name", "group's name"), for the refusal.
+    `what`: kind of name for the error message ("name", "group's name").
     """
     name = unicodedata.normalize("NFC", text)
     if hidden := _first_hidden(name):
-        raise BadName(name="This", why=f"{_called(hidden)} may not stand in one, as nobody could see it")
+        raise BadName(name="This", why=f"it contains the invisible character {_character_name(hidden)}")
     if why := fault_of(name):
         raise BadName(name=ascii(text[:NAME_CHARS_MAX]), why=f"a {what} {why}")
     return name
 
 
 def fault_of(name: str) -> str:
-    """What is wrong with a name as it stands, or nothing. For peers' names, which are not composed anew."""
+    """Why a name is invalid; empty if it is valid. For names of peers, which are not normalised."""
     if not name:
-        return "has at least one character"
+        return "must have at least one character"
     if len(name) > NAME_CHARS_MAX:
-        return f"has at most {NAME_CHARS_MAX} characters"
+        return f"must have at most {NAME_CHARS_MAX} characters"
     if name != name.strip():
-        return "does not begin or end with a space"
+        return "must not begin or end with a space"
     if _first_hidden(name):
-        return "has no control or invisible characters"
+        return "must not contain control or invisible characters"
     return ""
 
 
 def without_hidden(text: str) -> str:
-    """A text without the characters that nobody can see."""
+    """A text without invisible characters."""
     return _HIDDEN_PATTERN.sub("", text)
 
 
 def _first_hidden(name: str) -> str:
-    """The first character in a name that nobody can see, if there is one."""
+    """The first invisible character of a name, or empty."""
     found = _HIDDEN_PATTERN.search(name)
     return found[0] if found else ""
 
 
-def _called(character: str) -> str:
-    """What a character is called that cannot be shown."""
-    return f"{unicodedata.name(character, 'the character')} (U+{ord(character):04X})"
+def _character_name(character: str) -> str:
+    return f"{unicodedata.name(character, 'without a name')} (U+{ord(character):04X})"
 
 
-def told_apart(shown: Mapping[str, str]) -> dict[str, str]:
-    """By id, the first letters of the ids of all whose name another one is shown under too. `shown`: names by id."""
+def ambiguous_prefixes(shown: Mapping[str, str]) -> dict[str, str]:
+    """Id prefixes of all entries whose displayed name is not unique, by id. `shown`: displayed names by id."""
     count = Counter(name.casefold() for name in shown.values())
-    letters = dict(zip(sorted(shown), beginnings(shown, BEGINNING_CHARS), strict=True))
-    return {id: letters[id] for id, name in shown.items() if count[name.casefold()] > 1}
+    prefixes = dict(zip(sorted(shown), unique_prefixes(shown, PREFIX_CHARS_MIN), strict=True))
+    return {id: prefixes[id] for id, name in shown.items() if count[name.casefold()] > 1}

@@ -1,11 +1,12 @@
-"""Slash commands: what a line that somebody typed means before anything is done with it, for every face alike.
+"""Slash commands: the command table of both chats, and the parser of an input line.
 
-A line that looks like a command and is none is refused, never said: a mistyped `/join` must not put an invitation into
-the room. `//x` says "/x"; a slash behind spaces is refused with both ways out.
+A command is one row of COMMANDS: usage, help, completion and, for a command that only posts a text (`/me`), the post.
+A line that looks like a command but is none is refused and never sent: a mistyped `/join` must not post an invitation.
+`//x` sends "/x".
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
@@ -14,19 +15,47 @@ from zerochat.terminal_text import Printable, printable_line
 
 
 @dataclass(frozen=True, slots=True)
+class Post:
+    """A text to send to the group; `action`: as in `/me`."""
+
+    text: str
+    action: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    name: str
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`sentence`: why the line was not sent, and what to do instead."""
+
+    sentence: Printable
+
+
+Line: TypeAlias = Post | Command | Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
 class CommandInfo:
+    """One row of the command table."""
+
     name: str
     argument: str
     help: str
     """What it does, without a full stop."""
     of_peer: bool = False
-    """Whether its argument is somebody's name."""
+    """Whether its argument is the name of a member."""
     last: tuple[str, ...] = ()
-    """What may stand behind the name, or alone; in other commands, what their argument may be."""
+    """Completions after the name, or alone; without `of_peer`, completions of the argument."""
     title: str = ""
-    """What the palette calls it, where no key does the same."""
+    """Name in the command palette, for commands without a key."""
     drastic: bool = False
-    """Whether it takes something away for good: a mistyped word never leads to it."""
+    """Whether it cannot be undone: a mistyped word is never corrected to it."""
+    post: Callable[[str], Post] | None = None
+    """For a command that only posts: its argument as a post. No client needs a handler for it."""
 
     @property
     def usage(self) -> str:
@@ -37,165 +66,161 @@ _ROLES = ("reader", "writer", "admin")
 COMMANDS = {
     info.name: info
     for info in (
-        CommandInfo("help", "[COMMAND|keys]", "show the commands, all about one, or the keys"),
+        CommandInfo("help", "[COMMAND|keys]", "list the commands, explain one, or list the keys"),
         CommandInfo("new", "NAME", "create a group"),
-        CommandInfo("join", "INVITATION", "join a group with a link or a ZC: code"),
-        CommandInfo("cancel", "[GROUP]", "give a join up that is under way", title="Give a join up"),
-        CommandInfo("invite", "[USES] [reader]", "make an invitation to this group, for one person or for USES"),
-        CommandInfo("invitations", "", "those that are open, and who uses them", title="Open invitations"),
-        CommandInfo("requests", "", "answer who asks to join"),
-        CommandInfo("members", "", "who is here, and how they are connected"),
-        CommandInfo("verify", "[NAME]", "compare words with somebody, or with all", True, title="Verify a member"),
-        CommandInfo("role", "[NAME] ROLE", "reader, writer, admin; no NAME: you", True, _ROLES, "Change a role"),
-        CommandInfo("remove", "NAME", "put somebody out, or vote for it", True, (), "Put a member out", drastic=True),
-        CommandInfo("dismiss", "", "hide the warning above the messages for good", title="Dismiss a warning"),
-        CommandInfo("rename", "NAME", "be called something else in this group", title="Change your name here"),
-        CommandInfo("me", "TEXT", "say what you do: * alice waves", title="Say what you do"),
-        CommandInfo("topic", "[TEXT]", "what this group is about; - as TEXT: nothing", title="Change the topic"),
-        CommandInfo("reply", "[TEXT]", "answer the message that is selected, else the newest"),
-        CommandInfo("react", "[EMOJI]", "answer it with an emoji, or its name; again takes yours back"),
-        CommandInfo("edit", "[TEXT]", "edit your message that is selected, else your newest"),
-        CommandInfo("delete", "", "have your message shown no more: who has it may keep it", drastic=True),
-        CommandInfo("copy", "", "copy the message that is selected, else the newest"),
-        CommandInfo("info", "", "all about that message, and who has it"),
-        CommandInfo("send", "PATH", "send a file: a photo, a document, anything", title="Send a file"),
-        CommandInfo("files", "", "the files that were sent here, to fetch and save", title="Files"),
-        CommandInfo("get", "[FILE]", "fetch a file that is not here yet", title="Fetch a file"),
-        CommandInfo("save", "[FILE]", "save a file into your downloads; fetch it first"),
-        CommandInfo("delivery", "[NAME]", "who has your last message, or somebody's", of_peer=True),
-        CommandInfo("why", "[NAME]", "what has become of it, in sentences", True, title="What became of a message"),
-        CommandInfo("evidence", "[MSG]", "what can be proven here, or of a message: the selected one"),
-        CommandInfo("proof", "[MSG] PATH", "write a proof of that message into a file", title="Write a proof"),
+        CommandInfo("join", "INVITATION", "join a group with an invitation link or ZC: code"),
+        CommandInfo("cancel", "[GROUP]", "cancel a pending join", title="Cancel a join"),
+        CommandInfo("invite", "[USES] [reader]", "create an invitation to this group, for one member or for USES"),
+        CommandInfo("invitations", "", "list the open invitations and who used them", title="Open invitations"),
+        CommandInfo("requests", "", "answer join requests"),
+        CommandInfo("members", "", "list the members and their connections"),
+        CommandInfo("verify", "[NAME]", "compare key words with a member, or with all", True, title="Verify a member"),
+        CommandInfo("role", "[NAME] ROLE", "set a role; without NAME: yours", True, _ROLES, "Change a role"),
+        CommandInfo("remove", "NAME", "remove a member, or vote for it", True, (), "Remove a member", drastic=True),
+        CommandInfo("dismiss", "", "dismiss the warning above the messages", title="Dismiss a warning"),
+        CommandInfo("rename", "NAME", "change your display name in this group", title="Change your name here"),
         CommandInfo(
-            "accuse", "NAME", "say in the group's log that somebody withholds a message", True, (), "Accuse a member"
+            "me", "TEXT", "send an action: * alice waves", title="Send an action", post=lambda text: Post(text, True)
         ),
-        CommandInfo("cases", "", "who is accused of what here, and what has come of it", title="Cases"),
-        CommandInfo("ping", "NAME", "whether somebody is there, and what the answer proves", True, title="Ping"),
-        CommandInfo("features", "NAME", "which protocols somebody's agent speaks", True, title="Features of an agent"),
-        CommandInfo("rotate", "NAME", "use a new DID, with new keys, towards somebody", True, title="Rotate my keys"),
-        CommandInfo("connections", "", "whom you are connected with outside of groups", title="Connections"),
-        CommandInfo("tell", "NAME TEXT", "send a line of text to a connection", title="Write to a connection"),
-        CommandInfo("letters", "NAME", "the last lines to and from a connection", title="Read a connection's letters"),
-        CommandInfo("search", "[WORDS]", "find what was said, by words, people and dates"),
-        CommandInfo("goto", "DATE", "to what was said then: 2026-03-01, 14:00, yesterday, 7d", title="Go to a date"),
-        CommandInfo("status", "", "what the agent is doing"),
+        CommandInfo("topic", "[TEXT]", "show or set the topic; - removes it", title="Change the topic"),
+        CommandInfo("reply", "[TEXT]", "reply to the selected message, or the newest"),
+        CommandInfo("react", "[EMOJI]", "react with an emoji or its name; again withdraws it"),
+        CommandInfo("edit", "[TEXT]", "edit your selected message, or your newest"),
+        CommandInfo("delete", "", "delete your message for all; copies may remain", drastic=True),
+        CommandInfo("copy", "", "copy the selected message, or the newest"),
+        CommandInfo("info", "", "show the selected message, or the newest, with its recipients"),
+        CommandInfo("send", "PATH", "send a file", title="Send a file"),
+        CommandInfo("files", "", "list the files of this group", title="Files"),
+        CommandInfo("get", "[FILE]", "download a file", title="Download a file"),
+        CommandInfo("save", "[FILE]", "save a file to your downloads folder"),
+        CommandInfo("delivery", "[NAME]", "show who has received your last message, or a member's", of_peer=True),
+        CommandInfo(
+            "why",
+            "[NAME]",
+            "explain the state of your last message, or a member's",
+            of_peer=True,
+            title="Explain a message's state",
+        ),
+        CommandInfo("evidence", "[MSG]", "show what can be proven here, or about a message"),
+        CommandInfo("proof", "[MSG] PATH", "write a proof of a message to a file", title="Write a proof"),
+        CommandInfo("accuse", "NAME", "accuse a member of withholding a message", True, (), "Accuse a member"),
+        CommandInfo("cases", "", "list the accusations and their outcomes", title="Cases"),
+        CommandInfo("ping", "NAME", "check whether a member answers", True, title="Ping"),
+        CommandInfo("features", "NAME", "list the protocols of a member's agent", True, title="Features of an agent"),
+        CommandInfo("rotate", "NAME", "rotate your DID and keys towards a member", True, title="Rotate my keys"),
+        CommandInfo("connections", "", "list the connections outside of groups", title="Connections"),
+        CommandInfo("message", "NAME TEXT", "send a message to a connection", title="Message a connection"),
+        CommandInfo("messages", "NAME", "show the messages of a connection", title="Messages of a connection"),
+        CommandInfo("search", "[WORDS]", "search messages by words, authors and dates"),
+        CommandInfo("goto", "DATE", "jump to a date: 2026-03-01, 14:00, yesterday, 7d", title="Go to a date"),
+        CommandInfo("status", "", "show the state of the agent"),
         CommandInfo("leave", "", "leave this group", drastic=True),
-        CommandInfo("forget", "", "delete this group, once you have left it", title="Forget a group", drastic=True),
-        CommandInfo(
-            "resume", "", "go on here with an older copy of the profile", title="Go on with an older copy", drastic=True
-        ),
-        CommandInfo("set", "[NAME [VALUE]]", "the settings; change one, - as VALUE: as usual", title="Settings"),
+        CommandInfo("forget", "", "delete this group, after you have left it", title="Forget a group", drastic=True),
+        CommandInfo("resume", "", "allow posting here after a restore", title="Resume after a restore", drastic=True),
+        CommandInfo("set", "[NAME [VALUE]]", "show or change settings; - as VALUE: the default", title="Settings"),
         CommandInfo(
             "mute",
             "[none|mentions|all|for 2h]",
-            "what this group tells you of",
+            "set the notifications of this group",
             last=("none", "mentions", "all", "for "),
             title="Mute this group",
         ),
-        CommandInfo("unmute", "", "this group tells you what others do again", title="Unmute this group"),
-        CommandInfo("profile", "", "which profile this is, and where it is kept", title="This profile"),
-        CommandInfo("tour", "", "what is where, in five steps", title="The tour"),
+        CommandInfo("unmute", "", "turn the notifications of this group on again", title="Unmute this group"),
+        CommandInfo("profile", "", "show the profile and its paths", title="This profile"),
+        CommandInfo("tour", "", "show the tour of the screen, in five steps", title="The tour"),
         CommandInfo(
             "telemetry",
             "[on|off|show|export DIR|delete]",
-            "whether it is recorded how messages fare",
+            "record delivery statistics on this machine",
             last=("on", "off", "status", "show", "export ", "delete"),
             title="Telemetry",
         ),
-        CommandInfo("quit", "", "end zerochat"),
+        CommandInfo("quit", "", "quit zerochat"),
     )
 }
 
 
 PREFIX_LETTERS_MIN = 3
-"""Fewer letters of a command are a habit from elsewhere (`/w`, `/op`) as often as they are ours."""
+"""Minimum length of an abbreviation: shorter ones (`/w`, `/op`) are often habits from other chats."""
 NEAR_MIN = 0.65
-"""How alike what was typed and a command must be (the ratio of difflib): /jion and /join are, /date and /rotate not."""
+"""Minimum similarity of a suggestion (ratio of difflib): /jion and /join pass, /date and /rotate do not."""
 ELSEWHERE = {"msg": "", "query": "", "dm": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
 ELSEWHERE |= {"part": "leave", "who": "members", "names": "members", "whois": "members"}
 ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit": "quit"}
 ELSEWHERE |= {"date": "goto", "jump": "goto"}
-"""Commands that people know from other chats or from a shell, and what they are called here, if they are."""
+"""Commands of other chats and shells, with their counterpart here, if any."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),
-    *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "locate", "log", "man"),
-    *("mediator", "passphrase", "restore", "route", "rpc", "sim", "tail", "verify-proof"),
+    *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "man", "mediator"),
+    *("passphrase", "paths", "restore", "route", "rpc", "sim", "tail", "tlog", "verify-proof"),
 }
-"""The verbs of the command line that are nothing here; no face may look into that room."""
+"""Verbs of the command line without a slash command; clients must not import the command line."""
 
+NOT_SENT = "Not sent; // sends it as text."
 _EVENT = re.compile("[A-Za-z0-9_-]{4,43}")
-"""An event's id, or the beginning of one."""
+"""The id of an event, or a prefix of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    name: str
-    rest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """`sentence` says why, and what to do instead."""
-
-    sentence: Printable
-
-
-Line: TypeAlias = Say | Command | Refusal | None
+def usage_of(info: CommandInfo) -> Printable:
+    """The usage error of a command."""
+    return Printable(f"Usage: {info.usage} ({info.help})")
 
 
 def parse(text: str, own: Mapping[str, CommandInfo] = MappingProxyType({})) -> Line:
-    """What `text` means; None when it is empty. `own`: commands that only one face has."""
+    """The meaning of an input line; None if it is empty. `own`: additional commands of the client."""
     stripped = text.strip()
     if not stripped:
         return None
     if text.startswith("//"):
-        return Say(text[1:])
+        return Post(text[1:])
     if not stripped.startswith("/"):
-        return Say(text.rstrip().lstrip("\n"))
+        return Post(text.rstrip().lstrip("\n"))
     if not text.startswith("/"):
-        return Refusal(Printable("Spaces before a slash: // says it as it is; without them it is a command."))
-    word, _, rest = stripped[1:].partition(" ")
+        return Refusal(Printable("Remove the spaces before the command, or type // to send it as text."))
+    word, _, argument = stripped[1:].partition(" ")
     word, newline, more = word.partition("\n")
-    rest = (more + " " + rest if newline else rest).strip()
+    argument = (more + " " + argument if newline else argument).strip()
     name = word.lower()
     known = {**COMMANDS, **own}
-    matches = [each for each in known if each.startswith(name)] if name else []
+    matches = [command for command in known if command.startswith(name)] if name else []
     if name in known:
-        return Command(name, rest)
-    if ours := ELSEWHERE.get(name):
-        return Refusal(Printable(f"Here it is /{ours}. Nothing was sent; // says it as it is."))
+        return _command(known[name], argument)
+    if counterpart := ELSEWHERE.get(name):
+        return Refusal(Printable(f"Use /{counterpart}. {NOT_SENT}"))
     if name in ELSEWHERE:
-        return Refusal(Printable(f"/{name} does not exist yet. Nothing was sent; // says it as it is."))
+        return Refusal(Printable(f"/{name} is not supported. {NOT_SENT}"))
     if name in IN_A_SHELL:
-        return Refusal(Printable(f"/{name} is not a command of the chat; in a shell: zerochat {name}"))
-    if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not rest or known[matches[0]].argument):
-        return Command(matches[0], rest)
-    return Refusal(_refuse(word, matches))
+        return Refusal(Printable(f"/{name} is not a chat command. In a shell: zerochat {name}"))
+    if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not argument or known[matches[0]].argument):
+        return _command(known[matches[0]], argument)
+    return Refusal(_unknown(word, matches))
 
 
-def message_and_path(rest: str) -> tuple[str, str]:
-    """The message and the path that somebody has typed behind a command that takes both; either may be empty. A path
-    that looks as an id does, and has a space in it, needs quotes, or ./ before it."""
-    rest = rest.strip()
-    first, _, path = rest.partition(" ")
+def _command(info: CommandInfo, argument: str) -> Line:
+    if info.post is None:
+        return Command(info.name, argument)
+    return info.post(argument) if argument or info.argument.startswith("[") else Refusal(usage_of(info))
+
+
+def message_and_path(argument: str) -> tuple[str, str]:
+    """The message and the path in the argument of a command that takes both; either may be empty.
+
+    A path that looks like an id and contains a space must be quoted, or start with ./.
+    """
+    argument = argument.strip()
+    first, _, path = argument.partition(" ")
     if first == "last" or first.startswith("last:") or (path and _EVENT.fullmatch(first)):
         return first, path.strip()
-    return "", rest
+    return "", argument
 
 
-def _refuse(word: str, matches: list[str]) -> Printable:
+def _unknown(word: str, matches: list[str]) -> Printable:
     shown = printable_line(word, 24)
-    way_out = "Not sent; // says it as it is."
     if matches:
-        return Printable(f"/{shown} could be {' or '.join('/' + each for each in matches)}. {way_out}")
+        return Printable(f"No command /{shown}. Did you mean {' or '.join('/' + name for name in matches)}? {NOT_SENT}")
     from difflib import get_close_matches
 
-    harmless = [each.name for each in COMMANDS.values() if not each.drastic]
+    harmless = [info.name for info in COMMANDS.values() if not info.drastic]
     nearest = get_close_matches(word.lower()[:32], harmless, n=1, cutoff=NEAR_MIN)
-    advice = f"Did you mean /{nearest[0]}?" if nearest else "/help lists them."
-    return Printable(f"No command /{shown}. {advice} {way_out}")
+    advice = f"Did you mean /{nearest[0]}?" if nearest else "See /help."
+    return Printable(f"No command /{shown}. {advice} {NOT_SENT}")

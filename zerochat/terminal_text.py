@@ -1,11 +1,9 @@
-"""Makes text from others safe and short enough to show in a terminal, and draws QR codes there.
+"""Terminal sanitiser: untrusted text without control sequences, bidi overrides and excessive length.
 
-A terminal obeys what it is sent: an escape sequence in a nickname can move the cursor, rename the window or write the
-clipboard, a bidi override can turn a sentence round, and sixty thousand newlines can stop a screen. Widget libraries
-pass all of it on. So text is kept exactly as its author wrote it, and everything on its way to a screen goes through
-`printable` or `printable_line`; the type `Printable` lets the type checker find the places that forgot.
-
-What comes out: newlines, and characters that a terminal draws and does not obey. Applying it twice changes nothing.
+An escape sequence in a nickname can move the cursor, rename the window or write the clipboard; a bidi override can
+reverse a sentence; sixty thousand newlines can freeze a screen. Widget libraries pass all of this on. Text is stored
+exactly as its author wrote it, and sanitised by `printable` or `printable_line` when it is displayed; the type
+`Printable` lets the type checker find omissions. The functions are idempotent.
 """
 
 import unicodedata
@@ -14,31 +12,31 @@ from typing import Final, NewType
 Printable = NewType("Printable", str)
 
 LINES_MAX = 400
-"""Lines of one message on a screen: more than any screen shows at once, few enough to wrap within a frame."""
+"""Maximum lines of a displayed message: more than a screen shows, few enough to wrap within a frame."""
 CHARS_MAX = 16_384
-"""Characters of one message on a screen, about six printed pages."""
+"""Maximum characters of a displayed message, about six printed pages."""
 LINE_CHARS_MAX = 1_024
-"""Characters of a one-line text (a name, a title) that are looked at, however wide the place is."""
+"""Maximum characters of a one-line text (a name, a title) that are processed."""
 KEY_CHARS_MAX, KEY_CELLS_MAX = 24, 40
-"""A DID with more characters is shortened; so is a key's id with more cells."""
+"""A longer DID is shortened, and so is a wider key id."""
 MARKS_MAX = 3
-"""Combining marks on one base character: enough for every living script in practice, too few for a tower."""
+"""Maximum combining marks per base character: enough for every living script."""
 JOINS_MAX = 4
-"""Zero-width joiners in one emoji: the longest in use need three."""
+"""Maximum zero-width joiners per emoji; the longest in use have three."""
 
 REPLACEMENT: Final = "\ufffd"
 ELLIPSIS: Final = "…"
 BASE: Final = "\u25cc"
-"""A dotted circle carries a mark that would else land on whatever the screen drew before."""
+"""Dotted circle, the base of a combining mark at the start of a line."""
 
 _ZWNJ, _ZWJ = "\u200c", "\u200d"
 _BIDI: Final = frozenset([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 _BLANK_LETTERS: Final = frozenset([0x115F, 0x1160, 0x3164, 0xFFA0])
-"""Letters without ink: names made of them look empty."""
+"""Blank letters: names made of them look empty."""
 _INKED_FORMAT: Final = frozenset([*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD])
-"""Format characters that are drawn: the number and verse signs of Arabic, Syriac and Kaithi."""
+"""Visible format characters: the number and verse signs of Arabic, Syriac and Kaithi."""
 _PICTOGRAPHS: Final = range(0x1F000, 0x1FB00)
-"""Unicode promises that only pictographs come here, so that next year's emoji need no newer Python."""
+"""Block reserved by Unicode for pictographs: unassigned characters here are displayed as future emoji."""
 _KEYCAPS: Final = frozenset("0123456789#*")
 
 
@@ -47,7 +45,7 @@ def _is_selector(char: str) -> bool:
 
 
 def _without_context(code: int) -> str:
-    """What becomes of a character wherever it stands; marks, selectors and joiners are then judged in their place."""
+    """The context-free replacement of a character; marks, selectors and joiners are then handled in context."""
     if code == 0x0A:
         return "\n"
     if code == 0x09:
@@ -74,14 +72,14 @@ def _without_context(code: int) -> str:
 
 
 _contextual: set[str] = set()
-"""The marks, selectors and joiners met so far: texts without any of them need no second look."""
+"""Marks, selectors and joiners seen so far: texts without them skip the second pass."""
 
 
 class _Table(dict[int, str]):
-    """A `str.translate` table that works each character out when it first occurs."""
+    """A `str.translate` table that is filled on demand."""
 
     SIZE_MAX = 8_192
-    """Somebody who sends all of Unicode must not make us keep it: 8,192 entries cover what people write."""
+    """Maximum number of cached characters, so that a peer cannot fill the memory with all of Unicode."""
 
     def __missing__(self, code: int) -> str:
         shown = _without_context(code)
@@ -96,12 +94,12 @@ _table: Final = _Table()
 
 
 def _in_context(text: str) -> str:
-    """Bound the marks on each base and the joins of each emoji, and keep selectors and joiners where they belong.
+    """Limit the marks per base and the joiners per emoji, and drop misplaced selectors and joiners.
 
-    Every decision looks only at what was already put out, so a text that comes out is one that stays.
+    Every decision depends only on the output so far, which makes the function idempotent.
     """
     out: list[str] = []
-    base = "\n"  # the character that marks would land on
+    base = "\n"  # the base of the next mark
     marks = joins = 0
     last = "\n"
     for char in text:
@@ -140,10 +138,10 @@ def _cut(text: str, chars_max: int) -> str:
 
 
 def printable(text: str, *, lines_max: int = LINES_MAX, chars_max: int = CHARS_MAX) -> Printable:
-    """`text` as a terminal may show it: at most `lines_max` lines and `chars_max` characters, cut with an ellipsis.
+    """The sanitised text, truncated with an ellipsis to `lines_max` lines and `chars_max` characters.
 
-    Control characters become their pictures, tabs four spaces; bidi controls, private and unassigned characters and
-    lone surrogates become U+FFFD; what has no ink is dropped, except the joiners that emoji and Persian need.
+    Control characters become control pictures, tabs four spaces; bidi controls, private and unassigned characters and
+    lone surrogates become U+FFFD; other invisible characters are dropped, except the joiners of emoji and Persian.
     """
     cleaned = _clean(_cut(text, 2 * chars_max))
     cleaned = _cut(cleaned, chars_max)
@@ -153,7 +151,7 @@ def printable(text: str, *, lines_max: int = LINES_MAX, chars_max: int = CHARS_M
 
 
 def printable_line(text: str, width: int | None = None) -> Printable:
-    """`text` for a one-line place of `width` cells (None: as long as it is, within reason); newlines become ⏎."""
+    """The sanitised text on one line of at most `width` cells (None: at most LINE_CHARS_MAX); newlines become ⏎."""
     cleaned = _cut(_clean(_cut(text, LINE_CHARS_MAX).replace("\r\n", "\n").replace("\n", "⏎")), LINE_CHARS_MAX)
     cleaned = cleaned.replace("\n", "⏎")
     if width is not None and cells(cleaned) > width:
@@ -177,61 +175,13 @@ def _char_cells(char: str) -> int:
 
 
 def cells(text: str) -> int:
-    """How many terminal cells a cleaned one-line text takes; an emoji made of several counts each of its parts."""
+    """The width of a sanitised line in terminal cells; the parts of a joined emoji count separately."""
     return len(text) if text.isascii() else sum(map(_char_cells, text))
 
 
-# --- QR codes -------------------------------------------------------------------------------------------------------
-
-QUIET_ZONE = 2
-"""Light modules around a code. The standard asks for four; scanners are content with two, and 80x24 has no room."""
-_HALF_BLOCKS: Final = " ▀▄█"
-_ALPHANUMERIC: Final = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:")
-
-
 def printable_key(key_id: str) -> Printable:
-    """A DID or the id of a key by its beginning and its end, for a line that has other things to say too."""
+    """A DID or key id, shortened in the middle."""
     did, mark, fragment = printable_line(key_id).partition("#")
     if len(did) > KEY_CHARS_MAX:
         did = f"{did[:14]}{ELLIPSIS}{did[-6:]}"
     return printable_line(did + mark + fragment, KEY_CELLS_MAX)
-
-
-def qr_modules(text: str) -> list[list[bool]]:
-    """`text` as a QR code (ISO/IEC 18004, level L), quiet zone included: rows of modules, True where one is dark.
-
-    Raises ValueError when the text does not fit any QR code.
-    """
-    from qrcode.constants import ERROR_CORRECT_L
-    from qrcode.exceptions import DataOverflowError
-    from qrcode.main import QRCode
-    from qrcode.util import MODE_8BIT_BYTE, MODE_ALPHA_NUM, QRData
-
-    code = QRCode(error_correction=ERROR_CORRECT_L, border=QUIET_ZONE)
-    mode = MODE_ALPHA_NUM if _ALPHANUMERIC.issuperset(text) else MODE_8BIT_BYTE
-    code.add_data(QRData(text.encode(), mode=mode))
-    try:
-        matrix = code.get_matrix()
-    except (DataOverflowError, ValueError) as error:
-        raise ValueError("this text is too long for a QR code") from error
-    return [[bool(module) for module in row] for row in matrix]
-
-
-def qr_half_blocks(text: str) -> list[str]:
-    """`text` as a QR code, two modules to a character cell.
-
-    Ink is a dark module: paint the rows black on bright white, or a dark theme turns the code inside out. Raises
-    ValueError when the text does not fit any QR code.
-    """
-    rows = qr_modules(text)
-    if len(rows) % 2:
-        rows.append([False] * len(rows[0]))
-    return [
-        "".join(_HALF_BLOCKS[top + 2 * bottom] for top, bottom in zip(upper, lower, strict=True))
-        for upper, lower in zip(rows[::2], rows[1::2], strict=True)
-    ]
-
-
-def qr_ansi(text: str) -> str:
-    """The rows of `qr_half_blocks` in black on bright white, for plain output; scans on dark and light terminals."""
-    return "\n".join(f"\x1b[30;107m{row}\x1b[0m" for row in qr_half_blocks(text))

@@ -1,40 +1,47 @@
-"""What the grammar of the command line is made of: the options of every verb, how a verb is declared, kinds of values.
-
-Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help` answers at once.
-"""
+"""Building blocks of the command-line grammar: the parser class, shared arguments and value types."""
 
 import argparse
 import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import fill
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from zerochat.cli.exits import ExitCode
+from zerochat.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from zerochat.cli.output import Output
 
 FORMATS = ("text", "jsonl", "json")
-"""`json` is another name for `jsonl`: whoever wants one piece of data thinks of that."""
+"""`json` is an alias of `jsonl`."""
 ENVELOPES = ("didcomm/v2", "didcomm/v1")
 WIDTH = 79
 EXPIRES_S_MAX = 30 * 86_400
+EXPIRES_S = 86_400
+"""Default lifetime of an invitation."""
+MESSAGE_HELP = (
+    "id of a message or a prefix of it (at least 4 characters), `last` for your newest message, or `last:NAME`"
+)
 
 _HYPHEN_ID = re.compile("-[A-Za-z0-9_][A-Za-z0-9_-]{2,41}")
-"""A connection's or an event's id that begins with a hyphen, or four letters of it at least: no verb that takes one has
-an option that looks so. One in 64 ids begins with a hyphen; one in 4096 begins with two: it stands behind `--`."""
+"""An id, or a prefix of at least four characters, that begins with a hyphen. One in 64 ids does, and no verb that takes
+an id has an option of this form. One id in 4096 begins with two hyphens and needs `--` before it."""
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$", re.DOTALL)
 CHOICES_SHOWN_MAX = 12
-"""Of more than so many, only the nearest is named."""
+"""With more choices, an error names only the nearest one."""
 _ID_MARK = "\0"
-"""Hides the hyphen from argparse. Nothing on a command line can contain it."""
+"""Prefix that hides the hyphen of an id from argparse; no command-line argument can contain it."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Options(argparse.Namespace):
-    """What was asked for. Only what belongs to the verb is set, beside the first three."""
+    """The parsed command line. Beside the first four, only the attributes of the verb are set."""
 
+    run: "Run"
+    """What the verb does."""
     verb: str = "chat"
     profile: str | None = None
     format: str = "text"
@@ -58,9 +65,9 @@ class Options(argparse.Namespace):
     yes: bool
     cancel: str | None
     dismiss: bool
-    place: str | None
+    path_name: str | None
     config_action: str
-    said: list[tuple[str, object]] | None = None
+    chat_settings: list[tuple[str, object]] | None = None
 
     event: str
     reply: str | None = None
@@ -70,14 +77,13 @@ class Options(argparse.Namespace):
     path: str | None
     operator: str | None
     witnesses: list[str] | None
-    whole: bool
     ids: bool
 
     files: list[str] | None = None
     files_action: str
-    wanted: str
+    file_ref: str
 
-    words_sought: list[str]
+    terms: list[str]
     author: str | None
     before: str | None
     after: str | None
@@ -89,13 +95,11 @@ class Options(argparse.Namespace):
     check: bool = False
     checks: list[str]
     shell: str
-    what: str
+    candidates: str
     message_key: str | None = None
     follow: bool
 
-    rpc_way: str
-
-    telemetry_action: str
+    rpc_mode: str
     study: bool
     dry_run: bool
 
@@ -120,15 +124,12 @@ class Options(argparse.Namespace):
     mark: bool
     unmark: bool
     invite: bool
-    route_action: str | None
 
-    bot_action: str
     example: str | None = None
-    letter: int | None = None
+    dead_letter: int | None = None
     console: bool = False
     reload: bool = False
 
-    action: str
     file: str
     secrets: str | None = None
     dids: list[str]
@@ -141,16 +142,17 @@ class Options(argparse.Namespace):
     envelope: str
     enc: str | None
     output: str | None = None
+    topic: str
 
     public_uri: str | None
-    is_open: bool
+    open_to_all: bool
     new_invitation: bool
     mix_with: list[str]
     behind: str | None
     noise: float
     certificate: str | None
     key: str | None
-    in_the_open: bool
+    no_passphrase: bool
     recipients: int | None
     messages: int | None
     megabytes: int | None
@@ -162,15 +164,18 @@ class Options(argparse.Namespace):
     trace: bool
     kind: Literal["episodes", "histories", "byzantine", "accountable"]
     loss: float | None
-    twice: bool
+    repeat: bool
     jobs: int
 
 
-class Layout(argparse.RawDescriptionHelpFormatter):
-    """How help is laid out: as wide as the terminal, with descriptions as they are written.
+Run: TypeAlias = "Callable[[Options, Output], int]"
 
-    argparse would ask `shutil` for that width, at every argument, though no help is wanted; and with it come all of
-    Python's compressions, in every verb and every agent.
+
+class Layout(argparse.RawDescriptionHelpFormatter):
+    """Help formatter that reads the terminal's width itself.
+
+    argparse asks `shutil` for the width at every argument, which imports Python's compression modules into every verb
+    and every agent.
     """
 
     def __init__(self, prog: str, **more: Any) -> None:
@@ -178,39 +183,41 @@ class Layout(argparse.RawDescriptionHelpFormatter):
 
 
 def _columns() -> int:
-    """As `shutil.get_terminal_size` has it."""
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
-        return int(said)
+    """The width of the terminal, as `shutil.get_terminal_size` returns it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
     try:
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or WIDTH + 1  # type: ignore[union-attr]
-    except (AttributeError, ValueError, OSError):  # there is no such stream, or it is closed, or no terminal
+    except (AttributeError, ValueError, OSError):  # the stream is missing, closed, or no terminal
         return WIDTH + 1
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage, and with
-    ids that begin with a hyphen taken for what they are."""
+    """argparse with suggestions in usage errors, and with ids that begin with a hyphen."""
 
     takes_id = False
-    """Whether a connection's or an event's id is among the arguments."""
+    """Whether an argument is the id of a connection or an event."""
     stray_hint = ""
-    """What somebody may have meant who has given more than the verb takes."""
+    """Advice in the error about surplus arguments."""
 
     def format_help(self) -> str:
-        if self.description:  # Only here: to wrap those of all verbs takes as long as everything else in the grammar.
+        if self.description:  # wrapping all descriptions would double the time to declare the verbs
             self.description = fill(" ".join(self.description.split()), WIDTH)
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         text = _CHOICE.sub(_nearest, message.replace(_ID_MARK, ""))
-        self.exit(ExitCode.USAGE, f"{self.prog}: {text}\nSee `{self.prog} --help`.\n")
+        usage = self.format_usage()
+        self.exit(
+            ExitCode.USAGE, f"{usage}{self.prog}: error: {text}\nTry '{self.prog} --help' for more information.\n"
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but what nobody knows is refused by the verb whose it is, and not by all of zerochat."""
+        """Like argparse, but the verb itself rejects unknown arguments, so that the error shows its usage."""
         given = list(sys.argv[1:] if args is None else args)
         if self.takes_id:
-            given = [_ID_MARK + one if _HYPHEN_ID.fullmatch(one) else one for one in given]
+            given = [_ID_MARK + word if _HYPHEN_ID.fullmatch(word) else word for word in given]
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             self.error("unrecognized arguments: " + " ".join(unknown) + self.stray_hint)
@@ -220,42 +227,51 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
 
-def _nearest(said: re.Match[str]) -> str:
-    """What argparse says of a word that it does not know, without all the words that it knows where they are many."""
-    word, known = said[1], [one.strip().strip("'") for one in said[2].split(",")]
+def _nearest(message: re.Match[str]) -> str:
+    """argparse's message about an invalid choice; a long list of choices is replaced by the nearest one."""
+    word, known = message[1], [choice.strip().strip("'") for choice in message[2].split(",")]
     if len(known) <= CHOICES_SHOWN_MAX:
-        return said[0]
+        return message[0]
     from difflib import get_close_matches
 
-    likely = get_close_matches(word, [one for one in known if not one.startswith("_")], n=1)
-    return f"invalid choice: {word!r}" + (f"; did you mean {likely[0]}?" if likely else "")
+    likely = get_close_matches(word, [choice for choice in known if not choice.startswith("_")], n=1)
+    return f"invalid choice: {word!r}" + (f"; did you mean {likely[0]!r}?" if likely else "")
 
 
 # --- declaring verbs ------------------------------------------------------------------------------------------------
 
 
-def common(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """The options that stand before or after the verb; left unset when absent, so that neither hides the other."""
+def common_options(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """Declare --profile and --format, which are valid before and after the verb; unset when absent, so that neither
+    place overrides the other."""
     parser.add_argument(
         "--profile",
         metavar="NAME",
         default=argparse.SUPPRESS,
-        help="which of your profiles (default: $ZEROCHAT_PROFILE, or else 'default')",
+        help="use this profile (default: $ZEROCHAT_PROFILE, or 'default')",
     )
     parser.add_argument(
         "--format",
         choices=formats,
         default=argparse.SUPPRESS,
-        help="how standard output is written (default: text); jsonl or json: one JSON object a line, in ASCII",
+        help="output format (default: text); json and jsonl print one JSON object per line, in ASCII",
     )
 
 
-Verbs = argparse._SubParsersAction  # no public name, and the only type that add_parser is declared on
+Verbs = argparse._SubParsersAction  # private, but the only type that declares add_parser
 
 
 def add_verb(
-    verbs: "Verbs[Parser]", name: str, summary: str, text: str, examples: str, formats: Sequence[str] = FORMATS
+    verbs: "Verbs[Parser]",
+    name: str,
+    summary: str,
+    text: str,
+    examples: str,
+    *,
+    run: "Run | None" = None,
+    formats: Sequence[str] = FORMATS,
 ) -> Parser:
+    """Declare a verb, or an action of one. `run`: its function; None where an action is required."""
     parser = verbs.add_parser(
         name,
         help=summary,
@@ -264,24 +280,54 @@ def add_verb(
         formatter_class=Layout,
         allow_abbrev=False,
     )
-    common(parser, formats)
+    common_options(parser, formats)
+    if run is not None:
+        parser.set_defaults(run=run)
     return parser
 
 
 def group_argument(parser: Parser) -> None:
-    parser.add_argument("group", metavar="GROUP", help="a group's name, its id, or the first letters of its id")
+    parser.add_argument("group", metavar="GROUP", help="the name or id of a group, or a prefix of its id")
 
 
 def message_argument(parser: Parser) -> None:
-    """A group, and one message of it."""
+    """Declare GROUP and MSG."""
     parser.takes_id = True
     group_argument(parser)
+    parser.add_argument("event", metavar="MSG", help=f"{MESSAGE_HELP}; `zerochat history GROUP --ids` shows the ids")
+
+
+def yes_option(parser: Parser) -> None:
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+
+
+def envelope_option(parser: Parser, use: str) -> None:
     parser.add_argument(
-        "event",
-        metavar="MSG",
-        help="the message's id, its first letters (four or more), `last` for your newest one, or `last:NAME`; `zerochat"
-        " history GROUP --ids` shows the ids",
+        "--envelope",
+        choices=ENVELOPES,
+        default=ENVELOPES[0],
+        help=f"message format {use}: DIDComm v2, or Aries RFC 0019 for older agents (default: %(default)s)",
     )
+
+
+def connection_argument(parser: Parser) -> None:
+    parser.add_argument("peer", metavar="NAME", help="the name or id of a connection, or a prefix of its id")
+    parser.takes_id = True
+
+
+def member_argument(parser: Parser, default: str = "") -> None:
+    """Declare MEMBER; `default`: its default value for the help, empty if it is required."""
+    help = "a member's name or key" + (f" (default: {default})" if default else "")
+    parser.add_argument("peer", nargs="?" if default else None, metavar="MEMBER", help=help)
+
+
+def history_source(parser: Parser) -> None:
+    """Declare GROUP or --file: the log of a group, from the agent or from an export."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "group", nargs="?", default="", metavar="GROUP", help="the name or id of a group, or a prefix of its id"
+    )
+    source.add_argument("--file", dest="path", metavar="FILE", help="a file written by `zerochat export`, or -")
 
 
 def timeout_option(parser: Parser, default: float, text: str) -> None:
@@ -293,15 +339,15 @@ def network_options(parser: Parser) -> None:
         "--listen",
         type=_listened,
         metavar="HOST[:PORT[:PORT]]",
-        help="the address to accept peers on, and the ports for pairs and for queues (default: the settings', or as"
-        " last time, or all addresses of this machine: 0.0.0.0)",
+        help="listen address, with the ports for pairs and for queues (default: from the settings, else as last time,"
+        " else all addresses: 0.0.0.0)",
     )
     parser.add_argument(
         "--advertise",
         type=_advertised,
         metavar="ADDRESS",
-        help="the IP address, not a name, under which peers reach this machine (default: the settings', or as last"
-        " time, or found out)",
+        help="IP address, not a name, at which peers reach this machine (default: from the settings, else as last time,"
+        " else detected)",
     )
 
 
@@ -310,15 +356,15 @@ def network_options(parser: Parser) -> None:
 
 def count(text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on, of 15 digits at the most")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at most 15 digits")
     return int(text)
 
 
 def positive(text: str) -> int:
     if text.lstrip("-").isdecimal() and text.startswith("-"):
-        raise argparse.ArgumentTypeError("it must be at least 1")
+        raise argparse.ArgumentTypeError("must be at least 1")
     if not (number := count(text)):
-        raise argparse.ArgumentTypeError("it must be at least 1")
+        raise argparse.ArgumentTypeError("must be at least 1")
     return number
 
 
@@ -343,7 +389,7 @@ def chance(text: str) -> float:
 
 
 def history_rule(text: str) -> str:
-    """`none`, `all`, `last:50`, `since:7d` as a group has it (`presentation/history_rules.py`)."""
+    """A history rule in canonical form: `none`, `all`, `last:50` or `since:TIME`."""
     from zerochat.presentation.history_rules import BadHistory, read_rule
 
     try:
@@ -353,10 +399,10 @@ def history_rule(text: str) -> str:
 
 
 def lifetime(text: str) -> int:
-    """`90s`, `30m`, `24h`, `7d` in seconds."""
+    """A duration such as `90s`, `30m`, `24h` or `7d`, in seconds."""
     number, unit = text[:-1], _UNITS.get(text[-1:])
     if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 30m, 24h or 7d, of at most 30 days")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 30m, 24h or 7d (at most 30d)")
     return int(number) * unit
 
 
@@ -366,14 +412,14 @@ def _listened(text: str) -> str:
     try:
         parse_listen(text)
     except BadAddress as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error.fields['why']}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid address: {error.fields['why']}") from None
     return text
 
 
 def _advertised(text: str) -> str:
-    from zerochat.agent.settings.reader import advertise_address
+    from zerochat.agent.settings.values import advertise_address
 
     try:
         return advertise_address(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid address: {error}") from None

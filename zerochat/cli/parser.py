@@ -1,7 +1,7 @@
-"""The grammar of the command line, put together: every verb with its options, its help and its examples.
+"""The verb table and the parser built from it.
 
-Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help` answers at once. Each family of verbs
-is in a file of its own, `parser_FAMILY.py` with a function `add_FAMILY`.
+A verb is one entry in VERBS and one module `zerochat/cli/verbs/MODULE.py` with a function `add(verbs)`, which declares
+the parser and names the function that runs. Only the module of the given verb is imported.
 """
 
 import sys
@@ -9,77 +9,94 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
-from zerochat import __version__
-from zerochat.cli.exits import ExitCode
-from zerochat.cli.grammar import FORMATS, Layout, Options, Parser, common
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.grammar import FORMATS, Layout, Options, Parser, common_options
+from zerochat.version import __version__
 
-__all__ = ["FAMILIES", "Options", "grammar", "parse"]
-
-FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "faces": ("chat", "demo"),
-    "profile": ("init", "agent", "status", "locate"),
+VERBS: Final[Mapping[str, tuple[str, ...]]] = {
+    "chat": ("chat", "demo"),
+    "profile": ("init", "status", "paths"),
+    "agent": ("agent",),
     "config": ("config",),
-    "keeping": ("passphrase", "backup", "restore"),
-    "groups": ("new", "invite", "join", "leave", "forget", "resume", "info"),
-    "members": ("members", "requests", "admit", "refuse", "remove", "role", "rename", "verify"),
-    "talk": ("send", "tail", "history", "search"),
-    "amend": ("react", "edit", "delete", "topic"),
+    "backup": ("passphrase", "backup", "restore"),
+    "groups": ("new", "info", "leave", "forget", "resume"),
+    "invite": ("invite",),
+    "join": ("join",),
+    "members": ("members", "remove", "role", "rename"),
+    "requests": ("requests", "admit", "refuse"),
+    "verify": ("verify",),
+    "send": ("send",),
+    "history": ("tail", "history"),
+    "search": ("search",),
+    "annotate": ("react", "edit", "delete", "topic"),
     "files": ("files",),
-    "log": ("delivery", "why", "audit", "export", "import"),
-    "evidence": ("proof", "evidence", "log", "verify-proof", "accuse", "cases", "case", "judge"),
-    "peers": ("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route"),
+    "delivery": ("delivery", "why"),
+    "audit": ("audit", "export", "import"),
+    "evidence": ("proof", "evidence", "tlog", "verify-proof"),
+    "cases": ("accuse", "cases", "case", "judge"),
+    "ping": ("ping", "features", "rotate"),
+    "connections": ("connect", "connections", "message", "messages", "disconnect"),
+    "route": ("route",),
     "mediator": ("mediator",),
     "didcomm": ("didcomm",),
     "sim": ("sim",),
     "bot": ("bot",),
-    "operating": ("doctor", "completion", "__complete", "man"),
+    "doctor": ("doctor",),
+    "completion": ("completion", "__complete"),
+    "help": ("help", "man"),
     "rpc": ("rpc",),
     "telemetry": ("telemetry",),
 }
-"""Every verb by its family, as `--help` has them."""
+"""Module → its verbs, in the order of `--help`."""
 
-
-def grammar(verb: str = "") -> Parser:
-    """The grammar of this verb's family alone; without a verb, or with a word that is none, the whole."""
-    codes = "\n".join(f"  {code.value:>3}  {code.sentence}" for code in ExitCode)
-    parser = Parser(
-        prog="zerochat",
-        description="End-to-end encrypted group chat for the terminal, without a server.",
-        epilog=f"""\
-without a verb, zerochat opens the chat.
+_EPILOG = """\
+Without a verb, zerochat opens the chat.
 
 first steps:
   zerochat demo                 see it work, with nothing to set up
-  zerochat init --name alice    make a profile
-  zerochat new hikers           make a group
-  zerochat invite hikers        a link and a code for the next member
-  zerochat join                 paste such a link or code
+  zerochat init --name alice    create a profile
+  zerochat new hikers           create a group
+  zerochat invite hikers        print an invitation link and code
+  zerochat join                 paste an invitation
+  zerochat help                 list the pages of the manual
 
 Data goes to standard output, everything else to standard error. GROUP is a
-group's name, its id, or the first letters of its id. One agent owns a profile;
-every verb talks to it, and starts one for itself when there is none.
+group's name, its id, or a prefix of its id. Each profile has one agent; every
+verb talks to it, and starts a temporary one if none is running.
 
 environment:
   ZEROCHAT_PROFILE          the profile, instead of --profile
-  ZEROCHAT_HOME             one folder for everything that zerochat keeps
-  ZEROCHAT_PASSPHRASE_FILE  a file with the passphrase, if nobody can be asked
-  ZEROCHAT_SECTION__KEY     a setting, instead of the one in the file
+  ZEROCHAT_HOME             one folder for all files of zerochat
+  ZEROCHAT_PASSPHRASE_FILE  a file that contains the passphrase
+  ZEROCHAT_SECTION__KEY     overrides a setting of the settings file
 
 exit codes:
-{codes}""",
+"""
+
+
+def grammar(verb: str = "") -> Parser:
+    """The parser with the module of this verb alone; with all modules for an unknown or empty verb."""
+    parser = Parser(
+        prog="zerochat",
+        description="End-to-end encrypted group chat for the terminal, without a server.",
+        epilog=_EPILOG + "\n".join(f"  {code.value:>3}  {code.sentence}" for code in ExitCode),
         formatter_class=Layout,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
-    common(parser, FORMATS)
+    common_options(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for family in [each for each, known in FAMILIES.items() if verb in known] or FAMILIES:
-        getattr(import_module(f"zerochat.cli.parser_{family}"), f"add_{family}")(verbs)
+    for module in [name for name, known in VERBS.items() if verb in known] or VERBS:
+        import_module(f"zerochat.cli.verbs.{module}").add(verbs)
     return parser
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
-    """Read the command line (None: the process's own). Raises SystemExit for --help, --version and mistakes."""
+    """The parsed command line (None: the arguments of the process). Raises SystemExit for --help, --version and
+    usage errors."""
     given = list(sys.argv[1:] if argv is None else argv)
-    # All verbs together take as long as a frame of the chat, or a tenth of an agent's start.
-    return grammar(given[0] if given else "chat").parse_args(given, namespace=Options())
+    # Declaring all verbs takes as long as a frame of the chat, or a tenth of an agent's start.
+    options: Options = grammar(given[0] if given else "chat").parse_args(given, namespace=Options())
+    if not hasattr(options, "run"):  # no verb was given
+        options.run = import_module("zerochat.cli.verbs.chat").chat
+    return options

@@ -1,14 +1,13 @@
-"""Scripts with which shells complete a program's words, made from its grammar.
+"""Completion scripts for bash, zsh and fish, generated from the command tree.
 
-Such a script knows verbs and options by heart. What there is now, like the names of groups, it asks the program itself
-for (`PROGRAM __complete KIND`); a program whose grammar has no such kinds is never asked.
+A script contains verbs and options; for current names, such as groups, it calls `PROGRAM __complete KIND`.
 """
 
 import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from zerochat.cli.outline import Value, Verb
+from zerochat.cli.command_tree import Value, Verb
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -20,6 +19,7 @@ def script(shell: str, tree: Verb, program: str) -> str:
 
 
 # --- bash and zsh: the grammar as a function ------------------------------------------------------------------------
+
 
 _GRAMMAR: Final = """\
 # What may stand behind these verbs: options, those of them that take a value, verbs, and what each place takes.
@@ -37,7 +37,6 @@ _{{me}}_value() {
     esac
 }
 """
-
 _WALK: Final = """\
     _{{me}}_grammar ''
     for word in "${before[@]}"; do
@@ -60,7 +59,6 @@ _WALK: Final = """\
         fi
     done
 """
-
 _BASH: Final = """\
 # bash completion for {{program}}, made by `{{program}} completion bash`
 
@@ -88,7 +86,7 @@ _{{me}}() {
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             ;;
-        groups | profiles | posted)
+        groups | profiles | sent-files)
             quote=${group:0:1}
             [[ $quote == [\\"\\'] ]] || quote=''
             group=${group#"$quote"} group=${group%%"$quote"}
@@ -114,7 +112,6 @@ _{{me}}() {
 
 complete -F _{{me}} {{program}}
 """
-
 _ZSH: Final = """\
 #compdef {{program}}
 # zsh completion for {{program}}, made by `{{program}} completion zsh`
@@ -122,7 +119,7 @@ _ZSH: Final = """\
 %s
 # What verbs and options mean.
 _{{me}}_meaning() {
-    told=()
+    meanings=()
     case "$1" in
 %s
     esac
@@ -131,7 +128,7 @@ _{{me}}_meaning() {
 _{{me}}() {
     local word cur=${words[CURRENT]} verb='' pending='' rest='' kind='' group='' options valued verbs
     local -i place=0
-    local -a places names told before ask
+    local -a places names meanings before ask
     ask=({{program}} __complete) before=("${(@Q)words[2,CURRENT-1]}")
 %s
     if [[ -n $pending ]]; then
@@ -151,12 +148,12 @@ _{{me}}() {
         words*)
             _{{me}}_meaning "$verb"
             for word in ${=kind#words}; do
-                names+=(${(M)told:#$word:*})
+                names+=(${(M)meanings:#$word:*})
             done
             if (( $#names )); then _describe {{program}} names; else compadd -- ${=kind#words}; fi
             ;;
         files) _files ;;
-        groups | profiles | posted)
+        groups | profiles | sent-files)
             names=("${(@f)$("${ask[@]}" "$kind" "$group" 2>/dev/null </dev/null)}")
             compadd -- "${(@)names:#}"
             ;;
@@ -177,7 +174,7 @@ def _functions(tree: Verb) -> str:
             f"options={shlex.quote(' '.join(flag for option in verb.options for flag in option.flags))}",
             f"valued={shlex.quote(' '.join(valued))}",
             f"verbs={shlex.quote(' '.join(one.path[-1] for one in verb.verbs))}",
-            f"places=({' '.join(shlex.quote(_kind(one.value)) for one in verb.places)})",
+            f"places=({' '.join(shlex.quote(_kind(one.value)) for one in verb.positionals)})",
         ]
         lines.append(f"        {shlex.quote(name)}) {' '.join(body)} ;;")
         for option in verb.options:
@@ -198,17 +195,18 @@ def _bash(tree: Verb) -> str:
 
 
 def _zsh(tree: Verb) -> str:
-    told = []
+    meanings = []
     for verb in tree.all():
         pairs = [(flag, option.help) for option in verb.options for flag in option.flags]
         pairs += [(one.path[-1], one.summary) for one in verb.verbs]
         words = " ".join(shlex.quote(f"{word.replace(':', chr(92) + ':')}:{text}") for word, text in pairs)
         name = "".join(f" {word}" for word in verb.path)
-        told.append(f"        {shlex.quote(name)}) told=({words}) ;;")
-    return _ZSH % (_functions(tree), "\n".join(told), _WALK.rstrip("\n"))
+        meanings.append(f"        {shlex.quote(name)}) meanings=({words}) ;;")
+    return _ZSH % (_functions(tree), "\n".join(meanings), _WALK.rstrip("\n"))
 
 
 # --- fish: one line for each word -----------------------------------------------------------------------------------
+
 
 _FISH: Final = """\
 # fish completion for {{program}}, made by `{{program}} completion fish`
@@ -284,7 +282,7 @@ def _fish_lines(verb: Verb) -> Iterator[str]:
         flags = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags]
         needs = _fish_value(option.value) if option.value is not None else []
         yield " ".join(["complete -c {{program}} -n", _fished(at), *flags, *needs, "-d", _fished(option.help)])
-    for number, place in enumerate(() if verb.verbs else verb.places):
+    for number, place in enumerate(() if verb.verbs else verb.positionals):
         if given := _fish_value(place.value)[1:]:
             which = f"{at} {number}{' more' if place.value.many else ''}"
             forced = ["-F"] if place.value.kind == "files" else given

@@ -1,27 +1,24 @@
-"""The chat as lines, for screen readers, terminals that cannot draw, and logs: what is said is printed as it comes, and
-what is typed is sent; no colour, no cursor that moves, nothing that is drawn twice.
+"""The plain chat: line-based input and output for screen readers, simple terminals and pipes.
 
-    chat    the conversation: what a line means, which group it goes to, how it ends
-    teller  what is printed of what comes
-    ear     the second line to the agent: what comes, printed between two lines of the person
-    deeds   the commands, most of them the verbs of the same name
-    typed   where lines come from: a terminal with an editor for the line, or a pipe
+chat          the session: parses input lines, keeps the current group and the draft
+printer       prints notifications
+subscription  receives notifications in a second thread and prints them between two input lines
+commands      slash commands, most of them the verbs of the same name
+input         input lines from a terminal with line editing, or from a pipe
 """
 
-from collections.abc import Callable
-
-from zerochat.cli.agents import attached
+from zerochat.cli.agent_access import attached
+from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output
-from zerochat.cli.parser import Options
 
-__all__ = ["plain"]
+__all__ = ["plain_chat"]
 
 
-def plain(options: Options, out: Output, run_verb: Callable[[Options, Output], int]) -> int:
-    """Talk until the input ends, Ctrl+C, or `/quit`. `run_verb` does a verb of the command line."""
+def plain_chat(options: Options, out: Output) -> int:
+    """Chat until the end of the input, Ctrl+C or `/quit`."""
     from zerochat.cli.plain_chat.chat import Chat
-    from zerochat.cli.plain_chat.input import lines_from
+    from zerochat.cli.plain_chat.input import input_lines
 
-    with attached(options, "plain") as agent, lines_from(lambda line, word: chat.words(line, word)) as lines:
-        chat = Chat(options, out, agent, lines, run_verb)
+    with attached(options, "plain") as agent, input_lines(lambda line, word: chat.completions(line, word)) as lines:
+        chat = Chat(options, out, agent, lines)
         return chat.run()

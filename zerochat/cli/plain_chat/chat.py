@@ -1,29 +1,28 @@
-"""The conversation as lines: what a line means, which group it goes to, and how all of it ends.
+"""The session of the plain chat: parses input lines, sends messages and keeps the current group and the draft.
 
-What is said elsewhere is printed too, with the name of its group before it; nothing else would show that it is there.
-A text that was begun and not sent is kept by the agent, as in the chat with a screen, and each finds what the other
-has.
+Events of other groups are printed too, prefixed with the group's name. The agent stores drafts, shared with the TUI.
 """
 
 import signal
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from zerochat.agent.api.client import AgentGone, AgentSilent, Client
-from zerochat.cli.agents import attached, places_of
-from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, find_group, name_of, narrate, whole
-from zerochat.cli.parser import Options
+from zerochat.agent.api.client import Client
+from zerochat.agent.api.client_connection import AgentGone, AgentSilent
+from zerochat.cli.agent_access import attached, paths_of
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.formatting import completeness, find_group, name_of
+from zerochat.cli.grammar import Options
+from zerochat.cli.output import Output, narrate
 from zerochat.cli.plain_chat import commands
-from zerochat.cli.plain_chat.input import Lines, NoText, TooLong
-from zerochat.cli.plain_chat.printer import Teller
-from zerochat.cli.plain_chat.subscription import Ear, Voice
+from zerochat.cli.plain_chat.input import Lines, NotText, TooLong
+from zerochat.cli.plain_chat.printer import Printer
+from zerochat.cli.plain_chat.subscription import DeferredOutput, Subscription
 from zerochat.errors import LocalError
-from zerochat.presentation.group_rules import signing
+from zerochat.presentation.group_rules import signing_warning
 from zerochat.rpc import GroupInfo
-from zerochat.slash_commands import Command, Refusal, Say, parse
+from zerochat.slash_commands import Command, Post, Refusal, parse
 from zerochat.terminal_text import printable_line
 
 if TYPE_CHECKING:
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 
 START_EVENTS = 10
 OWN_AGENT_S_MAX = 5.0
-"""How long an agent that lives only for this tries at the end to hand over what was said."""
+"""How long a temporary agent tries to deliver messages at the end."""
 
 
-class Chat(Teller):
-    """One conversation at a time, over one agent, with one person or one pipe."""
+class Chat(Printer):
+    """A session with one agent and one source of input."""
 
     def __init__(
         self,
@@ -43,200 +42,200 @@ class Chat(Teller):
         out: Output,
         agent: "Attached",
         lines: Lines,
-        run_verb: Callable[[Options, Output], int],
     ) -> None:
         super().__init__(out)
-        self.run_verb = run_verb
         self.options, self.lines = options, lines
         self._agent = agent
-        self.aside: dict[str, str] = {}
-        """Drafts that are no single line, by group; `/draft` has them."""
+        self.drafts: dict[str, str] = {}
+        """Drafts that are not in the input line, by group; `/draft` shows them."""
         self._sending = ""
-        self._doing = True
+        self._busy = True
         self._last_sent = ""
         self._names: list[str] = []
-        """What the others in the open group are called."""
+        """The names of the other members of the current group."""
         self.code: int = ExitCode.OK
         self.over = False
-        self.voice = Voice(lambda: self._doing or bool(lines.begun()))
-        self.ear = Ear(places_of(options), self.voice, self._heard, self._begun, lambda: self.seq)
+        self.output = DeferredOutput(lambda: self._busy or bool(lines.begun()))
+        self.subscription = Subscription(
+            paths_of(options), self.output, self._on_notification, self._draft, lambda: self.seq
+        )
 
     @property
     def client(self) -> Client:
         return self._agent.client
 
-    # --- from the beginning to the end -----------------------------------------------------------------------------
+    # --- session ---------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        self.ear.listen()
+        self.subscription.open()
         try:
-            self._begin()
-            while not self.over and self._one():
+            self._start()
+            while not self.over and self._read_input():
                 pass
-            self._hand_over()
+            self._wait_for_delivery()
         finally:
-            # A second Ctrl+C, or the end of the terminal, must not cost the draft.
-            before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
+            # A second Ctrl+C, or a closed terminal, must not lose the draft.
+            before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
             try:
-                self._keep()
-                self.ear.stop()
-                self.voice.flush(now=True)
+                self._save_draft()
+                self.subscription.stop()
+                self.output.flush(now=True)
             finally:
-                for one, handler in before.items():
-                    signal.signal(one, handler)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
         return self.code
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self.refresh()
-        drafts = self.client.drafts()
+        drafts = self.client.list_drafts()
         for group, text in drafts.items():
-            self.ear.kept(group, text)
-        self.aside = {group: text for group, text in drafts.items() if group in self.groups}
+            self.subscription.set_saved(group, text)
+        self.drafts = {group: text for group, text in drafts.items() if group in self.groups}
         if self.options.group:
-            self.go(find_group(list(self.groups.values()), self.options.group).id)
+            self.switch(find_group(list(self.groups.values()), self.options.group).id)
         elif first := next((one.id for one in self.groups.values() if one.state == "active"), ""):
-            self.go(first)
+            self.switch(first)
         else:
             narrate("No groups yet. /new NAME creates one, /join INVITATION joins one.")
         if self.lines.terminal:
-            narrate("A line that begins with / is a command: /help lists them. Ctrl+D ends this.")
-        self._doing = False
-        self.voice.flush()
+            narrate("Type /help for the commands. Press Ctrl+D to quit.")
+        self._busy = False
+        self.output.flush()
 
-    def _one(self) -> bool:
-        """Take what comes next; False: there is no more."""
+    def _read_input(self) -> bool:
+        """Handle the next input; False at the end."""
         try:
             lines = self.lines.next()
         except TooLong:
-            self._refused("That line is too long, and was not sent.")
+            self._report_error("The line is too long. Not sent.")
             return True
-        except NoText:
-            self._refused("That line is not UTF-8 text, and was not sent.")
+        except NotText:
+            self._report_error("The line is not UTF-8 text. Not sent.")
             return True
         if lines is None:
             return False
-        words = len(lines) > 1 or isinstance(parse(lines[0], commands.MORE), Say)
-        self._doing, self._sending = True, "\n".join(lines) if words else ""
+        is_post = len(lines) > 1 or isinstance(parse(lines[0], commands.OWN_COMMANDS), Post)
+        self._busy, self._sending = True, "\n".join(lines) if is_post else ""
         try:
-            self._take(lines)
+            self._handle(lines)
         except KeyboardInterrupt:
             if not self.lines.terminal:
                 raise
-            narrate("Given up.")
+            narrate("Cancelled.")
         finally:
-            self._doing, self._sending = False, ""
-            self.voice.flush()
+            self._busy, self._sending = False, ""
+            self.output.flush()
         return True
 
-    def _take(self, lines: list[str]) -> None:
-        """Several lines at once were pasted: they are no message of a line each."""
+    def _handle(self, lines: list[str]) -> None:
+        """Post a line or run a command; several pasted lines become a draft, not one message per line."""
         if len(lines) > 1:
-            self.put_aside("\n".join(lines))
+            self.add_to_draft("\n".join(lines))
             narrate(
-                f"{len(lines)} lines came at once, and were not sent: /draft send sends them as one message,"
-                " /draft drop forgets them."
+                f"{len(lines)} pasted lines were kept as a draft: /draft send sends them as one message, /draft drop"
+                " deletes them."
             )
             return
         text = lines[0]
         try:
             if self.stale:
                 self.refresh()
-            match parse(text, commands.MORE):
-                case Say(words):
-                    self.say(words)
-                case Command(name, rest):
-                    commands.do(self, name, rest)
+            match parse(text, commands.OWN_COMMANDS):
+                case Post(post, action):
+                    self.send(post, action=action)
+                case Command(name, argument):
+                    commands.run(self, name, argument)
                 case Refusal(sentence):
-                    self._refused(sentence)
+                    self._report_error(sentence)
                 case None:
                     pass
         except (AgentGone, AgentSilent) as error:
-            self._refused(error.sentence(), error.exit_code)
+            self._report_error(error.sentence(), error.exit_code)
             self._put_back(text)
-            self._again()
+            self._reconnect()
         except LocalError as error:
-            self._refused(error.sentence(), error.exit_code)
+            self._report_error(error.sentence(), error.exit_code)
             self._put_back(text)
 
     def _put_back(self, text: str) -> None:
-        """A message that was refused comes back into the line that can be edited. A command is in the history."""
-        if isinstance(parse(text, commands.MORE), Say):
+        """Put a message that could not be sent back into the input line. (A command is in the line history.)"""
+        if isinstance(parse(text, commands.OWN_COMMANDS), Post):
             self.lines.put(printable_line(text))
 
-    def _refused(self, sentence: str, code: int = ExitCode.REFUSED) -> None:
+    def _report_error(self, sentence: str, code: int = ExitCode.REFUSED) -> None:
         narrate(sentence)
         if not self.lines.terminal:
             self.code = code
 
-    def _again(self) -> None:
-        """The agent is gone: reach the next one, or start one."""
+    def _reconnect(self) -> None:
+        """Attach to another agent, or start one, after the agent is gone."""
         try:
             self._agent.close()
             self._agent = attached(self.options, "plain")
         except LocalError as error:
             narrate(error.sentence())
 
-    def _hand_over(self) -> None:
-        """What was accepted is on disk; an agent of our own stays for a moment, so that it also gets to the others."""
+    def _wait_for_delivery(self) -> None:
+        """Keep a temporary agent running for a moment, so that the last message is delivered."""
         if not self._agent.own or not self._last_sent:
             return
         group, event = self._last_sent.split()
-        report = self.client.wait(group, event, timeout_s=OWN_AGENT_S_MAX)
+        report = self.client.wait_for_delivery(group, event, timeout_s=OWN_AGENT_S_MAX)
         if not report.complete:
             narrate(
-                f"Delivered to {report.delivered} of {report.of}. The rest is queued, and goes out when an agent runs:"
-                " `zerochat agent`, or the chat."
+                f"Delivered to {report.delivered} of {report.of} members. It is queued for the others until an agent"
+                " runs: `zerochat agent`, or the chat."
             )
 
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        self.groups = {one.id: one for one in self.client.groups()}
+        self.groups = {one.id: one for one in self.client.list_groups()}
         self.stale = False
 
-    def go(self, group: str) -> None:
-        """Lines go there from now on."""
+    def switch(self, group: str) -> None:
+        """Make this the current group."""
         if group != self.group:
-            self._keep()
+            self._save_draft()
         self.group = group
         info = self.groups[group]
-        self._names = [name_of(one.nick) for one in self.client.members(group) if one.connection != "self"]
+        self._names = [name_of(one.nick) for one in self.client.list_members(group) if one.connection != "self"]
         who = f", with {', '.join(self._names)}" if self._names else ""
-        narrate(" ".join([f"Now in {self.called(group)}{who}.", *filter(None, (_complete(info), signing(info)))]))
+        notes = filter(None, (_completeness(info), signing_warning(info)))
+        narrate(" ".join([f"Switched to {self.group_name(group)}{who}.", *notes]))
         self.history(START_EVENTS)
-        draft = self.aside.get(group, "")
+        draft = self.drafts.get(group, "")
         if not draft:
             return
         if "\n" not in draft and self.lines.terminal:
-            self.aside.pop(group)
-            narrate("What you had begun here stands in your line.")
+            self.drafts.pop(group)
+            narrate("Your draft is in the input line.")
             self.lines.put(printable_line(draft))
         else:
             count = draft.count("\n") + 1
-            narrate(f"A draft of {count} line{'s' * (count > 1)} waits here: /draft shows it, /draft send sends it.")
+            narrate(f"There is a draft of {count} line{'s' * (count > 1)}: /draft shows it, /draft send sends it.")
 
     def history(self, count: int, *, again: bool = False) -> None:
-        """Print the last events; `again`: those too that were printed before."""
-        for event in self.client.history(self.group, limit=count).events:
+        """Print the last events; `again`: also those that were printed before."""
+        for event in self.client.get_history(self.group, limit=count).events:
             if again:
-                self.unseen(event.id)
+                self.unmark_shown(event.id)
             self.show(event)
 
-    def meant(self, wanted: str) -> str:
-        """The id of the group that somebody means by a name as it is shown, or by its beginning. Raises UnknownGroup or
-        AmbiguousGroup."""
+    def find(self, wanted: str) -> str:
+        """The id of the group with this displayed name or a prefix of it. Raises UnknownGroup or AmbiguousGroup."""
         self.refresh()
-        found = [one for one in self.groups if self.called(one).casefold().startswith(wanted.casefold())]
+        found = [one for one in self.groups if self.group_name(one).casefold().startswith(wanted.casefold())]
         return found[0] if len(found) == 1 else find_group(list(self.groups.values()), wanted).id
 
-    def words(self, line: str, word: str) -> list[str]:
-        """What `word`, at the end of `line`, can become with Tab."""
+    def completions(self, line: str, word: str) -> list[str]:
+        """The Tab completions of `word` at the end of `line`."""
         first = line == word
         if line.startswith("/") and not line.startswith("//"):
             if first:
-                return [f"/{each} " for each in commands.known() if f"/{each}".startswith(word.lower())]
+                return [f"/{each} " for each in commands.names() if f"/{each}".startswith(word.lower())]
             if line.startswith("/switch "):
-                names = [self.called(one) for one in self.groups]
+                names = [self.group_name(one) for one in self.groups]
                 return [each for each in names if each.casefold().startswith(word.casefold())]
         at, typed = ("@", word[1:]) if word.startswith("@") else ("", word)
         found = [each for each in self._names if each.casefold().startswith(typed.casefold()) and (typed or at)]
@@ -244,48 +243,48 @@ class Chat(Teller):
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    def say(self, text: str, *, reply_to: str | None = None, action: bool = False) -> None:
+    def send(self, text: str, *, reply_to: str | None = None, action: bool = False) -> None:
         if not self.group:
-            self._refused("There is no group to say it in. /new NAME creates one, /join INVITATION joins one.")
+            self._report_error("There is no current group. /new NAME creates one, /join INVITATION joins one.")
             return
-        sent = self.client.send(self.group, text, reply_to=reply_to, action=action)
+        sent = self.client.send_message(self.group, text, reply_to=reply_to, action=action)
         self._last_sent = f"{sent.group} {sent.id}"
-        if self.lines.terminal:  # it stands there already
-            self.seen(sent.id)
-        if sent.of and not any(one.id == sent.group and one.connected for one in self.client.groups()):
-            narrate(f"Queued: none of the {sent.of} other members is connected now. It goes out when one is.")
+        if self.lines.terminal:  # the typed line is already visible
+            self.mark_shown(sent.id)
+        if sent.of and not any(one.id == sent.group and one.connected for one in self.client.list_groups()):
+            narrate(f"Queued: none of the {sent.of} other members is connected. It is sent when one connects.")
 
-    def put_aside(self, text: str) -> None:
-        """Add to the group's draft, and have it kept at once."""
-        before = self.aside.get(self.group, "")
-        self.aside[self.group] = f"{before}\n{text}" if before else text
+    def add_to_draft(self, text: str) -> None:
+        """Append to the draft of the current group and save it."""
+        before = self.drafts.get(self.group, "")
+        self.drafts[self.group] = f"{before}\n{text}" if before else text
         self._sending = ""
-        self._keep()
+        self._save_draft()
 
-    def _begun(self) -> tuple[str, str]:
-        """What is to be kept for the group that is open: what lies aside, what is on its way, what is being typed."""
-        parts = (self.aside.get(self.group, ""), self._sending, self.lines.begun())
+    def _draft(self) -> tuple[str, str]:
+        """The current group and its draft: the stored one, the message being sent and the unfinished line."""
+        parts = (self.drafts.get(self.group, ""), self._sending, self.lines.begun())
         return self.group, "\n".join(part for part in parts if part)
 
-    def _keep(self) -> None:
-        group, text = self._begun()
+    def _save_draft(self) -> None:
+        group, text = self._draft()
         if group:
             try:
-                self.client.draft(group, text)
-                self.ear.kept(group, text)
+                self.client.save_draft(group, text)
+                self.subscription.set_saved(group, text)
             except LocalError as error:
                 if text:
-                    narrate(f"Your draft is not kept: {error.sentence()}")
+                    narrate(f"Cannot save the draft: {error.sentence()}")
 
-    # --- what comes ------------------------------------------------------------------------------------------------
+    # --- notifications ---------------------------------------------------------------------------------------------
 
-    def _heard(self, item: Struct) -> None:
-        """In the ear's thread."""
-        self.voice.say(lambda: self.tell(item))
+    def _on_notification(self, item: Struct) -> None:
+        """Called in the subscription thread."""
+        self.output.add(lambda: self.print_notification(item))
 
 
-def _complete(info: GroupInfo) -> str:
+def _completeness(info: GroupInfo) -> str:
     if info.state != "active":
-        return "You are no longer in it."
-    said = whole(info)
-    return f"{said[0].upper()}{said[1:]}." if said else ""
+        return "You are no longer a member."
+    state = completeness(info)
+    return f"{state[0].upper()}{state[1:]}." if state else ""

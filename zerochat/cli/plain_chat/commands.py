@@ -1,94 +1,120 @@
-"""What the commands do in the chat of lines. Most are the verbs of the same name, with the open group put in: they
-read, ask and print as in a shell. The others are about this conversation itself.
-"""
+"""Slash commands of the plain chat: most run the verb of the same name for the current group."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 
-from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, name_of, narrate, near_time, wanted_out
+from zerochat.agent.api.client import Client
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.formatting import name_of, near_time, removal_votes
+from zerochat.cli.grammar import Options
+from zerochat.cli.output import Output, narrate
 from zerochat.cli.parser import parse as parse_verb
 from zerochat.errors import LocalError
+from zerochat.manual import read_page, topics
 from zerochat.presentation import delivery, group_rules
-from zerochat.rpc import Event, MemberDelivery, MemberInfo
-from zerochat.slash_commands import COMMANDS, CommandInfo, message_and_path
+from zerochat.rpc import Event, GroupInfo, MemberDelivery, MemberInfo
+from zerochat.slash_commands import COMMANDS, CommandInfo, message_and_path, usage_of
 from zerochat.terminal_text import printable, printable_line
-
-if TYPE_CHECKING:
-    from zerochat.cli.plain_chat.chat import Chat
 
 HISTORY_EVENTS = 20
 HISTORY_EVENTS_MAX = 500
 NEWEST_EVENTS = 50
-"""Among so many the newest message is looked for."""
+"""Number of events in which the newest message is searched."""
 QUOTE_CELLS = 60
 
 
 _ID = re.compile("[A-Za-z0-9_-]{43}")
-"""Of an event or a group."""
+"""An id of an event or a group."""
+
+
+class Session(Protocol):
+    """The parts of the plain chat that commands use."""
+
+    options: Options
+    out: Output
+    group: str
+    groups: dict[str, GroupInfo]
+    drafts: dict[str, str]
+    over: bool
+
+    @property
+    def client(self) -> Client: ...
+
+    def group_name(self, group: str) -> str: ...
+
+    def refresh(self) -> None: ...
+
+    def switch(self, group: str) -> None: ...
+
+    def history(self, count: int, *, again: bool = False) -> None: ...
+
+    def find(self, wanted: str) -> str: ...
+
+    def send(self, text: str, *, reply_to: str | None = None, action: bool = False) -> None: ...
 
 
 class NoGroup(LocalError):
-    """There is no group open: /switch GROUP opens one, /new NAME creates one, /join INVITATION joins one."""
+    """There is no current group: use /switch GROUP, /new NAME or /join INVITATION."""
 
 
-class OnTheScreen(LocalError):
-    """/{name} is for the chat with a screen: `zerochat`. Here, /help lists what there is."""
+class NotInPlainChat(LocalError):
+    """/{name} works only in the full-screen chat (`zerochat`). /help lists the commands."""
 
 
 class NoMessage(LocalError):
-    """Nobody has said anything here yet, as far as is known."""
+    """There are no messages in this group yet."""
 
 
-class NotSo(LocalError):
+class BadUsage(LocalError):
     """{usage}"""
 
 
-MORE = {
+OWN_COMMANDS = {
     info.name: info
     for info in (
-        CommandInfo("switch", "GROUP", "write to another group; no GROUP: which there are"),
-        CommandInfo("history", "[N]", "the last N lines again"),
-        CommandInfo("draft", "[send|drop]", "what you have begun here: show it, send it, or forget it"),
-        CommandInfo("admit", "NAME", "let somebody in who asks to join"),
-        CommandInfo("refuse", "NAME", "do not let somebody in who asks to join"),
+        CommandInfo("switch", "GROUP", "switch to another group; without GROUP: list the groups"),
+        CommandInfo("history", "[N]", "print the last N events again"),
+        CommandInfo("draft", "[send|drop]", "show, send or delete your draft"),
+        CommandInfo("admit", "NAME", "accept a join request"),
+        CommandInfo("refuse", "NAME", "refuse a join request"),
     )
 }
-"""Commands that the chat with a screen needs no words for."""
+"""Commands that the TUI does not need."""
 
 
-def do(chat: "Chat", name: str, rest: str) -> None:
-    """Do one command. Raises LocalError with the sentence for the person."""
-    if name in _OWN:
-        _OWN[name](chat, rest)
+def run(chat: Session, name: str, rest: str) -> None:
+    """Run a command. Raises LocalError."""
+    if name in _HANDLERS:
+        _HANDLERS[name](chat, rest)
     elif name in _VERBS:
         _run(chat, _VERBS[name](chat, rest))
     else:
-        raise OnTheScreen(name=name)
+        raise NotInPlainChat(name=name)
 
 
-def known() -> list[str]:
-    """The commands that there are, in the order of the table."""
-    return [name for name in (*COMMANDS, *MORE) if name in _OWN or name in _VERBS]
+def names() -> list[str]:
+    """The available commands, in the order of the table."""
+    posting = {name for name, info in COMMANDS.items() if info.post is not None}
+    return [name for name in (*COMMANDS, *OWN_COMMANDS) if name in _HANDLERS or name in _VERBS or name in posting]
 
 
-def _run(chat: "Chat", words: list[str]) -> ExitCode | int:
-    """A verb of the command line, about the same profile."""
+def _run(chat: Session, words: list[str]) -> ExitCode | int:
+    """Run a verb of the command line for the same profile."""
     profile = ["--profile", chat.options.profile] if chat.options.profile else []
     try:
         options = parse_verb([*profile, "--format", chat.options.format, *words])
-    except SystemExit:  # what was wrong has been said
+    except SystemExit:  # the error was printed
         return ExitCode.USAGE
     options.listen, options.advertise = chat.options.listen, chat.options.advertise
-    return chat.run_verb(options, Spoken(options.format))
+    return options.run(options, WithoutIds(options.format))
 
 
-class Spoken(Output):
-    """Without the ids that a script would read: here they would be read out."""
+class WithoutIds(Output):
+    """Output without ids, which a screen reader would read out."""
 
     def data_list(self, values: Sequence[Struct | dict[str, object]], text: Iterable[str]) -> None:
         super().data_list(values, [line for line in text if not _ID.fullmatch(line)])
@@ -97,8 +123,8 @@ class Spoken(Output):
 # --- verbs ----------------------------------------------------------------------------------------------------------
 
 
-def _here(chat: "Chat") -> str:
-    """The open group, by its name where no other has that. Raises NoGroup."""
+def _here(chat: Session) -> str:
+    """The current group: its name if that is unambiguous, otherwise its id. Raises NoGroup."""
     if not chat.group:
         raise NoGroup
     names = [one.name for one in chat.groups.values()]
@@ -108,105 +134,105 @@ def _here(chat: "Chat") -> str:
 
 def _needed(name: str, rest: str) -> str:
     if not rest:
-        info = {**COMMANDS, **MORE}[name]
-        raise NotSo(usage=f"{info.usage}: {info.help}.")
+        info = {**COMMANDS, **OWN_COMMANDS}[name]
+        raise BadUsage(usage=usage_of(info))
     return rest
 
 
-def _about_group(verb: str, *options: str) -> Callable[["Chat", str], list[str]]:
+def _about_group(verb: str, *options: str) -> Callable[[Session, str], list[str]]:
     return lambda chat, rest: [verb, *options, _here(chat)]
 
 
-def _about_member(verb: str) -> Callable[["Chat", str], list[str]]:
+def _about_member(verb: str) -> Callable[[Session, str], list[str]]:
     return lambda chat, rest: [verb, "--", _here(chat), _needed(verb, rest)]
 
 
-def _about_peer(verb: str) -> Callable[["Chat", str], list[str]]:
-    """A member of the open group, or else a connection."""
+def _about_peer(verb: str) -> Callable[[Session, str], list[str]]:
+    """A member of the current group, or else a connection."""
 
-    def words(chat: "Chat", rest: str) -> list[str]:
+    def words(chat: Session, rest: str) -> list[str]:
         wanted = _needed(verb, rest)
-        members = chat.client.members(chat.group) if chat.group else []
+        members = chat.client.list_members(chat.group) if chat.group else []
         here = any(wanted.casefold() == one.nick.casefold() for one in members)
         return [verb, "--", f"{chat.group}/{wanted}" if here else wanted]
 
     return words
 
 
-def _invite(chat: "Chat", rest: str) -> list[str]:
+def _invite(chat: Session, rest: str) -> list[str]:
     words = rest.split()
     reader = ["--read-only"] if words[-1:] == ["reader"] else []
     uses = words[: len(words) - len(reader)]
     return ["invite", *reader, *(["--uses", uses[0]] if uses else []), "--", _here(chat), *uses[1:]]
 
 
-def _role(chat: "Chat", rest: str) -> list[str]:
+def _role(chat: Session, rest: str) -> list[str]:
     name, _, role = _needed("role", rest).rpartition(" ")
     return ["role", "--", _here(chat), *([name.strip()] if name else []), role]
 
 
-def _why(chat: "Chat", rest: str) -> list[str]:
+def _why(chat: Session, rest: str) -> list[str]:
     return ["why", "--", _here(chat), _last(rest)]
 
 
 def _last(who: str) -> str:
-    """The last message of somebody, or one's own, as a verb wants it; whoever knows the verbs may say it so already."""
+    """The reference to the last message of a member, or to our own."""
     return who if who == "last" or who.startswith("last:") else f"last:{who}" if who else "last"
 
 
-def _file(what: str) -> Callable[["Chat", str], list[str]]:
+def _file(what: str) -> Callable[[Session, str], list[str]]:
     return lambda chat, rest: ["files", what, "--", _here(chat), _needed(what, rest)]
 
 
-def _newest(chat: "Chat") -> Event:
-    """The newest message of the open group. Raises NoMessage."""
-    page = chat.client.history(_here(chat), limit=NEWEST_EVENTS)
+def _newest(chat: Session) -> Event:
+    """The newest message of the current group. Raises NoMessage."""
+    page = chat.client.get_history(_here(chat), limit=NEWEST_EVENTS)
     found = [one for one in page.events if one.type == "message" and not one.deleted]
     if not found:
         raise NoMessage
     return found[-1]
 
 
-def _react(chat: "Chat", rest: str) -> list[str]:
+def _react(chat: Session, rest: str) -> list[str]:
     emoji = _needed("react", rest)
     return ["react", "--", _here(chat), _newest(chat).id, emoji]
 
 
-def _topic(chat: "Chat", rest: str) -> list[str]:
+def _topic(chat: Session, rest: str) -> list[str]:
     return ["topic", "--", _here(chat), *([rest.removeprefix("-") if rest == "-" else rest] if rest else [])]
 
 
-def _edit(chat: "Chat", rest: str) -> list[str]:
+def _edit(chat: Session, rest: str) -> list[str]:
     return ["edit", f"--message={_needed('edit', rest)}", "--", _here(chat), "last"]
 
 
-def _send(chat: "Chat", rest: str) -> list[str]:
+def _send(chat: Session, rest: str) -> list[str]:
     return ["send", f"--file={Path(_needed('send', rest)).expanduser()}", "--", _here(chat)]
 
 
-def _tell(chat: "Chat", rest: str) -> list[str]:
-    name, _, text = _needed("tell", rest).partition(" ")
-    return ["tell", "--", name, _needed("tell", text.strip())]
+def _message(chat: Session, rest: str) -> list[str]:
+    name, _, text = _needed("message", rest).partition(" ")
+    return ["message", "--", name, _needed("message", text.strip())]
 
 
-def _telemetry(chat: "Chat", rest: str) -> list[str]:
+def _telemetry(chat: Session, rest: str) -> list[str]:
     word, _, where = rest.strip().partition(" ")
     if word == "export":
-        return ["telemetry", "export", "--out", where.strip() or "telemetry"]
+        return ["telemetry", "export", "--output", where.strip() or "telemetry"]
     return ["telemetry", *(rest.split() or ["status"])]
 
 
-def _evidence(chat: "Chat", rest: str) -> list[str]:
+def _evidence(chat: Session, rest: str) -> list[str]:
     return ["evidence", "--", _here(chat), *([rest] if rest else [])]
 
 
-def _proof(chat: "Chat", rest: str) -> list[str]:
+def _proof(chat: Session, rest: str) -> list[str]:
     message, path = message_and_path(_needed("proof", rest))
     out = Path(_needed("proof", path)).expanduser()
-    return ["proof", f"--out={out}", "--", _here(chat), message or _newest(chat).id]
+    return ["proof", f"--output={out}", "--", _here(chat), message or _newest(chat).id]
 
 
-_VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
+_VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "cancel": lambda chat, rest: ["join", "--cancel", *([rest] if rest else [])],
     "invite": _invite,
     "requests": _about_group("requests"),
@@ -228,7 +254,7 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "delete": lambda chat, rest: ["delete", "--", _here(chat), "last"],
     "topic": _topic,
     "search": lambda chat, rest: ["search", "--", *_needed("search", rest).split()],
-    "profile": lambda chat, rest: ["locate"],
+    "profile": lambda chat, rest: ["paths"],
     "send": _send,
     "files": _about_group("files", "list"),
     "get": _file("get"),
@@ -237,8 +263,8 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "features": _about_peer("features"),
     "rotate": _about_peer("rotate"),
     "connections": lambda chat, rest: ["connections"],
-    "tell": _tell,
-    "letters": lambda chat, rest: ["letters", "--", _needed("letters", rest)],
+    "message": _message,
+    "messages": lambda chat, rest: ["messages", "--", _needed("messages", rest)],
     "status": lambda chat, rest: ["status"],
     "telemetry": _telemetry,
     "leave": _about_group("leave"),
@@ -247,128 +273,124 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
 }
 
 
-# --- this conversation ----------------------------------------------------------------------------------------------
+# --- session ------------------------------------------------------------------------------------------------------
 
 
-def _help(chat: "Chat", rest: str) -> None:
-    one = rest.lower().removeprefix("/")
-    for name in [each for each in known() if each.startswith(one)] or known():
-        info = COMMANDS.get(name) or MORE[name]
+def _help(chat: Session, rest: str) -> None:
+    wanted = rest.lower().removeprefix("/")
+    if wanted in topics() and wanted not in names():
+        narrate(printable(read_page(wanted)))
+        return
+    for name in [known for known in names() if known.startswith(wanted)] or names():
+        info = COMMANDS.get(name) or OWN_COMMANDS[name]
         narrate(f"{info.usage}: {info.help}.")
-    narrate("//WORDS says /WORDS. What is not a command goes to the group.")
+    narrate("//TEXT sends /TEXT. All other lines are sent to the group. `zerochat help` lists the pages of the manual.")
 
 
-def _quit(chat: "Chat", rest: str) -> None:
+def _quit(chat: Session, rest: str) -> None:
     chat.over = True
 
 
-def _switch(chat: "Chat", rest: str) -> None:
+def _switch(chat: Session, rest: str) -> None:
     if rest:
-        chat.go(chat.meant(rest))
+        chat.switch(chat.find(rest))
         return
     chat.refresh()
     for one in chat.groups.values():
-        here = ", open" if one.id == chat.group else ""
-        left = ", you are no longer in it" if one.state == "left" else ""
-        narrate(f"{chat.called(one.id)}: {one.members} members, {one.connected} connected{left}{here}.")
+        here = ", current" if one.id == chat.group else ""
+        left = ", you have left it" if one.state == "left" else ""
+        narrate(f"{chat.group_name(one.id)}: {one.members} members, {one.connected} connected{left}{here}.")
     if not chat.groups:
         narrate("No groups yet. /new NAME creates one, /join INVITATION joins one.")
 
 
-def _new(chat: "Chat", rest: str) -> None:
-    info = chat.client.new(_needed("new", rest))
+def _new(chat: Session, rest: str) -> None:
+    info = chat.client.create_group(_needed("new", rest))
     chat.refresh()
-    chat.go(info.id)
-    narrate("/invite brings others in.")
+    chat.switch(info.id)
+    narrate("Invite others with /invite.")
 
 
-def _join(chat: "Chat", rest: str) -> None:
+def _join(chat: Session, rest: str) -> None:
     before = set(chat.groups)
     _run(chat, ["join", "--", _needed("join", rest)])
     chat.refresh()
     if new := [group for group, one in chat.groups.items() if group not in before and one.state == "active"]:
-        chat.go(new[-1])
+        chat.switch(new[-1])
 
 
-def _history(chat: "Chat", rest: str) -> None:
+def _history(chat: Session, rest: str) -> None:
     _here(chat)
     if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest[:9]) <= HISTORY_EVENTS_MAX):
-        raise NotSo(usage=f"/history takes how many lines, from 1 to {HISTORY_EVENTS_MAX}.")
+        raise BadUsage(usage=f"Usage: /history [N], with N from 1 to {HISTORY_EVENTS_MAX}")
     chat.history(int(rest or HISTORY_EVENTS), again=True)
 
 
-def _members(chat: "Chat", rest: str) -> None:
+def _members(chat: Session, rest: str) -> None:
     group = _here(chat) and chat.group
-    members = chat.client.members(group)
+    members = chat.client.list_members(group)
     chat.out.data_list(members, [_member(one) for one in members])
     chat.refresh()
-    for line in wanted_out(chat.groups[group]):
+    for line in removal_votes(chat.groups[group]):
         narrate(f"{line}.")
 
 
 def _member(one: MemberInfo) -> str:
-    """Somebody in one sentence, which can be listened to."""
-    said = ["you" if one.connection == "self" else one.connection if one.arrived else "has never arrived", one.role]
-    said += ["a bot"] * one.bot + ["keeps the history"] * one.keeper
-    said += ["verified"] * (one.trust == "verified") + ["NOT whom you have verified"] * (one.trust == "changed")
-    said += [group_rules.guilt(one)] * bool(one.guilty)
-    said += ["has signed two histories"] * one.forked
+    """A member in one sentence, suitable for a screen reader."""
+    parts = ["you" if one.connection == "self" else one.connection if one.arrived else "never connected", one.role]
+    parts += ["a bot"] * one.bot + ["history keeper"] * one.keeps_history
+    parts += ["verified"] * (one.trust == "verified") + ["CHANGED identity"] * (one.trust == "changed")
+    parts += [group_rules.conviction(one)] * bool(one.verdicts)
+    parts += ["FORKED"] * one.forked
     if one.connection != "self":
-        said.append(f"last heard {near_time(one.last_heard)}" if one.last_heard else "never heard")
-    return f"{name_of(one.nick)}: {', '.join(said)}."
+        parts.append(f"last seen {near_time(one.last_seen)}" if one.last_seen else "never seen")
+    return f"{name_of(one.nick)}: {', '.join(parts)}."
 
 
-def _delivery(chat: "Chat", rest: str) -> None:
-    report = chat.client.delivery(_here(chat), _last(rest))
+def _delivery(chat: Session, rest: str) -> None:
+    report = chat.client.get_delivery(_here(chat), _last(rest))
     lines = [_has(one) for one in report.members if one.connection != "self"]
-    chat.out.data(report, [*lines, f"{report.delivered} of {report.of} have it."])
+    chat.out.data(report, [*lines, f"Delivered to {report.delivered} of {report.of} members."])
 
 
 def _has(one: MemberDelivery) -> str:
     if one.delivered:
-        return f"{name_of(one.nick)} has it{f' since {near_time(one.at)}' if one.at else ''}."
-    how = f"held by its mediator until {near_time(one.held_until)}" if one.held_until else delivery.STATES[one.state]
-    return f"{name_of(one.nick)} does not have it, as far as is known: {how}."
+        return f"{name_of(one.nick)}: delivered{f' at {near_time(one.at)}' if one.at else ''}."
+    stored = f"stored by the mediator until {near_time(one.stored_until)}" if one.stored_until else ""
+    return f"{name_of(one.nick)}: not delivered, {stored or delivery.STATES[one.state]}."
 
 
-def _me(chat: "Chat", rest: str) -> None:
-    chat.say(_needed("me", rest), action=True)
-
-
-def _reply(chat: "Chat", rest: str) -> None:
+def _reply(chat: Session, rest: str) -> None:
     text, about = _needed("reply", rest), _newest(chat)
-    chat.say(text, reply_to=about.id)
-    narrate(
-        f"An answer to {name_of(about.author.nick)}: {printable_line(str(about.body.get('text', '')), QUOTE_CELLS)}"
-    )
+    chat.send(text, reply_to=about.id)
+    narrate(f"Replied to {name_of(about.author.nick)}: {printable_line(str(about.body.get('text', '')), QUOTE_CELLS)}")
 
 
-def _draft(chat: "Chat", rest: str) -> None:
+def _draft(chat: Session, rest: str) -> None:
     group = _here(chat) and chat.group
-    text = chat.aside.get(group, "")
+    text = chat.drafts.get(group, "")
     if not text:
-        narrate("Nothing is begun here.")
+        narrate("There is no draft.")
     elif rest == "send":
-        chat.say(text)
-        del chat.aside[group]
+        chat.send(text)
+        del chat.drafts[group]
     elif rest == "drop":
-        del chat.aside[group]
-        narrate("Forgotten.")
+        del chat.drafts[group]
+        narrate("Deleted the draft.")
     elif rest:
-        raise NotSo(usage="/draft shows it, /draft send sends it, /draft drop forgets it.")
+        raise BadUsage(usage="Usage: /draft [send|drop]")
     else:
         for line in printable(text).split("\n"):
             narrate(f"  {line}")
 
 
-_OWN: dict[str, Callable[["Chat", str], None]] = {
+_HANDLERS: dict[str, Callable[[Session, str], None]] = {
     "help": _help,
     "quit": _quit,
     "switch": _switch,
     "new": _new,
     "join": _join,
     "history": _history,
-    "me": _me,
     "reply": _reply,
     "members": _members,
     "delivery": _delivery,

@@ -1,8 +1,6 @@
-"""Where lines come from: a terminal, whose line can be edited (GNU readline, or what the system has in its place), or
-anything else, to its end.
+"""Input lines from a terminal with readline or libedit, or from a pipe.
 
-In a terminal there is no prompt, and so nothing that would have to be drawn again below what comes: whoever has typed
-nothing is at the beginning of a line, and whoever has is left alone until the line is done.
+There is no prompt, so that output never has to redraw one; output waits while the user is typing a line.
 """
 
 import select
@@ -12,51 +10,53 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Protocol
 
 LINE_BYTES_MAX = 256 * 1024
-"""Read of one line before it counts as too long; a message has far less."""
+"""Maximum length of a line; messages are much shorter."""
 PASTE_S = 0.05
-"""Lines that are there so soon behind another were not typed."""
+"""Lines that arrive within this time of the previous one were pasted."""
 PASTED_LINES_MAX = 2_000
-"""Put together as one text; beyond that a terminal is being fed a file."""
+"""Maximum number of pasted lines that are combined to one text."""
 
 
 class TooLong(Exception):
-    """The line was left out."""
+    """The line is too long; it was skipped."""
 
 
-class NoText(Exception):
-    """The line is no UTF-8, and was left out."""
+class NotText(Exception):
+    """The line is not UTF-8; it was skipped."""
 
 
 class Lines(Protocol):
-    """`next` gives the lines that came at once, without their ends; None at the end of all. Raises TooLong or NoText,
-    after which the next line can be asked for."""
+    """A source of input lines.
+
+    `next` returns the lines that arrived together, without line ends; None at the end of the input. After TooLong or
+    NotText it can be called again.
+    """
 
     terminal: bool
 
     def next(self) -> list[str] | None: ...
 
     def begun(self) -> str:
-        """What has been typed of a line that is not done."""
+        """The text of the unfinished line."""
         ...
 
     def put(self, text: str) -> None:
-        """Begin the next line with this."""
+        """Start the next line with this text."""
         ...
 
 
 @contextmanager
-def lines_from(words: Callable[[str, str], list[str]]) -> Iterator[Lines]:
-    """Of standard input, as it is. `words`: what can take the place of the word that is being typed, the second one, at
-    the end of the line, the first one."""
+def input_lines(completions: Callable[[str, str], list[str]]) -> Iterator[Lines]:
+    """The lines of standard input. `completions`: completions for the line typed so far and its last word."""
     if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        with _edited(words) as typed:
+        with _readline(completions) as typed:
             yield typed
     else:
         yield Piped(sys.stdin.buffer if sys.stdin is not None else None)
 
 
 class Piped:
-    """Lines that nobody is typing."""
+    """Lines from a pipe or file."""
 
     terminal = False
 
@@ -74,17 +74,17 @@ class Piped:
         try:
             return [raw.removesuffix(b"\n").removesuffix(b"\r").decode()]
         except UnicodeDecodeError:
-            raise NoText from None
+            raise NotText from None
 
     def begun(self) -> str:
         return ""
 
     def put(self, text: str) -> None:
-        """Nobody would see it."""
+        """Ignored: a pipe has no line editor."""
 
 
 class Typed:
-    """Lines of a person at a terminal."""
+    """Lines typed at a terminal."""
 
     terminal = True
 
@@ -92,27 +92,27 @@ class Typed:
         self._buffer = buffer
         self._insert = insert
         self._editing = False
-        self._seen = ""
-        """Of the line that is being edited: what closes the terminal clears it before anybody is told."""
+        self._last_text = ""
+        """Last known text of the edited line: the line editor clears it before a closed terminal is noticed."""
 
     def next(self) -> list[str] | None:
         lines: list[str] = []
         while not lines or (len(lines) < PASTED_LINES_MAX and _more()):
-            # It stays so where a signal ends this, or the terminal is closed: what was begun is still to be kept.
-            self._editing, self._seen = True, ""
+            # Stays set when a signal or a closed terminal ends this, so that the unfinished line becomes the draft.
+            self._editing, self._last_text = True, ""
             try:
                 line = input()
             except EOFError:
                 if _closed():
-                    self._seen = "\n".join([*lines, self._seen])
+                    self._last_text = "\n".join([*lines, self._last_text])
                     return None
                 self._editing = False
                 return lines or None
             except UnicodeDecodeError:
                 self._editing = False
-                raise NoText from None
-            if _closed():  # some readlines give what was typed, but nobody has pressed Enter
-                self._seen = "\n".join([*lines, line])
+                raise NotText from None
+            if _closed():  # some line editors return the unfinished line
+                self._last_text = "\n".join([*lines, line])
                 return None
             lines.append(line)
             self._editing = False
@@ -126,29 +126,29 @@ class Typed:
             return ""
         typed = self._buffer()
         if typed or not _closed():
-            self._seen = typed
-        return self._seen
+            self._last_text = typed
+        return self._last_text
 
     def put(self, text: str) -> None:
         self._insert(text)
 
 
 def _closed() -> bool:
-    """Whether the terminal is gone."""
+    """Whether the terminal has closed."""
     poll = select.poll()
     poll.register(sys.stdin, 0)
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def _more() -> bool:
-    """Whether the terminal has another line already."""
+    """Whether another line is already available."""
     ready, _, _ = select.select([sys.stdin], [], [], PASTE_S)
     return bool(ready)
 
 
 @contextmanager
-def _edited(words: Callable[[str, str], list[str]]) -> Iterator[Typed]:
-    """With readline where there is one: arrows, history, Tab and its usual keys."""
+def _readline(completions: Callable[[str, str], list[str]]) -> Iterator[Typed]:
+    """Typed lines with readline, if it is available."""
     try:
         import readline
     except ImportError:
@@ -159,7 +159,7 @@ def _edited(words: Callable[[str, str], list[str]]) -> Iterator[Typed]:
     def complete(word: str, number: int) -> str | None:
         nonlocal found
         if number == 0:
-            found = words(readline.get_line_buffer()[: readline.get_endidx()], word)
+            found = completions(readline.get_line_buffer()[: readline.get_endidx()], word)
         return found[number] if number < len(found) else None
 
     before = readline.get_completer(), readline.get_completer_delims()
@@ -169,7 +169,7 @@ def _edited(words: Callable[[str, str], list[str]]) -> Iterator[Typed]:
         readline.parse_and_bind("bind ^I rl_complete")
     else:
         readline.parse_and_bind("tab: complete")
-        readline.parse_and_bind("set enable-bracketed-paste off")  # it writes sequences that are no text
+        readline.parse_and_bind("set enable-bracketed-paste off")  # it prints control sequences
         readline.parse_and_bind("set bell-style none")
     first = ""
 
@@ -179,7 +179,7 @@ def _edited(words: Callable[[str, str], list[str]]) -> Iterator[Typed]:
 
     def begin() -> None:
         if first:
-            with suppress(Exception):  # what this raised would be lost in readline, and the line with it
+            with suppress(Exception):  # readline would swallow the exception and the line
                 readline.insert_text(first)
 
     readline.set_auto_history(True)
@@ -190,4 +190,4 @@ def _edited(words: Callable[[str, str], list[str]]) -> Iterator[Typed]:
         readline.set_startup_hook(None)
         readline.set_completer(before[0])
         readline.set_completer_delims(before[1])
-        readline.clear_history()  # what was said is in the journal, and nowhere else
+        readline.clear_history()  # messages are stored only in the journal

@@ -1,7 +1,7 @@
-"""The second line to the agent: what comes over it is printed, between two lines of the person and never inside one.
+"""Subscription to notifications in a second thread, printed between two input lines and never inside one.
 
-It has a connection and a thread of its own, because the first ones wait for the person. The thread also has the agent
-keep what is typed and not sent: nothing that happens to this process, or to the terminal, loses more than a moment.
+The first connection and thread wait for input. This thread also saves the draft, so that a crash or a closed terminal
+loses at most half a second of typing.
 """
 
 import threading
@@ -18,116 +18,118 @@ from zerochat.terminal_text import printable_line
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from zerochat.agent.storage.paths import Places
+    from zerochat.agent.storage.paths import ProfilePaths
 
-LOOK_S = 0.2
-"""How often it is looked whether the person has finished a line, or typed at one."""
-LAST_S = 0.1
-"""How long it listens on at the end when there is nothing more to come."""
-KEEP_S = 0.5
+POLL_S = 0.2
+"""Interval of the check whether the input line is finished or has changed."""
+DRAIN_S = 0.1
+"""Time to wait for further notifications at the end."""
+SAVE_S = 0.5
+"""Minimum interval between two saves of the draft."""
 STATUS_S = 20.0
-"""How often the agent is asked whether something needs attention."""
+"""Interval of the status check."""
 HELD_MAX = 2_000
-"""Lines that wait for the person to finish one; beyond that the oldest are left to `/history`."""
+"""Maximum number of waiting lines; older ones are available with `/history`."""
 STOP_S_MAX = 5.0
 
 
-class Voice:
-    """Prints when nobody is in the middle of a line. Any thread may use it."""
+class DeferredOutput:
+    """Output that waits while the user is typing a line; thread-safe."""
 
     def __init__(self, busy: Callable[[], bool]) -> None:
         self._busy = busy
         self._lock = threading.Lock()
-        self._held: deque[Callable[[], None]] = deque(maxlen=HELD_MAX)
+        self._waiting: deque[Callable[[], None]] = deque(maxlen=HELD_MAX)
 
-    def say(self, print_it: Callable[[], None]) -> None:
-        self._held.append(print_it)
+    def add(self, action: Callable[[], None]) -> None:
+        self._waiting.append(action)
         self.flush()
 
     def flush(self, *, now: bool = False) -> None:
-        """Print what waits, if that disturbs nobody; `now`: the caller knows that it does not."""
+        """Print the waiting output unless the user is typing; `now`: in any case."""
         with self._lock:
-            while self._held and (now or not self._busy()):
-                self._held.popleft()()
+            while self._waiting and (now or not self._busy()):
+                self._waiting.popleft()()
 
 
-class Ear(threading.Thread):
-    """`heard` gets every piece of news, in this thread; `begun` answers what is to be kept: a group's id and a text."""
+class Subscription(threading.Thread):
+    """Passes notifications to `on_notification`, in this thread, and saves the draft that `draft` returns (group id and
+    text). `since`: number of the last event received, for a resumed subscription."""
 
     def __init__(
         self,
-        places: "Places",
-        voice: Voice,
-        heard: Callable[["Struct"], None],
-        begun: Callable[[], tuple[str, str]],
+        paths: "ProfilePaths",
+        output: DeferredOutput,
+        on_notification: Callable[["Struct"], None],
+        draft: Callable[[], tuple[str, str]],
         since: Callable[[], int | None],
     ) -> None:
-        super().__init__(name="zerochat-ear", daemon=True)
-        self._places, self._voice = places, voice
-        self._heard, self._begun, self._since = heard, begun, since
-        self._stop_asked = threading.Event()
-        self._listens = threading.Event()
+        super().__init__(name="zerochat-subscription", daemon=True)
+        self._paths, self._output = paths, output
+        self._on_notification, self._draft, self._since = on_notification, draft, since
+        self._stopping = threading.Event()
+        self._subscribed = threading.Event()
         self._warned = ""
-        self._kept: dict[str, str] = {}
-        self._kept_at = 0.0
+        self._saved: dict[str, str] = {}
+        self._saved_at = 0.0
 
-    def listen(self) -> None:
-        """Start, and return once nothing can be missed."""
+    def open(self) -> None:
+        """Start the thread and wait until the subscription is active."""
         self.start()
-        self._listens.wait(STOP_S_MAX)
+        self._subscribed.wait(STOP_S_MAX)
 
     def stop(self) -> None:
-        self._stop_asked.set()
+        self._stopping.set()
         self.join(STOP_S_MAX)
 
-    def kept(self, group: str, text: str) -> None:
-        """The agent was told this already."""
-        self._kept[group] = text
+    def set_saved(self, group: str, text: str) -> None:
+        """Record that the agent already has this draft."""
+        self._saved[group] = text
 
     def run(self) -> None:
-        told = False
-        while not self._stop_asked.is_set():
+        reported = False
+        while not self._stopping.is_set():
             try:
-                with connect(self._places, "plain") as client:
+                with connect(self._paths, "plain") as client:
                     client.subscribe(since=self._since())
-                    self._listens.set()
-                    told = False
+                    self._subscribed.set()
+                    reported = False
                     self._serve(client)
             except LocalError as error:
                 sentence = error.sentence()
-                if not told:
-                    told = True
-                    self._voice.say(lambda sentence=sentence: narrate(sentence))  # type: ignore[misc]
-                self._listens.set()
-                self._stop_asked.wait(1.0)
-            except OSError:  # whoever read what was printed has seen enough
+                if not reported:
+                    reported = True
+                    self._output.add(lambda sentence=sentence: narrate(sentence))  # type: ignore[misc]
+                self._subscribed.set()
+                self._stopping.wait(1.0)
+            except OSError:  # the reader of standard output has closed it
                 return
 
     def _serve(self, client: Client) -> None:
-        looked = time.monotonic()
+        checked_at = time.monotonic()
         while True:
-            stopping = self._stop_asked.is_set()
-            while (news := client.next_news(LAST_S if stopping else LOOK_S)) is not None:
-                self._heard(news.item)
-            self._voice.flush()
+            stopping = self._stopping.is_set()
+            while (news := client.next_notification(DRAIN_S if stopping else POLL_S)) is not None:
+                self._on_notification(news.params)
+            self._output.flush()
             if stopping:
                 return
-            self._keep(client)
-            if time.monotonic() - looked > STATUS_S:
-                looked = time.monotonic()
-                self._look(client)
+            self._save_draft(client)
+            if time.monotonic() - checked_at > STATUS_S:
+                checked_at = time.monotonic()
+                self._check_status(client)
 
-    def _keep(self, client: Client) -> None:
-        group, text = self._begun()
+    def _save_draft(self, client: Client) -> None:
+        group, text = self._draft()
         now = time.monotonic()
-        if not group or text == self._kept.get(group, "") or now - self._kept_at < KEEP_S:
+        if not group or text == self._saved.get(group, "") or now - self._saved_at < SAVE_S:
             return
-        self._kept[group], self._kept_at = text, now
-        client.draft(group, text)
+        self._saved[group], self._saved_at = text, now
+        client.save_draft(group, text)
 
-    def _look(self, client: Client) -> None:
-        status = client.status()
-        warning = "The agent's gatekeeper has died: nobody new can connect." if status.closed else status.warning
+    def _check_status(self, client: Client) -> None:
+        status = client.get_status()
+        warning = "The agent's authenticator has stopped: no new peer can connect." if status.closed else status.warning
         if warning and warning != self._warned:
-            self._voice.say(lambda: narrate(f"Careful: {printable_line(warning)}"))
+            self._output.add(lambda: narrate(f"Warning: {printable_line(warning)}"))
         self._warned = warning

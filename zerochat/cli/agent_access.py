@@ -1,0 +1,38 @@
+"""Access of a verb to the profile's agent: attaches to the running one, or starts a temporary one."""
+
+import os
+from typing import TYPE_CHECKING
+
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.cli.grammar import Options
+from zerochat.cli.output import narrate
+from zerochat.cli.prompts import with_passphrase
+
+if TYPE_CHECKING:
+    from zerochat.agent.api.attach import Attached
+    from zerochat.agent.storage.paths import ProfilePaths
+
+
+def paths_of(options: Options) -> "ProfilePaths":
+    return profile_paths(options.profile, os.environ)
+
+
+def attached(options: Options, name: str = "cli") -> "Attached":
+    """A context manager with a client of the profile's agent."""
+    from zerochat.agent.api.attach import attach
+
+    paths = paths_of(options)
+    agent = with_passphrase(
+        lambda source: attach(paths, source, listen=options.listen, advertise=options.advertise, name=name)
+    )
+    if agent.own:
+        warn_of_settings(paths)
+    return agent
+
+
+def warn_of_settings(paths: "ProfilePaths") -> None:
+    """Print the warnings about the settings file."""
+    from zerochat.agent.settings.reader import load_settings
+
+    for warning in load_settings(paths).warnings:
+        narrate(f"{paths.config}: {warning}")

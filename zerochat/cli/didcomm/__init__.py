@@ -1,0 +1,1 @@
+"""Implementation of `zerochat didcomm`: anatomy, unpacking and packing of single messages."""

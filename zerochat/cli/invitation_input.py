@@ -1,0 +1,135 @@
+"""Invitations as input: from the command line, a pipe, a prompt, a picture or a short link; and their QR codes."""
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from zerochat.cli.agent_access import paths_of
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.grammar import Options
+from zerochat.cli.output import narrate
+from zerochat.errors import LocalError
+from zerochat.qr import qr_ansi, qr_half_blocks
+from zerochat.terminal_text import cells
+
+INVITATION_BYTES_MAX = 64 * 1024
+"""Limit of the input. Our invitations have less than 2 kB, but others may contain a credential offer."""
+SHORT_LINK_MARK = "_oobid="
+
+
+class NoInvitation(LocalError):
+    """No invitation given. Paste it, or use a pipe: `zerochat {verb} - <file`."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class LinkGone(LocalError):
+    """The invitation behind this short link no longer exists: it has expired or was used. Ask its sender
+    for a new one."""
+
+
+class LinkUnanswered(LocalError):
+    """This short link cannot be resolved now: {why}. Try again later, when an agent of its sender is running, or ask
+    for the long link."""
+
+    exit_code: ClassVar[int] = ExitCode.UNREACHABLE
+
+
+class NoInvitationBehind(LocalError):
+    """There is no invitation behind this short link: {why}. Ask its sender for a new one."""
+
+
+def invitation_text(options: Options, verb: str) -> str:
+    """The invitation from the argument, the prompt or the pipe; a short link is resolved. Raises LocalError."""
+    from zerochat.agent.invitations.pasted_text import only_invitation, read_for_group, read_pasted
+
+    image = getattr(options, "image", None)  # an option of `join`
+    given = _from_image(image) if image is not None else _given(options.invitation, verb)
+    text = only_invitation(given)
+    text = _fetch_short_link(options, text) if _is_short(text) else text
+    if not paths_of(options).data.is_dir():  # an invalid invitation is reported before a missing profile
+        now_s = int(time.time())
+        _ = read_for_group(text, now_s) if verb == "join" else read_pasted(text, now_s)
+    return text
+
+
+def _from_image(path: str) -> str:
+    """The text of the QR code in an image file."""
+    from pathlib import Path
+
+    from zerochat.agent.invitations.qr_pictures import read_code
+
+    return read_code(Path(path).expanduser())
+
+
+def _given(given: str | None, verb: str) -> str:
+    if given is not None and given != "-":
+        narrate(
+            f"Note: other users of this machine can see the command line; `zerochat {verb} -` reads standard input."
+        )
+        text = given
+    elif given is None and sys.stdin is not None and sys.stdin.isatty():
+        print("Paste the invitation and press Enter: ", end="", file=sys.stderr, flush=True)
+        text = sys.stdin.readline(INVITATION_BYTES_MAX)
+    else:
+        text = "" if sys.stdin is None else sys.stdin.buffer.read(INVITATION_BYTES_MAX).decode(errors="replace")
+    text = text.encode(errors="replace").decode().strip()
+    if not text:
+        raise NoInvitation(verb=verb)
+    return text
+
+
+# --- short links ------------------------------------------------------------------------------------------------------
+
+
+def _is_short(text: str) -> bool:
+    return text.lower().startswith(("http://", "https://")) and SHORT_LINK_MARK in text
+
+
+def _fetch_short_link(options: Options, link: str) -> str:
+    """The invitation behind a short link, fetched through the proxy of the profile's settings if there is one."""
+    from zerochat.agent.network.web.short_link_fetch import SENTENCES, NoInvitationThere, fetch_invitation
+    from zerochat.agent.settings.reader import load_settings
+
+    settings = load_settings(paths_of(options))
+    narrate("Resolving the short link…")
+    fetching = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities)
+    try:
+        found = fetching.result()
+    except NoInvitationThere as error:
+        why = str(error.fields["why"])
+        if why in ("the server answered with status 404", "the server answered with status 410"):
+            raise LinkGone from None
+        if why in (*SENTENCES.values(), "the connection was lost"):
+            raise LinkUnanswered(why=why) from None
+        raise NoInvitationBehind(why=why) from None
+    return _as_link(found) if found.startswith("{") else found
+
+
+def _as_link(message: str) -> str:
+    """The link that contains this message: the form that all invitation parsers accept."""
+    from zerochat.crypto.encoding import b64url
+    from zerochat.didcomm.invitation import URL_PREFIX
+
+    return URL_PREFIX + b64url(message.encode())
+
+
+# --- QR codes ---------------------------------------------------------------------------------------------------------
+
+
+def qr_lines(text: str) -> Sequence[str]:
+    """A QR code as lines to print unchanged; empty, with a message, if the text or the window is too small for it."""
+    try:
+        rows = qr_half_blocks(text)
+    except ValueError:
+        narrate("The link is too long for a QR code.")
+        return ()
+    columns, lines = cells(rows[0]), len(rows) + 1
+    if sys.stdout.isatty():
+        terminal = shutil.get_terminal_size()
+        if terminal.columns < columns or terminal.lines < lines:
+            narrate(f"The QR code needs a terminal of at least {columns}x{lines}.")
+            return ()
+    return qr_ansi(text).split("\n")

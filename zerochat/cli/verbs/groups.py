@@ -1,0 +1,371 @@
+"""Verbs new, info, leave, forget and resume: create, show and leave groups."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from zerochat.cli.agent_access import attached
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.formatting import completeness, earlier_history, find_group, name_of, quoted, removed_sentence, table
+from zerochat.cli.grammar import (
+    Options,
+    Parser,
+    Verbs,
+    add_verb,
+    count,
+    envelope_option,
+    group_argument,
+    history_rule,
+    positive,
+    yes_option,
+)
+from zerochat.cli.output import Output, narrate
+from zerochat.cli.prompts import NotConfirmed, confirmed
+from zerochat.limits import MEMBERS_MAX
+from zerochat.presentation import group_rules
+from zerochat.rpc import GroupInfo, MemberInfo
+from zerochat.terminal_text import printable_line
+
+if TYPE_CHECKING:
+    from zerochat.agent.api.client import Client
+
+
+def add(verbs: "Verbs[Parser]") -> None:
+    _add_new(verbs)
+    parser = add_verb(
+        verbs,
+        "info",
+        "show a group's settings, roles and limits",
+        "Show the settings a group was created with: who can join, who can remove members, who can post, its keys and\n"
+        "history rule; the roles of its members; and what it does not protect against.",
+        """
+zerochat info hikers
+zerochat info hikers --format jsonl | jq .policy
+""",
+        run=info,
+    )
+    group_argument(parser)
+    for verb, summary, text, run in (
+        (
+            "leave",
+            "leave a group",
+            "Leave a group. Its history stays readable; to return you need a new invitation. Asks for confirmation.",
+            leave,
+        ),
+        (
+            "forget",
+            "delete a group that you have left",
+            (
+                "Delete a group that you have left or were removed from, with its history, from this machine. This\n"
+                "cannot be undone; the other members keep their copies. Asks for confirmation."
+            ),
+            forget,
+        ),
+        (
+            "resume",
+            "allow posting in a group after a restore",
+            (
+                "A profile restored from a backup cannot post in a group until all members have sent it what it\n"
+                "posted since the backup. If you were the only member, or a member is gone for good, that never\n"
+                "completes: this command overrides the check. Members who received later posts of yours then see two\n"
+                "contradicting histories and are warned; if that is possible, create a new group instead. Asks for\n"
+                "confirmation."
+            ),
+            resume,
+        ),
+    ):
+        parser = add_verb(verbs, verb, summary, text, f"zerochat {verb} hikers\nzerochat {verb} hikers --yes", run=run)
+        group_argument(parser)
+        yes_option(parser)
+
+
+def _add_new(verbs: "Verbs[Parser]") -> None:
+    parser = add_verb(
+        verbs,
+        "new",
+        "create a group",
+        "Create a group with you as its only member, and print its id. Its rules can never be changed, and every\n"
+        "member can see them: `zerochat info GROUP`.",
+        """
+zerochat new hikers
+zerochat new hikers --removal quorum --quorum 3
+zerochat new crew --roles admins --join ask
+zerochat new news --keys pairwise-single --roles admins
+zerochat new board --kind signed
+zerochat new council --kind accountable
+zerochat new hikers --history last:50
+zerochat new hikers --envelope didcomm/v1
+""",
+        run=new,
+    )
+    parser.add_argument("group", metavar="NAME", help="name of the group")
+    parser.add_argument(
+        "--keys",
+        choices=("pairwise-multi", "pairwise-single", "sender-key"),
+        help="pairwise-multi: one envelope for each member; pairwise-single: one envelope for all, with a section for"
+        " each member; sender-key: one signed envelope for all, the cheapest, but others can prove what you wrote"
+        " (default: pairwise-multi)",
+    )
+    parser.add_argument(
+        "--kind",
+        choices=("classic-multi", "classic-single", "signed", "accountable"),
+        help="keys and accountability in one word. classic-multi, classic-single: pairwise keys, messages are deniable;"
+        " signed: sender keys, messages and acknowledgements are signed; accountable: also records messages that are"
+        " not acknowledged in time in a witnessed transparency log (needs three members)",
+    )
+    parser.add_argument(
+        "--join",
+        dest="join_rule",
+        choices=("invited", "ask", "open"),
+        default="invited",
+        help="who can join. invited: one member per invitation; ask: after the inviter's approval; open: any number of"
+        " members per invitation (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--removal",
+        choices=("anyone", "admins", "quorum"),
+        help="who can remove members: any member, the admins, or several members by vote (default: quorum; with"
+        " --roles admins: admins)",
+    )
+    parser.add_argument(
+        "--quorum",
+        type=positive,
+        metavar="N",
+        help=f"votes needed for a removal, 2 to {MEMBERS_MAX} (default: 2)",
+    )
+    parser.add_argument(
+        "--roles",
+        choices=("flat", "admins"),
+        default="flat",
+        help="flat: all members are equal; admins: you are the owner and appoint admins, who decide who can post"
+        " (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--agreement",
+        choices=("permissive", "strict"),
+        default="permissive",
+        help="if members report different member lists to a new member, warn (permissive) or reject the join (strict)"
+        " (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--history",
+        dest="history_rule",
+        type=history_rule,
+        default="all",
+        metavar="RULE",
+        help="earlier messages that new members receive: none, all, last:N (or N) for the last N messages, or"
+        " since:DATE with a date such as 2026-07-01, or 12h, 7d or 2w ago (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keepers",
+        type=count,
+        default=0,
+        metavar="N",
+        help="number of members, the longest-standing ones, that store the history for new members; 0: all (default:"
+        " %(default)s)",
+    )
+    envelope_option(parser, "of the group")
+
+
+FAREWELL_S_MAX = 10.0
+"""How long a temporary agent stays to inform the other members that we left."""
+
+
+def new(options: Options, out: Output) -> ExitCode:
+    rules = group_rules.completed_policy(
+        options.join_rule,
+        options.removal,
+        options.quorum,
+        options.roles,
+        options.agreement,
+        options.history_rule or "all",
+        options.keepers,
+    )
+    keys, accountability = group_rules.keys_and_accountability(options.kind, options.keys)
+    with attached(options) as agent:
+        group = agent.client.create_group(
+            options.group,
+            envelope=options.envelope,
+            keys=keys,
+            accountability=accountability,
+            join=rules.join,
+            remove=rules.remove,
+            quorum=rules.quorum,
+            roles=rules.roles,
+            agreement=rules.agreement,
+            history=rules.history,
+            keepers=rules.keepers,
+        )
+        out.data(group, [group.id])
+        narrate(f"Created the group {name_of(group.name)}. Invite others with `zerochat invite {quoted(group.name)}`.")
+        warn_of_signing(group)
+    return ExitCode.OK
+
+
+def warn_of_signing(group: GroupInfo) -> None:
+    """Warn that messages in this group are signed, before the first one is sent."""
+    if warning := group_rules.signing_warning(group):
+        narrate(f"{name_of(group.name)}: {warning}")
+
+
+# --- leaving --------------------------------------------------------------------------------------------------------
+
+
+def leave(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(doing="Leaving", group=options.group)
+    with attached(options) as agent:
+        client = agent.client
+        group = find_group(client.list_groups(), options.group)
+        if group.state == "left":
+            narrate(_left_sentence(group))
+            return ExitCode.REMOVED if group.removed_by else ExitCode.OK
+        warning = (
+            group_rules.owner_leaving_warning(group, client.list_members(group.id)) if group.role == "owner" else ""
+        )
+        if options.yes and warning:
+            narrate(f"Warning: {warning}")
+        if not options.yes and not _confirmed_leave(group, warning):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        client.subscribe()
+        group = client.leave_group(group.id)
+        if agent.own:
+            group = _wait_until_left(client, group)
+        out.data(group, [group.id])
+        if group.state == "left":
+            narrate(f"You have left {name_of(group.name)}. Its history stays on this machine.")
+        elif agent.own:
+            narrate(
+                f"Leaving {name_of(group.name)}. Some members have not been informed yet; this continues when an "
+                f"agent runs:"
+                " `zerochat agent`, or the chat."
+            )
+        else:
+            narrate(f"Leaving {name_of(group.name)}; the agent keeps informing the remaining members.")
+    return ExitCode.OK
+
+
+def _confirmed_leave(group: GroupInfo, warning: str) -> bool:
+    """Whether the user confirms; `warning`: printed first, may be empty."""
+    if warning:
+        narrate(warning)
+    return confirmed(f"Leave {name_of(group.name)}? To return you need a new invitation.")
+
+
+def forget(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(doing="Forgetting", group=options.group)
+    with attached(options) as agent:
+        group = find_group(agent.client.list_groups(), options.group)
+        if (
+            not options.yes
+            and group.state == "left"
+            and not confirmed(f"Forget {name_of(group.name)}? {group_rules.FORGET}")
+        ):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        agent.client.forget_group(group.id)
+        out.data({"group": group.id, "name": group.name}, [group.id])
+        narrate(f"Deleted {name_of(group.name)} from this machine.")
+    return ExitCode.OK
+
+
+def resume(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(doing="Resuming", group=options.group)
+    with attached(options) as agent:
+        group = find_group(agent.client.list_groups(), options.group)
+        if not options.yes and group.suspended and not confirmed(f"Resume {name_of(group.name)}? {group_rules.RESUME}"):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        group = agent.client.resume_group(group.id)
+        out.data(group, [group.id])
+        narrate(f"You can post in {name_of(group.name)} again.")
+    return ExitCode.OK
+
+
+def _wait_until_left(client: "Client", group: GroupInfo) -> GroupInfo:
+    """Wait until all reachable members know that we left, or until the timeout."""
+    deadline = time.monotonic() + FAREWELL_S_MAX
+    while group.state == "leaving" and (left := deadline - time.monotonic()) > 0:
+        client.next_notification(min(left, 0.5))
+        group = next((known for known in client.list_groups() if known.id == group.id), group)
+    return group
+
+
+# --- info -----------------------------------------------------------------------------------------------------------
+
+
+def info(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        group = find_group(agent.client.list_groups(), options.group)
+        members = agent.client.list_members(group.id)
+    out.data(group, [*_info_lines(group, members), "", *group_rules.limitations(group)])
+    if group.state == "left":
+        narrate(_left_sentence(group))
+    return ExitCode.OK
+
+
+def _left_sentence(group: GroupInfo) -> str:
+    """States that we are no longer a member, and why."""
+    if group.removed_by:
+        return removed_sentence(group)
+    return (
+        f"You have left {name_of(group.name)}. Its history stays on this machine; to return you need a new invitation."
+    )
+
+
+def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
+    entry, exit_, writing, disagreement, history = group_rules.policy_sentences(group.policy)
+    before = earlier_history(group)
+    rows = [
+        ("group", f"{name_of(group.name)} ({group.id})"),
+        *([("topic", printable_line(group.topic))] if group.topic else []),
+        ("you", _own_state(group)),
+        *([] if group.state == "left" else [("members", _member_count(group))]),
+        *([("log", completeness(group))] if group.completeness else []),
+        *([("before you joined", before)] if before else []),
+        ("joining", entry),
+        ("removal", exit_),
+        ("posting", writing),
+        ("member lists", disagreement),
+        ("history", history),
+        ("keys", f"{group.keys}: {group_rules.keys_of(group)}"),
+        ("path", f"{group.path}: {group_rules.path_of(group)}"),
+        ("accountability", f"{group.accountability}: {group_rules.accountability_of(group)}"),
+        ("envelope", group.envelope),
+    ]
+    for role in ("owner", "admin", "reader"):
+        rows += _named(role, [one for one in members if one.role == role])
+    rows += _named("history keeper", [one for one in members if one.keeps_history])
+    rows += _named("verified", [one for one in members if one.trust == "verified"])
+    rows += _named("CHANGED identity", [one for one in members if one.trust == "changed"])
+    rows += [("convicted", f"{name_of(one.nick)} {group_rules.conviction(one)}") for one in members if one.verdicts]
+    rows += _named("FORKED", [one for one in members if one.forked])
+    rows += _named(group_rules.NEVER_CONNECTED, [one for one in members if not one.arrived])
+    if group.state == "left":
+        return table(rows)
+    rows += [
+        (
+            "vote to remove",
+            f"{name_of(one.nick)}: {group_rules.vote_count(one)}{', including yours' if one.voted else ''}",
+        )
+        for one in group.votes
+    ]
+    rows += [("join request", name_of(one.nick)) for one in group.requests]
+    return table(rows)
+
+
+def _own_state(group: GroupInfo) -> str:
+    if group.state == "active":
+        return f"{name_of(group.nick)}, {group.role}"
+    return "removed" if group.removed_by else group.state
+
+
+def _member_count(group: GroupInfo) -> str:
+    return f"{group.members}; {group_rules.connected(group)}"
+
+
+def _named(what: str, members: list[MemberInfo]) -> list[tuple[str, str]]:
+    return [(what, ", ".join(name_of(one.nick) for one in members))] if members else []

@@ -1,0 +1,168 @@
+"""Verbs tail and history: print the events of a group, live or from the log."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from zerochat.cli.agent_access import attached
+from zerochat.cli.event_text import EventText
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.formatting import earlier_history, find_group, name_of, near_time, quoted, removed_sentence
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, count, group_argument, history_source
+from zerochat.cli.output import Output, narrate
+from zerochat.presentation import delivery
+from zerochat.rpc import (
+    BackfillNotification,
+    ChainDifferenceNotification,
+    CompleteNotification,
+    ConfirmedNotification,
+    Event,
+    ForkNotification,
+    GapNotification,
+    GroupInfo,
+    JoinRequestNotification,
+    LateNotification,
+    MessageChanged,
+    RefutedNotification,
+    RemovedNotification,
+    StoppingNotification,
+    ValidityNotification,
+    WarningNotification,
+)
+from zerochat.terminal_text import printable_line
+
+if TYPE_CHECKING:
+    from zerochat.agent.api.client import Client
+
+
+def add(verbs: "Verbs[Parser]") -> None:
+    parser = add_verb(
+        verbs,
+        "tail",
+        "print a group's events as they arrive",
+        "Print the newest events of a group, then each new one, until Ctrl+C. As JSON it also prints, with a `type`\n"
+        "of their own: edits, deletions and reactions (amended), missing messages (gap), late ones (late), a log\n"
+        "without gaps (complete), and equivocation of an author (fork).",
+        """
+zerochat tail hikers
+zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
+zerochat tail ops -n 0 --format jsonl | jq 'select(.type == "gap")'
+zerochat tail ops --since 1042 --format jsonl
+""",
+        run=tail,
+    )
+    group_argument(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="accepted for familiarity; tail always follows")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("-n", dest="count", type=count, metavar="N", help="start with the newest N events (default: 10)")
+    start.add_argument("--since", type=count, metavar="SEQ", help="start after the event with this `seq`")
+    parser = add_verb(
+        verbs,
+        "history",
+        "print a group's events",
+        "Print the newest events of a group, oldest first, in the order that every member sees. With --file it reads\n"
+        "an export, without a profile.",
+        """
+zerochat history hikers
+zerochat history hikers -n 500
+zerochat history ops --all --format jsonl >ops.jsonl
+zerochat history --file hikers.jsonl
+""",
+        run=history,
+    )
+    history_source(parser)
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument("-n", dest="count", type=count, metavar="N", help="the newest N events (default: 50)")
+    much.add_argument("--all", action="store_true", help="all events")
+    parser.add_argument("--ids", action="store_true", help="start each line with a prefix of the event's id")
+
+
+DRAIN_S = 0.5
+"""How long `tail` keeps reading after you were removed from the group."""
+TAIL_EVENTS = 10
+HISTORY_EVENTS = 50
+PAGE_EVENTS = 200
+
+
+def tail(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        client, text, shown = agent.client, EventText(), set[str]()
+        # Subscribe first, so that no event is lost between the log and the subscription.
+        client.subscribe([options.group], options.since)
+        if options.since is None and (count := TAIL_EVENTS if options.count is None else options.count):
+            for event in reversed(list(_newest(client, options.group, count))):
+                shown.add(event.id)
+                out.data(event, text.lines(event))
+        if agent.own:
+            narrate("No agent was running; a temporary one receives until you press Ctrl+C.")
+        gone = find_group(client.list_groups(), options.group).removed_by is not None
+        # After the removal, events that have already arrived are still printed.
+        while (news := client.next_notification(DRAIN_S if gone else None)) is not None:
+            match news.params:
+                case MessageChanged(event):
+                    text.remember(event)
+                    if out.jsonl:
+                        out.data({"type": "amended", "group": event.group, "id": event.id, "event": event}, ())
+                case StoppingNotification(within_s=seconds):
+                    if out.jsonl:
+                        out.data({"type": "stopping", "within_s": seconds}, ())
+                    narrate("The agent is stopping.")
+                case Event() if news.params.id not in shown:
+                    out.data(news.params, text.lines(news.params))
+                case RemovedNotification():
+                    gone = True
+                case JoinRequestNotification(nick=nick, state="asked"):
+                    command = f"`zerochat requests {quoted(options.group)}`"
+                    narrate(f"{name_of(nick)} asks to join: see {command}.")
+                case WarningNotification():
+                    narrate(f"Warning: {printable_line(news.params.text)}")
+                case (
+                    GapNotification()
+                    | LateNotification()
+                    | ForkNotification()
+                    | CompleteNotification()
+                    | ConfirmedNotification()
+                    | RefutedNotification()
+                    | ValidityNotification()
+                    | ChainDifferenceNotification()
+                    | BackfillNotification() as notification
+                ):
+                    if out.jsonl:
+                        out.data(notification, ())
+                    elif not isinstance(notification, LateNotification):  # its event line shows it
+                        narrate(delivery.notification_sentence(notification, name_of, near_time))
+        info = find_group(client.list_groups(), options.group)
+    narrate(removed_sentence(info))
+    return ExitCode.REMOVED
+
+
+def history(options: Options, out: Output) -> ExitCode:
+    count = None if options.all else HISTORY_EVENTS if options.count is None else options.count
+    info: GroupInfo | None = None
+    if options.path is not None:
+        from zerochat.cli.verbs.audit import events_of
+
+        events = events_of(options.path, count)
+    else:
+        with attached(options) as agent:
+            events = list(_newest(agent.client, options.group, count))
+            info = find_group(agent.client.list_groups(), options.group)
+        events.reverse()
+    text = EventText(ids=options.ids)
+    out.data_list(events, (line for event in events for line in text.lines(event)))
+    beginning = info is not None and (count is None or len(events) < count)
+    if info is not None and beginning and not out.jsonl and (why := earlier_history(info)):
+        narrate(f"{why[0].upper()}{why[1:]}.")
+    return ExitCode.OK
+
+
+def _newest(client: "Client", group: str, count: int | None) -> Iterator[Event]:
+    """The newest `count` events (None: all), newest first, a page at a time."""
+    before: str | None = None
+    while count is None or count > 0:
+        page = client.get_history(group, limit=PAGE_EVENTS if count is None else min(count, PAGE_EVENTS), before=before)
+        yield from reversed(page.events)
+        if not page.more or not page.events:
+            return
+        before = page.events[0].id
+        if count is not None:
+            count -= len(page.events)
