@@ -1,25 +1,27 @@
-"""The SDK: a bot in ten lines, which never loses an event. `README.md` in this folder is its manual.
+"""SDK for bots with at-least-once delivery. Manual: `zerochat/manual/bots.md`.
 
-bot         `Bot`: decorators, and how it is run
-events      what a handler is given
-sync        the same without `await`
-plan        what a bot is, for whoever runs it
-runner      a bot at work: what runs side by side, and how it ends
-connection  its connection with the agent, made again as often as it ends (known: the groups, and what a name means)
-work        items in, handlers called, acknowledgements out
-queues      what waits for each group, in memory and put aside (intake: what may be acknowledged)
-calling     calls of handlers, and how long they may take
-watch       interrupts what computes and never waits
-letters     dead letters
-handlers    which handlers an event is for, and who may have a command done
-arguments   the arguments of a command, read off a signature
-times       spans, times of day, rates
-voice       what is said, and its idempotency keys
-store       what a bot keeps on disk: values, dead letters, timers
-line        what a bot needs of its agent (wire: the control socket; console: a terminal)
-launch      finds the bot in a file
-reload      runs a file, and runs it again when it changes
-examples    bots that are useful by themselves
+bot              `Bot`: registration, lifecycle, actions
+events           event objects passed to handlers
+sync             blocking variants (script: `SyncBot`)
+decorators       registration of handlers
+handlers         matching of events, authorisation of commands
+arguments        command arguments from a signature
+schedule         durations, times of day, rate limits
+runner           tasks and shutdown of one run
+connection       reconnection, subscription, known groups
+dispatcher       items in, handler calls, acknowledgements out
+queues           queues per group that spill to disk
+acknowledgement  cumulative acknowledgement
+invoke           handler calls with time limits
+cpu_watchdog     interrupts handlers that block the event loop
+timers           scheduled calls
+dead_letters     dead-letter queue
+api              requests to the agent, idempotency keys
+store            database: values, dead letters, timers
+agent_link       interface to the agent (socket_link: control socket; console: terminal)
+launch           loads a bot from a file
+reload           restarts a bot when its file changes
+examples         ready-made bots
 """
 
 from typing import TYPE_CHECKING

@@ -1,64 +1,64 @@
-"""Which items have been told, which are handled, and how far that may be acknowledged. Pure: no clock, no wire."""
+"""Cumulative acknowledgement over items that groups handle concurrently. Pure: no clock, no I/O."""
 
 from collections import deque
 
 
-class Intake:
-    """An acknowledgement says that *everything* up to a number is handled; groups are handled side by side. So what may
-    be acknowledged is the last number before the first one that is not handled yet."""
+class AckTracker:
+    """Computes how far items may be acknowledged. An acknowledgement covers *every* item up to a sequence number, and
+    groups are handled concurrently, so it ends before the first unhandled item."""
 
     def __init__(self) -> None:
-        self._told: deque[int] = deque()
-        """Over this connection, and not acknowledged, in order."""
-        self._begun: set[int] = set()
-        """Given to a handler, and not yet handled."""
-        self._done: set[int] = set()
-        """Handled, and not acknowledged."""
+        self._received: deque[int] = deque()
+        """Sequence numbers received over this connection and not yet acknowledged, in order."""
+        self._in_progress: set[int] = set()
+        """Sequence numbers that were given to a handler and are not yet handled."""
+        self._handled: set[int] = set()
+        """Sequence numbers that are handled and not yet acknowledged."""
 
-    def reconnected(self) -> None:
-        """From here on everything that is not acknowledged is told again."""
-        self._told.clear()
+    def reset(self) -> None:
+        """Start a new connection: the agent redelivers everything that is not acknowledged."""
+        self._received.clear()
 
-    def told(self, seq: int) -> bool:
-        """An item has come. True: somebody must handle it; False: it is at work, or handled, already."""
-        if not self._told:
-            self._done = {one for one in self._done if one >= seq}  # what is below was acknowledged
-        self._told.append(seq)
-        if seq in self._begun or seq in self._done:
+    def received(self, seq: int) -> bool:
+        """Register an item. Returns whether it must be handled; False if it is in progress or handled already."""
+        if not self._received:
+            self._handled = {handled for handled in self._handled if handled >= seq}  # older ones are acknowledged
+        self._received.append(seq)
+        if seq in self._in_progress or seq in self._handled:
             return False
-        self._begun.add(seq)
+        self._in_progress.add(seq)
         return True
 
-    def handled(self, seq: int) -> None:
-        self._begun.discard(seq)
-        self._done.add(seq)
+    def mark_handled(self, seq: int) -> None:
+        self._in_progress.discard(seq)
+        self._handled.add(seq)
 
-    def dropped(self, seq: int) -> None:
-        """Nobody will handle it any more in this run: it is neither done, nor at work."""
-        self._begun.discard(seq)
+    def mark_dropped(self, seq: int) -> None:
+        """Give an item up for this run: it is neither handled nor in progress."""
+        self._in_progress.discard(seq)
 
-    def ready(self) -> int | None:
-        """The highest number that may be acknowledged; None: nothing new. It is not given a second time."""
+    def take_ackable(self) -> int | None:
+        """The highest sequence number that may be acknowledged now, returned once; None if there is nothing new."""
         upto = None
-        while self._told and self._told[0] in self._done:
-            upto = self._told.popleft()
+        while self._received and self._received[0] in self._handled:
+            upto = self._received.popleft()
         return upto
 
-    def acknowledged(self, upto: int) -> None:
-        """The agent has it on disk that everything up to this number is handled."""
-        self._done = {one for one in self._done if one > upto}
+    def mark_acknowledged(self, upto: int) -> None:
+        """Record that the agent has stored the acknowledgement up to this number."""
+        self._handled = {seq for seq in self._handled if seq > upto}
 
     @property
-    def held(self) -> int:
-        """How many items were told, over this connection, that are not given out for acknowledgement."""
-        return len(self._told)
+    def unacknowledged(self) -> int:
+        """Number of items received over this connection and not yet returned by `take_ackable`."""
+        return len(self._received)
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last number of these; (0, 0): there is none."""
-        return (self._told[0], self._told[-1]) if self._told else (0, 0)
+        """First and last sequence number of the unacknowledged items; (0, 0) if there are none."""
+        return (self._received[0], self._received[-1]) if self._received else (0, 0)
 
     @property
     def idle(self) -> bool:
-        """Nothing is told that is not handled and given out for acknowledgement."""
-        return not self._told and not self._begun
+        """Whether every received item is handled and returned for acknowledgement."""
+        return not self._received and not self._in_progress

@@ -1,43 +1,44 @@
-"""What a bot needs of its agent: somebody to ask, and something to hear.
+"""`AgentLink`: the interface between a bot and its agent.
 
-`Line` is all that the rest of this package knows of the world outside. `wire.py` puts it on the control socket,
-`console.py` on a terminal, and `zerochat.testing` on a member of a simulated group.
+Implementations: the control socket (`socket_link.py`), a terminal (`console.py`) and a member of a simulated group
+(`zerochat.testing`).
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from zerochat.agent.api.client import News
+from zerochat.agent.api.client_protocol import Notification
 from zerochat.errors import LocalError
 
 ANSWER_S_MAX = 30.0
-"""How long an agent may think before we say that it does not answer."""
+"""Time limit for an answer of the agent, seconds."""
 
 
-class LineLost(LocalError):
-    """The connection with the agent is gone ({why}). It is tried again."""
+class AgentLinkLost(LocalError):
+    """The connection to the agent was lost ({why}). Reconnecting."""
 
     exit_code = 6
 
 
-class Line(Protocol):
-    """One connection with an agent after another. Everything is asked in one event loop."""
+class AgentLink(Protocol):
+    """A connection to an agent that can be reopened. All calls run in one event loop."""
 
     profile: str
-    """Whose agent it is; for people."""
+    """Name of the agent's profile, for messages to the user."""
 
     async def open(self) -> None:
-        """Connect, or connect anew. Raises LineLost when that cannot be now, another LocalError when it never can."""
+        """Connect or reconnect. Raises AgentLinkLost if a later attempt may succeed, another LocalError otherwise."""
 
     async def call(self, method: str, params: Mapping[str, object], within_s: float = ANSWER_S_MAX) -> Any:
-        """The answer, in the shape that `schema.METHODS` has for it. Raises AgentError when the agent refuses, LineLost
-        when the connection ends before it has answered, or it does not answer within so many seconds."""
+        """The result of a request, in the type given by `rpc.METHODS`. Raises AgentError if the agent rejects the
+        request, AgentLinkLost if the connection ends first or no answer comes within `within_s` seconds."""
 
-    async def news(self) -> News:
-        """The next notification. Raises LineLost when the connection has ended and all that came over it was given."""
+    async def next_notification(self) -> Notification:
+        """The next notification. Raises AgentLinkLost once the connection has ended and its last notification was
+        returned."""
 
     def now(self) -> float:
-        """UTC seconds."""
+        """UTC, seconds."""
 
     async def close(self) -> None:
-        """Hang up. Idempotent."""
+        """Disconnect. Idempotent."""

@@ -1,12 +1,12 @@
-"""The arguments of a command, read off a handler's signature: `async def deploy(m: Message, env: str)`.
+"""Command arguments from a handler's signature: `async def deploy(m: Message, env: str)`.
 
     str, int, float, bool     one word (bool: yes/no, on/off, true/false, 1/0)
     Literal["a", "b"]         one of these words
-    X | None, Optional[X]     with a default, one may leave it out
-    *words: str               all words that are left
-    *, text: str              all that is left of the line, as it was typed
+    X | None, Optional[X]     optional, with a default
+    *words: str               all remaining words
+    *, text: str              the rest of the line, verbatim
 
-Quotes hold words together: `!remind "the bread" 20m`.
+Quotes group words: `!remind "the bread" 20m`.
 """
 
 import inspect
@@ -23,11 +23,11 @@ _WORD = re.compile(r""" \s* (?: "((?:[^"\\]|\\.)*)" | '([^']*)' | (\S+) ) """, r
 _BOOLS = {"yes": True, "on": True, "true": True, "1": True, "no": False, "off": False, "false": False, "0": False}
 NUMBER_CHARS_MAX = 64
 SHOWN_CHARS_MAX = 40
-"""Of a word that is not what it should be."""
+"""Length limit of an invalid word in an error message."""
 
 
 class BadHandler(LocalError):
-    """{name} cannot be a handler: {why}."""
+    """{name} cannot be used as a handler: {why}."""
 
     exit_code = 2
 
@@ -47,25 +47,25 @@ class Parameter:
     shape: Literal["word", "words", "rest"] = "word"
 
     @property
-    def needed(self) -> bool:
+    def required(self) -> bool:
         return self.default is inspect.Parameter.empty and self.shape != "words"
 
     def usage(self) -> str:
         text = "|".join(self.choices) if self.choices else self.name.upper()
         if self.shape != "word":
             text += "..."
-        return text if self.needed else f"[{text}]"
+        return text if self.required else f"[{text}]"
 
-    def read(self, word: str) -> object:
-        """The value of a word. Raises BadArguments."""
+    def parse(self, word: str) -> object:
+        """The typed value of a word. Raises BadArguments."""
         shown = word if len(word) <= SHOWN_CHARS_MAX else word[: SHOWN_CHARS_MAX - 1] + "…"
         if self.choices:
             if word not in self.choices:
-                raise BadArguments(why=f"{self.name} is one of {', '.join(self.choices)}, and not {shown}")
+                raise BadArguments(why=f"{self.name} must be one of {', '.join(self.choices)}, not {shown}")
             return word
         if self.kind is bool:
             if word.lower() not in _BOOLS:
-                raise BadArguments(why=f"{self.name} is yes or no, and not {shown}")
+                raise BadArguments(why=f"{self.name} must be yes or no, not {shown}")
             return _BOOLS[word.lower()]
         if self.kind is str:
             return word
@@ -77,21 +77,21 @@ class Parameter:
                 raise ValueError
         except ValueError:
             what = "a whole number" if self.kind is int else "a number"
-            raise BadArguments(why=f"{self.name} is {what}, and not {shown}") from None
+            raise BadArguments(why=f"{self.name} must be {what}, not {shown}") from None
         return value
 
 
 def parameters_of(handler: Callable[..., object], skip: int = 1) -> tuple[Parameter, ...]:
-    """What a handler takes behind its first `skip` parameters. Raises BadHandler."""
+    """The command arguments of a handler: its parameters after the first `skip`. Raises BadHandler."""
     name = getattr(handler, "__name__", repr(handler))
     try:
         hints = get_type_hints(handler)
     except NameError as error:
-        raise BadHandler(name=name, why=f"its annotations name something that is not there ({error})") from error
+        raise BadHandler(name=name, why=f"an annotation names an unknown type ({error})") from error
     found: list[Parameter] = []
     given = list(inspect.signature(handler).parameters.values())
     if len(given) < skip:
-        raise BadHandler(name=name, why="its first parameter is the message")
+        raise BadHandler(name=name, why="its first parameter must be the message")
     for one in given[skip:]:
         match one.kind:
             case inspect.Parameter.VAR_POSITIONAL:
@@ -99,71 +99,75 @@ def parameters_of(handler: Callable[..., object], skip: int = 1) -> tuple[Parame
             case inspect.Parameter.KEYWORD_ONLY:
                 shape = "rest"
             case inspect.Parameter.VAR_KEYWORD:
-                raise BadHandler(name=name, why=f"**{one.name} is nothing that can be typed")
+                raise BadHandler(name=name, why=f"**{one.name} is not supported")
             case _:
                 shape = "word"
         if found and found[-1].shape != "word":
-            raise BadHandler(name=name, why=f"nothing is left for {one.name} behind {found[-1].name}")
-        kind, choices = _kind(name, one.name, hints.get(one.name, str))
+            raise BadHandler(
+                name=name, why=f"{found[-1].name} takes the rest of the line, so {one.name} cannot follow it"
+            )
+        kind, choices = _value_type(name, one.name, hints.get(one.name, str))
         if shape == "rest" and (kind is not str or choices):
-            raise BadHandler(name=name, why=f"{one.name} is the rest of the line, which is a str")
+            raise BadHandler(name=name, why=f"{one.name} takes the rest of the line, so it must be a str")
         if (
             found
-            and not found[-1].needed
+            and not found[-1].required
             and found[-1].shape == "word"
             and one.default is one.empty
             and shape == "rest"
         ):
-            raise BadHandler(name=name, why=f"{one.name} needs a default, since {found[-1].name} has one")
+            raise BadHandler(name=name, why=f"{one.name} needs a default, because {found[-1].name} has one")
         found.append(Parameter(one.name, kind, choices, one.default, shape))
     return tuple(found)
 
 
-def _kind(handler: str, name: str, hint: object) -> tuple[type, tuple[str, ...]]:
-    """What a word becomes, and the words that it may be (none: any)."""
+def _value_type(handler: str, name: str, hint: object) -> tuple[type, tuple[str, ...]]:
+    """The type that a word is converted to, and the allowed words (empty: any)."""
     if get_origin(hint) in (Union, types.UnionType):
         inner = [one for one in get_args(hint) if one is not type(None)]
         if len(inner) == 1:
-            return _kind(handler, name, inner[0])
+            return _value_type(handler, name, inner[0])
     if get_origin(hint) is Literal and all(isinstance(one, str) for one in get_args(hint)):
         return str, get_args(hint)
     if hint in (str, int, float, bool) and isinstance(hint, type):
         return hint, ()
-    raise BadHandler(name=handler, why=f"{name} is {hint!r}; str, int, float, bool and Literal['…'] can be typed")
+    raise BadHandler(
+        name=handler, why=f"{name} has the unsupported type {hint!r}; use str, int, float, bool or Literal['…']"
+    )
 
 
 def usage_of(parameters: tuple[Parameter, ...]) -> str:
-    """`ENV [DRY]`: what is typed behind the command's name."""
+    """The arguments as shown in a usage line: `ENV [DRY]`."""
     return " ".join(one.usage() for one in parameters)
 
 
-def read_arguments(parameters: tuple[Parameter, ...], line: str) -> tuple[list[object], dict[str, object]]:
-    """Positional and keyword arguments from what was typed behind a command's name. Raises BadArguments."""
+def parse_arguments(parameters: tuple[Parameter, ...], line: str) -> tuple[list[object], dict[str, object]]:
+    """Positional and keyword arguments from the text after a command's name. Raises BadArguments."""
     values: list[object] = []
     named: dict[str, object] = {}
     place = 0
     for one in parameters:
         if one.shape == "rest":
             rest = line[place:].strip()
-            if not rest and one.needed:
+            if not rest and one.required:
                 raise BadArguments(why=f"{one.name} is missing")
-            named[one.name] = rest or (one.default if not one.needed else "")
+            named[one.name] = rest or (one.default if not one.required else "")
             return values, named
         if one.shape == "words":
             while (found := _WORD.match(line, place)) is not None:
-                values.append(one.read(_unquoted(found)))
+                values.append(one.parse(_unquoted(found)))
                 place = found.end()
             return values, named
         found = _WORD.match(line, place)
         if found is None:
-            if one.needed:
+            if one.required:
                 raise BadArguments(why=f"{one.name} is missing")
             values.append(one.default)
             continue
-        values.append(one.read(_unquoted(found)))
+        values.append(one.parse(_unquoted(found)))
         place = found.end()
     if line[place:].strip():
-        raise BadArguments(why="there is more than it takes")
+        raise BadArguments(why="there are too many arguments")
     return values, named
 
 

@@ -1,78 +1,114 @@
-"""A bot's connection with its agent: it is made again as often as it ends, and the groups are known over it."""
+"""A bot's connection to its agent: reconnection with backoff, subscription, known groups."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
-from zerochat.agent.api.client import AgentError, News
-from zerochat.bot.agent_link import ANSWER_S_MAX, Line, LineLost
+from zerochat.agent.api.client_protocol import AgentError, Notification
+from zerochat.bot.agent_link import ANSWER_S_MAX, AgentLink, AgentLinkLost
+from zerochat.bot.api import BotApi
 from zerochat.bot.events import Group
-from zerochat.bot.groups import Known
-from zerochat.bot.outgoing import Voice
-from zerochat.bot.plan import Plan
+from zerochat.bot.handlers import BotSpec
+from zerochat.errors import AmbiguousGroup
+from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import printable_line
 
-STOPPING: Final = "AgentStopping"
-"""What an agent says that does nothing new any more, because it is about to end."""
+AGENT_STOPPING: Final = "AgentStopping"
+"""Error code of an agent that is shutting down and takes no new requests."""
 BACKOFF_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-"""How long it waits before it connects again, the first time, the second time, and so on."""
-BUSY_S = 10.0
-"""How long a consumer may still be taken by a process that has just ended."""
-ALWAYS: Final = ("member_joined", "commands_announced", "taken", "overflow", "dropped")
-"""What every bot hears of, whatever its handlers want."""
+"""Delays before the first, second, … reconnection attempt."""
+CONSUMER_BUSY_S_MAX = 10.0
+"""Time limit for the agent to release a consumer whose process has ended, seconds."""
+INTERNAL_TYPES: Final = ("member_joined", "commands_announced", "consumer_taken", "overflow", "dropped")
+"""Item types that every bot subscribes to, whatever its handlers need."""
+
+
+class KnownGroups:
+    """The groups of the agent and the bots in them, as last reported."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        """Groups by id."""
+        self.bots: dict[str, set[str]] = {}
+        """By group id, the DIDs of members that announced themselves as bots."""
+
+    def update(self, found: Iterable[GroupInfo], api: BotApi) -> None:
+        infos = list(found)
+        here = [one.name for one in infos if one.state != "left"]
+        for one in infos:
+            # As in the agent, a group that was left gives up its name to another one.
+            shared = here.count(one.name) > 1 or (one.state == "left" and one.name in here)
+            group = Group(one.id, one.name, api, shared=shared, me=one.me)
+            self.groups[one.id] = replace(self.groups.get(one.id, group), shared=shared)
+
+    def ambiguity(self, wanted: Iterable[str]) -> AmbiguousGroup | None:
+        """The error for the first of these names that matches several groups; None if each is unambiguous."""
+        for name in wanted:
+            found = [one for one in self.groups.values() if one.name == name and one.shared]
+            if found and name not in self.groups and not any(one.matches(name) for one in self.groups.values()):
+                return AmbiguousGroup(group=name, ids=[one.id for one in found])
+        return None
 
 
 class Connection:
-    """One line after another, from `listen` until it is cancelled."""
+    """A connection that `run` opens and reopens until it is cancelled."""
 
-    def __init__(self, plan: Plan, line: Line, voice: Callable[["Connection"], Voice], log: logging.Logger) -> None:
-        self._plan, self._line, self._log = plan, line, log
-        self.voice = voice(self)
-        self.known = Known()
+    def __init__(
+        self, spec: BotSpec, link: AgentLink, make_api: Callable[["Connection"], BotApi], log: logging.Logger
+    ) -> None:
+        self._spec, self._link, self._log = spec, link, log
+        self.api = make_api(self)
+        self.known = KnownGroups()
         self.connected = asyncio.Event()
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def ask(self, method: str, params: Mapping[str, object], within_s: float = ANSWER_S_MAX) -> Any:
-        """Ask the agent; where the connection ends before it has answered, ask again as soon as there is one. So only
-        what may be asked twice is asked here: questions, and what has an idempotency key."""
+    async def request(self, method: str, params: Mapping[str, object], within_s: float = ANSWER_S_MAX) -> Any:
+        """The result of a request, repeated over the next connection if one ends before the answer. Only for idempotent
+        requests: queries, and commands with an idempotency key."""
         while True:
             await self.connected.wait()
             try:
-                return await self._line.call(method, params, within_s)
-            except LineLost:
-                await asyncio.sleep(BACKOFF_S[0])  # whoever listens has noticed it too, or is about to
+                return await self._link.call(method, params, within_s)
+            except AgentLinkLost:
+                await asyncio.sleep(BACKOFF_S[0])  # `run` reconnects
             except AgentError as error:
-                if error.code != STOPPING:
+                if error.code != AGENT_STOPPING:
                     raise
                 await asyncio.sleep(BACKOFF_S[2])
 
     async def acknowledge(self, upto: int, within_s: float = ANSWER_S_MAX) -> None:
-        """Raises LineLost, and what the agent refuses."""
-        await self._line.call("ack", {"consumer": self._plan.consumer, "seq": upto}, within_s)
+        """Acknowledge every item up to `upto`. Raises AgentLinkLost and AgentError."""
+        await self._link.call("acknowledge", {"consumer": self._spec.consumer, "seq": upto}, within_s)
 
-    # --- listening --------------------------------------------------------------------------------------------------
+    # --- notifications ----------------------------------------------------------------------------------------------
 
-    async def listen(self, begin: Callable[[], None], began: Callable[[], None], hear: Callable[[News], None]) -> None:
-        """Connect, hear, and connect again. `begin` is called before anything is told over a connection, `began` when
-        the first one stands. Raises a LocalError when it can never be."""
+    async def run(
+        self,
+        on_subscribing: Callable[[], None],
+        on_connected: Callable[[], None],
+        on_notification: Callable[[Notification], None],
+    ) -> None:
+        """Connect, subscribe, pass notifications on, and reconnect. `on_subscribing` is called before each
+        subscription, `on_connected` once, after the first. Raises LocalError if reconnecting cannot help."""
         tries, first = 0, True
         while True:
             try:
-                await self._line.open()
-                await self._subscribe(begin)
+                await self._link.open()
+                await self._subscribe(on_subscribing)
                 self.connected.set()
                 names = ", ".join(sorted(printable_line(one.name) for one in self.known.groups.values()))
-                self._log.info("%s, in %s", "listening" if first else "connected again", names or "no group yet")
+                self._log.info("%s, groups: %s", "connected" if first else "reconnected", names or "none yet")
                 if first:
-                    began()
+                    on_connected()
                 tries, first = 0, False
                 await self.announce(*self.known.groups)
                 while True:
-                    hear(await self._line.news())
-            except LineLost as error:
+                    on_notification(await self._link.next_notification())
+            except AgentLinkLost as error:
                 self.connected.clear()
                 if not tries:
                     self._log.warning("%s", error.sentence())
@@ -80,17 +116,17 @@ class Connection:
                 tries += 1
 
     async def _subscribe(self, begin: Callable[[], None]) -> None:
-        plan, line = self._plan, self._line
-        types = sorted({*ALWAYS, *(kind for one in plan.handlers for kind in one.types)})
-        self.known.learn(await line.call("groups", {}), self.voice)
-        if (unclear := self.known.unclear(self._named())) is not None:
+        plan, line = self._spec, self._link
+        types = sorted({*INTERNAL_TYPES, *(kind for one in plan.handlers for kind in one.types)})
+        self.known.update(await line.call("list_groups", {}), self.api)
+        if (unclear := self.known.ambiguity(self._configured_groups())) is not None:
             raise unclear
         wanted: dict[str, object] = {"consumer": plan.consumer, "types": types, "credit": plan.credit}
         wanted["groups"] = None if plan.groups is None else list(plan.groups)
         wanted["since"] = "last_acked"
-        if plan.from_start and all(one.consumer != plan.consumer for one in await line.call("consumers", {})):
+        if plan.from_beginning and all(one.consumer != plan.consumer for one in await line.call("list_consumers", {})):
             wanted["since"] = "start"
-        deadline = asyncio.get_running_loop().time() + BUSY_S
+        deadline = asyncio.get_running_loop().time() + CONSUMER_BUSY_S_MAX
         begin()
         while True:
             try:
@@ -101,42 +137,42 @@ class Connection:
                     raise
             await asyncio.sleep(BACKOFF_S[2])
 
-    def _named(self) -> list[str]:
-        """The groups that the bot's author has named."""
-        return [*(self._plan.groups or ()), *(one.group for one in self._plan.handlers if one.group)]
+    def _configured_groups(self) -> list[str]:
+        """The groups named by the bot's configuration and its handlers."""
+        return [*(self._spec.groups or ()), *(one.group for one in self._spec.handlers if one.group)]
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
     async def group(self, name: str) -> Group:
-        """The group with this id; one that is new is asked for."""
+        """The group with this id, queried if it is unknown."""
         if name and name not in self.known.groups:
-            self.known.learn(await self.ask("groups", {}), self.voice)
-            if (unclear := self.known.unclear(self._named())) is not None:
-                self._log.error("%s Until then nothing is done there.", unclear.sentence())
-        return self.known.groups.get(name) or Group(name, name, self.voice)
+            self.known.update(await self.request("list_groups", {}), self.api)
+            if (unclear := self.known.ambiguity(self._configured_groups())) is not None:
+                self._log.error("%s No handler runs in these groups until then.", unclear.sentence())
+        return self.known.groups.get(name) or Group(name, name, self.api)
 
-    async def in_several(self) -> bool:
-        """Whether there is more than one group that could hold another one up."""
+    async def has_several_groups(self) -> bool:
+        """Whether there is more than one group, so that a slow one could block the others."""
         if len(self.known.groups) < 2:
-            self.known.learn(await self.ask("groups", {}), self.voice)
+            self.known.update(await self.request("list_groups", {}), self.api)
         return len(self.known.groups) > 1
 
-    async def know_bots(self, group: str) -> None:
-        """Who is a bot there now; from here on `commands_announced` tells."""
+    async def load_bots(self, group: str) -> None:
+        """Query which members of a group are bots; `commands_announced` keeps this up to date."""
         if group and group not in self.known.bots:
-            with suppress(AgentError):  # it is forgotten, and nothing of it comes any more
-                found = await self.voice.members(group)
+            with suppress(AgentError):  # the group no longer exists
+                found = await self.api.members(group)
                 self.known.bots[group] = {one.did for one in found if one.bot}
 
     async def announce(self, *groups: str) -> None:
-        """Say that this is a bot, and what it can be asked. The same again costs nothing. Raises LineLost."""
-        wanted = self._plan.groups
+        """Announce the bot and its commands in these groups. Idempotent. Raises AgentLinkLost."""
+        wanted = self._spec.groups
         for name in groups:
             here = self.known.groups[name]
-            if wanted is not None and not any(here.answers_to(one) for one in wanted):
+            if wanted is not None and not any(here.matches(one) for one in wanted):
                 continue
-            commands = list(self._plan.announced)
+            commands = list(self._spec.announced_commands)
             try:
-                await self._line.call("announce", {"group": name, "bot": True, "commands": commands})
-            except AgentError as error:  # it is no member any more, or may not say anything there
-                self._log.info("%s: nothing was announced (%s)", printable_line(here.name), error.code)
+                await self._link.call("announce_bot", {"group": name, "bot": True, "commands": commands})
+            except AgentError as error:  # removed from the group, or read-only there
+                self._log.info("%s: announcing the bot failed (%s)", printable_line(here.name), error.code)

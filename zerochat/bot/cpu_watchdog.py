@@ -1,12 +1,12 @@
-"""Interrupts what computes and computes, and never waits: then nothing else of the bot goes on.
+"""Watchdog for handlers that block the event loop with computation.
 
-A regular expression with a repetition in a repetition, or a loop that has no end, holds the whole event loop up. While
-the loop goes on it winds a clock up again and again; the clock runs only while this process computes, so neither a
-busy machine nor a stopped process counts. When it has run down, a signal comes; and where the loop's own thread is what
-has computed for so long, it raises `HeldUp` at the place that computes, where it is a failure like any other. The
-signal alone does not say that: its clock runs for all threads of the process, for several at once on several cores.
+A regular expression with catastrophic backtracking or an endless loop blocks every other handler. The event loop rearms
+a CPU-time timer (`ITIMER_VIRTUAL`) at regular intervals; it counts only while this process computes, so a busy or
+suspended machine does not trigger it. When it expires and the event loop's own thread has used the time,
+`CpuLimitExceeded` is raised in the running handler. The thread's CPU time is checked because the timer counts all
+threads of the process.
 
-Signals come to the main thread of a process, on Unix: elsewhere nothing is interrupted.
+Unix delivers signals to the main thread; elsewhere nothing is interrupted.
 """
 
 import asyncio
@@ -19,44 +19,44 @@ from typing import Final, TypeVar
 
 from zerochat.errors import LocalError
 
-PATTERN_S: Final = 2.0
-"""How long it may be looked for a pattern in one text, in seconds of computing."""
-HANDLER_S: Final = 10.0
-"""How long a handler may hold everything up, in seconds of computing."""
-BEAT_S: Final = 2.0
-LEFT_S_MIN: Final = 0.01
-"""A clock that is wound up for less, or for nothing, might stand still."""
-_THEIRS: Final[set[CodeType]] = set()
+PATTERN_CPU_S_MAX: Final = 2.0
+"""CPU time limit for matching a pattern against one text, seconds."""
+HANDLER_CPU_S_MAX: Final = 10.0
+"""CPU time for which a handler may block the event loop, seconds."""
+REARM_S: Final = 2.0
+TIMER_S_MIN: Final = 0.01
+"""Shortest timer: zero would disable it."""
+_USER_CODE: Final[set[CodeType]] = set()
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class HeldUp(LocalError):
-    """It has held up the whole bot for {seconds} seconds of computing, and was interrupted. A coroutine function that
-    computes for so long belongs in a thread: make it an ordinary function."""
+class CpuLimitExceeded(LocalError):
+    """It blocked the bot for {seconds} seconds of computation and was interrupted. Make a function that computes this
+    long an ordinary function: it then runs in a thread."""
 
 
 def interruptible(function: F) -> F:
-    """Where this function waits for what somebody else has written, that may be interrupted."""
-    _THEIRS.add(function.__code__)
+    """Mark a function that runs user code: only code called from it is interrupted."""
+    _USER_CODE.add(function.__code__)
     return function
 
 
-class Watch:
-    """The clock of one run, in the event loop's own thread."""
+class CpuWatchdog:
+    """The watchdog of one run, in the event loop's thread."""
 
     def __init__(self) -> None:
-        self._limit_s = HANDLER_S
-        self._wound = 0.0
-        """What this thread had computed when the clock was wound up, in seconds."""
+        self._limit_s = HANDLER_CPU_S_MAX
+        self._armed_at = 0.0
+        """CPU time of this thread when the timer was armed, seconds."""
         self._running = False
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """From here on, until `stop`. For the main thread alone; where there are no such signals nothing happens."""
+        """Arm the watchdog until `stop`. Main thread only; without effect where the signal does not exist."""
         if not hasattr(signal, "setitimer"):
             return
-        signal.signal(signal.SIGVTALRM, self._run_down)
+        signal.signal(signal.SIGVTALRM, self._on_signal)
         self._running = True
         self._beat(asyncio.get_running_loop())
 
@@ -69,38 +69,38 @@ class Watch:
                 self._next.cancel()
 
     @contextmanager
-    def pattern(self) -> Iterator[None]:
-        """What is in this block may take `PATTERN_S`, and nothing else is computed meanwhile."""
-        self._wind(PATTERN_S)
+    def pattern_limit(self) -> Iterator[None]:
+        """Apply `PATTERN_CPU_S_MAX` to the block."""
+        self._arm(PATTERN_CPU_S_MAX)
         try:
             yield
         finally:
-            self._wind(HANDLER_S)
+            self._arm(HANDLER_CPU_S_MAX)
 
-    def _wind(self, limit_s: float) -> None:
+    def _arm(self, limit_s: float) -> None:
         if self._running:
-            self._limit_s, self._wound = limit_s, time.thread_time()
+            self._limit_s, self._armed_at = limit_s, time.thread_time()
             signal.setitimer(signal.ITIMER_VIRTUAL, limit_s)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._wind(HANDLER_S)
-        self._next = loop.call_later(BEAT_S, self._beat, loop)
+        self._arm(HANDLER_CPU_S_MAX)
+        self._next = loop.call_later(REARM_S, self._beat, loop)
 
-    def _run_down(self, number: int, frame: FrameType | None) -> None:
-        """Interrupt a handler or a pattern. What is none of these goes on: it is ours, and has an end."""
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Interrupt a handler or a pattern match; the bot's own code is bounded and continues."""
         seconds = self._limit_s
-        left_s = self._wound + seconds - time.thread_time()
-        if left_s > 0:  # other threads have computed
-            signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, LEFT_S_MIN))
+        left_s = self._armed_at + seconds - time.thread_time()
+        if left_s > 0:  # other threads used the time
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, TIMER_S_MIN))
             return
-        self._wind(HANDLER_S)
-        if _is_theirs(frame):
-            raise HeldUp(seconds=f"{seconds:g}")
+        self._arm(HANDLER_CPU_S_MAX)
+        if _in_user_code(frame):
+            raise CpuLimitExceeded(seconds=f"{seconds:g}")
 
 
-def _is_theirs(frame: FrameType | None) -> bool:
+def _in_user_code(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code in _THEIRS:
+        if frame.f_code in _USER_CODE:
             return True
         frame = frame.f_back
     return False

@@ -1,4 +1,4 @@
-"""What a bot listens to: the decorators that are put on its handlers."""
+"""Decorators that register a bot's handlers."""
 
 import inspect
 import re
@@ -16,28 +16,28 @@ from zerochat.bot.handlers import (
     Include,
     ReactionHandler,
     Role,
-    Start,
+    StartHandler,
     TextHandler,
     Timer,
     check_command,
     unique_name,
 )
-from zerochat.bot.schedule import Rate, schedule_of, seconds_of
+from zerochat.bot.schedule import RateLimit, make_schedule, parse_duration
 
-LATE = "1h"
+GRACE = "1h"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Listener:
-    """Keeps what the decorators have collected. A `Bot` is one."""
+class HandlerRegistry:
+    """The registered handlers; the base class of `Bot`."""
 
     def __init__(self, prefix: str, include: frozenset[Include], limit_s: float | None) -> None:
-        """`limit_s`: how long a handler may take for which nothing else is said; None: as long as it likes."""
-        self._include, self._limit_s = include, limit_s
+        """`limit_s`: default time limit of a handler; None: no limit."""
+        self._include, self._default_timeout_s = include, limit_s
         self._handlers: list[Handler] = []
         self._timers: list[Timer] = []
-        self._starts: list[Start] = []
+        self._starts: list[StartHandler] = []
         self._commands = Commands(prefix)
 
     def command(
@@ -54,13 +54,15 @@ class Listener:
         include: Sequence[Include] | None = None,
         timeout: str | float | None = "",
     ) -> Callable[[F], F]:
-        """Call this for messages that begin with `!name` (None: the function's own name). What stands behind it becomes
-        the function's arguments, by their annotations (`arguments.py`); what does not fit is answered with the usage.
+        """Call the function for messages that start with `!name` (None: the function's name). The text after it becomes
+        the function's arguments, converted by their annotations (`arguments.py`); the answer to invalid arguments is
+        the usage line.
 
-        `role`: what one has to be at least. `allow`: the DIDs of those who may. `verified`: only members whose words
-        were compared. `rate`: how often each may, such as `5/min`. `max_age`: what came longer ago is not done any more
-        (`10m`). `help`: one line; None said, the first of the docstring. `timeout`: how long it may take (None: as long
-        as it likes; nothing said: what the bot's is)."""
+        `role`: the least role that may use it. `allow`: DIDs of the members who may use it. `verified`: only verified
+        members. `rate`: limit per member, such as `5/min`. `max_age`: messages received longer ago are not executed
+        (`10m`). `help`: one line (default: first line of the docstring). `timeout`: time limit (None: no limit;
+        default: the bot's).
+        """
 
         def add(call: F) -> F:
             label = getattr(call, "__name__", repr(call))
@@ -68,20 +70,16 @@ class Listener:
             parameters = parameters_of(call)
             said = help or (inspect.getdoc(call) or "").partition("\n")[0]
             check_command(call, word, parameters, said)
-            if word in self._commands.known:
-                raise BadHandler(name=label, why=f"there is a command {word!r} already")
-            if len(self._commands.known) >= COMMANDS_MAX - 1:
+            if word in self._commands.by_name:
+                raise BadHandler(name=label, why=f"the command {word!r} already exists")
+            if len(self._commands.by_name) >= COMMANDS_MAX - 1:
                 raise BadHandler(name=label, why=f"a bot has at most {COMMANDS_MAX - 1} commands")
             if role is not None and role not in RANKS:
-                raise BadHandler(name=label, why=f"{role!r} is none of the roles {', '.join(RANKS)}")
+                raise BadHandler(name=label, why=f"{role!r} is not one of the roles {', '.join(RANKS)}")
             allowed = frozenset(allow)
             if isinstance(allow, str) or not all(one.startswith("did:") for one in allowed):
-                raise BadHandler(name=label, why="`allow` has DIDs; a name can be anybody's")
-            try:
-                limit = Rate.parse(rate) if rate else None
-                age = seconds_of(max_age) if max_age else 0.0
-            except ValueError as error:
-                raise BadHandler(name=label, why=error) from None
+                raise BadHandler(name=label, why="`allow` takes DIDs, because names are not unique")
+            limit, age = _parse_limits(label, rate, max_age)
             command = Command(
                 **self._handler(call, {"message"}, include, group, timeout),
                 word=word,
@@ -94,7 +92,7 @@ class Listener:
                 help=said,
                 commands=self._commands,
             )
-            self._commands.known[word] = command
+            self._commands.by_name[word] = command
             self._handlers.append(command)
             return call
 
@@ -120,15 +118,17 @@ class Listener:
         include: Sequence[Include] | None = None,
         timeout: str | float | None = "",
     ) -> F | Callable[[F], F]:
-        """Call this for messages that are none of the bot's commands. `text`: a regular expression that has to be found
-        in it; `m.match` has what was. `timeout`: as `command` has it."""
+        """Call the function for messages that are not commands of the bot. `text`: a regular expression that must match
+        somewhere in the text; `m.match` is the match. `timeout`: as in `command`."""
 
         def add(call: F) -> F:
             parts = self._handler(call, {"message"}, include, group, timeout)
             try:
                 pattern = re.compile(text) if text is not None else None
             except re.error as error:
-                raise BadHandler(name=parts["name"], why=f"{text!r} is no regular expression ({error})") from None
+                raise BadHandler(
+                    name=parts["name"], why=f"{text!r} is not a valid regular expression ({error})"
+                ) from None
             self._handlers.append(TextHandler(**parts, pattern=pattern, commands=self._commands))
             return call
 
@@ -148,7 +148,7 @@ class Listener:
         group: str = "",
         include: Sequence[Include] | None = None,
     ) -> F | Callable[[F], F]:
-        """Call this when somebody answers a message with an emoji (`emoji`: with one of these)."""
+        """Call the function when a member reacts to a message (`emoji`: with one of these)."""
 
         def add(call: F) -> F:
             wanted = frozenset({emoji} if isinstance(emoji, str) else emoji)
@@ -162,24 +162,24 @@ class Listener:
     @overload
     def on_join(self, *, group: str = "") -> Callable[[F], F]: ...
     def on_join(self, call: F | None = None, *, group: str = "") -> F | Callable[[F], F]:
-        """Call this when somebody comes into a group."""
-        return self._on("member_joined", call, group)
+        """Call the function when a member joins a group."""
+        return self._event_decorator("member_joined", call, group)
 
     @overload
     def on_delivery(self, call: F) -> F: ...
     @overload
     def on_delivery(self, *, group: str = "") -> Callable[[F], F]: ...
     def on_delivery(self, call: F | None = None, *, group: str = "") -> F | Callable[[F], F]:
-        """Call this when a member has acknowledged messages of this profile."""
-        return self._on("delivery", call, group)
+        """Call the function when a member has acknowledged messages of this profile."""
+        return self._event_decorator("delivery", call, group)
 
     @overload
-    def on_request(self, call: F) -> F: ...
+    def on_join_request(self, call: F) -> F: ...
     @overload
-    def on_request(self, *, group: str = "") -> Callable[[F], F]: ...
-    def on_request(self, call: F | None = None, *, group: str = "") -> F | Callable[[F], F]:
-        """Call this when somebody asks to be let in, or does so no longer."""
-        return self._on("request", call, group)
+    def on_join_request(self, *, group: str = "") -> Callable[[F], F]: ...
+    def on_join_request(self, call: F | None = None, *, group: str = "") -> F | Callable[[F], F]:
+        """Call the function when a join request arrives or is withdrawn."""
+        return self._event_decorator("join_request", call, group)
 
     def on(
         self,
@@ -188,8 +188,8 @@ class Listener:
         include: Sequence[Include] | None = None,
         timeout: str | float | None = "",
     ) -> Callable[[F], F]:
-        """Call this for events of these types (`Item` in `zerochat/rpc/subscriptions.py` lists them): `on("gap")`.
-        `timeout`: as `command` has it."""
+        """Call the function for events of these types (`Item` in `zerochat/rpc/subscriptions.py` lists them):
+        `on("gap")`. `timeout`: as in `command`."""
 
         def add(call: F) -> F:
             self._handlers.append(Handler(**self._handler(call, set(types), include, group, timeout)))
@@ -197,55 +197,54 @@ class Listener:
 
         return add
 
-    def _on(self, kind: str, call: F | None, group: str) -> F | Callable[[F], F]:
+    def _event_decorator(self, kind: str, call: F | None, group: str) -> F | Callable[[F], F]:
         add = self.on(kind, group=group)
         return add if call is None else add(call)
 
     def on_start(self, call: F) -> F:
-        """Call this once, when the bot hears its groups; it may last as long as the bot. What it raises ends the bot.
-        What it says has no lasting key: when the bot starts again, it is said again, unless a `key` is given."""
+        """Call the function once, after the bot has subscribed; it may run as long as the bot. An exception ends the
+        bot. Messages that it sends are sent again after a restart, unless a `key` is given."""
         name = unique_name(call, self._names())
         if inspect.signature(call).parameters:
-            raise BadHandler(name=name, why="nobody calls it with anything: it has no parameters")
-        self._starts.append(Start(name, call, not inspect.iscoroutinefunction(call)))
+            raise BadHandler(name=name, why="it must have no parameters")
+        self._starts.append(StartHandler(name, call, not inspect.iscoroutinefunction(call)))
         return call
 
     def every(
         self,
-        span: str | float,
+        interval: str | float,
         *,
         at: str = "",
         zone: str = "",
-        late: str | float | None = None,
+        grace: str | float | None = None,
         timeout: str | float | None = "",
     ) -> Callable[[F], F]:
-        """Call this again and again: `every("10m")`, or `every("6h", at="03:00")` for 03:00, 09:00, 15:00 and 21:00.
-        What was due while the bot did not run is done once when it runs again. `timeout`: as `command` has it."""
-        return self._timer(late, timeout, every=span, at=at, zone=zone)
+        """Call the function at an interval: `every("10m")`, or `every("6h", at="03:00")` for 03:00, 09:00, 15:00 and
+        21:00. Calls missed while the bot was stopped are made up for by one call. `timeout`: as in `command`."""
+        return self._timer(grace, timeout, every=interval, at=at, zone=zone)
 
     def at(
         self,
-        clock: str,
+        time: str,
         *,
         days: str = "daily",
         zone: str = "",
-        late: str | float = LATE,
+        grace: str | float = GRACE,
         timeout: str | float | None = "",
     ) -> Callable[[F], F]:
-        """Call this at a time of day: `at("09:00", days="mon-fri")`. `zone`: an IANA name; empty: this machine's own.
-        `late`: how much later it may still be done, where the bot did not run at the time. `timeout`: as `command` has
-        it."""
-        return self._timer(late, timeout, at=clock, days=days, zone=zone)
+        """Call the function at a time of day: `at("09:00", days="mon-fri")`. `zone`: an IANA name; empty: local time.
+        `grace`: how late a missed call may still be made up for. `timeout`: as in `command`."""
+        return self._timer(grace, timeout, at=time, days=days, zone=zone)
 
     def _timer(self, late: str | float | None, timeout: str | float | None, **schedule: Any) -> Callable[[F], F]:
         def add(call: F) -> F:
             name = unique_name(call, self._names())
             if inspect.signature(call).parameters:
-                raise BadHandler(name=name, why="nobody calls it with anything: a timer has no parameters")
+                raise BadHandler(name=name, why="a timer must have no parameters")
             try:
-                late_s = float("inf") if late is None else seconds_of(late)
-                blocking, limit_s = not inspect.iscoroutinefunction(call), self._limit_of(timeout)
-                timer = Timer(name, schedule_of(**schedule), call, blocking, late_s, limit_s)
+                late_s = float("inf") if late is None else parse_duration(late)
+                blocking, limit_s = not inspect.iscoroutinefunction(call), self._timeout_s(timeout)
+                timer = Timer(name, make_schedule(**schedule), call, blocking, late_s, limit_s)
             except ValueError as error:
                 raise BadHandler(name=name, why=error) from None
             self._timers.append(timer)
@@ -263,9 +262,9 @@ class Listener:
     ) -> dict[str, Any]:
         name = unique_name(call, self._names())
         if not inspect.signature(call).parameters:
-            raise BadHandler(name=name, why="its first parameter is what has happened")
+            raise BadHandler(name=name, why="its first parameter must be the event")
         try:
-            limit_s = self._limit_of(timeout)
+            timeout_s = self._timeout_s(timeout)
         except ValueError as error:
             raise BadHandler(name=name, why=error) from None
         return {
@@ -275,21 +274,29 @@ class Listener:
             "blocking": not inspect.iscoroutinefunction(call),
             "include": self._include if include is None else included(name, include),
             "group": group,
-            "limit_s": limit_s,
+            "timeout_s": timeout_s,
         }
 
-    def _limit_of(self, timeout: str | float | None) -> float | None:
-        """Raises ValueError."""
+    def _timeout_s(self, timeout: str | float | None) -> float | None:
+        """The time limit in seconds. Raises ValueError."""
         if timeout == "":
-            return self._limit_s
-        return None if timeout is None else seconds_of(timeout)
+            return self._default_timeout_s
+        return None if timeout is None else parse_duration(timeout)
 
     def _names(self) -> set[str]:
-        parts: list[Handler | Timer | Start] = [*self._handlers, *self._timers, *self._starts]
+        parts: list[Handler | Timer | StartHandler] = [*self._handlers, *self._timers, *self._starts]
         return {one.name for one in parts}
 
 
 def included(name: str, include: Sequence[Include]) -> frozenset[Include]:
     if isinstance(include, str) or not set(include) <= set(INCLUDES):
-        raise BadHandler(name=name, why=f"`include` is a tuple of {', '.join(INCLUDES)}")
+        raise BadHandler(name=name, why=f"`include` must be a tuple of {', '.join(INCLUDES)}")
     return frozenset(include)
+
+
+def _parse_limits(name: str, rate: str | None, max_age: str | float | None) -> tuple[RateLimit | None, float]:
+    """The rate limit and the age limit in seconds. Raises BadHandler."""
+    try:
+        return RateLimit.parse(rate) if rate else None, parse_duration(max_age) if max_age else 0.0
+    except ValueError as error:
+        raise BadHandler(name=name, why=error) from None

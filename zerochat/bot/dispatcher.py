@@ -1,7 +1,7 @@
-"""The work of a bot: what is told comes into queues, handlers are called, and what is handled is acknowledged.
+"""Dispatcher: queues items per group, calls handlers, acknowledges.
 
-Items of one group are handled one after the other, in order; groups go on side by side. A handler is tried until it
-ends well, or has failed so often that a dead letter is kept.
+Items of one group are handled in order, one at a time; groups run concurrently. A handler is retried until it succeeds
+or the event becomes a dead letter.
 """
 
 import asyncio
@@ -11,275 +11,273 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from zerochat.agent.api.client import AgentError
-from zerochat.bot.acknowledgement import Intake
-from zerochat.bot.agent_link import LineLost
-from zerochat.bot.connection import ALWAYS, Connection
-from zerochat.bot.cpu_watchdog import HeldUp, Watch, interruptible
-from zerochat.bot.dead_letters import Letters, Refuted, event_in_log
-from zerochat.bot.events import Event, event_of
-from zerochat.bot.failures import told
-from zerochat.bot.handlers import Call, Command, Handler
-from zerochat.bot.invoke import Caller, HandlerStuck
-from zerochat.bot.outgoing import doing
-from zerochat.bot.plan import Plan
-from zerochat.bot.queues import Queues, Waiting
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.bot.acknowledgement import AckTracker
+from zerochat.bot.agent_link import AgentLinkLost
+from zerochat.bot.api import key_scope
+from zerochat.bot.connection import INTERNAL_TYPES, Connection
+from zerochat.bot.cpu_watchdog import CpuLimitExceeded, CpuWatchdog, interruptible
+from zerochat.bot.dead_letters import DeadLetterQueue, EventRefuted, event_in_log
+from zerochat.bot.events import Event, event_from
+from zerochat.bot.handlers import BotSpec, Call, Command, Handler
+from zerochat.bot.invoke import HandlerStuck, Invoker, format_failure
+from zerochat.bot.queues import QueuedItem, Queues
 from zerochat.bot.store import Store
 from zerochat.rpc.subscriptions import Item
 
-BEGUN_MAX: Final = 5
-"""An item with which the process has ended so often is what ends it: it becomes a dead letter."""
-AGAIN_S: Final = 1.0
-"""How long an agent that has no time is left alone."""
-RECALL_S: Final = 60.0
-RECALLED_MAX: Final = 32
-"""How often it is looked whether what was refuted has come anew, and for how much of it at a time."""
-RELIEF_S: Final = 0.25
-"""How long something may hold up whatever else is to be told, before it is put aside."""
+STARTS_MAX: Final = 5
+"""How often the process may end while handling an item before the item becomes a dead letter."""
+AGENT_RETRY_S: Final = 1.0
+"""Delay before a request that a busy agent rejected is repeated, seconds."""
+REFUTED_CHECK_S: Final = 60.0
+REFUTED_CHECKED_MAX: Final = 32
+"""Interval (seconds) and batch size of looking up refuted events again."""
+SPILL_DELAY_S: Final = 0.25
+"""How long a slow group may exhaust the credit before its items are spilled to disk, seconds."""
 
 
-class Work:
-    """What one run of a bot has to do."""
+class Dispatcher:
+    """The dispatcher of one run."""
 
     def __init__(
         self,
-        plan: Plan,
+        spec: BotSpec,
         connection: Connection,
         store: Store,
         now: Callable[[], float],
-        caller: Caller,
-        begin: Callable[[Any], None],
+        invoker: Invoker,
+        spawn: Callable[[Any], None],
         log: logging.Logger,
     ) -> None:
-        """`now`: UTC seconds. `begin`: has a coroutine run beside everything else."""
-        self._plan, self._connection, self._store, self._now = plan, connection, store, now
-        self._caller, self._begin, self._log = caller, begin, log
-        self.letters = Letters(store, connection, now, log)
-        self.intake = Intake()
-        self.watch = Watch()
-        self._queues = Queues(store, self.intake, plan.credit)
-        self._ack_wanted = asyncio.Event()
-        self._crowded = asyncio.Event()
-        self._acking = False
+        """`now`: UTC, seconds. `spawn`: runs a coroutine as a task."""
+        self._spec, self._connection, self._store, self._now = spec, connection, store, now
+        self._invoker, self._spawn, self._log = invoker, spawn, log
+        self.dead_letters = DeadLetterQueue(store, connection, now, log)
+        self.acks = AckTracker()
+        self.watchdog = CpuWatchdog()
+        self._queues = Queues(store, self.acks, spec.credit)
+        self._ack_due = asyncio.Event()
+        self._credit_warning = asyncio.Event()
+        self._acknowledging = False
         self._stopping = False
         self._resumed: set[str] = set()
-        """The groups of which this process has handled something."""
+        """Groups of which this process has handled an item."""
         self.handled = 0
-        """Items that every handler has ended with, in this run."""
+        """Items that every handler has finished with in this run."""
 
     @property
     def idle(self) -> bool:
-        """Everything that was told is handled and acknowledged."""
-        return self.intake.idle and self._queues.idle and not self._acking
+        """Whether every received item is handled and acknowledged."""
+        return self.acks.idle and self._queues.idle and not self._acknowledging
 
-    # --- what comes in ----------------------------------------------------------------------------------------------
+    # --- inbound ----------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Begin with what the process before this one has put aside."""
+        """Start with the items that the previous process spilled to disk."""
         for group in self._queues.groups:
-            self._begin(self._work(group))
+            self._spawn(self._run_group(group))
 
-    def give(self, item: Item) -> None:
-        """To whoever works for its group."""
-        if not self.intake.told(item.seq):
-            self._ack_wanted.set()  # handled before, over another connection
+    def receive(self, item: Item) -> None:
+        """Queue an item for its group."""
+        if not self.acks.received(item.seq):
+            self._ack_due.set()  # already handled over an earlier connection
             return
         if item.type == "dropped":
-            self._log.error("%s things were not handled in time and are lost", item.body.get("count", "some"))
+            self._log.error("%s events were not handled in time and are lost", item.body.get("count", "some"))
         if self._stopping:
-            self.intake.dropped(item.seq)
-        elif self._queues.has(item.group) or item.type in ALWAYS or self._is_wanted(item):
+            self.acks.mark_dropped(item.seq)
+        elif self._queues.has(item.group) or item.type in INTERNAL_TYPES or self._is_wanted(item):
             idle = not self._queues.has(item.group)
             if not self._queues.add(item):
-                self._done(item)
+                self._finish(item)
             elif idle:
-                self._begin(self._work(item.group))
+                self._spawn(self._run_group(item.group))
         else:
-            self._done(item)
-        if self._is_crowded():
-            self._crowded.set()
+            self._finish(item)
+        if self._credit_low():
+            self._credit_warning.set()
 
     def _is_wanted(self, item: Item) -> bool:
-        return any(item.type in one.types for one in self._plan.handlers)
+        return any(item.type in one.types for one in self._spec.handlers)
 
-    def _is_crowded(self) -> bool:
-        return self.intake.held * 2 >= self._plan.credit
+    def _credit_low(self) -> bool:
+        return self.acks.unacknowledged * 2 >= self._spec.credit
 
-    def _done(self, item: Item) -> None:
+    def _finish(self, item: Item) -> None:
         self.handled += 1
-        self.intake.handled(item.seq)
-        self._ack_wanted.set()
+        self.acks.mark_handled(item.seq)
+        self._ack_due.set()
 
-    # --- what goes out ----------------------------------------------------------------------------------------------
+    # --- outbound ---------------------------------------------------------------------------------------------------
 
-    async def acknowledge(self) -> None:
-        """Say what is handled, for as long as the bot runs."""
+    async def run_acknowledgements(self) -> None:
+        """Send acknowledgements until cancelled."""
         while True:
-            await self._ack_wanted.wait()
-            self._ack_wanted.clear()
-            self._queues.settle()
-            if (upto := self.intake.ready()) is None:
+            await self._ack_due.wait()
+            self._ack_due.clear()
+            self._queues.purge_finished()
+            if (upto := self.acks.take_ackable()) is None:
                 continue
-            self._acking = True
+            self._acknowledging = True
             try:
                 await self._connection.acknowledge(upto)
-                self.intake.acknowledged(upto)
-            except LineLost:
-                pass  # it comes again, and is known to be handled
+                self.acks.mark_acknowledged(upto)
+            except AgentLinkLost:
+                pass  # the agent redelivers it, and it is known to be handled
             finally:
-                self._acking = False
+                self._acknowledging = False
 
-    async def relieve(self) -> None:
-        """Put aside what waits, where a slow group would hold all others up."""
+    async def run_spilling(self) -> None:
+        """Spill queued items to disk when a slow group would block the others, until cancelled."""
         while True:
-            await self._crowded.wait()
-            self._crowded.clear()
-            _, latest = self.intake.span
-            await asyncio.sleep(RELIEF_S)
-            if not self._is_crowded():
+            await self._credit_warning.wait()
+            self._credit_warning.clear()
+            _, latest = self.acks.span
+            await asyncio.sleep(SPILL_DELAY_S)
+            if not self._credit_low():
                 continue
-            if self.intake.span[0] > latest:  # it goes on
-                self._crowded.set()
-            elif await self._connection.in_several() and (kept := self._queues.put_aside()):
-                self._log.info("%d things wait: they are put aside", kept)
-                self._ack_wanted.set()
+            if self.acks.span[0] > latest:  # the first item was handled meanwhile
+                self._credit_warning.set()
+            elif await self._connection.has_several_groups() and (kept := self._queues.spill()):
+                self._log.info("%d queued events were spilled to disk", kept)
+                self._ack_due.set()
 
-    async def recall(self) -> None:
-        """Have what was put aside and refuted handled when it has come anew, for as long as the bot runs."""
+    async def run_refuted_check(self) -> None:
+        """Handle spilled events that were refuted and later reinstated, until cancelled."""
         await self._connection.connected.wait()
         last = ""
         while not self._stopping:
-            await asyncio.sleep(RECALL_S)
+            await asyncio.sleep(REFUTED_CHECK_S)
             waiting = self._queues.refuted
             names = list(waiting)
             begin = names.index(last) + 1 if last in waiting else 0
-            for name in (names[begin:] + names[:begin])[:RECALLED_MAX]:
+            for name in (names[begin:] + names[:begin])[:REFUTED_CHECKED_MAX]:
                 last, group = name, waiting[name]
                 try:
-                    there = await self._put_aside(group, name) is not None
-                except Refuted:
+                    there = await self._spilled_event(group, name) is not None
+                except EventRefuted:
                     continue
                 if name not in self._queues.refuted:
-                    continue  # it was told meanwhile
+                    continue  # it was redelivered meanwhile
                 if not there:
-                    self._queues.gone(name)
+                    self._queues.forget_refuted(name)
                     continue
                 idle = not self._queues.has(group)
-                self._queues.put_back(name)
+                self._queues.requeue(name)
                 if idle:
-                    self._begin(self._work(group))
+                    self._spawn(self._run_group(group))
 
     def stop(self) -> None:
-        """Take nothing more, and begin with nothing more."""
+        """Accept no more items and start no more handlers."""
         self._stopping = True
 
-    async def end(self, within_s: float) -> None:
-        """Say what was handled last."""
-        self._queues.settle()
-        if (upto := self.intake.ready()) is not None and self._connection.connected.is_set():
+    async def acknowledge_rest(self, within_s: float) -> None:
+        """Send the last acknowledgement."""
+        self._queues.purge_finished()
+        if (upto := self.acks.take_ackable()) is not None and self._connection.connected.is_set():
             try:
                 await self._connection.acknowledge(upto, within_s)
-            except (LineLost, AgentError):
-                self._log.info("what was handled last is not acknowledged, and comes again")
+            except (AgentLinkLost, AgentError):
+                self._log.info("the last events could not be acknowledged and will be redelivered")
 
     # --- handling ---------------------------------------------------------------------------------------------------
 
-    async def _work(self, group: str) -> None:
-        """Handle what waits for one group, in order, until there is nothing."""
-        while not self._stopping and (first := self._queues.first(group)) is not None:
+    async def _run_group(self, group: str) -> None:
+        """Handle the queued items of one group in order until the queue is empty."""
+        while not self._stopping and (first := self._queues.head(group)) is not None:
             try:
                 event = await self._event(group, first)
-            except Refuted:
-                self._log.info("%s was put aside, and is refuted by now", first.id)
+            except EventRefuted:
+                self._log.info("%s was spilled to disk and has been refuted since", first.id)
                 self._queues.refute(group)
                 continue
             if event is not None:
-                await self._handle(event, again=first.aside or event.redelivered)
-            self._queues.handled(group)
+                await self._handle(event, again=first.spilled or event.redelivered)
+            self._queues.pop_handled(group)
             self.handled += 1
-            self._ack_wanted.set()
+            self._ack_due.set()
 
-    async def _event(self, group: str, waiting: Waiting) -> Event | None:
-        """None: it is nowhere any more. Raises Refuted."""
-        await self._connection.know_bots(group)
+    async def _event(self, group: str, waiting: QueuedItem) -> Event | None:
+        """The event of a queued item; None if the log no longer has it. Raises EventRefuted."""
+        await self._connection.load_bots(group)
         if waiting.item is not None:
             item, here = waiting.item, await self._connection.group(group)
             bots = self._connection.known.bots
             if item.type == "commands_announced" and item.author is not None:
                 self._note_bot(group, item.author.did, item.body.get("bot") is True)
-            return event_of(item, here, self._connection.voice, bots.get(group, ()))
-        event = await self._put_aside(group, waiting.id)
+            return event_from(item, here, self._connection.api, bots.get(group, ()))
+        event = await self._spilled_event(group, waiting.id)
         if event is not None and event.type == "commands_announced":
             self._note_bot(group, event.author.did, event.body.get("bot") is True)
         return event
 
-    async def _put_aside(self, group: str, name: str) -> Event | None:
-        """Out of the log again, as often as the agent only has no time: it is acknowledged, and comes no other way.
-        Raises Refuted."""
+    async def _spilled_event(self, group: str, name: str) -> Event | None:
+        """A spilled event, read from the log, retried while the agent is busy: it is acknowledged, so the agent does
+        not redeliver it. Raises EventRefuted."""
         while True:
             try:
                 return await event_in_log(self._connection, group, name)
             except AgentError as error:
                 if error.retry == "never":
-                    self._log.warning("%s was put aside and is not there any more (%s)", name, error.code)
+                    self._log.warning("%s was spilled to disk and is no longer in the log (%s)", name, error.code)
                     return None
-                self._log.warning("%s was put aside and cannot be read just now (%s)", name, error.code)
-                await asyncio.sleep(max(error.retry_after_s or 0.0, AGAIN_S))
+                self._log.warning("%s was spilled to disk and cannot be read now (%s)", name, error.code)
+                await asyncio.sleep(max(error.retry_after_s or 0.0, AGENT_RETRY_S))
 
     def _note_bot(self, group: str, did: str, bot: bool) -> None:
         known = self._connection.known.bots.setdefault(group, set())
         (known.add if bot else known.discard)(did)
 
     async def _handle(self, event: Event, *, again: bool) -> None:
-        """`again`: the process before this one may have begun with it."""
+        """`again`: the previous process may have started handling it."""
         group = event.group.id
-        # Another bot of this profile that was retired has taken back what all of them have announced.
+        # Retiring another bot of this profile withdraws the announcements of all of them.
         withdrawn = event.type == "commands_announced" and event.own and event.body.get("bot") is not True
         if (event.type == "member_joined" or withdrawn) and group in self._connection.known.groups:
-            with suppress(LineLost):  # whoever connects again announces again
+            with suppress(AgentLinkLost):  # every new connection announces
                 await self._connection.announce(group)
-        concerned = [one for one in self._plan.handlers if one.concerns(event)]
+        concerned = [one for one in self._spec.handlers if one.may_match(event)]
         if not concerned:
             return
-        # The process before this one can only have ended while it was at the first item of a group. To look for a
-        # pattern may be what has ended it: with some expressions a hostile text takes for ever.
+        # The previous process can only have ended at the first item of a group. Pattern matching counts too: on some
+        # expressions a hostile text takes forever.
         suspect = again and group not in self._resumed
         self._resumed.add(group)
-        if suspect and self._store.beginning(event.id) > BEGUN_MAX:
+        if suspect and self._store.count_start(event.id) > STARTS_MAX:
             for handler in concerned:
-                why = f"the process has ended {BEGUN_MAX} times while it was handled"
-                self.letters.bury(event, handler.name, why, 0)
+                why = f"the process ended {STARTS_MAX} times while handling it"
+                self.dead_letters.add(event, handler.name, why, 0)
         else:
             event = replace(event, redelivered=event.redelivered or suspect)
             for handler in concerned:
                 if (call := self._match(handler, event)) is not None:
                     await self.attempt(handler, call)
         if suspect:
-            self._store.ended(event.id)
+            self._store.clear_starts(event.id)
 
     @interruptible
     def _match(self, handler: Handler, event: Event) -> Call | None:
-        """What to call a handler with; a dead letter where its pattern finds no end in this text."""
+        """The call to make; None and a dead letter if the pattern match exceeds its CPU limit."""
         try:
-            with self.watch.pattern():
+            with self.watchdog.pattern_limit():
                 return handler.match(event)
-        except HeldUp as error:
-            self._log.error("%s: its pattern finds no end with %s", handler.name, event.id)
-            self.letters.bury(event, handler.name, f"its pattern: {error}", 1)
+        except CpuLimitExceeded as error:
+            self._log.error("%s: matching its pattern against %s took too long", handler.name, event.id)
+            self.dead_letters.add(event, handler.name, f"its pattern: {error}", 1)
             return None
 
     async def attempt(self, handler: Handler, call: Call) -> bool:
-        """Call a handler until it ends well (True), or has failed too often and there is a dead letter."""
-        event, waits = call.event, (*self._plan.retries_s, None)
+        """Call a handler until it succeeds (True) or has failed for good and a dead letter is stored (False)."""
+        event, waits = call.event, (*self._spec.retries_s, None)
         for attempt, wait_s in enumerate(waits, 1):
             try:
-                with doing(f"{event.id}:{handler.name}"):
+                with key_scope(f"{event.id}:{handler.name}"):
                     await self._call(handler, replace(call, event=replace(event, attempt=attempt)))
                 return True
-            except Exception as error:  # noqa: BLE001  # whatever a handler raises
-                self._log.error("%s has failed with %s:\n%s", handler.name, event.id, told(error))
-                if wait_s is None or _is_hopeless(error):
-                    self.letters.bury(event, handler.name, f"{type(error).__name__}: {error}", attempt)
+            except Exception as error:  # noqa: BLE001  # a handler may raise any exception
+                self._log.error("%s failed on %s:\n%s", handler.name, event.id, format_failure(error))
+                if wait_s is None or _is_permanent(error):
+                    self.dead_letters.add(event, handler.name, f"{type(error).__name__}: {error}", attempt)
                     return False
                 after_s = error.retry_after_s if isinstance(error, AgentError) else None
             await asyncio.sleep(max(wait_s, after_s or 0.0))
@@ -288,23 +286,25 @@ class Work:
     async def _call(self, handler: Handler, call: Call) -> None:
         if isinstance(handler, Command):
             if call.event.void:
-                return  # whoever could not write has asked for nothing
-            refusal: str | None = call.answer or None
+                return  # the author was not allowed to post
+            refusal: str | None = call.refusal or None
             if refusal is None:
                 role = await self._role(call.event) if handler.role is not None else ""
-                refusal = handler.refused(call.event, role, self._now())
+                refusal = handler.refusal(call.event, role, self._now())
             if refusal is not None:
                 if refusal:
-                    await self._connection.voice.say(call.event.group.id, refusal, reply_to=call.event.id)
+                    await self._connection.api.send(call.event.group.id, refusal, reply_to=call.event.id)
                 return
-        await self._caller.call(handler, call.event, call.args, call.named)
+        await self._invoker.call(handler, call.event, call.args, call.kwargs)
 
     async def _role(self, event: Event) -> str:
-        """What the author is in the group now; asked each time, as it can change at any time."""
-        found = await self._connection.voice.members(event.group.id)
+        """The current role of the author, queried each time because it can change."""
+        found = await self._connection.api.members(event.group.id)
         return next((one.role for one in found if one.did == event.author.did), "")
 
 
-def _is_hopeless(error: Exception) -> bool:
-    """It would fail again, or it is still at work."""
-    return isinstance(error, HandlerStuck | HeldUp) or (isinstance(error, AgentError) and error.retry == "never")
+def _is_permanent(error: Exception) -> bool:
+    """Whether a retry would fail again, or the call is still running."""
+    return isinstance(error, HandlerStuck | CpuLimitExceeded) or (
+        isinstance(error, AgentError) and error.retry == "never"
+    )

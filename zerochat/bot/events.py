@@ -1,24 +1,56 @@
-"""What a handler is given: a frozen view of one thing that has happened, and what it can do about it.
+"""Event objects passed to handlers: immutable, with methods to answer.
 
-Text, names and everything else in it is exactly as its author wrote it. Before it is shown in a terminal or a log it
-goes through `zerochat.terminal_text.printable`.
+Text, names and all other content are exactly as the author wrote them. Pass them through
+`zerochat.terminal_text.printable` before showing them in a terminal or log.
 """
 
+import asyncio
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from zerochat import rpc
 from zerochat.rpc.subscriptions import Item
 
-if TYPE_CHECKING:
-    from zerochat.bot.outgoing import Voice
-
 PREFIX_MIN = 4
-"""The letters of an id that may stand for all of it, as everywhere."""
+"""Minimum length of an abbreviated id."""
+
+
+class Api(Protocol):
+    """The requests that events make (`BotApi`)."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def send(
+        self,
+        group: "str | Group",
+        text: str,
+        *,
+        reply_to: str | None = None,
+        files: Sequence[str | Path] = (),
+        key: str | None = None,
+    ) -> "Sent": ...
+
+    async def edit(self, group: "str | Group", event: str, text: str, *, key: str | None = None) -> "Sent": ...
+
+    async def delete(self, group: "str | Group", event: str, *, key: str | None = None) -> "Sent": ...
+
+    async def react(
+        self, group: "str | Group", event: str, emoji: str, *, on: bool = True, key: str | None = None
+    ) -> "Sent": ...
+
+    async def members(self, group: "str | Group") -> list[rpc.MemberInfo]: ...
+
+    async def delivered(
+        self, group: str, event: str, to: int | Literal["all", "any"], timeout: float
+    ) -> "Receipts": ...
+
+    async def answer_join_request(self, request: "JoinRequest", *, admit: bool) -> None: ...
+
+    async def save_files(self, message: "Message", folder: str | Path, timeout: float) -> list[Path]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +59,39 @@ class Group:
 
     id: str
     name: str
-    _voice: "Voice" = field(repr=False, compare=False)
+    _api: "Api" = field(repr=False, compare=False)
     shared: bool = field(default=False, compare=False)
-    """Another group here is called the same: then only its id says that it is meant."""
+    """Whether another group has the same name; then only the id identifies it."""
     me: str = field(default="", repr=False, compare=False)
-    """The DID of the bot's own profile in it."""
+    """The DID of the bot's profile in the group."""
 
     def __str__(self) -> str:
         return self.name
 
-    def answers_to(self, wanted: str) -> bool:
-        """Whether it is meant by this name, this id, or the first letters of an id."""
+    def matches(self, wanted: str) -> bool:
+        """Whether `wanted` is the group's name, its id, or a prefix of its id."""
         if wanted in (self.id, self.name):
             return wanted == self.id or not self.shared
         return len(wanted) >= PREFIX_MIN and self.id.startswith(wanted)
 
-    async def say(self, text: str, *, files: Sequence[str | Path] = (), key: str | None = None) -> "Sent":
-        """Say something there."""
-        return await self._voice.say(self.id, text, files=files, key=key)
+    async def send(self, text: str, *, files: Sequence[str | Path] = (), key: str | None = None) -> "Sent":
+        """Send a message to the group."""
+        return await self._api.send(self.id, text, files=files, key=key)
 
     async def members(self) -> list[rpc.MemberInfo]:
-        """Who is in it, and what is known of each."""
-        return await self._voice.members(self.id)
+        """The members of the group."""
+        return await self._api.members(self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A member. Its `nick` is its own choice and can be anybody's; its `did` is its key."""
+    """A member. The `nick` is chosen freely and not unique; the `did` identifies the key."""
 
     did: str
     nick: str = ""
     bot: bool = False
     verified: bool = False
-    """I have compared words with it (`zerochat verify`)."""
+    """Whether the user has verified this member (`zerochat verify`)."""
 
     def __str__(self) -> str:
         return self.nick or self.did
@@ -67,7 +99,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """Who has a message. It is true when what was waited for has happened."""
+    """The delivery state of a message by member. True if the awaited deliveries happened."""
 
     complete: bool
     delivered: int
@@ -86,163 +118,165 @@ class Receipts:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Something that the bot has said. It is on disk already, and gets to whoever is away as soon as it can."""
+    """A message or annotation that the bot has sent. It is on disk, and is delivered to offline members later."""
 
     group: str
     id: str
     of: int
-    """How many other members it is for."""
-    again: bool = False
-    """It was said before, by the same handler for the same event, and not a second time."""
-    _voice: "Voice" = field(repr=False, compare=False, kw_only=True)
+    """Number of recipients."""
+    duplicate: bool = False
+    """Whether it was sent before by the same handler for the same event, and not again now."""
+    _api: "Api" = field(repr=False, compare=False, kw_only=True)
 
     async def delivered(self, to: int | Literal["all", "any"] = "all", timeout: float = 60.0) -> Receipts:
-        """Wait until so many members have acknowledged it, at most `timeout` seconds: who has it, member by member."""
-        return await self._voice.delivered(self.group, self.id, to, timeout)
+        """Wait until `to` members have acknowledged it, at most `timeout` seconds. Returns the delivery state by
+        member."""
+        return await self._api.delivered(self.group, self.id, to, timeout)
 
     async def edit(self, text: str, *, key: str | None = None) -> "Sent":
-        return await self._voice.edit(self.group, self.id, text, key=key)
+        return await self._api.edit(self.group, self.id, text, key=key)
 
     async def delete(self, *, key: str | None = None) -> "Sent":
-        return await self._voice.delete(self.group, self.id, key=key)
+        return await self._api.delete(self.group, self.id, key=key)
 
     async def react(self, emoji: str, *, on: bool = True, key: str | None = None) -> "Sent":
-        return await self._voice.react(self.group, self.id, emoji, on=on, key=key)
+        return await self._api.react(self.group, self.id, emoji, on=on, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that has happened. `type` and `body` are as the agent tells them (`zerochat.rpc.subscriptions`)."""
+    """Something that happened. `type` and `body` are as in `zerochat.rpc.subscriptions`."""
 
     type: str
     id: str
-    """The same for everybody in the group; of what only this agent knows, `h` and a number."""
+    """Event id, the same for every member; for events known only to this agent, `h` and a number."""
     seq: int
     group: Group
     author: Author
     body: Mapping[str, Any] = field(repr=False)
     at: datetime
-    """When it came here."""
+    """Time of arrival at this agent."""
     own: bool = False
-    """The bot's own profile has said or done it."""
+    """Whether the bot's own profile caused it."""
     replayed: bool = False
     late: bool = False
-    """Something that stands below it was already here."""
+    """Whether an event ordered after it arrived earlier."""
     complete: bool = True
-    """Nothing was known to be missing in this group when this was told."""
+    """Whether no gap was known in the group when the event was reported."""
     redelivered: bool = False
-    """It was given to this bot before, which ended or failed before it had handled it."""
+    """Whether an earlier run or attempt of this bot received it without handling it."""
     attempt: int = 1
-    """1 for the first time that its handler is called, 2 for the next one."""
-    vouched: bool = False
-    """Another member has handed it over for its author, who has not confirmed it yet: it may be made up."""
+    """Number of this attempt, from 1."""
+    unconfirmed: bool = False
+    """Whether another member relayed it and the author has not confirmed it: it may be forged."""
     void: bool = False
-    """It does not count: its author was put out, or made a reader, as of before it. Not everybody is shown it."""
-    _voice: "Voice" = field(repr=False, compare=False)
+    """Whether it does not count, because its author was removed or made a reader before it. Some members do not see
+    it."""
+    _api: "Api" = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message(Event):
-    """Somebody has said something."""
+    """A message."""
 
     text: str
-    """As it stood when it was told; empty where its author has taken it back meanwhile."""
+    """Text when it was reported; empty if the author has deleted it since."""
     args: tuple[str, ...] = ()
-    """Of a command: the words behind its name."""
+    """For a command: the words after its name."""
     match: re.Match[str] | None = field(default=None, compare=False)
-    """Where `on_message` has a pattern: what it has found."""
+    """For `on_message` with a pattern: the match."""
     reply_to: str | None = None
-    """The id of the message that it answers."""
+    """Id of the message that it answers."""
     mentions: tuple[str, ...] = ()
-    """The DIDs of those whom it calls by name."""
+    """DIDs of the mentioned members."""
     attachments: tuple[rpc.Attachment, ...] = ()
     action: bool = False
-    """It says what its author does (`/me`)."""
+    """Whether it describes an action (`/me`)."""
     deleted: bool = False
 
     async def reply(self, text: str, *, files: Sequence[str | Path] = (), key: str | None = None) -> Sent:
-        """Answer it. Said once, also where the handler is called again (see `key` in the README)."""
-        return await self._voice.say(self.group.id, text, reply_to=self.id, files=files, key=key)
+        """Answer the message. Sent once, even if the handler is called again (see `key` in the manual)."""
+        return await self._api.send(self.group.id, text, reply_to=self.id, files=files, key=key)
 
     async def react(self, emoji: str, *, on: bool = True, key: str | None = None) -> Sent:
-        """Answer it with an emoji, or take that back."""
-        return await self._voice.react(self.group.id, self.id, emoji, on=on, key=key)
+        """Add a reaction, or remove it."""
+        return await self._api.react(self.group.id, self.id, emoji, on=on, key=key)
 
     async def edit(self, text: str, *, key: str | None = None) -> Sent:
-        """Change it, where it is the bot's own."""
-        return await self._voice.edit(self.group.id, self.id, text, key=key)
+        """Edit the bot's own message."""
+        return await self._api.edit(self.group.id, self.id, text, key=key)
 
     async def delete(self, *, key: str | None = None) -> Sent:
-        """Take it back, where it is the bot's own."""
-        return await self._voice.delete(self.group.id, self.id, key=key)
+        """Delete the bot's own message."""
+        return await self._api.delete(self.group.id, self.id, key=key)
 
     async def save(self, folder: str | Path = "", *, timeout: float = 600.0) -> list[Path]:
-        """Fetch the files that come with it, and save them into a folder (empty: the downloads). Nothing is
-        overwritten. Raises FilesMissing when not all of them are here after `timeout` seconds."""
-        return await self._voice.save(self, folder, timeout)
+        """Download the attachments and save them to a folder (empty: the download folder) without overwriting files.
+        Raises FilesMissing if they are not complete after `timeout` seconds."""
+        return await self._api.save_files(self, folder, timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction(Event):
-    """Somebody has answered a message with an emoji, or (not `on`) has taken that back."""
+    """A reaction that was added to a message or (not `on`) removed."""
 
     message: str
-    """The id of the message."""
+    """Id of the message."""
     emoji: str
     on: bool = True
 
     async def reply(self, text: str, *, key: str | None = None) -> Sent:
-        """Say something to the message that it is about."""
-        return await self._voice.say(self.group.id, text, reply_to=self.message, key=key)
+        """Answer the message that the reaction belongs to."""
+        return await self._api.send(self.group.id, text, reply_to=self.message, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined(Event):
-    """Somebody has come into a group. It is `own` where that is the bot's own profile, whoever has let it in."""
+    """A member joined a group. `own` if that member is the bot's own profile."""
 
     member: Author
 
-    async def say(self, text: str, *, key: str | None = None) -> Sent:
-        """Say something to the group."""
-        return await self._voice.say(self.group.id, text, key=key)
+    async def send(self, text: str, *, key: str | None = None) -> Sent:
+        """Send a message to the group."""
+        return await self._api.send(self.group.id, text, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Event):
-    """A member now has messages of this profile."""
+    """A member has received messages of this profile."""
 
     member: Author
     messages: tuple[str, ...]
-    """Their ids."""
+    """Ids of the messages."""
     everyone: tuple[str, ...]
-    """Those of them that everybody has by now for whom they are."""
+    """The ids among them that every recipient has received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest(Event):
-    """Somebody asks to be let in (`state` is `asked`), or does so no longer."""
+    """A request to join (`state` is `asked`), or its withdrawal."""
 
     member: Author
     role: str
     state: str
 
     async def admit(self) -> None:
-        """Let in whoever asks, under the name and in the role that were told here and no other."""
-        await self._voice.answer(self, admit=True)
+        """Admit the member under exactly the name and role of this request."""
+        await self._api.answer_join_request(self, admit=True)
 
-    async def refuse(self) -> None:
-        await self._voice.answer(self, admit=False)
+    async def reject(self) -> None:
+        await self._api.answer_join_request(self, admit=False)
 
 
-def event_of(item: Item | rpc.Event, group: Group, voice: "Voice", bots: Collection[str] = ()) -> Event:
-    """The view of an item of the stream, or of an event of the log. Readers skip fields that they do not know. `bots`:
-    the DIDs of members that say that they are bots."""
+def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collection[str] = ()) -> Event:
+    """The event object for an item of the stream or an event of the log. Unknown fields are ignored. `bots`: DIDs of
+    members that announced themselves as bots."""
     body = item.body
-    found = item.author
+    info = item.author
     author = Author("")
-    if found is not None:
-        author = Author(found.did, found.nick, found.bot or found.did in bots, found.verified)
-    told: dict[str, Any] = {
+    if info is not None:
+        author = Author(info.did, info.nick, info.bot or info.did in bots, info.verified)
+    fields: dict[str, Any] = {
         "type": item.type,
         "id": item.id,
         "seq": item.seq,
@@ -255,14 +289,14 @@ def event_of(item: Item | rpc.Event, group: Group, voice: "Voice", bots: Collect
         "late": item.late,
         "complete": getattr(item, "complete", True),
         "redelivered": getattr(item, "redelivered", False),
-        "vouched": item.vouched is not None,
+        "unconfirmed": item.relayed_by is not None,
         "void": item.void,
-        "_voice": voice,
+        "_api": api,
     }
     match item.type:
         case "message":
             return Message(
-                **told,
+                **fields,
                 text=str(body.get("text", "")),
                 reply_to=item.reply_to,
                 mentions=tuple(item.mentions),
@@ -271,16 +305,16 @@ def event_of(item: Item | rpc.Event, group: Group, voice: "Voice", bots: Collect
                 deleted=item.deleted,
             )
         case "reacted":
-            return Reaction(**told, message=body.get("of", ""), emoji=body.get("emoji", ""), on=body.get("on", True))
+            return Reaction(**fields, message=body.get("of", ""), emoji=body.get("emoji", ""), on=body.get("on", True))
         case "member_joined":
-            told["own"] = group.me != "" and body.get("did") == group.me
-            return Joined(**told, member=Author(body.get("did", ""), body.get("nick", "")))
+            fields["own"] = group.me != "" and body.get("did") == group.me
+            return Joined(**fields, member=Author(body.get("did", ""), body.get("nick", "")))
         case "delivery":
-            whose = Author(body.get("member", ""), body.get("nick", ""))
+            member = Author(body.get("member", ""), body.get("nick", ""))
             ids = tuple(one["id"] for one in body.get("events", ()))
             everyone = tuple(one["id"] for one in body.get("events", ()) if one["position"] <= body.get("all", 0))
-            return Delivered(**told, member=whose, messages=ids, everyone=everyone)
-        case "request":
-            whose = Author(body.get("member", ""), body.get("nick", ""))
-            return JoinRequest(**told, member=whose, role=body.get("role", ""), state=body.get("state", ""))
-    return Event(**told)
+            return Delivered(**fields, member=member, messages=ids, everyone=everyone)
+        case "join_request":
+            member = Author(body.get("member", ""), body.get("nick", ""))
+            return JoinRequest(**fields, member=member, role=body.get("role", ""), state=body.get("state", ""))
+    return Event(**fields)

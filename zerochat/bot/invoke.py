@@ -1,60 +1,65 @@
-"""Calls a bot's functions, and sees to it that none takes for ever.
+"""Handler calls with time limits.
 
-A coroutine function that takes longer than its limit is cancelled where it waits. An ordinary function has a thread,
-and nothing can end a thread: the bot gives up on it, lets everything else end, and ends itself (`HandlerStuck`), for
-its supervisor to run it again. What never waits and holds the whole bot up is seen to in `watch.py`.
+A coroutine that exceeds its limit is cancelled. An ordinary function runs in a thread, which cannot be ended: the bot
+gives up on it, lets the other handlers end, and exits (`HandlerStuck`) so that its supervisor restarts it.
+`cpu_watchdog.py` interrupts functions that block the event loop.
 """
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from zerochat.bot.cpu_watchdog import interruptible
 from zerochat.bot.events import Event
-from zerochat.bot.handlers import Handler, Start, Timer
+from zerochat.bot.handlers import Handler, StartHandler, Timer
 from zerochat.errors import LocalError
+from zerochat.terminal_text import printable
 
+_OURS: Final = Path(__file__).parent
 SLOW_S: Final = 60.0
-"""After so long it is said that a handler is still at work."""
+"""Time after which a running handler is logged, seconds."""
 STUCK_EXIT: Final = 9
 
 
-class TookTooLong(LocalError):
-    """{name} was not done after {seconds} seconds (`timeout`)."""
+class HandlerTimeout(LocalError):
+    """{name} did not finish within {seconds} seconds (`timeout`)."""
 
 
 class HandlerStuck(LocalError):
-    """{name} was not done after {seconds} seconds. It is no coroutine function, so nothing can end it but the end of
-    the bot: whatever else was at work is finished, and the bot has to be run again."""
+    """{name} did not finish within {seconds} seconds, and its thread cannot be interrupted. The bot stops after the
+    other handlers have finished; run it again."""
 
     exit_code: ClassVar[int] = STUCK_EXIT
 
 
-class Caller:
-    """The calls of one run."""
+class Invoker:
+    """Calls the handlers of one run."""
 
     def __init__(
         self,
-        arguments: Callable[[Handler | Timer | Start, Event | None], tuple[object, ...]],
+        arguments: Callable[[Handler | Timer | StartHandler, Event | None], tuple[object, ...]],
         log: logging.Logger,
-        stuck: Callable[[HandlerStuck], None],
+        on_stuck: Callable[[HandlerStuck], None],
     ) -> None:
-        """`arguments`: what a function is given first. `stuck`: told when one is given up that nothing can end."""
-        self._arguments, self._log, self._stuck = arguments, log, stuck
+        """`arguments`: returns the first arguments of a function. `on_stuck`: called when a thread exceeds its
+        limit."""
+        self._arguments, self._log, self._on_stuck = arguments, log, on_stuck
 
     @interruptible
     async def call(
         self,
-        what: Handler | Timer | Start,
+        what: Handler | Timer | StartHandler,
         event: Event | None = None,
         args: Sequence[object] = (),
         named: Mapping[str, object] | None = None,
     ) -> None:
-        """Raises what the function raises, TookTooLong, or HandlerStuck, after which the bot ends."""
-        loop, limit_s = asyncio.get_running_loop(), None if isinstance(what, Start) else what.limit_s
-        slow = loop.call_later(SLOW_S, self._log.info, "%s is still at work", what.name)
+        """Call a function. Raises its exception, HandlerTimeout, or HandlerStuck, after which the bot ends."""
+        loop, limit_s = asyncio.get_running_loop(), None if isinstance(what, StartHandler) else what.timeout_s
+        slow = loop.call_later(SLOW_S, self._log.info, "%s is still running", what.name)
         call = partial(what.call, *self._arguments(what, event), *args, **(named or {}))
         limit = asyncio.timeout(limit_s)
         try:
@@ -66,7 +71,7 @@ class Caller:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise TookTooLong(name=what.name, seconds=f"{limit_s:g}") from error
+            raise HandlerTimeout(name=what.name, seconds=f"{limit_s:g}") from error
         finally:
             slow.cancel()
 
@@ -80,6 +85,18 @@ class Caller:
         if not done:
             work.cancel()
             stuck = HandlerStuck(name=name, seconds=f"{limit_s:g}")
-            self._stuck(stuck)
+            self._on_stuck(stuck)
             raise stuck
         work.result()
+
+
+def format_failure(error: Exception) -> str:
+    """The traceback of a handler's exception, without the frames of this package."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return printable("".join(traceback.format_exception(type(error), error, trace)).rstrip())
+
+
+def _is_ours(file: str) -> bool:
+    return Path(file).parent == _OURS

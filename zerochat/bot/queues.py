@@ -1,14 +1,13 @@
-"""What waits to be handled, group by group.
+"""Per-group FIFO queues that spill to disk.
 
-What the agent has told and nobody has acknowledged is bounded by the bot's credit, for all groups together, and an
-acknowledgement says that *everything* up to a number is handled. So a group that is slow would hold all the others up
-as soon as that much has come behind the item that it is at. Before that, what waits is *put aside*: noted in the bot's
-own file, in one transaction, and acknowledged. From there it is handled as if it had just come, in its group's order,
-also by the next process. Only ids are noted of what was said: the words stay in the agent's journal.
+The agent bounds the unacknowledged items of a bot (its credit) over all groups, and an acknowledgement covers
+everything up to a number. A slow group would therefore block the others. Before that happens, the queued items are
+*spilled*: stored in the bot's database in one transaction, and acknowledged. They are handled in their group's order,
+also by the next process. Only ids of log events are stored; the contents stay in the agent's journal.
 
-What another member had handed over may be refuted by its author while it lies there. Then it is not handled; but it
-may come anew, and the agent, to whom it is acknowledged, does not tell it again. So it is kept as *refuted*, and looked
-for.
+A relayed event may be refuted by its author while it is spilled. It is then not handled, but stays recorded as
+*refuted* and is looked up at intervals: it may be reinstated, and the agent, which has its acknowledgement, does not
+redeliver it.
 """
 
 from collections import deque
@@ -17,152 +16,152 @@ from typing import Final
 
 import msgspec
 
-from zerochat.bot.acknowledgement import Intake
-from zerochat.bot.store import Aside, Store
+from zerochat.bot.acknowledgement import AckTracker
+from zerochat.bot.store import SpilledItem, Store
 from zerochat.rpc.subscriptions import Item
 
-ASIDE_MAX: Final = 100_000
-"""What a bot puts aside at most; then a slow group holds the others up after all, until it has come further."""
+SPILLED_MAX: Final = 100_000
+"""Maximum number of spilled items; beyond it a slow group blocks the others."""
 
 
 @dataclass(slots=True)
-class Waiting:
-    """Something that is to be handled."""
+class QueuedItem:
+    """An item that waits to be handled."""
 
     id: str
     item: Item | None
-    """None: it was put aside, and has to be looked up in the log."""
-    aside: bool = False
-    """It is in the file, and acknowledged."""
+    """The item; None if it was spilled and must be read from the log."""
+    spilled: bool = False
+    """Whether it is stored in the database and acknowledged."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    front: deque[Waiting] = field(default_factory=deque)
-    """What comes first; the first of it is at work."""
-    more: bool = False
-    """Between `front` and `back` there is what is only in the file."""
-    back: deque[Waiting] = field(default_factory=deque)
+    front: deque[QueuedItem] = field(default_factory=deque)
+    """The first items; the first one is in progress."""
+    on_disk: bool = False
+    """Whether items between `front` and `back` are only in the database."""
+    back: deque[QueuedItem] = field(default_factory=deque)
 
     def __bool__(self) -> bool:
-        return bool(self.front or self.more or self.back)
+        return bool(self.front or self.on_disk or self.back)
 
 
 class Queues:
-    """The queues of one run. Every method may raise what the store raises."""
+    """The queues of one run. Every method may raise the store's errors."""
 
-    def __init__(self, store: Store, intake: Intake, share: int) -> None:
-        """`share`: how much of a group's is kept in memory, of what was put aside."""
-        self._store, self._intake, self._share = store, intake, share
-        self._queues = {group: _Queue(more=True) for group in store.aside_groups()}
-        self._aside = store.aside_ids()
+    def __init__(self, store: Store, acks: AckTracker, memory_max: int) -> None:
+        """`memory_max`: spilled items of one group that are kept in memory."""
+        self._store, self._acks, self._memory_max = store, acks, memory_max
+        self._queues = {group: _Queue(on_disk=True) for group in store.spilled_groups()}
+        self._spilled = store.spilled_ids()
         self._refuted = store.refuted()
-        self._over: list[str] = []
-        """Of what was put aside, what is handled and still in the file."""
+        self._finished: list[str] = []
+        """Handled spilled items that are still in the database."""
 
     @property
     def idle(self) -> bool:
-        return not any(self._queues.values()) and not self._over
+        return not any(self._queues.values()) and not self._finished
 
     @property
     def groups(self) -> list[str]:
-        """Where something waits."""
+        """Groups with queued items."""
         return [group for group, queue in self._queues.items() if queue]
 
     def has(self, group: str) -> bool:
         return group in self._queues
 
     def add(self, item: Item) -> bool:
-        """Something was told. False: it was put aside by the process before this one, and comes to its turn."""
-        if item.id in self._aside:
+        """Append an item. Returns False if the previous process spilled it, so it is queued already."""
+        if item.id in self._spilled:
             return False
-        if item.id in self._refuted:  # the agent does tell it anew: it does not know of its having been acknowledged
-            self.gone(item.id)
+        if item.id in self._refuted:  # redelivered: the agent has no acknowledgement of it
+            self.forget_refuted(item.id)
         queue = self._queues.setdefault(item.group, _Queue())
-        (queue.back if queue.more else queue.front).append(Waiting(item.id, item))
+        (queue.back if queue.on_disk else queue.front).append(QueuedItem(item.id, item))
         return True
 
-    def first(self, group: str) -> Waiting | None:
-        """What is to be handled next, which stays where it is until `handled`; None: nothing, and nobody needs to work
-        for this group."""
+    def head(self, group: str) -> QueuedItem | None:
+        """The next item of a group, which stays queued until `pop_handled`; None, and the queue is removed, if there is
+        none."""
         queue = self._queues[group]
-        if not queue.front and queue.more:
-            self.settle()  # else what is handled would be found again
-            queue.front.extend(_found(one) for one in self._store.aside(group, self._share))
+        if not queue.front and queue.on_disk:
+            self.purge_finished()  # otherwise handled items would be read again
+            queue.front.extend(_queued(one) for one in self._store.spilled(group, self._memory_max))
             if not queue.front:
-                queue.more, queue.front, queue.back = False, queue.back, deque()
+                queue.on_disk, queue.front, queue.back = False, queue.back, deque()
         if queue.front:
             return queue.front[0]
         del self._queues[group]
         return None
 
-    def handled(self, group: str) -> None:
-        """The first one of a group is handled."""
+    def pop_handled(self, group: str) -> None:
+        """Remove the first item of a group, which is handled."""
         done = self._queues[group].front.popleft()
-        if done.aside:
-            self._over.append(done.id)
+        if done.spilled:
+            self._finished.append(done.id)
         elif done.item is not None:
-            self._intake.handled(done.item.seq)
+            self._acks.mark_handled(done.item.seq)
 
     @property
     def refuted(self) -> dict[str, str]:
-        """What was refuted before its turn and may come anew: its group by the event's id, oldest first."""
+        """Group by event id of the spilled events that were refuted, oldest first."""
         return dict(self._refuted)
 
     def refute(self, group: str) -> None:
-        """The first one of a group, which was put aside, is refuted."""
+        """Remove the first item of a group, a spilled event that was refuted."""
         event = self._queues[group].front.popleft().id
         self._store.refute(group, event)
-        self._aside.discard(event)
+        self._spilled.discard(event)
         self._refuted = self._store.refuted()
 
-    def put_back(self, event: str) -> None:
-        """What was refuted has come anew, and waits behind what waits already."""
+    def requeue(self, event: str) -> None:
+        """Append an event that was refuted and has been reinstated."""
         group = self._refuted.pop(event)
-        self._store.put_back(group, event)
-        self._aside.add(event)
+        self._store.requeue(group, event)
+        self._spilled.add(event)
         queue = self._queues.setdefault(group, _Queue())
-        if not queue.more:  # else it is found in the file
-            queue.front.append(Waiting(event, None, aside=True))
+        if not queue.on_disk:  # otherwise it is read from the database
+            queue.front.append(QueuedItem(event, None, spilled=True))
 
-    def gone(self, event: str) -> None:
-        """What was refuted is not looked for any more."""
+    def forget_refuted(self, event: str) -> None:
+        """Stop looking up a refuted event."""
         self._store.drop_refuted(event)
         del self._refuted[event]
 
-    def put_aside(self) -> int:
-        """Note everything that waits in the file, and have it acknowledged; how many that are."""
-        if len(self._aside) >= ASIDE_MAX:
+    def spill(self) -> int:
+        """Store all queued items and release them for acknowledgement. Returns how many."""
+        if len(self._spilled) >= SPILLED_MAX:
             return 0
         waiting = [one for queue in self._queues.values() for one in (*queue.front, *queue.back)]
-        fresh = [one.item for one in waiting if not one.aside and one.item is not None]
+        fresh = [one.item for one in waiting if not one.spilled and one.item is not None]
         if not fresh:
             return 0
-        self._store.put_aside(Aside(item.group, item.id, _body(item)) for item in fresh)
-        self._aside |= {item.id for item in fresh}
+        self._store.spill(SpilledItem(item.group, item.id, _event_body(item)) for item in fresh)
+        self._spilled |= {item.id for item in fresh}
         for item in fresh:
-            self._intake.handled(item.seq)
+            self._acks.mark_handled(item.seq)
         for one in waiting:
-            one.aside = True
+            one.spilled = True
         for queue in self._queues.values():
-            queue.more = queue.more or len(queue.front) > self._share
-            while len(queue.front) > self._share:
+            queue.on_disk = queue.on_disk or len(queue.front) > self._memory_max
+            while len(queue.front) > self._memory_max:
                 queue.front.pop()
             queue.back.clear()
         return len(fresh)
 
-    def settle(self) -> None:
-        """Take out of the file what is handled."""
-        over, self._over = self._over, []
+    def purge_finished(self) -> None:
+        """Delete handled items from the database."""
+        over, self._finished = self._finished, []
         if over:
-            self._store.drop_aside(over)
-            self._aside.difference_update(over)
+            self._store.drop_spilled(over)
+            self._spilled.difference_update(over)
 
 
-def _body(item: Item) -> str:
-    """Of what is told besides the log: all of it, for it is nowhere else."""
+def _event_body(item: Item) -> str:
+    """The serialised item if it is not in the log; otherwise empty."""
     return "" if item.author is not None else msgspec.json.encode(item).decode()
 
 
-def _found(one: Aside) -> Waiting:
-    return Waiting(one.event, msgspec.json.decode(one.body, type=Item) if one.body else None, aside=True)
+def _queued(one: SpilledItem) -> QueuedItem:
+    return QueuedItem(one.event, msgspec.json.decode(one.body, type=Item) if one.body else None, spilled=True)

@@ -1,5 +1,4 @@
-"""Runs a bot's file in a process of its own, and runs it anew whenever a Python file beside it changes, or where one of
-its handlers could not be ended otherwise."""
+"""Runs a bot's file in a child process and restarts it when a Python file in its folder changes."""
 
 import signal
 import subprocess
@@ -12,14 +11,13 @@ from typing import NoReturn
 
 from zerochat.bot.invoke import STUCK_EXIT
 
-LOOK_S = 0.5
-END_S_MAX = 20.0
+POLL_S = 0.5
+STOP_S_MAX = 20.0
 FILES_MAX = 2_000
 
 
-def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
-    """When each Python file in a folder and those below it was last written, and how long it is; hidden folders and
-    environments are left out."""
+def file_versions(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Modification time (ns) and size of each Python file below a folder, without hidden folders and environments."""
     found: dict[Path, tuple[int, int]] = {}
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).parts
@@ -33,41 +31,41 @@ def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def watch(command: Sequence[str], folder: Path, say: Callable[[str], None]) -> NoReturn:
-    """Run the command, and again whenever something has changed, until something is raised here (Ctrl+C)."""
+def run_with_reload(command: Sequence[str], folder: Path, output: Callable[[str], None]) -> NoReturn:
+    """Run the command, and restart it after changes, until an exception is raised here (Ctrl+C)."""
     child: subprocess.Popen[bytes] | None = None
     try:
         while True:
-            known = stamps(folder)
+            known = file_versions(folder)
             child = subprocess.Popen(command)
-            told = False
-            while (now := stamps(folder)) == known and child.poll() != STUCK_EXIT:
-                if child.poll() is not None and not told:
-                    told = True
-                    say(f"It has ended with {child.returncode}. It is run again when a file changes.")
-                time.sleep(LOOK_S)
+            reported = False
+            while (now := file_versions(folder)) == known and child.poll() != STUCK_EXIT:
+                if child.poll() is not None and not reported:
+                    reported = True
+                    output(f"The bot exited with code {child.returncode}. Waiting for a file to change.")
+                time.sleep(POLL_S)
             if now == known:
-                say("One of its handlers found no end, so it is run again.")
+                output("A handler exceeded its time limit. Restarting the bot.")
                 continue
             changed = sorted({path.name for path, _ in set(now.items()) ^ set(known.items())})
-            say(f"{', '.join(changed[:3])}{'…' if len(changed) > 3 else ''} has changed, so it is run again.")
-            end(child)
+            output(f"{', '.join(changed[:3])}{'…' if len(changed) > 3 else ''} changed. Restarting the bot.")
+            stop_child(child)
     finally:
         if child is not None:
-            end(child)
+            stop_child(child)
 
 
-def end(child: "subprocess.Popen[bytes]") -> None:
-    """Let it handle what it is at, and end; its process is gone when this returns."""
+def stop_child(child: "subprocess.Popen[bytes]") -> None:
+    """Terminate a child process gracefully, and kill it after a time limit."""
     with suppress(ProcessLookupError):
         child.send_signal(signal.SIGTERM)
     try:
-        child.wait(END_S_MAX)
+        child.wait(STOP_S_MAX)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
 
 
-def command_of(place: str, profile: str | None) -> list[str]:
-    """How a process of its own runs a bot's file."""
+def run_command(place: str, profile: str | None) -> list[str]:
+    """The command line that runs a bot's file in a process of its own."""
     return [sys.executable, "-m", "zerochat", *(["--profile", profile] if profile else []), "bot", "run", place]

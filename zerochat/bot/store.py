@@ -1,8 +1,8 @@
-"""What a bot keeps on disk: its values, its dead letters, what waits to be handled, and when its timers last ran.
+"""The bot's database: values, dead letters, spilled items, timer state.
 
-One small SQLite file for each consumer, in the profile's folder, closed to other users (0600). It is **not
-encrypted**: no secrets in `bot.kv`. What was said in a group stays in the agent's encrypted journal; a dead letter
-names the event and says what went wrong, and has nobody's text in it; what waits is named alone.
+One SQLite file per consumer in the profile's folder, with mode 0600. It is **not encrypted**: do not store secrets in
+`bot.kv`. The contents of messages stay in the agent's encrypted journal; a dead letter holds the id of the event and
+the error, a spilled item only the id.
 """
 
 import json
@@ -21,30 +21,30 @@ from zerochat.errors import LocalError
 KEY_CHARS_MAX = 256
 VALUE_BYTES_MAX = 64 * 1024
 VALUES_MAX = 10_000
-DEAD_MAX = 10_000
-"""Dead letters; then the oldest goes, and it is said how many have gone."""
+DEAD_LETTERS_MAX = 10_000
+"""Maximum number of dead letters; beyond it the oldest is deleted and counted."""
 ERROR_CHARS_MAX = 2_000
 FILE_PAGES_MAX = 1 << 18
-"""Of 4 kB: a gigabyte, which nothing above comes to."""
+"""Size limit of the file in pages of 4 kB: one gigabyte."""
 REFUTED_MAX = 1_000
-"""Of what was refuted before its turn; then the oldest is not looked for any more."""
+"""Maximum number of refuted events; beyond it the oldest is forgotten."""
 BUSY_S = 10.0
-FORMAT = 3
+FORMAT = 1
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kv (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS dead (
+CREATE TABLE IF NOT EXISTS dead_letters (
     id INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL, group_id TEXT NOT NULL, type TEXT NOT NULL,
     handler TEXT NOT NULL, error TEXT NOT NULL, attempts INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL,
     again INTEGER NOT NULL DEFAULT 0, UNIQUE (event, handler)
 );
 CREATE TABLE IF NOT EXISTS timers (name TEXT PRIMARY KEY, ran REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS begun (event TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS aside (
+CREATE TABLE IF NOT EXISTS starts (event TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spilled (
     number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, event TEXT NOT NULL UNIQUE, body TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS aside_of ON aside (group_id, number);
+CREATE INDEX IF NOT EXISTS spilled_by_group ON spilled (group_id, number);
 CREATE TABLE IF NOT EXISTS refuted (
     number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, event TEXT NOT NULL UNIQUE
 );
@@ -52,54 +52,54 @@ CREATE TABLE IF NOT EXISTS refuted (
 
 
 class BadValue(LocalError):
-    """This cannot be kept in bot.kv: {why}."""
+    """This value cannot be stored in bot.kv: {why}."""
 
 
 class StoreUnusable(LocalError):
-    """The bot's file {path} cannot be used: {why}."""
+    """The bot's database {path} cannot be used: {why}."""
 
     exit_code = 6
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Something that no handler could be made to handle."""
+    """An event that a handler could not handle."""
 
     id: int
     event: str
-    """The event's id."""
+    """Event id."""
     group: str
-    """The group's id."""
+    """Group id."""
     type: str
     handler: str
     error: str
-    """What was raised in the end. It may have words of a message in it, if the handler has put them there."""
+    """The last exception. It contains message text only if the handler put it there."""
     attempts: int
     at: float
-    """UTC seconds."""
+    """Time, UTC, seconds."""
     body: str
-    """Of what is told besides the log, as JSON; empty for what is in the log."""
+    """The event as JSON if it is not in the log; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
-    """Something that is acknowledged and not handled yet."""
+class SpilledItem:
+    """An item that is acknowledged but not yet handled."""
 
     group: str
     event: str
-    """The event's id."""
+    """Event id."""
     body: str
-    """Of what is told besides the log, the whole item as JSON; empty for what is in the log."""
+    """The item as JSON if it is not in the log; otherwise empty."""
 
 
-class Values(MutableMapping[str, Any]):
-    """`bot.kv`: values that JSON can say, by name. Each assignment is on disk when it returns."""
+class KeyValues(MutableMapping[str, Any]):
+    """`bot.kv`: JSON values by name. Each assignment is on disk when it returns."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
 
     def __getitem__(self, key: str) -> Any:
-        with self._store.using() as db:
+        with self._store.transaction() as db:
             row = db.execute("SELECT value FROM kv WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise KeyError(key)
@@ -107,42 +107,42 @@ class Values(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if not 0 < len(key) <= KEY_CHARS_MAX:
-            raise BadValue(why=f"a name is a str of 1 to {KEY_CHARS_MAX} characters")
+            raise BadValue(why=f"a name must have 1 to {KEY_CHARS_MAX} characters")
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadValue(why=f"JSON has no way to say it ({type(error).__name__})") from error
+            raise BadValue(why=f"it is not JSON-serialisable ({type(error).__name__})") from error
         if len(text.encode()) > VALUE_BYTES_MAX:
-            raise BadValue(why=f"it has more than {VALUE_BYTES_MAX} bytes")
-        with self._store.using() as db:
+            raise BadValue(why=f"it is larger than {VALUE_BYTES_MAX} bytes")
+        with self._store.transaction() as db:
             there = db.execute("SELECT 1 FROM kv WHERE key = ?", (key,)).fetchone()
             if there is None and db.execute("SELECT count(*) FROM kv").fetchone()[0] >= VALUES_MAX:
-                raise BadValue(why=f"there are {VALUES_MAX} values already")
+                raise BadValue(why=f"the limit of {VALUES_MAX} values is reached")
             db.execute("INSERT OR REPLACE INTO kv VALUES (?, ?)", (key, text))
 
     def __delitem__(self, key: str) -> None:
-        with self._store.using() as db:
+        with self._store.transaction() as db:
             if db.execute("DELETE FROM kv WHERE key = ?", (key,)).rowcount == 0:
                 raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        with self._store.using() as db:
+        with self._store.transaction() as db:
             rows = db.execute("SELECT key FROM kv ORDER BY key").fetchall()
         return iter([key for (key,) in rows])
 
     def __len__(self) -> int:
-        with self._store.using() as db:
+        with self._store.transaction() as db:
             return int(db.execute("SELECT count(*) FROM kv").fetchone()[0])
 
 
 class Store:
-    """The file. Any thread may use it; a process that is killed leaves it whole."""
+    """The database. Usable from any thread; consistent after a crash."""
 
     def __init__(self, path: Path | None) -> None:
         """`path`: None keeps everything in memory. Raises StoreUnusable."""
         self.path = path
         self._lock = threading.RLock()
-        self.values = Values(self)
+        self.values = KeyValues(self)
         try:
             if path is not None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class Store:
             self._db = sqlite3.connect(name, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version > FORMAT:
-                raise StoreUnusable(path=path, why="a newer version of zerochat has written it")
+                raise StoreUnusable(path=path, why="it was written by a newer version of zerochat")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute(f"PRAGMA max_page_count = {FILE_PAGES_MAX}")
@@ -175,8 +175,8 @@ class Store:
             self._db.close()
 
     @contextmanager
-    def using(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which is on disk when the block has ended."""
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, on disk when the block has ended."""
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -191,128 +191,131 @@ class Store:
 
     # --- dead letters -----------------------------------------------------------------------------------------------
 
-    def bury(self, letter: DeadLetter) -> None:
-        """Keep what could not be handled. The same event and handler again takes the place of the one before."""
-        with self.using() as db:
-            db.execute("DELETE FROM dead WHERE event = ? AND handler = ?", (letter.event, letter.handler))
+    def add_dead_letter(self, letter: DeadLetter) -> None:
+        """Store a dead letter, replacing an earlier one of the same event and handler."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM dead_letters WHERE event = ? AND handler = ?", (letter.event, letter.handler))
             db.execute(
-                "INSERT INTO dead (event, group_id, type, handler, error, attempts, at, body)"
+                "INSERT INTO dead_letters (event, group_id, type, handler, error, attempts, at, body)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(letter.event, letter.group, letter.type, letter.handler, letter.error[:ERROR_CHARS_MAX]),
                     *(letter.attempts, letter.at, letter.body),
                 ),
             )
-            gone = db.execute("DELETE FROM dead WHERE id <= (SELECT max(id) FROM dead) - ?", (DEAD_MAX,)).rowcount
+            gone = db.execute(
+                "DELETE FROM dead_letters WHERE id <= (SELECT max(id) FROM dead_letters) - ?", (DEAD_LETTERS_MAX,)
+            ).rowcount
             if gone > 0:
                 db.execute(
-                    "INSERT INTO facts VALUES ('gone', ?) ON CONFLICT (name) DO UPDATE SET number = number + ?",
+                    "INSERT INTO counters VALUES ('dead_letters_dropped', ?)"
+                    " ON CONFLICT (name) DO UPDATE SET number = number + ?",
                     (gone, gone),
                 )
 
-    def dead(self, *, again: bool = False) -> list[DeadLetter]:
-        """The dead letters, oldest first; `again`: those that somebody wants to be tried again."""
-        with self.using() as db:
+    def dead_letters(self, *, retry_only: bool = False) -> list[DeadLetter]:
+        """The dead letters, oldest first; `retry_only`: those marked for another attempt."""
+        with self.transaction() as db:
             rows = db.execute(
-                "SELECT id, event, group_id, type, handler, error, attempts, at, body FROM dead"
+                "SELECT id, event, group_id, type, handler, error, attempts, at, body FROM dead_letters"
                 " WHERE again >= ? ORDER BY id",
-                (int(again),),
+                (int(retry_only),),
             ).fetchall()
         return [DeadLetter(*row) for row in rows]
 
-    def gone(self) -> int:
-        """How many dead letters have made room for later ones."""
-        with self.using() as db:
-            row = db.execute("SELECT number FROM facts WHERE name = 'gone'").fetchone()
+    def dead_letters_dropped(self) -> int:
+        """Number of dead letters deleted to make room for later ones."""
+        with self.transaction() as db:
+            row = db.execute("SELECT number FROM counters WHERE name = 'dead_letters_dropped'").fetchone()
         return int(row[0]) if row else 0
 
-    def want(self, letter: int | None) -> int:
-        """Have the bot try a dead letter again (None: all of them); how many there are of those."""
-        with self.using() as db:
+    def request_retry(self, letter: int | None) -> int:
+        """Mark a dead letter for another attempt (None: all). Returns how many."""
+        with self.transaction() as db:
             if letter is None:
-                return db.execute("UPDATE dead SET again = 1").rowcount
-            return db.execute("UPDATE dead SET again = 1 WHERE id = ?", (letter,)).rowcount
+                return db.execute("UPDATE dead_letters SET again = 1").rowcount
+            return db.execute("UPDATE dead_letters SET again = 1 WHERE id = ?", (letter,)).rowcount
 
-    def forget(self, letter: int | None) -> int:
-        """Throw a dead letter away (None: all of them); how many have gone."""
-        with self.using() as db:
+    def delete_dead_letters(self, letter: int | None) -> int:
+        """Delete a dead letter (None: all). Returns how many."""
+        with self.transaction() as db:
             if letter is None:
-                return db.execute("DELETE FROM dead").rowcount
-            return db.execute("DELETE FROM dead WHERE id = ?", (letter,)).rowcount
+                return db.execute("DELETE FROM dead_letters").rowcount
+            return db.execute("DELETE FROM dead_letters WHERE id = ?", (letter,)).rowcount
 
-    # --- what is begun ----------------------------------------------------------------------------------------------
+    # --- starts of redelivered events -------------------------------------------------------------------------------
 
-    def beginning(self, event: str) -> int:
-        """A handler begins with something that came once more: how often that has been, this time with it."""
-        with self.using() as db:
-            db.execute("INSERT INTO begun VALUES (?, 1) ON CONFLICT (event) DO UPDATE SET times = times + 1", (event,))
-            return int(db.execute("SELECT times FROM begun WHERE event = ?", (event,)).fetchone()[0])
+    def count_start(self, event: str) -> int:
+        """Count the start of handling a redelivered event. Returns how often that has happened."""
+        with self.transaction() as db:
+            db.execute("INSERT INTO starts VALUES (?, 1) ON CONFLICT (event) DO UPDATE SET times = times + 1", (event,))
+            return int(db.execute("SELECT times FROM starts WHERE event = ?", (event,)).fetchone()[0])
 
-    def ended(self, event: str) -> None:
-        with self.using() as db:
-            db.execute("DELETE FROM begun WHERE event = ?", (event,))
+    def clear_starts(self, event: str) -> None:
+        with self.transaction() as db:
+            db.execute("DELETE FROM starts WHERE event = ?", (event,))
 
-    # --- what is put aside ------------------------------------------------------------------------------------------
+    # --- spilled items ----------------------------------------------------------------------------------------------
 
-    def put_aside(self, found: Iterable[Aside]) -> None:
-        """Keep what waits, behind what is kept already; it is on disk when this returns."""
-        with self.using() as db:
+    def spill(self, found: Iterable[SpilledItem]) -> None:
+        """Append items; they are on disk when this returns."""
+        with self.transaction() as db:
             rows = [(one.group, one.event, one.body) for one in found]
-            db.executemany("INSERT OR IGNORE INTO aside (group_id, event, body) VALUES (?, ?, ?)", rows)
+            db.executemany("INSERT OR IGNORE INTO spilled (group_id, event, body) VALUES (?, ?, ?)", rows)
 
-    def aside(self, group: str, limit: int) -> list[Aside]:
-        """The first of what waits for a group, in its order."""
-        with self.using() as db:
+    def spilled(self, group: str, limit: int) -> list[SpilledItem]:
+        """The first spilled items of a group, in order."""
+        with self.transaction() as db:
             rows = db.execute(
-                "SELECT group_id, event, body FROM aside WHERE group_id = ? ORDER BY number LIMIT ?", (group, limit)
+                "SELECT group_id, event, body FROM spilled WHERE group_id = ? ORDER BY number LIMIT ?", (group, limit)
             ).fetchall()
-        return [Aside(*row) for row in rows]
+        return [SpilledItem(*row) for row in rows]
 
-    def aside_groups(self) -> list[str]:
-        """For which groups something waits."""
-        with self.using() as db:
-            return [group for (group,) in db.execute("SELECT DISTINCT group_id FROM aside ORDER BY group_id")]
+    def spilled_groups(self) -> list[str]:
+        """Groups with spilled items."""
+        with self.transaction() as db:
+            return [group for (group,) in db.execute("SELECT DISTINCT group_id FROM spilled ORDER BY group_id")]
 
-    def aside_ids(self) -> set[str]:
-        with self.using() as db:
-            return {event for (event,) in db.execute("SELECT event FROM aside")}
+    def spilled_ids(self) -> set[str]:
+        with self.transaction() as db:
+            return {event for (event,) in db.execute("SELECT event FROM spilled")}
 
-    def drop_aside(self, events: Iterable[str]) -> None:
-        with self.using() as db:
-            db.executemany("DELETE FROM aside WHERE event = ?", [(event,) for event in events])
+    def drop_spilled(self, events: Iterable[str]) -> None:
+        with self.transaction() as db:
+            db.executemany("DELETE FROM spilled WHERE event = ?", [(event,) for event in events])
 
-    # --- what was refuted before its turn ---------------------------------------------------------------------------
+    # --- refuted events ---------------------------------------------------------------------------------------------
 
     def refute(self, group: str, event: str) -> None:
-        """What was put aside was never said, as it stands now; it may come anew."""
-        with self.using() as db:
-            db.execute("DELETE FROM aside WHERE event = ?", (event,))
+        """Replace a spilled item by a refuted event, which may be reinstated."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM spilled WHERE event = ?", (event,))
             db.execute("INSERT OR IGNORE INTO refuted (group_id, event) VALUES (?, ?)", (group, event))
             db.execute("DELETE FROM refuted WHERE number <= (SELECT max(number) FROM refuted) - ?", (REFUTED_MAX,))
 
     def refuted(self) -> dict[str, str]:
-        """Whose group it is by the event's id, oldest first."""
-        with self.using() as db:
+        """Group id by event id of the refuted events, oldest first."""
+        with self.transaction() as db:
             return dict(db.execute("SELECT event, group_id FROM refuted ORDER BY number"))
 
-    def put_back(self, group: str, event: str) -> None:
-        """It has come anew: it waits again, behind what waits already."""
-        with self.using() as db:
+    def requeue(self, group: str, event: str) -> None:
+        """Append a reinstated event to the spilled items."""
+        with self.transaction() as db:
             db.execute("DELETE FROM refuted WHERE event = ?", (event,))
-            db.execute("INSERT OR IGNORE INTO aside (group_id, event, body) VALUES (?, ?, '')", (group, event))
+            db.execute("INSERT OR IGNORE INTO spilled (group_id, event, body) VALUES (?, ?, '')", (group, event))
 
     def drop_refuted(self, event: str) -> None:
-        with self.using() as db:
+        with self.transaction() as db:
             db.execute("DELETE FROM refuted WHERE event = ?", (event,))
 
     # --- timers -----------------------------------------------------------------------------------------------------
 
-    def ran(self, timer: str) -> float | None:
-        """When a timer was last due that has run, UTC seconds; None: never."""
-        with self.using() as db:
+    def last_run(self, timer: str) -> float | None:
+        """The due time of the timer's last call, UTC, seconds; None: never."""
+        with self.transaction() as db:
             row = db.execute("SELECT ran FROM timers WHERE name = ?", (timer,)).fetchone()
         return float(row[0]) if row else None
 
-    def run(self, timer: str, moment: float) -> None:
-        with self.using() as db:
+    def set_last_run(self, timer: str, moment: float) -> None:
+        with self.transaction() as db:
             db.execute("INSERT OR REPLACE INTO timers VALUES (?, ?)", (timer, moment))

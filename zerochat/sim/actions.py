@@ -1,14 +1,14 @@
-"""What people do in a group beside joining it: they talk, change names and roles, put somebody out, go."""
+"""Actions of the simulated users: join, post, annotate, change names and roles, remove members, leave."""
 
 import random
 from collections.abc import Sequence
 from typing import get_args
 
-from zerochat.group.effects import Answer, Effect, InvitationCreated, Refuse
+from zerochat.group.effects import CommandDone, CommandFailed, Effect, InvitationCreated
 from zerochat.group.event_log.event import POST
 from zerochat.group.inputs import (
     AcceptInvitation,
-    AnswerRequest,
+    AnswerJoinRequest,
     ChangeLabel,
     ChangeRole,
     Command,
@@ -16,16 +16,15 @@ from zerochat.group.inputs import (
     LeaveGroup,
     RemoveMember,
     RotateDid,
-    Say,
+    SendContent,
     SendPost,
 )
 from zerochat.group.key_modes import MODES
-from zerochat.group.key_rotation import MESSAGES_MAX, Rotation
 from zerochat.group.membership import (
     ADMIN,
-    LEDGER,
     OWNER,
     READER,
+    TLOG,
     WRITER,
     Policy,
     label_free,
@@ -36,154 +35,154 @@ from zerochat.group.membership import (
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
 from zerochat.group.messages.bodies import Delete, Edit, React, Topic
-from zerochat.group.notifications import JoinAsked, Notice
+from zerochat.group.notifications import JoinRequested, Notification
+from zerochat.group.settings import MESSAGES_MAX, KeyRotation
 from zerochat.sim.world import World
 
-JOIN_AGAIN_MS = 70_000
-"""A joiner whom nobody has let in by then looks for another invitation."""
-REMARKS = 0.3
-"""How often something is said about a message, for each message."""
-ANNOUNCED = 0.05
-"""How often somebody announces commands, for each message."""
-REMARKED_MAX = 8
-"""It is one of the last so many."""
+JOIN_RETRY_MS = 70_000
+"""Time after which a joiner tries another invitation."""
+ANNOTATION_TYPES = 0.3
+"""Probability of an annotation after each post."""
+ANNOUNCE_RATE = 0.05
+"""Probability of a bot announcement after each post."""
+ANNOTATED_MAX = 8
+"""Annotations refer to one of this many latest posts."""
 DECIDE_MS_MAX = 3_000
-"""How long somebody may think about whether to let somebody in."""
+"""Longest delay before a join request is answered."""
 
 
-def drawn_policy(dice: random.Random) -> Policy:
-    """Some rules that fit together."""
+def random_policy(rng: random.Random) -> Policy:
+    """A random consistent policy."""
     while True:
         policy = Policy(
-            join=dice.choice(get_args(JoinRule)),
-            remove=dice.choice(get_args(RemoveRule)),
-            quorum=dice.choice((0, 2, 3)),
-            roles=dice.choice(get_args(RoleRule)),
-            agreement=dice.choice(get_args(AgreementRule)),
+            join=rng.choice(get_args(JoinRule)),
+            remove=rng.choice(get_args(RemoveRule)),
+            quorum=rng.choice((0, 2, 3)),
+            roles=rng.choice(get_args(RoleRule)),
+            agreement=rng.choice(get_args(AgreementRule)),
         )
-        if not policy.fault:
+        if not policy.error:
             return policy
 
 
-def drawn_accountability(keys: str, lot: str) -> str:
-    """Whether a group whose keys sign keeps a log. Drawn apart, so that all else goes on as it would have."""
-    return LEDGER if MODES[keys].signs and random.Random(f"log {lot}").random() < 0.5 else "acks"
+def random_accountability(keys: str, lot: str) -> str:
+    """Whether a group whose keys sign has a transparency log. Uses its own random generator, so that other choices are
+    unaffected."""
+    return TLOG if MODES[keys].signs and random.Random(f"log {lot}").random() < 0.5 else "acks"
 
 
-def drawn_rotation(lot: str) -> Rotation:
-    """When keys are replaced in a group whose keys sign, mostly sooner than they are in life. Drawn apart, too."""
-    dice = random.Random(f"rotation {lot}")
-    return Rotation(dice.choice((1, 2, 5, MESSAGES_MAX)), dice.choice((1, 7)), dice.choice((1, 1, 2, 3)))
+def random_rotation(lot: str) -> KeyRotation:
+    """When keys are rotated, mostly sooner than in practice. Uses its own random generator."""
+    rng = random.Random(f"rotation {lot}")
+    return KeyRotation(rng.choice((1, 2, 5, MESSAGES_MAX)), rng.choice((1, 7)), rng.choice((1, 1, 2, 3)))
 
 
-class People:
-    """The people at some nodes of a world, who keep the rules."""
+class Users:
+    """The users at some nodes of a world. They follow the protocol."""
 
-    def __init__(self, world: World, dice: random.Random, names: Sequence[str]) -> None:
-        self.world, self.dice, self.names = world, dice, list(names)
-        self.said = 0
-        self.tried: dict[str, int] = {}
-        """How often each took an invitation."""
-        self.over = False
+    def __init__(self, world: World, rng: random.Random, names: Sequence[str]) -> None:
+        self.world, self.rng, self.names = world, rng, list(names)
+        self.posted = 0
+        self.attempts: dict[str, int] = {}
+        """Number of join attempts by node."""
+        self.stopped = False
 
-    def heed(self, name: str, notice: Notice) -> None:
-        """Whoever is asked whether somebody may come in says yes, after a moment."""
-        if isinstance(notice, JoinAsked):
-            answer = AnswerRequest(notice.group, notice.member, admit=True)
-            self.world.after(self.dice.randint(0, DECIDE_MS_MAX), lambda: self._command(name, answer))
+    def on_notification(self, name: str, notification: Notification) -> None:
+        """Admit joiners after a random delay."""
+        if isinstance(notification, JoinRequested):
+            answer = AnswerJoinRequest(notification.group, notification.member, admit=True)
+            self.world.after(self.rng.randint(0, DECIDE_MS_MAX), lambda: self._run_with_retry(name, answer))
 
-    def look(self, name: str) -> None:
-        """One who comes back looks who has asked to come in meanwhile."""
+    def answer_pending_requests(self, name: str) -> None:
+        """After a restart: answer the join requests that arrived meanwhile."""
         for group in self.world.nodes[name].agent.groups.values():
-            for member, request in group.requests.items():
-                self.heed(name, JoinAsked(group.id, member, request.label, request.role))
+            for member, request in group.join_requests.items():
+                self.on_notification(name, JoinRequested(group.id, member, request.label, request.role))
 
     def active(self, among: Sequence[str] | None = None) -> list[str]:
-        """Those who are in a group, as far as they know themselves."""
+        """The nodes that are in a group, as far as they know."""
         nodes = self.world.nodes
         groups = {name: nodes[name].agent.groups for name in among or self.names}
         return [name for name, found in groups.items() if any(one.state == "active" for one in found.values())]
 
-    def _ask(self, name: str, command: Command) -> Effect:
-        return self.world.ask(name, command)
+    def _run(self, name: str, command: Command) -> Effect:
+        return self.world.run_command(name, command)
 
-    def _command(self, name: str, command: Command) -> None:
-        """Have it done; where that is not possible just now (a full disk), a person tries again."""
-        if isinstance(self._ask(name, command), Refuse) and not self.over:
-            self.world.after(DECIDE_MS_MAX, lambda: self._command(name, command))
+    def _run_with_retry(self, name: str, command: Command) -> None:
+        """Run a command, again after a failure such as a full disk."""
+        if isinstance(self._run(name, command), CommandFailed) and not self.stopped:
+            self.world.after(DECIDE_MS_MAX, lambda: self._run_with_retry(name, command))
 
     # --- joining ----------------------------------------------------------------------------------------------------
 
     def join(self, name: str, inviters: Sequence[str]) -> None:
-        """Begin to join, with an invitation of one of these; begin anew with another one if that leads nowhere."""
-        if self.world.nodes[name].agent.groups or self.over:
+        """Start to join with an invitation of one of these; start again if that fails."""
+        if self.world.nodes[name].agent.groups or self.stopped:
             return
         insiders = self.active(inviters)
         if insiders:
-            inviter = self.dice.choice(insiders)
+            inviter = self.rng.choice(insiders)
             group = self.world.group(inviter).id
-            made = self._ask(inviter, CreateInvitation(group, 86_400, 1))
-            if isinstance(made, Answer) and isinstance(made.result, InvitationCreated):
-                self.tried[name] = self.tried.get(name, 0) + 1
-                label = name if self.tried[name] == 1 else f"{name} {self.tried[name]}"
-                role = READER if self.dice.random() < 0.1 else WRITER
-                self._ask(name, AcceptInvitation(made.result.invitation, label, role))
-        self.world.after(JOIN_AGAIN_MS, lambda: self.join(name, inviters))
+            made = self._run(inviter, CreateInvitation(group, 86_400, 1))
+            if isinstance(made, CommandDone) and isinstance(made.result, InvitationCreated):
+                self.attempts[name] = self.attempts.get(name, 0) + 1
+                label = name if self.attempts[name] == 1 else f"{name} {self.attempts[name]}"
+                role = READER if self.rng.random() < 0.1 else WRITER
+                self._run(name, AcceptInvitation(made.result.invitation, label, role))
+        self.world.after(JOIN_RETRY_MS, lambda: self.join(name, inviters))
 
     def stop(self) -> None:
-        """Whoever is not in by now tries no more."""
-        self.over = True
+        """Start no more join attempts."""
+        self.stopped = True
 
     # --- in the group -----------------------------------------------------------------------------------------------
 
-    def say(self, text: str = "") -> None:
-        """One of them says something."""
+    def post(self, text: str = "") -> None:
+        """A random member posts."""
         inside = self.active()
         if inside:
-            self.said += 1
-            name = self.dice.choice(inside)
-            self._ask(name, SendPost(self.world.group(name).id, text or f"word {self.said} of {name}"))
-            lot = random.Random(f"remark {self.world.seed} {self.said} {name}")
-            if lot.random() < REMARKS:
-                self.remark(name, lot)
-            lot = random.Random(f"announce {self.world.seed} {self.said} {name}")
-            if lot.random() < ANNOUNCED:
+            self.posted += 1
+            name = self.rng.choice(inside)
+            self._run(name, SendPost(self.world.group(name).id, text or f"word {self.posted} of {name}"))
+            lot = random.Random(f"remark {self.world.seed} {self.posted} {name}")
+            if lot.random() < ANNOTATION_TYPES:
+                self.annotate(name, lot)
+            lot = random.Random(f"announce {self.world.seed} {self.posted} {name}")
+            if lot.random() < ANNOUNCE_RATE:
                 self.announce(name, lot)
 
-    def remark(self, name: str, dice: random.Random) -> None:
-        """This one edits or deletes something that it has said, reacts to something, or says what the group is about.
-
-        What is drawn here is drawn apart, so that all else goes on as it would have."""
+    def annotate(self, name: str, rng: random.Random) -> None:
+        """The node edits or deletes its post, reacts to a post, or sets the topic. Uses its own random generator."""
         group, node = self.world.group(name), self.world.nodes[name]
-        posts = [row for row in node.log if row.type == POST and row.group == group.id][-REMARKED_MAX:]
-        if not posts or dice.random() < 0.1:
-            self._ask(name, Say(group.id, Topic(f"topic {dice.randint(0, 9)} of {name}")))
+        posts = [row for row in node.log if row.type == POST and row.group == group.id][-ANNOTATED_MAX:]
+        if not posts or rng.random() < 0.1:
+            self._run(name, SendContent(group.id, Topic(f"topic {rng.randint(0, 9)} of {name}")))
             return
-        row = dice.choice(posts)
-        react = React(row.id, dice.choice("👍🎉😀"), dice.random() < 0.8)
-        own = (react, Edit(row.id, f"edited by {name} after {self.world.told_time().strip()} s"), Delete(row.id))
-        self._ask(name, Say(group.id, dice.choice(own) if row.author == group.me else react))
+        row = rng.choice(posts)
+        react = React(row.id, rng.choice("👍🎉😀"), rng.random() < 0.8)
+        own = (react, Edit(row.id, f"edited by {name} after {self.world.timestamp().strip()} s"), Delete(row.id))
+        self._run(name, SendContent(group.id, rng.choice(own) if row.author == group.me else react))
 
-    def announce(self, name: str, dice: random.Random) -> None:
-        """This one says that it is a bot, and what it listens to, or is none any more. Drawn apart, as remarks are."""
-        commands = tuple(BotCommand(f"c{number}", "[WHAT]") for number in range(dice.randint(0, 3)))
-        self._ask(name, Say(self.world.group(name).id, Announcement(dice.random() < 0.8, commands)))
+    def announce(self, name: str, rng: random.Random) -> None:
+        """The node announces itself as a bot, or withdraws that. Uses its own random generator."""
+        commands = tuple(BotCommand(f"c{number}", "[WHAT]") for number in range(rng.randint(0, 3)))
+        self._run(name, SendContent(self.world.group(name).id, Announcement(rng.random() < 0.8, commands)))
 
-    def do(self) -> None:
-        """One of them does something else, if there is something that it may do."""
+    def act(self) -> None:
+        """A random member performs another action, if it may."""
         inside = self.active()
         if inside:
-            self.dice.choice((self.rename, self.rename, self.role, self.role, self.put_out, self.go))(
-                self.dice.choice(inside)
-            )
+            self.rng.choice(
+                (self.rename, self.rename, self.change_role, self.change_role, self.remove_member, self.leave)
+            )(self.rng.choice(inside))
 
     def rename(self, name: str) -> None:
         group = self.world.group(name)
-        label = f"{name}-{self.dice.randint(0, 5)}"
+        label = f"{name}-{self.rng.randint(0, 5)}"
         if label_free(group.view, label, but=group.me):
-            self._ask(name, ChangeLabel(group.id, label))
+            self._run(name, ChangeLabel(group.id, label))
 
-    def role(self, name: str) -> None:
+    def change_role(self, name: str) -> None:
         group = self.world.group(name)
         wanted = [
             (member, role)
@@ -193,38 +192,37 @@ class People:
             and may_change_role(group.view, group.me, member, role)
         ]
         if wanted:
-            self._ask(name, ChangeRole(group.id, *self.dice.choice(wanted)))
+            self._run(name, ChangeRole(group.id, *self.rng.choice(wanted)))
 
     def rotate(self, name: str, other: str) -> None:
-        """This one takes a new DID towards another member."""
+        """The node takes a new DID towards another member."""
         group, theirs = self.world.group(name), self.world.group(other)
         if theirs.me in group.view.members:
-            self._ask(name, RotateDid(f"{group.id}/{theirs.me}"))
+            self._run(name, RotateDid(f"{group.id}/{theirs.me}"))
 
-    def put_out(self, name: str) -> None:
-        """This one and some others want somebody out."""
-        target = self.dice.choice([*self.world.group(name).others, ""])
+    def remove_member(self, name: str) -> None:
+        """The node, or every member where a quorum is needed, removes or votes to remove a member."""
+        target = self.rng.choice([*self.world.group(name).others, ""])
         several = self.world.group(name).view.policy.remove == "quorum"
         for actor in self.active() if several else [name]:
             group = self.world.group(actor)
             if may_vote(group.view, group.me, target) or may_remove(group.view, group.me, target):
-                self._ask(actor, RemoveMember(group.id, target))
+                self._run(actor, RemoveMember(group.id, target))
 
-    def feud(self, name: str, other: str) -> None:
-        """This one wants the other to say nothing any more, and the other wants it, or who may do that for it, out;
-        and neither has heard of the other's deed."""
+    def remove_each_other(self, name: str, other: str) -> None:
+        """A member makes another one a reader; concurrently, the other one or its allies remove the first."""
         theirs = self.world.group(other)
         for actor in (name, *self.active()):
             ours = self.world.group(actor)
             if actor != other and may_change_role(ours.view, ours.me, theirs.me, READER):
-                self._ask(actor, ChangeRole(ours.id, theirs.me, READER))
-                self._ask(other, SendPost(theirs.id, f"what {other} says of {actor}"))
+                self._run(actor, ChangeRole(ours.id, theirs.me, READER))
+                self._run(other, SendPost(theirs.id, f"what {other} says of {actor}"))
                 for one in (other, *self.active()) if theirs.view.policy.remove == "quorum" else (other,):
                     group = self.world.group(one)
                     if may_vote(group.view, group.me, ours.me) or may_remove(group.view, group.me, ours.me):
-                        self._ask(one, RemoveMember(group.id, ours.me))
+                        self._run(one, RemoveMember(group.id, ours.me))
                 return
 
-    def go(self, name: str) -> None:
+    def leave(self, name: str) -> None:
         if len(self.active()) > 2:
-            self._ask(name, LeaveGroup(self.world.group(name).id))
+            self._run(name, LeaveGroup(self.world.group(name).id))

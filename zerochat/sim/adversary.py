@@ -1,9 +1,8 @@
-"""A member that breaks the rules: the real core, and beside it somebody who has its keys and says what it would not.
+"""A malicious member: the real core, plus messages that it would not send, made with its keys.
 
-Nothing here goes around the cryptography: an adversary signs with its own key alone, writes in its own relationships,
-and hears what comes over its own links. It may be two-faced: from some moment on two copies of its core go on, each
-towards some of the others only, so that what either does is never known to the other's friends through it. That is the
-worst that equivocation can be, with a whole consistent history on each side.
+The cryptography is not broken: an adversary signs with its own key, writes in its own relationships and reads its own
+links. It can equivocate: from some moment, two copies of its core continue as branches, each towards some of the other
+members, with a consistent history each.
 """
 
 from collections import deque
@@ -19,81 +18,100 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import RemoteError
 from zerochat.evidence.messages import Data, data, parse_data
-from zerochat.group.effects import Compare, Dispatch, Effect, Fetch, Hangup, Publish, Recall, Remember, Revoke, SetTimer
-from zerochat.group.event_log import log
+from zerochat.group.effects import (
+    Disconnect,
+    Effect,
+    Publish,
+    ReadHistory,
+    ReadOwnEvents,
+    Reconcile,
+    RevokeClient,
+    SendEnvelope,
+    SetTimer,
+    StoreEvent,
+)
+from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import ADD, CONTROL, POST, Event
 from zerochat.group.inputs import (
-    Ask,
-    Fetched,
+    BatchEnded,
+    CommandInput,
+    HistoryRead,
+    Input,
     LinkDown,
     LinkUp,
-    Moment,
-    Recalled,
+    OwnEventsRead,
     Received,
-    Stimulus,
+    StepContext,
     TimerFired,
-    TurnOver,
 )
 from zerochat.group.key_modes import MODES
-from zerochat.group.key_modes.sender_key import bound_of, is_signed, moved_on, seal_content
-from zerochat.group.links.contact import member_link, new_identity, sign_consent, sign_possession, transport_name
+from zerochat.group.key_modes.sender_key import associated_data, is_signed, ratchet, seal_content
+from zerochat.group.links.contact import member_link, new_identity, sign_consent, sign_possession, transport_public
 from zerochat.group.links.relationship import Relationship, pack
 from zerochat.group.membership import add_of, heads_of
-from zerochat.group.signed_streams.reader import body_of
+from zerochat.group.signed_streams.messages import body_of
 from zerochat.group.state import Agent, Chain, Group, OwnStream, Stream
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.event_runs import read_runs, runs_in, write_runs
-from zerochat.group.wire.messages import EVENTS, SHARE, STATUS, EventsBody, ShareBody, StatusBody, read_body
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.event_runs import read_runs, runs_of, write_runs
+from zerochat.group.wire.messages import (
+    EVENTS,
+    HISTORY_RESPONSE,
+    STATUS,
+    EventsBody,
+    HistoryResponseBody,
+    StatusBody,
+    read_body,
+)
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.world import SIMULATED_PACKERS, World
 
-OTHER_FACE = "other face "
-"""What stands before the names of the second face's timers."""
+SECOND_BRANCH = "other face "
+"""Prefix of the second branch's timers."""
 _link_of = lru_cache(4096)(member_link)
-"""What is overheard is looked up for every frame and every member that we ever knew."""
-HEARD_MAX = 400
-"""Envelopes that an adversary keeps to say again: its own, and as many of others."""
-ASKED_MAX = 100
+"""Called for every frame and every known member."""
+ENVELOPES_KEPT_MAX = 400
+"""Envelopes kept for replay: sent ones, and as many received ones."""
+REQUESTS_KEPT_MAX = 100
 KEYS_TRIED = 32
-"""Needs of others that it keeps, to answer them as often as it likes."""
+"""History requests kept to be answered again; keys tried on a signed message."""
 
 
 class Adversary:
     """One byzantine node."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.world, self.name, self.dice = world, name, world.dice
-        self.face = 0
-        self._resting: dict[int, tuple[Agent, list[Remember]]] = {}
-        self._side: dict[bytes, int] = {}
+        self.world, self.name, self.rng = world, name, world.rng
+        self.branch = 0
+        self._inactive: dict[int, tuple[Agent, list[StoreEvent]]] = {}
+        self._branch_of_link: dict[bytes, int] = {}
         self.known: dict[str, tuple[Group, Relationship]] = {}
-        """By member: our last relationship with it, which we do not forget when we are put out."""
-        self.heard: dict[str, Stream] = {}
-        """The streams of the others, as far as our core has last heard them."""
-        self.deaf_to: dict[bytes, float] = {}
-        """By link: how much of what our core says there never goes out."""
+        """By member: its group and relationship, kept after our removal."""
+        self.streams: dict[str, Stream] = {}
+        """The streams of others, as last known to our core."""
+        self.withhold_from: dict[bytes, float] = {}
+        """By link: fraction of our core's envelopes that are dropped."""
         self.sent: list[tuple[str, bytes, bytes]] = []
-        """Nodes, our links to them, and what we have said there."""
-        self.seen: deque[bytes] = deque(maxlen=HEARD_MAX)
-        """What others have said to us, as it came."""
-        self.out = False
-        """We are put out, and do not accept that."""
+        """Envelopes sent: node, link, envelope."""
+        self.received_envelopes: deque[bytes] = deque(maxlen=ENVELOPES_KEPT_MAX)
+        """Envelopes received from others."""
+        self.removed = False
+        """Whether we were removed and ignore that."""
         self.accomplices: frozenset[str] = frozenset()
-        """The other byzantine nodes, which keep to us."""
-        self.opens = 0
-        """Which of our faces invites."""
-        self.brings_in = "hidden"
-        """Whether our first face lets in too whom the second one has let in ("both")."""
-        self.band: Mapping[str, Adversary] = {}
-        """All adversaries, by node."""
-        self.asked: dict[str, Fetch] = {}
-        """By thread: what others have asked us for."""
-        self.answer: Callable[[Fetch, Fetched], Fetched] | None = None
-        """What they get instead of what our log has."""
-        self.forged: set[str] = set()
-        """The ids of what nobody has ever said: it may be shown as ours to vouch for, and as nobody's word."""
-        self.gone = False
-        """Our machine is off, for ever."""
+        """The byzantine nodes."""
+        self.inviting_branch = 0
+        """The branch that invites."""
+        self.admits_into = "hidden"
+        """"both": members admitted by the second branch are added in the first one too."""
+        self.all_adversaries: Mapping[str, Adversary] = {}
+        """All adversaries by node."""
+        self.history_requests: dict[str, ReadHistory] = {}
+        """History requests of others by thread."""
+        self.forge_response: Callable[[ReadHistory, HistoryRead], HistoryRead] | None = None
+        """Replaces the answer to a history request."""
+        self.forged_ids: set[str] = set()
+        """Ids of forged events of others: they may be stored as relayed by us, never as their author's."""
+        self.crashed = False
+        """Whether our machine is off forever."""
 
     @property
     def node(self) -> Node:
@@ -101,162 +119,166 @@ class Adversary:
 
     @property
     def group(self) -> Group | None:
-        """Our group as the present face has it."""
+        """Our group in the current branch."""
         return next(iter(self.node.agent.groups.values()), None)
 
     @property
-    def two_faced(self) -> bool:
-        return bool(self._resting)
+    def is_split(self) -> bool:
+        return bool(self._inactive)
 
-    # --- faces ------------------------------------------------------------------------------------------------------
+    # --- branches ---------------------------------------------------------------------------------------------------
 
     def split(self, to_the_other: Iterable[str]) -> None:
-        """Go on as two, the second of which has to do with these members (DIDs), and with whom it lets in itself."""
+        """Continue as two branches; the second one serves these members (DIDs) and those that it admits."""
         group = self.group
-        assert group is not None and not self.two_faced
+        assert group is not None and not self.is_split
         other = set(to_the_other)
         for member in group.peers:
-            self._side[member_link(group.id, group.me, member)] = int(member in other)
-        self._resting[1] = (self.node.agent, list(self.node.log))
+            self._branch_of_link[member_link(group.id, group.me, member)] = int(member in other)
+        self._inactive[1] = (self.node.agent, list(self.node.log))
         for key in list(self.node.timers):
-            self.world._later(1, self.name, OTHER_FACE + key)
-            self.node.timers[OTHER_FACE + key] = self.world.now + 1
+            self.world._later(1, self.name, SECOND_BRANCH + key)
+            self.node.timers[SECOND_BRANCH + key] = self.world.now + 1
 
-    def turn_to(self, member: str, face: int) -> None:
-        """From now on this member has to do with this one of us."""
+    def assign(self, member: str, client: int) -> None:
+        """Serve this member with this branch from now on."""
         group = self.group
         assert group is not None
-        self._side[member_link(group.id, group.me, member)] = face
+        self._branch_of_link[member_link(group.id, group.me, member)] = client
 
     @contextmanager
-    def wearing(self, face: int) -> Iterator[None]:
-        """Be this one of us for a moment."""
-        before = self.face
-        self._wear(face)
+    def using_branch(self, client: int) -> Iterator[None]:
+        """Switch to this branch for the block."""
+        before = self.branch
+        self._switch_branch(client)
         try:
             yield
         finally:
-            self._wear(before)
+            self._switch_branch(before)
 
-    def _wear(self, face: int) -> None:
-        if face != self.face:
-            self._resting[self.face] = (self.node.agent, self.node.log)
-            self.node.agent, self.node.log = self._resting.pop(face)
-            self.face = face
+    def _switch_branch(self, client: int) -> None:
+        if client != self.branch:
+            self._inactive[self.branch] = (self.node.agent, self.node.log)
+            self.node.agent, self.node.log = self._inactive.pop(client)
+            self.branch = client
 
-    def _face_for(self, stimulus: Stimulus) -> int:
-        match stimulus:
-            case _ if not self.two_faced:
+    def _branch_for(self, input_: Input) -> int:
+        match input_:
+            case _ if not self.is_split:
                 return 0
             case Received(link) | LinkUp(link) | LinkDown(link):
-                return self._side.get(link, 0)
-            case Recalled(_, member) | Fetched(_, member) if (group := self.group) is not None:
-                return self._side.get(member_link(group.id, group.me, member), 0)
+                return self._branch_of_link.get(link, 0)
+            case OwnEventsRead(_, member) | HistoryRead(_, member) if (group := self.group) is not None:
+                return self._branch_of_link.get(member_link(group.id, group.me, member), 0)
             case TimerFired(key):
-                return int(key.startswith(OTHER_FACE))
+                return int(key.startswith(SECOND_BRANCH))
             case _:
-                return self.face
+                return self.branch
 
-    def hear(self, stimulus: Stimulus) -> None:
-        """One turn of one of our faces. What it stumbles over because of what we did to it is our own affair."""
-        if self.gone:
+    def process(self, input_: Input) -> None:
+        """Process an input in its branch. Errors that our own attacks cause in our core are ignored."""
+        if self.crashed:
             return
-        with self.wearing(self._face_for(stimulus)):
-            if isinstance(stimulus, TimerFired):
-                stimulus = TimerFired(stimulus.key.removeprefix(OTHER_FACE))
-            if isinstance(stimulus, Fetched) and self.answer is not None and stimulus.thread in self.asked:
-                stimulus = self.answer(self.asked[stimulus.thread], stimulus)
+        with self.using_branch(self._branch_for(input_)):
+            if isinstance(input_, TimerFired):
+                input_ = TimerFired(input_.key.removeprefix(SECOND_BRANCH))
+            if (
+                isinstance(input_, HistoryRead)
+                and self.forge_response is not None
+                and input_.thread in self.history_requests
+            ):
+                input_ = self.forge_response(self.history_requests[input_.thread], input_)
             try:
-                World.hear(self.world, self.name, stimulus)
+                World.process(self.world, self.name, input_)
             except Violation:
-                if isinstance(stimulus, Ask) or not self.two_faced:
+                if isinstance(input_, CommandInput) or not self.is_split:
                     raise
-            self.look_around()
+            self.update_known_members()
 
-    def look_around(self) -> None:
-        """See who is new."""
+    def update_known_members(self) -> None:
+        """Register new members."""
         group = self.group
         if group is None:
             return
-        if self.two_faced:
-            new = [member for member, peer in group.peers.items() if peer.link not in self._side]
+        if self.is_split:
+            new = [member for member, peer in group.peers.items() if peer.link not in self._branch_of_link]
             for link in (*self.node.agent.invitations, *(peer.link for peer in group.peers.values())):
-                self._side.setdefault(link, self.face)
-            if new and self.face == 1 and self.brings_in == "both":
+                self._branch_of_link.setdefault(link, self.branch)
+            if new and self.branch == 1 and self.admits_into == "both":
                 ours = [e for e in group.control.values() if e.type == ADD and e.author == group.me]
-                added = [event.body for event in ours if add_of(event).member in new and not self._is_eve(event)]
+                added = [event.body for event in ours if add_of(event).member in new and not self._is_accomplice(event)]
                 relationships = {member: group.relationships[member] for member in new if member in group.relationships}
-                with self.wearing(0):
+                with self.using_branch(0):
                     if self.group is not None and added:
                         for member in new:
-                            self.turn_to(member, self.dice.choice((0, 1)))
+                            self.assign(member, self.rng.choice((0, 1)))
                         known = {**self.group.relationships, **relationships}
                         changed = replace(self.group, relationships=known)
                         self.node.agent = replace(self.node.agent, groups={group.id: changed})
                         for body in added:
                             self.commit(ADD, body)
-        self.heard |= group.streams
+        self.streams |= group.streams
         for member, relationship in group.relationships.items():
             if relationship.established:
                 self.known[member] = (group, relationship)
 
-    def _is_eve(self, event: Event) -> bool:
+    def _is_accomplice(self, event: Event) -> bool:
         return str(event.body["label"]).startswith("Eve")
 
-    def face_with(self, who: str) -> int:
-        """Which of our faces somebody has asked to be let in."""
-        with self.wearing(1 if self.two_faced else 0):
-            asked = self.group is not None and who in self.group.requests
-        return int(self.two_faced and asked)
+    def branch_with_request(self, who: str) -> int:
+        """The branch that received the join request of this member."""
+        with self.using_branch(1 if self.is_split else 0):
+            asked = self.group is not None and who in self.group.join_requests
+        return int(self.is_split and asked)
 
-    def filtered(self, effect: Effect) -> list[Effect]:
-        """What of this our core may do."""
-        if isinstance(effect, Fetch):
-            self.asked[effect.thread] = effect
-            for thread in list(self.asked)[:-ASKED_MAX]:
-                del self.asked[thread]
+    def filter_effect(self, effect: Effect) -> list[Effect]:
+        """The effects that replace this effect of our core."""
+        if isinstance(effect, ReadHistory):
+            self.history_requests[effect.thread] = effect
+            for thread in list(self.history_requests)[:-REQUESTS_KEPT_MAX]:
+                del self.history_requests[thread]
         match effect:
-            case Hangup() | Revoke() if self.two_faced or self.out:
+            case Disconnect() | RevokeClient() if self.is_split or self.removed:
                 return []
-            case SetTimer(key, delay_ms, keep) if self.face:
-                return [SetTimer(OTHER_FACE + key, delay_ms, keep)]
-            case Dispatch(link) if self.two_faced and self._side.get(link, self.face) != self.face:
+            case SetTimer(key, delay_ms, keep) if self.branch:
+                return [SetTimer(SECOND_BRANCH + key, delay_ms, keep)]
+            case SendEnvelope(link) if self.is_split and self._branch_of_link.get(link, self.branch) != self.branch:
                 return []
-            case Recall(_, member) | Fetch(_, member) | Compare(_, member) if (
-                self.two_faced and (group := self.group) is not None
+            case ReadOwnEvents(_, member) | ReadHistory(_, member) | Reconcile(_, member) if (
+                self.is_split and (group := self.group) is not None
             ):
                 link = member_link(group.id, group.me, member)
-                return [effect] if self._side.get(link, self.face) == self.face else []
-            case Dispatch(link) if self.dice.random() < self.deaf_to.get(link, 0):
+                return [effect] if self._branch_of_link.get(link, self.branch) == self.branch else []
+            case SendEnvelope(link) if self.rng.random() < self.withhold_from.get(link, 0):
                 return []
-            case Publish(_, envelope, links) if self.two_faced or self.deaf_to:
-                return [one for link in links for one in self.filtered(Dispatch(link, envelope))]
+            case Publish(_, envelope, links) if self.is_split or self.withhold_from:
+                return [one for link in links for one in self.filter_effect(SendEnvelope(link, envelope))]
         return [effect]
 
-    def vanish(self) -> None:
-        """Be silent from now on: nobody ever hears of our machine again."""
-        self.gone = True
+    def crash_forever(self) -> None:
+        """Switch our machine off forever."""
+        self.crashed = True
         node = self.node
         for link in list(node.connected):
             del node.connected[link]
         node.timers.clear()
         node.dialled.clear()
-        node.admitted.clear()
+        node.allowed_clients.clear()
         for other in self.world.nodes.values():
             for link in [link for link, end in other.connected.items() if end == self.name]:
                 self.world._disconnect(other, link)
 
-    # --- speaking ---------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------------------------
 
-    def moment(self) -> Moment:
-        return Moment(self.world.now, self.dice.randbytes)
+    def context(self) -> StepContext:
+        return StepContext(self.world.now, self.rng.randbytes)
 
     def victims(self) -> list[str]:
-        """The nodes of those members to whom we can write."""
+        """The nodes of members that we can write to."""
         return [name for name, did in self.members().items() if did in self.known]
 
     def members(self) -> dict[str, str]:
-        """By node: the key of everybody else in our group."""
+        """The DIDs of the other members by node."""
         group = self.group
         found = {}
         for name, node in self.world.nodes.items():
@@ -266,44 +288,43 @@ class Adversary:
         return found
 
     def deliver(self, to: str, envelope: bytes) -> None:
-        """Put an envelope before a node's core on our link to it, whether or not its sockets would still let us in."""
+        """Deliver an envelope on our link to a node, even if its sockets would refuse us."""
         group, _ = self.known[self.members()[to]]
         link = member_link(group.id, group.me, self.members()[to])
         for _ in range(2):
-            self.world._frame(to, self.received(link, envelope))
+            self.world._frame(to, self.as_received(link, envelope))
 
-    def utter(self, to: str, kind: str, body: Mapping[str, Any], thread: str | None = None) -> None:
-        """Say something authentic to a node."""
+    def send_message(self, to: str, kind: str, body: Mapping[str, Any], thread: str | None = None) -> None:
+        """Send an authentic message to a node."""
         group, relationship = self.known[self.members()[to]]
-        message = Message(type=kind, id=new_id(self.dice.randbytes), thid=thread, body=dict(body))
+        message = Message(type=kind, id=new_id(self.rng.randbytes), thid=thread, body=dict(body))
         packer = SIMULATED_PACKERS[group.profile.envelope]
-        self.deliver(to, pack(relationship, message, packer, self.dice.randbytes))
+        self.deliver(to, pack(relationship, message, packer, self.rng.randbytes))
 
-    def tell(self, to: str, *events: Event) -> None:
+    def send_events(self, to: str, *events: Event) -> None:
         group, _ = self.known[self.members()[to]]
         body: dict[str, Any] = {"runs": write_runs(events), "view": group.view.checksum, "have": []}
         if events[0].is_control:
-            self.utter(to, STATUS, {**body, "group": group.id})
-        elif group.stream is not None:
-            self.deliver(to, self._signed(group, group.stream, body))
+            self.send_message(to, STATUS, {**body, "group": group.id})
+        elif group.own_stream is not None:
+            self.deliver(to, self._signed(group, group.own_stream, body))
         else:
-            self.utter(to, EVENTS, body)
+            self.send_message(to, EVENTS, body)
 
-    def tell_unsigned(self, to: str, *events: Event) -> None:
-        """The same without a signature, whatever the group's keys are."""
+    def send_events_unsigned(self, to: str, *events: Event) -> None:
+        """Send events without a signature, whatever the key mode."""
         group, _ = self.known[self.members()[to]]
-        self.utter(to, EVENTS, {"runs": write_runs(events), "view": group.view.checksum, "have": []})
+        self.send_message(to, EVENTS, {"runs": write_runs(events), "view": group.view.checksum, "have": []})
 
     def _signed(self, group: Group, own: OwnStream, body: dict[str, Any]) -> bytes:
-        """A message of our stream in the next place, of which our core knows nothing: so there may be several there."""
-        key, _ = moved_on(own.chain)
+        """A message of our stream at the next position, unknown to our core, so that there may be several."""
+        key, _ = ratchet(own.chain)
         time = max(1, self.world.now, own.time + 1)
         bare = Data(time, ed25519_public(group.seed), own.alias, b"", own.head)
-        return data(group.seed, time, own.alias, seal_content(key, body, bound_of(bare)), own.head).written()
+        return data(group.seed, time, own.alias, seal_content(key, body, associated_data(bare)), own.head).serialize()
 
     def event(self, kind: str, body: Mapping[str, Any], **fields: Any) -> Event:
-        """The next event of our chain, or whatever else these fields say; signed by us, whoever it says is its
-        author."""
+        """The next event of our chain, with these fields replaced; signed by us."""
         group = self.group
         assert group is not None
         chain = group.chains.get(group.me, Chain())
@@ -312,7 +333,7 @@ class Adversary:
             "type": kind,
             "author": group.me,
             "seq": chain.seq + 1,
-            "pre": chain.tip,
+            "pre": chain.head_id,
             "deps": heads_of(group.control)[:16] if kind in CONTROL else (),
             "conc": (),
             "lamport": max(group.lamport + 1, self.world.now),
@@ -323,39 +344,39 @@ class Adversary:
         return event.signed(group.seed) if event.is_control else event
 
     def commit(self, kind: str, body: Mapping[str, Any]) -> Event | None:
-        """Have our core itself say this, although it would not by itself. None where it cannot."""
+        """Append an event through our core. None if that is impossible."""
         group = self.group
         if group is None or group.state != "active":
             return None
-        turn = Turn(self.node.agent, self.moment(), SIMULATED_PACKERS)
+        turn = Transaction(self.node.agent, self.context(), SIMULATED_PACKERS)
         try:
-            event = log.append(turn, group.id, kind, body)
+            event = own_events.append(turn, group.id, kind, body)
         except RemoteError:
             return None
         self.node.agent = turn.agent
         for effect in turn.effects:
             self.world._perform(self.node, effect)
-        with self.wearing(self.face):
-            World.hear(self.world, self.name, TurnOver())
-        self.look_around()
+        with self.using_branch(self.branch):
+            World.process(self.world, self.name, BatchEnded())
+        self.update_known_members()
         return event
 
-    def received(self, link: bytes, envelope: bytes) -> Received:
+    def as_received(self, link: bytes, envelope: bytes) -> Received:
         return Received(link, envelope, self.name.encode() + b" " + link)
 
-    def eve(self, label: str = "Eve", **changes: str) -> tuple[str, dict[str, Any]]:
-        """Somebody whom nobody knows, and the body of an event that adds her, in order but for these changes."""
+    def make_accomplice(self, label: str = "Eve", **changes: str) -> tuple[str, dict[str, Any]]:
+        """A new identity, and the body of an event that adds it, valid except for these changes."""
         group = self.group
         assert group is not None and self.node.agent.reach is not None
-        seed = self.dice.randbytes(32)
+        seed = self.rng.randbytes(32)
         member = did_key(ed25519_public(seed))
-        contact = new_identity(self.dice.randbytes, self.node.agent.reach, group.profile.envelope).did
+        contact = new_identity(self.rng.randbytes, self.node.agent.reach, group.profile.envelope).did
         body = {
             "member": member,
             "label": label,
             "contact": contact,
             "role": "writer",
-            "transport": transport_name(seed),
+            "transport": transport_public(seed),
             "possession": sign_possession(seed, group.id, member),
             **changes,
         }
@@ -363,12 +384,12 @@ class Adversary:
         body["consent"] = sign_consent(seed, group.id, group.me, body["member"], *consented)
         return member, {**body, **{key: value for key, value in changes.items() if key == "consent"}}
 
-    # --- listening --------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
 
-    def overhear(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
-        """What somebody sends us, read with every key that we ever had: its author, and the ids of the posts."""
+    def decrypt_posts(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
+        """Author and id of the posts in an envelope, decrypted with any key that we ever had."""
         if is_signed(envelope):
-            yield from self._overhear_signed(link, envelope)
+            yield from self._decrypt_signed_posts(link, envelope)
             return
         for member, group, message in self._read(link, envelope):
             if message.type not in (EVENTS, STATUS):
@@ -380,31 +401,30 @@ class Adversary:
                 found = list(read_runs(group.id, runs))
             yield from ((member, event.id) for event in found if event.type == POST)
 
-    def _overhear_signed(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
-        """The same of a signed message, once we are out: with the last key that we had, and those that follow from it.
-        Before that it is our core that reads."""
+    def _decrypt_signed_posts(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
+        """The same for a signed message after our removal: with the last known key and those derived from it."""
         for member, (group, _) in self.known.items():
-            stream = self.heard.get(member)
-            if not self.out or stream is None or _link_of(group.id, group.me, member) != link:
+            stream = self.streams.get(member)
+            if not self.removed or stream is None or _link_of(group.id, group.me, member) != link:
                 continue
             chain = stream.chain
             for _ in range(KEYS_TRIED):
-                key, chain = moved_on(chain)
+                key, chain = ratchet(chain)
                 with suppress(RemoteError):
                     body = body_of(key, parse_data(envelope))
-                    found = list(read_runs(group.id, runs_in(body.runs, body.packed), member))
+                    found = list(read_runs(group.id, runs_of(body.runs, body.packed), member))
                     yield from ((member, event.id) for event in found if event.type == POST)
                     return
 
-    def handed(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, list[Event]]]:
-        """What somebody hands us because we have asked for it: who, and the events."""
+    def decrypt_history_responses(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, list[Event]]]:
+        """Member and events of a history response to us."""
         for member, group, message in self._read(link, envelope):
-            if message.type != SHARE:
+            if message.type != HISTORY_RESPONSE:
                 continue
             found: list[Event] = []
             with suppress(RemoteError):
-                body = read_body(message, ShareBody)
-                found = list(read_runs(group.id, runs_in(body.runs, body.packed), member))
+                body = read_body(message, HistoryResponseBody)
+                found = list(read_runs(group.id, runs_of(body.runs, body.packed), member))
             yield member, found
 
     def _read(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, Group, Message]]:
@@ -413,5 +433,5 @@ class Adversary:
                 continue
             with suppress(RemoteError):
                 packer = SIMULATED_PACKERS[group.profile.envelope]
-                _, message = MODES[group.profile.keys].open(group.place, envelope, relationship, packer)
+                _, message = MODES[group.profile.keys].open(group.own_place, envelope, relationship, packer)
                 yield member, group, message

@@ -1,7 +1,7 @@
-"""What an adversary does, each under the name of the attack.
+"""The attacks of an adversary.
 
-An attack returns what must never come of it (`Spoils`): events that no honest member may take for true, people whom
-none may deal with. It is None where there was nobody to attack, or nothing to attack with.
+An attack returns what honest members must never accept because of it (`AttackResult`), or None if it could not be
+tried.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,317 +21,349 @@ from zerochat.group.membership import (
     resolve_view,
 )
 from zerochat.group.membership.attestation import sign_heads
-from zerochat.group.state import Chain
+from zerochat.group.state import Chain, ChainStart
 from zerochat.group.sync.negentropy import VERSION
 from zerochat.group.wire.messages import (
-    COMPARE,
     EVENTS,
+    FORK_PROOF,
+    HISTORY_REQUEST,
+    HISTORY_RESPONSE,
     JOIN_PENDING,
     JOIN_REQUEST,
-    NEED,
+    MEMBER_CONNECTIONS,
     PROBLEM,
-    PROOF,
-    SEATING,
-    SHARE,
+    RECONCILE,
     STATUS,
     SYNC,
     WELCOME,
 )
 from zerochat.sim.adversary import Adversary
-from zerochat.sim.forged_evidence import PERJURIES
+from zerochat.sim.forged_evidence import EVIDENCE_ATTACKS
 from zerochat.sim.forgeries import (
     Attack,
-    Spoils,
-    after_the_end,
-    another_ones_name,
-    back_again,
+    AttackResult,
+    active_group,
+    activity_after_removal,
     foreign_contact,
     forged_add,
-    inside,
-    made_up_votes,
-    some,
-    spread,
-    sync_of,
-    without_the_right,
+    forged_votes,
+    impersonation,
+    readmission,
+    sample_victims,
+    send_to_some,
+    sync_body,
+    unauthorised_change,
 )
 from zerochat.sim.relayed_attacks import (
+    equivocating_crash,
     forged_history,
-    forged_shares,
-    insatiable,
-    shifting_start,
-    tall_claims,
-    two_versions,
-    unasked_shares,
+    forged_responses,
+    inflated_claims,
+    request_flood,
+    shifting_chain_base,
+    unsolicited_responses,
 )
 
-MOST = 2**53 - 1
-FLOOD, TORRENT = 60, ENVELOPES_MAX * 6 // 10
-"""Events, each sent twice: the second is more than a member may say at once."""
-REPLAYED = 20
+SEQ_MAX = 2**53 - 1
+FLOOD_EVENTS, TORRENT_EVENTS = 60, ENVELOPES_MAX * 6 // 10
+"""Events of a flood, each sent twice: below and above the rate limit."""
+REPLAYED_MAX = 20
 KINDS = (
-    *(EVENTS, STATUS, SYNC, NEED, SHARE, COMPARE, PROOF),
-    *(JOIN_REQUEST, JOIN_PENDING, WELCOME, SEATING, PROBLEM),
+    *(EVENTS, STATUS, SYNC, HISTORY_REQUEST, HISTORY_RESPONSE, RECONCILE, FORK_PROOF),
+    *(JOIN_REQUEST, JOIN_PENDING, WELCOME, MEMBER_CONNECTIONS, PROBLEM),
     "https://example.org/x/1.0/y",
 )
-"""Everything that one member may say to another, and something that none has heard of."""
+"""Every message type between members, and an unknown one."""
 
 
-# --- what others have -----------------------------------------------------------------------------------------------
+# --- acknowledgements -----------------------------------------------------------------------------------------------
 
 
-def too_many_acknowledgements(one: Adversary) -> Spoils | None:
-    """Say that we, and everybody else, have everything that was and will be said."""
-    victims = some(one)
+def inflated_acknowledgements(adversary: Adversary) -> AttackResult | None:
+    """Claim that every member has everything, now and in the future."""
+    victims = sample_victims(adversary)
     for name in victims:
-        group, _ = one.known[one.members()[name]]
-        have = [one.dice.choice((MOST, 1000))] * len(group.view.members)
-        one.utter(name, SYNC, sync_of(one, group, have=have, yours=MOST, since=one.dice.choice((0, MOST))))
-    return Spoils() if victims else None
+        group, _ = adversary.known[adversary.members()[name]]
+        have = [adversary.rng.choice((SEQ_MAX, 1000))] * len(group.view.members)
+        adversary.send_message(
+            name,
+            SYNC,
+            sync_body(adversary, group, have=have, acked=SEQ_MAX, start_seq=adversary.rng.choice((0, SEQ_MAX))),
+        )
+    return AttackResult() if victims else None
 
 
-def lying_word(one: Adversary) -> Spoils | None:
-    """Sign that we know less of the group than we do, or something that nobody knows."""
-    victims = some(one)
+def false_attestation(adversary: Adversary) -> AttackResult | None:
+    """Sign that we know fewer heads than we do, or unknown ones."""
+    victims = sample_victims(adversary)
     for name in victims:
-        group, _ = one.known[one.members()[name]]
-        heads = one.dice.choice(((group.id,), (b64url(one.dice.randbytes(32)),), (group.id,) * 3))
+        group, _ = adversary.known[adversary.members()[name]]
+        heads = adversary.rng.choice(((group.id,), (b64url(adversary.rng.randbytes(32)),), (group.id,) * 3))
         word = sign_heads(group.seed, group.id, heads)
-        one.utter(name, SYNC, sync_of(one, group, heads=list(heads), word=word, view="x"))
-    return Spoils() if victims else None
+        adversary.send_message(name, SYNC, sync_body(adversary, group, heads=list(heads), attestation=word, view="x"))
+    return AttackResult() if victims else None
 
 
-# --- equivocating ---------------------------------------------------------------------------------------------------
+# --- equivocation ---------------------------------------------------------------------------------------------------
 
 
-def two_posts(one: Adversary) -> Spoils | None:
-    """Say one thing to some and another to others, in one place of our chain."""
-    group, victims = inside(one), one.victims()
+def equivocating_posts(adversary: Adversary) -> AttackResult | None:
+    """Send two posts at one position of our chain."""
+    group, victims = active_group(adversary), adversary.victims()
     if group is None or len(victims) < 2:
         return None
-    yes, no = one.event(POST, {"text": "yes"}), one.event(POST, {"text": "no"})
+    yes, no = adversary.event(POST, {"text": "yes"}), adversary.event(POST, {"text": "no"})
     for name in victims:
-        one.tell(name, one.dice.choice((yes, no)))
-        if one.dice.random() < 0.3:
-            one.tell(name, no)
-    return Spoils()
+        adversary.send_events(name, adversary.rng.choice((yes, no)))
+        if adversary.rng.random() < 0.3:
+            adversary.send_events(name, no)
+    return AttackResult()
 
 
-def two_names(one: Adversary) -> Spoils | None:
-    """Two signed events in one place: to some we are called this, to others that."""
-    group, victims = inside(one), one.victims()
+def equivocating_labels(adversary: Adversary) -> AttackResult | None:
+    """Send two signed events at one position: two display names."""
+    group, victims = active_group(adversary), adversary.victims()
     if group is None or len(victims) < 2:
         return None
-    this, that = one.event(LABEL, {"label": f"this {one.name}"}), one.event(LABEL, {"label": f"that {one.name}"})
+    this, that = (
+        adversary.event(LABEL, {"label": f"this {adversary.name}"}),
+        adversary.event(LABEL, {"label": f"that {adversary.name}"}),
+    )
     for place, name in enumerate(victims):
-        one.tell(name, (this, that)[place % 2])
-    return Spoils()
+        adversary.send_events(name, (this, that)[place % 2])
+    return AttackResult()
 
 
-def two_branches(one: Adversary) -> Spoils | None:
-    """Two events in one chain of which the second denies to have known the first: no place is taken twice, and yet
-    there are two histories. Each goes to some of the others first."""
-    group, victims = inside(one), one.victims()
+def forked_chain(adversary: Adversary) -> AttackResult | None:
+    """Send two events of our chain of which the second does not follow the first: no position is used twice, but there
+    are two histories."""
+    group, victims = active_group(adversary), adversary.victims()
     if group is None or len(victims) < 2:
         return None
     heads = heads_of(group.control)[:16]
-    first = one.event(LABEL, {"label": f"left {one.name}"})
-    second = one.event(
-        LABEL, {"label": f"right {one.name}"}, seq=first.seq + 1, pre=first.id, deps=heads, lamport=first.lamport + 1
+    first = adversary.event(LABEL, {"label": f"left {adversary.name}"})
+    second = adversary.event(
+        LABEL,
+        {"label": f"right {adversary.name}"},
+        seq=first.seq + 1,
+        pre=first.id,
+        deps=heads,
+        lamport=first.lamport + 1,
     )
     for place, name in enumerate(victims):
-        one.tell(name, (first, second)[place % 2])
-    return Spoils()
+        adversary.send_events(name, (first, second)[place % 2])
+    return AttackResult()
 
 
-def whispered_removal(one: Adversary) -> Spoils | None:
-    """Tell nobody but the one who is put out that it is, where we may put it out by ourselves."""
-    group = inside(one)
-    names = [name for name in one.victims() if group and may_remove(group.view, group.me, one.members()[name])]
+def secret_removal(adversary: Adversary) -> AttackResult | None:
+    """Send the removal of a member only to that member."""
+    group = active_group(adversary)
+    names = [
+        name for name in adversary.victims() if group and may_remove(group.view, group.me, adversary.members()[name])
+    ]
     if group is None or not names or group.view.policy.remove == "quorum":
         return None
-    name = one.dice.choice(names)
-    one.tell(name, one.event(REMOVE, {"member": one.members()[name], "after": MOST}))
-    return Spoils()
+    name = adversary.rng.choice(names)
+    adversary.send_events(name, adversary.event(REMOVE, {"member": adversary.members()[name], "after": SEQ_MAX}))
+    return AttackResult()
 
 
-def two_histories(one: Adversary) -> Spoils | None:
-    """Be one member for some and another for the others, from now on."""
-    group = inside(one)
-    if group is None or one.two_faced or len(group.others) < 2:
+def split_history(adversary: Adversary) -> AttackResult | None:
+    """Be two members from now on, one for each half of the group."""
+    group = active_group(adversary)
+    if group is None or adversary.is_split or len(group.others) < 2:
         return None
-    one.split(one.dice.sample(group.others, one.dice.randint(1, len(group.others) - 1)))
-    for face in (0, 1):
-        with one.wearing(face):
-            one.commit(LABEL, {"label": f"{one.name} face {face}"})
-            one.commit(POST, {"text": f"face {face} of {one.name}"})
-    return Spoils()
+    adversary.split(adversary.rng.sample(group.others, adversary.rng.randint(1, len(group.others) - 1)))
+    for client in (0, 1):
+        with adversary.using_branch(client):
+            adversary.commit(LABEL, {"label": f"{adversary.name} face {client}"})
+            adversary.commit(POST, {"text": f"face {client} of {adversary.name}"})
+    return AttackResult()
 
 
-def hidden_add(one: Adversary) -> Spoils | None:
-    """Have whoever comes in through us believe in an accomplice of whom the others have never heard."""
-    group = inside(one)
-    if group is None or one.two_faced:
+def hidden_add(adversary: Adversary) -> AttackResult | None:
+    """Let joiners through us accept an accomplice whom the others do not know."""
+    group = active_group(adversary)
+    if group is None or adversary.is_split:
         return None
-    one.split(())
-    one.brings_in = one.dice.choice(("hidden", "both"))
-    with one.wearing(1):
-        _, body = one.eve(f"Eve of {one.name}")
-        one.commit(ADD, body)
-    one.opens = 1
-    return Spoils()
+    adversary.split(())
+    adversary.admits_into = adversary.rng.choice(("hidden", "both"))
+    with adversary.using_branch(1):
+        _, body = adversary.make_accomplice(f"Eve of {adversary.name}")
+        adversary.commit(ADD, body)
+    adversary.inviting_branch = 1
+    return AttackResult()
 
 
-def stale_welcome(one: Adversary) -> Spoils | None:
-    """Let people into the group as it was: whoever has come or was put out since is not mentioned."""
-    group = inside(one)
-    if group is None or one.two_faced:
+def stale_welcome(adversary: Adversary) -> AttackResult | None:
+    """Admit joiners into an outdated view."""
+    group = active_group(adversary)
+    if group is None or adversary.is_split:
         return None
-    one.split(())
-    one.brings_in = one.dice.choice(("hidden", "both"))
-    one.opens = 1
-    return Spoils()
+    adversary.split(())
+    adversary.admits_into = adversary.rng.choice(("hidden", "both"))
+    adversary.inviting_branch = 1
+    return AttackResult()
 
 
-def forged_welcome(one: Adversary) -> Spoils | None:
-    """The same with an accomplice who never signed that she joins, or whom nobody who is in has added."""
-    group = inside(one)
-    if group is None or one.two_faced:
+def forged_welcome(adversary: Adversary) -> AttackResult | None:
+    """Admit joiners into a view with an accomplice who never consented or was never added."""
+    group = active_group(adversary)
+    if group is None or adversary.is_split:
         return None
-    one.split(())
-    with one.wearing(1):
-        member, body = one.eve(f"Eve of {one.name}", consent="A" * 86)
-        event = one.event(ADD, body)
-        agent = one.node.agent
+    adversary.split(())
+    with adversary.using_branch(1):
+        member, body = adversary.make_accomplice(f"Eve of {adversary.name}", consent="A" * 86)
+        event = adversary.event(ADD, body)
+        agent = adversary.node.agent
         control = {**group.control, event.id: event}
-        chains = {**group.chains, group.me: Chain(event.seq, event.id, event.lamport, True)}
+        chains = {**group.chains, group.me: Chain(event.seq, event.id, event.lamport, ChainStart.FIXED)}
         forged = replace(group, control=control, chains=chains, view=resolve_view(control), lamport=event.lamport)
-        one.node.agent = replace(agent, groups={group.id: forged})
-    one.opens = 1
-    return Spoils((event.id,), strangers=(member,))
+        adversary.node.agent = replace(agent, groups={group.id: forged})
+    adversary.inviting_branch = 1
+    return AttackResult((event.id,), strangers=(member,))
 
 
-# --- disturbing -----------------------------------------------------------------------------------------------------
+# --- denial of service ----------------------------------------------------------------------------------------------
 
 
-def deaf(one: Adversary) -> Spoils | None:
-    """Withhold from some of the others most of what we should tell them."""
-    group = one.group
+def withholding(adversary: Adversary) -> AttackResult | None:
+    """Drop most of our messages to some members."""
+    group = adversary.group
     if group is None:
         return None
     for peer in group.peers.values():
-        if one.dice.random() < 0.5:
-            one.deaf_to[peer.link] = one.dice.choice((0.5, 0.9, 1.0))
-    return Spoils()
+        if adversary.rng.random() < 0.5:
+            adversary.withhold_from[peer.link] = adversary.rng.choice((0.5, 0.9, 1.0))
+    return AttackResult()
 
 
-def replay(one: Adversary) -> Spoils | None:
-    """Say again, in another order, what we have said."""
-    said = one.dice.sample(one.sent, min(len(one.sent), 60))
+def replay(adversary: Adversary) -> AttackResult | None:
+    """Replay our own envelopes in another order."""
+    said = adversary.rng.sample(adversary.sent, min(len(adversary.sent), 60))
     for name, link, envelope in said:
-        one.world._frame(name, one.received(link, envelope))
-    return Spoils() if said else None
+        adversary.world._frame(name, adversary.as_received(link, envelope))
+    return AttackResult() if said else None
 
 
-def replay_of_others(one: Adversary) -> Spoils | None:
-    """Say what others have said to us: to each other over our own links, and as a stranger, under whatever invitation
-    is open there, or over a link that nobody knows."""
-    victims = some(one)
-    if not one.seen or not victims:
+def replay_others(adversary: Adversary) -> AttackResult | None:
+    """Replay envelopes of others: over our links, over invitations' links, over unknown links."""
+    victims = sample_victims(adversary)
+    if not adversary.received_envelopes or not victims:
         return None
     for name in victims:
-        doors = [*one.world.nodes[name].agent.invitations, one.dice.randbytes(16)]
-        for envelope in one.dice.sample(list(one.seen), min(len(one.seen), REPLAYED)):
-            if one.dice.random() < 0.7:
-                one.deliver(name, envelope)
+        doors = [*adversary.world.nodes[name].agent.invitations, adversary.rng.randbytes(16)]
+        for envelope in adversary.rng.sample(
+            list(adversary.received_envelopes), min(len(adversary.received_envelopes), REPLAYED_MAX)
+        ):
+            if adversary.rng.random() < 0.7:
+                adversary.deliver(name, envelope)
             else:
-                one.world._frame(name, one.received(one.dice.choice(doors), envelope))
-    return Spoils()
+                adversary.world._frame(name, adversary.as_received(adversary.rng.choice(doors), envelope))
+    return AttackResult()
 
 
-def junk(one: Adversary) -> Spoils | None:
-    """Send what is no message, or none that anybody asked for."""
-    victims = some(one)
+def malformed_messages(adversary: Adversary) -> AttackResult | None:
+    """Send malformed and unsolicited messages."""
+    victims = sample_victims(adversary)
     for name in victims:
         for kind in KINDS:
             body: dict[str, Any] = {"group": 1, "runs": [{"author": "x"}], "heads": "no", "have": [-1, None, 2**70]}
-            one.utter(name, kind, one.dice.choice(({}, body)))
+            adversary.send_message(name, kind, adversary.rng.choice(({}, body)))
         for size in (0, 1, 40, 3000):
-            one.deliver(name, one.dice.choice((b"", b"\x01", b"{", b"[" * 50)) + one.dice.randbytes(size))
-    return Spoils() if victims else None
+            adversary.deliver(
+                name, adversary.rng.choice((b"", b"\x01", b"{", b"[" * 50)) + adversary.rng.randbytes(size)
+            )
+    return AttackResult() if victims else None
 
 
-def odd_comparisons(one: Adversary) -> Spoils | None:
-    """Compare our log with theirs by words that have the right shape, and mean nothing or too much; and say that we
-    have something else at the ends of all chains, so that they ask us to compare, and get the same for an answer."""
-    victims = some(one)
+def malformed_reconciliation(adversary: Adversary) -> AttackResult | None:
+    """Send malformed reconciliation messages, and false head digests that start reconciliation."""
+    victims = sample_victims(adversary)
     for name in victims:
-        group, _ = one.known[one.members()[name]]
-        one.utter(name, SYNC, sync_of(one, group, tips=b64url(one.dice.randbytes(2 * len(group.view.members)))))
-        for _ in range(one.dice.randint(1, 12)):
-            junk = one.dice.randbytes(one.dice.choice((0, 1, 40, 3000)))
-            # Ranges that end nowhere, lists and fingerprints of nothing, numbers without an end.
-            words = (b"", junk, bytes([VERSION]), bytes([VERSION ^ 1]) + junk, bytes([VERSION]) + junk)
-            word = one.dice.choice((*words, bytes([VERSION]) + b"\0\0\1" * 9_000, bytes([VERSION]) + b"\xff" * 9_000))
-            since = one.dice.choice((0, one.world.now - 60_000, MOST))
-            thread = one.dice.choice((None, "never asked"))
-            one.utter(name, COMPARE, {"group": group.id, "since": since, "message": b64url(word)}, thread)
-    return Spoils() if victims else None
+        group, _ = adversary.known[adversary.members()[name]]
+        adversary.send_message(
+            name,
+            SYNC,
+            sync_body(adversary, group, head_digests=b64url(adversary.rng.randbytes(2 * len(group.view.members)))),
+        )
+        for _ in range(adversary.rng.randint(1, 12)):
+            malformed_messages = adversary.rng.randbytes(adversary.rng.choice((0, 1, 40, 3000)))
+            # Unbounded ranges, empty lists and fingerprints, unbounded numbers.
+            words = (
+                b"",
+                malformed_messages,
+                bytes([VERSION]),
+                bytes([VERSION ^ 1]) + malformed_messages,
+                bytes([VERSION]) + malformed_messages,
+            )
+            word = adversary.rng.choice(
+                (*words, bytes([VERSION]) + b"\0\0\1" * 9_000, bytes([VERSION]) + b"\xff" * 9_000)
+            )
+            since = adversary.rng.choice((0, adversary.world.now - 60_000, SEQ_MAX))
+            thread = adversary.rng.choice((None, "never asked"))
+            adversary.send_message(
+                name, RECONCILE, {"group": group.id, "since": since, "message": b64url(word)}, thread
+            )
+    return AttackResult() if victims else None
 
 
-def flood(one: Adversary) -> Spoils | None:
-    """Say very much at once: sometimes more than anybody listens to."""
-    victims = some(one)
+def flood(adversary: Adversary) -> AttackResult | None:
+    """Send many events at once, sometimes beyond the rate limit."""
+    victims = sample_victims(adversary)
     for name in victims[:1]:
-        event = one.event(POST, {"text": "x" * 200})
-        for _ in range(FLOOD if one.dice.random() < 0.8 else TORRENT):
-            one.tell(name, event)
-            event = one.event(POST, {"text": "x" * 200}, seq=event.seq + 1, pre=event.id, lamport=event.lamport + 1)
-    return Spoils() if victims else None
+        event = adversary.event(POST, {"text": "x" * 200})
+        for _ in range(FLOOD_EVENTS if adversary.rng.random() < 0.8 else TORRENT_EVENTS):
+            adversary.send_events(name, event)
+            event = adversary.event(
+                POST, {"text": "x" * 200}, seq=event.seq + 1, pre=event.id, lamport=event.lamport + 1
+            )
+    return AttackResult() if victims else None
 
 
-def wrong_clock(one: Adversary) -> Spoils | None:
-    """Say things from a far future."""
-    group = inside(one)
+def far_future_clock(adversary: Adversary) -> AttackResult | None:
+    """Send events with timestamps from the far future."""
+    group = active_group(adversary)
     if group is None:
         return None
-    ahead = one.dice.choice((MOST, one.world.now + 3_600_000, one.world.now + 301_000 + 900_000))
-    kind, body = one.dice.choice(((POST, {"text": "tomorrow"}), (LABEL, {"label": f"late {one.name}"})))
-    return spread(one, one.event(kind, body, lamport=ahead))
+    ahead = adversary.rng.choice((SEQ_MAX, adversary.world.now + 3_600_000, adversary.world.now + 301_000 + 900_000))
+    kind, body = adversary.rng.choice(((POST, {"text": "tomorrow"}), (LABEL, {"label": f"late {adversary.name}"})))
+    return send_to_some(adversary, adversary.event(kind, body, lamport=ahead))
 
 
-def near_clock(one: Adversary) -> Spoils | None:
-    """Run ahead as far as the others let us."""
-    group = inside(one)
+def clock_ahead(adversary: Adversary) -> AttackResult | None:
+    """Set our clock ahead as far as others accept."""
+    group = active_group(adversary)
     if group is None:
         return None
-    for name in some(one):
-        one.tell(name, one.event(POST, {"text": "soon"}, lamport=one.world.now + 240_000))
-    return Spoils()
+    for name in sample_victims(adversary):
+        adversary.send_events(name, adversary.event(POST, {"text": "soon"}, lamport=adversary.world.now + 240_000))
+    return AttackResult()
 
 
-def reader_writes(one: Adversary) -> Spoils | None:
-    """Become a reader, and write."""
-    group = inside(one)
-    if group is None or one.two_faced:
+def reader_posts(adversary: Adversary) -> AttackResult | None:
+    """Become a reader and post."""
+    group = active_group(adversary)
+    if group is None or adversary.is_split:
         return None
     if group.view.members[group.me].role != READER:
         if not may_change_role(group.view, group.me, group.me, READER):
             return None
-        one.world.ask(one.name, ChangeRole(group.id, "", READER))
-    event = one.commit(POST, {"text": "a reader's word"})
-    return Spoils(unshown=(event.id,)) if event else None
+        adversary.world.run_command(adversary.name, ChangeRole(group.id, "", READER))
+    event = adversary.commit(POST, {"text": "a reader's word"})
+    return AttackResult(unshown=(event.id,)) if event else None
 
 
-def meddling(one: Adversary) -> Spoils | None:
-    """Edit and delete what others have said, and say nonsense about it."""
-    group = inside(one)
-    posts = [row.id for row in one.node.log if row.type == POST and row.author != group.me] if group else []
+def foreign_annotations(adversary: Adversary) -> AttackResult | None:
+    """Edit and delete posts of others, and send invalid annotations."""
+    group = active_group(adversary)
+    posts = [row.id for row in adversary.node.log if row.type == POST and row.author != group.me] if group else []
     if not posts:
         return None
-    of = one.dice.choice(posts)
-    last = one.node.log[-1].id
+    of = adversary.rng.choice(posts)
+    last = adversary.node.log[-1].id
     said: list[tuple[str, dict[str, Any]]] = [
-        (EDIT, {"of": of, "text": f"put into its mouth by {one.name}"}),
+        (EDIT, {"of": of, "text": f"put into its mouth by {adversary.name}"}),
         (DELETE, {"of": of}),
         (EDIT, {"of": of, "text": None}),
         (EDIT, {"of": last, "text": "an edit of whatever that is"}),
@@ -340,9 +372,9 @@ def meddling(one: Adversary) -> Spoils | None:
         (REACT, {"of": [of], "emoji": {}, "on": 1}),
         (TOPIC, {"text": "two\nlines"}),
     ]
-    for kind, body in one.dice.sample(said, one.dice.randint(1, len(said))):
-        one.commit(kind, body)
-    return Spoils()
+    for kind, body in adversary.rng.sample(said, adversary.rng.randint(1, len(said))):
+        adversary.commit(kind, body)
+    return AttackResult()
 
 
 def _named(attacks: Iterable[Attack]) -> dict[str, Attack]:
@@ -352,39 +384,39 @@ def _named(attacks: Iterable[Attack]) -> dict[str, Attack]:
 ATTACKS: Mapping[str, Attack] = _named(
     [
         forged_add,
-        another_ones_name,
-        back_again,
-        without_the_right,
-        made_up_votes,
-        after_the_end,
+        impersonation,
+        readmission,
+        unauthorised_change,
+        forged_votes,
+        activity_after_removal,
         foreign_contact,
-        too_many_acknowledgements,
-        lying_word,
-        two_posts,
-        two_names,
-        two_branches,
-        whispered_removal,
-        two_histories,
+        inflated_acknowledgements,
+        false_attestation,
+        equivocating_posts,
+        equivocating_labels,
+        forked_chain,
+        secret_removal,
+        split_history,
         hidden_add,
         stale_welcome,
         forged_welcome,
-        deaf,
+        withholding,
         replay,
-        replay_of_others,
-        junk,
-        odd_comparisons,
+        replay_others,
+        malformed_messages,
+        malformed_reconciliation,
         flood,
-        wrong_clock,
-        near_clock,
-        reader_writes,
-        forged_shares,
+        far_future_clock,
+        clock_ahead,
+        reader_posts,
+        forged_responses,
         forged_history,
-        unasked_shares,
-        tall_claims,
-        shifting_start,
-        two_versions,
-        insatiable,
-        meddling,
-        *PERJURIES,
+        unsolicited_responses,
+        inflated_claims,
+        shifting_chain_base,
+        equivocating_crash,
+        request_flood,
+        foreign_annotations,
+        *EVIDENCE_ATTACKS,
     ]
 )

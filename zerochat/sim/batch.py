@@ -1,5 +1,7 @@
-"""Many histories, one after the other or several at a time in processes of their own; what is said of them has one
-order."""
+"""Runs many seeds, optionally in several processes, and shrinks failing scripts by delta debugging.
+
+Delta debugging: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002.
+"""
 
 import gc
 import signal
@@ -13,95 +15,95 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.sim.byzantine import Tally, play_byzantine
-from zerochat.sim.episode import play_episode, script_of
-from zerochat.sim.fault_schedule import Ordeal
-from zerochat.sim.history import play
-from zerochat.sim.initial_groups import beginning_of, begun
-from zerochat.sim.shrink import Script, shrunk
+from zerochat.sim.episode import Action, make_script, play_episode
+from zerochat.sim.fault_schedule import FaultyWorld
+from zerochat.sim.history import play_history
+from zerochat.sim.initial_groups import build_world, initial_group_for
 from zerochat.sim.tlog_histories import play_accountable
 from zerochat.sim.world import Faults, Violation, World
 
 CHUNK = 50
-"""Episodes that a process plays before it says so: each takes some milliseconds."""
+"""Episodes per task of a worker process: each takes some milliseconds."""
+Script: TypeAlias = tuple[Action, ...]
 Kind: TypeAlias = Literal["episodes", "histories", "byzantine", "accountable"]
 
 
-class Plan(Struct, frozen=True):
-    """How each history of a batch is played."""
+class BatchPlan(Struct, frozen=True):
+    """How each seed of a batch is run."""
 
     kind: Kind = "histories"
     faults: Faults | None = None
-    """What happens to frames; None: what is usual."""
-    twice: bool = False
-    say: Callable[[str], None] | None = None
-    """Who is told what happens, sentence by sentence; then all is played in this process."""
+    """Packet faults; None: the defaults."""
+    check_determinism: bool = False
+    trace: Callable[[str], None] | None = None
+    """Receives every step as a sentence; then everything runs in this process."""
 
 
-class Played(Struct, frozen=True):
-    """What came of one history."""
+class SeedResult(Struct, frozen=True):
+    """The result of one seed."""
 
     seed: int
     steps: int = 0
     violation: str = ""
     faults: int = 0
-    """How often something went wrong in an episode, beside what happened to frames."""
+    """Faults in an episode, packet faults excluded."""
     tally: Tally = field(default_factory=Tally)
 
 
-def play_one(plan: Plan, seed: int) -> Played:
-    """Play the history of one seed; twice where it is to be compared."""
+def run_one(plan: BatchPlan, seed: int) -> SeedResult:
+    """Run one seed, twice where determinism is checked."""
     tally, violation, steps, faults = Tally(), "", 0, 0
     worlds: list[World] = []
     try:
         digest = _play(plan, seed, tally, worlds.append).digest.digest()
-        again = replace(plan, say=None)
-        if plan.twice and _play(again, seed, Tally(), worlds.append).digest.digest() != digest:
-            raise Violation(f"seed {seed}: a second run went another way")
+        again = replace(plan, trace=None)
+        if plan.check_determinism and _play(again, seed, Tally(), worlds.append).digest.digest() != digest:
+            raise Violation(f"seed {seed}: a second run gave another result")
     except Violation as error:
         violation = str(error)
-    if worlds:  # also of one that has broken a promise
-        steps, faults = worlds[0].steps, worlds[0].done if isinstance(worlds[0], Ordeal) else 0
+    if worlds:  # after a violation too
+        steps, faults = worlds[0].steps, worlds[0].fault_count if isinstance(worlds[0], FaultyWorld) else 0
     for world in worlds:
-        world.over()
-    return Played(seed, steps, violation, faults, tally)
+        world.dispose()
+    return SeedResult(seed, steps, violation, faults, tally)
 
 
-def _play(plan: Plan, seed: int, tally: Tally, made: Callable[[World], None]) -> World:
+def _play(plan: BatchPlan, seed: int, tally: Tally, on_world: Callable[[World], None]) -> World:
     match plan.kind:
         case "episodes":
-            return play_episode(seed, faults=plan.faults, say=plan.say, made=made)
+            return play_episode(seed, faults=plan.faults, trace=plan.trace, on_world=on_world)
         case "byzantine":
-            return play_byzantine(seed, faults=plan.faults, say=plan.say, tally=tally, made=made)
+            return play_byzantine(seed, faults=plan.faults, trace=plan.trace, tally=tally, on_world=on_world)
         case "accountable":
-            return play_accountable(seed, faults=plan.faults, say=plan.say, made=made)
+            return play_accountable(seed, faults=plan.faults, trace=plan.trace, on_world=on_world)
         case "histories":
-            return play(seed, faults=plan.faults, say=plan.say, made=made)
+            return play_history(seed, faults=plan.faults, trace=plan.trace, on_world=on_world)
 
 
-def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
-    """What came of each of these seeds, in their order, played in so many processes."""
+def run_all(plan: BatchPlan, seeds: Sequence[int], jobs: int) -> Iterator[SeedResult]:
+    """The results of these seeds in order, run in `jobs` processes."""
     if jobs == 1:
-        yield from map(partial(play_one, plan), seeds)
+        yield from map(partial(run_one, plan), seeds)
         return
     chunk = max(1, min(CHUNK, len(seeds) // (4 * jobs))) if plan.kind == "episodes" else 1
-    # Ctrl+C reaches every process of a terminal; here it is for this one to end the others.
+    # Ctrl+C reaches every process of the terminal; only this one handles it and ends the others.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        pool = get_context("spawn").Pool(jobs, _collect_seldom)
+        pool = get_context("spawn").Pool(jobs, _tune_gc)
     finally:
         signal.signal(signal.SIGINT, before)
     with pool:
-        yield from pool.imap(partial(play_one, plan), seeds, chunk)
+        yield from pool.imap(partial(run_one, plan), seeds, chunk)
 
 
-def _collect_seldom() -> None:
-    """A tenth of the time went into looking for cycles in groups that stand for as long as the process does."""
+def _tune_gc() -> None:
+    """Collect garbage rarely: worlds are full of long-lived cycles, and collections took a tenth of the time."""
     gc.set_threshold(50_000, 20, 100)
 
 
-def least(seed: int, faults: Faults | None = None) -> Script:
-    """The part of a seed's script that it takes to break a promise; the seed has to break one."""
-    *names, outsider = begun(beginning_of(seed)).nodes
+def minimal_script(seed: int, faults: Faults | None = None) -> Script:
+    """A minimal script that still violates a guarantee; the seed has to violate one."""
+    *names, outsider = build_world(initial_group_for(seed)).nodes
 
     def broken(script: Script) -> bool:
         try:
@@ -110,43 +112,76 @@ def least(seed: int, faults: Faults | None = None) -> Script:
             return True
         return False
 
-    return shrunk(script_of(seed, names, outsider), broken)
+    return shrink(make_script(seed, names, outsider), broken)
+
+
+def shrink(script: Sequence[Action], broken: Callable[[Script], bool]) -> Script:
+    """A part of the script that still fails, of which no action can be left out, with durations as short as possible.
+    Runs some dozens of episodes."""
+    return _shorten_durations(_remove_actions(tuple(script), broken), broken)
+
+
+def _remove_actions(script: Script, broken: Callable[[Script], bool]) -> Script:
+    pieces = 2
+    while len(script) > 1 and pieces <= len(script):
+        size = -(-len(script) // pieces)
+        for start in range(0, len(script), size):
+            rest = script[:start] + script[start + size :]
+            if broken(rest):
+                script, pieces = rest, max(2, pieces - 1)
+                break
+        else:
+            if size == 1:
+                break
+            pieces = min(2 * pieces, len(script))
+    return script
+
+
+def _shorten_durations(script: Script, broken: Callable[[Script], bool]) -> Script:
+    for at, act in enumerate(script):
+        for for_ms in (500, 2_000, 6_000):
+            if for_ms < act.for_ms:
+                less = (*script[:at], replace(act, for_ms=for_ms), *script[at + 1 :])
+                if broken(less):
+                    script = less
+                    break
+    return script
 
 
 class Summary(Struct, frozen=True):
-    """What came of a batch."""
+    """The result of a batch."""
 
     kind: Kind
-    played: int
-    broken: int
+    runs: int
+    violations: int
     faults: int
-    """In episodes, beside what happened to frames."""
+    """Faults in episodes, packet faults excluded."""
     steps: int
     seconds: float
     tally: Tally
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl+C has ended a batch: what came of it by then."""
+    """Ctrl+C ended a batch; carries the result so far."""
 
     def __init__(self, so_far: Summary) -> None:
         super().__init__()
         self.so_far = so_far
 
 
-def run(plan: Plan, seeds: Sequence[int], jobs: int, heed: Callable[[Played], None]) -> Summary:
-    """Play all of these, and have each heard (`heed`) as it comes. Raises Interrupted where Ctrl+C ends it."""
+def run(plan: BatchPlan, seeds: Sequence[int], jobs: int, on_result: Callable[[SeedResult], None]) -> Summary:
+    """Run these seeds and report each result. Raises Interrupted on Ctrl+C."""
     tally, played, steps, broken, faults, begun_at = Tally(), 0, 0, 0, 0, time.monotonic()
 
     def summary() -> Summary:
         return Summary(plan.kind, played, broken, faults, steps, time.monotonic() - begun_at, tally)
 
     try:
-        for one in play_all(plan, seeds, 1 if plan.say else min(jobs, len(seeds))):
+        for one in run_all(plan, seeds, 1 if plan.trace else min(jobs, len(seeds))):
             played, broken = played + 1, broken + bool(one.violation)
             steps, faults = steps + one.steps, faults + one.faults
-            tally.add(one.tally)
-            heed(one)
+            tally.merge(one.tally)
+            on_result(one)
     except KeyboardInterrupt:
         raise Interrupted(summary()) from None
     return summary()

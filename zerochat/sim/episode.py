@@ -1,8 +1,8 @@
-"""Episodes: some seconds in the life of a group, in which at least four things go wrong while people talk.
+"""Episodes: some seconds in the life of an existing group with at least four faults.
 
-A seed stands for a group (`beginnings.py`) and a script: what people do and what goes wrong, each at its moment. The
-script is data, so that it can be told, and cut down to what it takes to break a promise (`shrink.py`). Then nothing
-more goes wrong but that a few frames get lost, and by a deadline everybody must have everything.
+A seed determines a group (`initial_groups.py`) and a script of user actions and faults. The script is data, so it can
+be printed and shrunk (`batch.py`). Afterwards only a few frames are lost, and every member must have everything by a
+deadline.
 """
 
 import random
@@ -12,216 +12,214 @@ from functools import partial
 from msgspec import Struct
 
 from zerochat.group.inputs import SendPost
-from zerochat.sim.actions import People, drawn_rotation
-from zerochat.sim.crypto_cache import remembering
-from zerochat.sim.fault_schedule import Ordeal, Pair, moment_of_death
-from zerochat.sim.initial_groups import beginning_of, begun
-from zerochat.sim.low_limits import room_for
-from zerochat.sim.world import Faults, Violation
+from zerochat.sim.actions import Users, random_rotation
+from zerochat.sim.fast_crypto import cached_signatures
+from zerochat.sim.fault_schedule import FaultyWorld, Pair, crash_point
+from zerochat.sim.initial_groups import build_world, initial_group_for
+from zerochat.sim.low_limits import low_limits_for
+from zerochat.sim.world import Faults
 
-LASTS_MS = 12_000
-"""How long things happen."""
+ACTIVE_MS = 12_000
+"""Duration of the script."""
 DEADLINE_MS = 180_000
-"""How long it may take afterwards until everybody has everything: a joiner may try twice."""
+"""Time until every member must have everything; a joiner may need two attempts."""
 LOSS = 0.1
-"""Of so many frames each gets lost, and of no more once nothing else goes wrong: else the time would be too short."""
-LOOK_MS = 250
-"""How often that is looked at."""
+"""Packet loss during the script, and the most afterwards."""
+POLL_MS = 250
+"""Interval of the convergence check."""
 FAULTS_MIN, FAULTS_MAX = 4, 6
-FEUDS = 0.05
-"""How often two act against each other at the same time, so that others hear of it in one order or the other."""
-ATTACHED, FILE_BYTES_MAX = 0.1, 64 * 1024
-"""How often somebody posts a file in an episode, of up to three parts."""
-ROTATIONS = 0.1
-"""How often somebody takes a new DID towards one of the others, and perhaps that one at the same time."""
+MUTUAL_REMOVAL_RATE = 0.05
+"""Probability that two members act against each other concurrently."""
+ATTACH_RATE, FILE_BYTES_MAX = 0.1, 64 * 1024
+"""Probability that a file is posted, and its largest size (three parts)."""
+ROTATION_RATE = 0.1
+"""Probability that a member rotates its DID towards another, perhaps both at once."""
 YEAR_MS = 365 * 24 * 3_600_000
 RIGHT_MS_MAX = 8_000
-"""A clock that was set while no process ran is right again within so long after the next one has begun."""
+"""A clock set while the process was stopped is corrected this long after the next start, at most."""
 REBOOTS_MS = 240_000
-"""A clock that is wrong by this is so from a start of its machine to the next: less than others put up with."""
+"""Clock error of a rebooted machine: less than others tolerate."""
 
-SAY, REMARK, ATTACH = "say", "remark", "attach"
-RENAME, ROLE, PUT_OUT, GO, JOIN, FEUD = "rename", "role", "put out", "go", "join", "feud"
+POST, ANNOTATE, ATTACH = "post", "annotate", "attach"
+RENAME, ROLE, REMOVE_MEMBER, LEAVE, JOIN, MUTUAL_REMOVAL = "rename", "role", "remove", "leave", "join", "mutual removal"
 ROTATE = "rotate"
 CUT, CUT_ONE_WAY, APART, SPLIT = "cut", "cut one way", "apart", "split"
 CLOG, SLOW, GARBLE, RESET = "clog", "slow", "garble", "reset"
 KILL, CRASH, FULL, CLOCK, CLOCK_OFF = "kill", "crash", "full", "clock", "clock off"
-DEEDS = (RENAME, ROLE, PUT_OUT, GO, JOIN)
+USER_ACTIONS = (RENAME, ROLE, REMOVE_MEMBER, LEAVE, JOIN)
 FAULTS = (CUT, CUT_ONE_WAY, APART, SPLIT, CLOG, SLOW, GARBLE, RESET, KILL, CRASH, CRASH, FULL, CLOCK, CLOCK_OFF)
 
 
-class Act(Struct, frozen=True):
-    """Something that somebody does, or that goes wrong, at a moment of an episode (ms after it began)."""
+class Action(Struct, frozen=True):
+    """A user action or fault at a time of the episode (ms after its start)."""
 
     at_ms: int
     kind: str
-    who: str
-    to: str = ""
-    """The other end, where it is about a line."""
+    node: str
+    peer: str = ""
+    """The other end, for faults of a line."""
     for_ms: int = 0
-    lot: int = 0
-    """What has to be drawn by lot is drawn from this, so that it does not depend on what else happens."""
+    seed: int = 0
+    """Seed of the action's random choices, which makes it independent of other actions."""
 
-    def sentence(self) -> str:
-        """What happens, as a person would say it."""
+    def describe(self) -> str:
+        """The action as a sentence."""
         seconds = f"for {self.for_ms / 1000:.1f} s"
         return {
-            SAY: f"{self.who} says something",
-            ATTACH: f"{self.who} posts a file",
-            REMARK: f"{self.who} edits or deletes a message, or reacts to one",
-            RENAME: f"{self.who} takes another name",
-            ROLE: f"{self.who} changes somebody's role",
-            PUT_OUT: f"{self.who} puts somebody out",
-            GO: f"{self.who} leaves",
-            JOIN: f"{self.who} begins to join",
-            FEUD: f"{self.who} wants {self.to} to say nothing any more, and {self.to} wants {self.who} out",
-            ROTATE: f"{self.who} takes a new DID towards {self.to}",
-            CUT: f"the line between {self.who} and {self.to} is cut {seconds}",
-            CUT_ONE_WAY: f"nothing gets from {self.who} to {self.to} {seconds}",
-            APART: f"{self.who} is cut off from everybody {seconds}",
-            SPLIT: f"the group falls into two parts, {self.who} in one and {self.to} in the other, {seconds}",
-            CLOG: f"what {self.who} sends to {self.to} is held up {seconds}",
-            SLOW: f"everything reaches {self.who} {self.lot % 4 + 1} s late, {seconds}",
-            GARBLE: f"bits are flipped on the line from {self.who} to {self.to} {seconds}",
-            RESET: f"the connections between {self.who} and {self.to} break",
-            KILL: f"the process of {self.who} is killed, and starts again after {self.for_ms / 1000:.1f} s",
-            CRASH: f"the process of {self.who} dies {_moment(self.lot)}, and is off {seconds}",
-            FULL: f"the disk of {self.who} is full {seconds}",
-            CLOCK: f"the clock of {self.who} is {_clock_lie(self.lot) / 1000:+,.0f} s wrong {seconds}",
-            CLOCK_OFF: f"{self.who} is off {seconds}, its clock {_set_while_off(self.lot) / 1000:+,.0f} s wrong then",
+            POST: f"{self.node} posts a message",
+            ATTACH: f"{self.node} posts a file",
+            ANNOTATE: f"{self.node} edits, deletes or reacts to a message",
+            RENAME: f"{self.node} changes its display name",
+            ROLE: f"{self.node} changes a member's role",
+            REMOVE_MEMBER: f"{self.node} removes a member",
+            LEAVE: f"{self.node} leaves",
+            JOIN: f"{self.node} starts to join",
+            MUTUAL_REMOVAL: f"{self.node} makes {self.peer} a reader while {self.peer} removes {self.node}",
+            ROTATE: f"{self.node} rotates its DID towards {self.peer}",
+            CUT: f"the line between {self.node} and {self.peer} is cut {seconds}",
+            CUT_ONE_WAY: f"the line from {self.node} to {self.peer} is cut one way {seconds}",
+            APART: f"{self.node} is isolated {seconds}",
+            SPLIT: f"the group is partitioned, {self.node} from {self.peer}, {seconds}",
+            CLOG: f"frames from {self.node} to {self.peer} are delayed {seconds}",
+            SLOW: f"{self.node} is slow: frames arrive {self.seed % 4 + 1} s late {seconds}",
+            GARBLE: f"frames from {self.node} to {self.peer} are corrupted {seconds}",
+            RESET: f"the connections between {self.node} and {self.peer} are reset",
+            KILL: f"{self.node} is killed and restarts after {self.for_ms / 1000:.1f} s",
+            CRASH: f"the process of {self.node} dies {_crash_point_text(self.seed)}, and is off {seconds}",
+            FULL: f"the disk of {self.node} is full {seconds}",
+            CLOCK: f"the clock of {self.node} is off by {_clock_offset_ms(self.seed) / 1000:+,.0f} s {seconds}",
+            CLOCK_OFF: f"{self.node} is off {seconds}; its clock is then off by"
+            f" {_clock_offset_while_off_ms(self.seed) / 1000:+,.0f} s",
         }[self.kind]
 
 
-def _moment(lot: int) -> str:
-    before = moment_of_death(lot, 0) == -1
-    return "before its next turn is remembered" if before else "in the middle of what its next turn has to say"
+def _crash_point_text(lot: int) -> str:
+    before = crash_point(lot, 0) == -1
+    return "before its next commit" if before else "between the effects of its next step"
 
 
-def _clock_lie(lot: int) -> int:
-    """By how much a clock is wrong, ms."""
+def _clock_offset_ms(lot: int) -> int:
+    """Clock error, ms."""
     return (-YEAR_MS, -3_600_000, -60_000, 60_000, REBOOTS_MS, 3_600_000, YEAR_MS)[lot % 7]
 
 
-def _set_while_off(lot: int) -> int:
-    """By how much a clock is wrong that was set while its machine ran and no process did, ms."""
+def _clock_offset_while_off_ms(lot: int) -> int:
+    """Clock error of a clock that was set while the process was stopped, ms."""
     return (-YEAR_MS, -3_600_000, 3_600_000, YEAR_MS)[lot % 4]
 
 
-def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]:
-    """What happens in the episode of a seed, in order."""
-    dice = random.Random(f"episode {seed}")
+def make_script(seed: int, names: Sequence[str], outsider: str) -> tuple[Action, ...]:
+    """The script of a seed, in order."""
+    rng = random.Random(f"episode {seed}")
 
-    def moment() -> int:
-        return dice.randint(0, LASTS_MS)
+    def context() -> int:
+        return rng.randint(0, ACTIVE_MS)
 
-    acts = [Act(moment(), SAY, dice.choice(names)) for _ in range(dice.randint(3, 6))]
-    for _ in range(dice.choice((0, 0, 0, 1, 1, 2))):
-        kind = dice.choice(DEEDS)
-        who = outsider if kind == JOIN else dice.choice(names)
-        acts.append(Act(moment(), kind, who, lot=dice.getrandbits(32)))
-    for _ in range(dice.randint(FAULTS_MIN, FAULTS_MAX)):
-        who, to = dice.sample(names, 2)
-        for_ms = dice.choice((500, 2_000, 6_000, 15_000))
-        acts.append(Act(moment(), dice.choice(FAULTS), who, to, for_ms, dice.getrandbits(32)))
-    acts += [Act(moment(), REMARK, dice.choice(names), lot=dice.getrandbits(32)) for _ in range(dice.randint(1, 3))]
-    if dice.random() < ATTACHED:
-        acts.append(Act(moment(), ATTACH, dice.choice(names), lot=dice.getrandbits(32)))
+    acts = [Action(context(), POST, rng.choice(names)) for _ in range(rng.randint(3, 6))]
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
+        kind = rng.choice(USER_ACTIONS)
+        who = outsider if kind == JOIN else rng.choice(names)
+        acts.append(Action(context(), kind, who, seed=rng.getrandbits(32)))
+    for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX)):
+        who, to = rng.sample(names, 2)
+        for_ms = rng.choice((500, 2_000, 6_000, 15_000))
+        acts.append(Action(context(), rng.choice(FAULTS), who, to, for_ms, rng.getrandbits(32)))
+    acts += [Action(context(), ANNOTATE, rng.choice(names), seed=rng.getrandbits(32)) for _ in range(rng.randint(1, 3))]
+    if rng.random() < ATTACH_RATE:
+        acts.append(Action(context(), ATTACH, rng.choice(names), seed=rng.getrandbits(32)))
     apart = random.Random(f"feud {seed}")
-    if apart.random() < FEUDS:
+    if apart.random() < MUTUAL_REMOVAL_RATE:
         who, to = apart.sample(names, 2)
-        acts.append(Act(apart.randint(0, LASTS_MS), FEUD, who, to))
+        acts.append(Action(apart.randint(0, ACTIVE_MS), MUTUAL_REMOVAL, who, to))
     apart = random.Random(f"rotate {seed}")
-    if apart.random() < ROTATIONS:
+    if apart.random() < ROTATION_RATE:
         who, to = apart.sample(names, 2)
-        at_ms = apart.randint(0, LASTS_MS)
-        acts += [Act(at_ms, ROTATE, one, other) for one, other in ((who, to), (to, who))[: apart.randint(1, 2)]]
-    return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
+        at_ms = apart.randint(0, ACTIVE_MS)
+        acts += [Action(at_ms, ROTATE, one, other) for one, other in ((who, to), (to, who))[: apart.randint(1, 2)]]
+    return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.node)))
 
 
-@remembering()
+@cached_signatures()
 def play_episode(
     seed: int,
-    script: Sequence[Act] | None = None,
+    script: Sequence[Action] | None = None,
     faults: Faults | None = None,
-    say: Callable[[str], None] | None = None,
-    lazy_turns: int = 0,
-    made: Callable[[Ordeal], None] | None = None,
-) -> Ordeal:
-    """One episode: what its script says, then calm, and by the deadline everybody must have everything.
+    trace: Callable[[str], None] | None = None,
+    sync_every_steps: int = 0,
+    on_world: Callable[[FaultyWorld], None] | None = None,
+) -> FaultyWorld:
+    """Run a script, then a calm phase; by the deadline every member must have everything.
 
-    `lazy_turns`: what the disks were told to keep they keep only every so many turns. `made`: handed the world
-    before anything happens in it. Returns the world at its end; raises Violation with the seed when a promise is
-    broken.
+    `sync_every_steps`: a disk that acknowledges writes persists them only every so many steps. `on_world` receives the
+    world before the run. Returns the world; raises Violation.
     """
-    stands = begun(beginning_of(seed))
-    with room_for(seed):
+    stands = build_world(initial_group_for(seed))
+    with low_limits_for(seed):
         *names, outsider = stands.nodes
-        world = Ordeal.fork(stands, seed, faults or Faults(loss=LOSS))
-        world.say, world.lazy_turns = say, lazy_turns
-        if made:
-            made(world)
-        world.set_rotation(drawn_rotation(f"episode {seed}"))
-        people = People(world, random.Random(seed), names)
-        world.heed, world.started = people.heed, people.look
-        if say:
-            known = beginning_of(seed)
-            say(f"seed {seed}: {known.sentence()}")
-        for act in script_of(seed, names, outsider) if script is None else script:
+        world = FaultyWorld.fork(stands, seed, faults or Faults(loss=LOSS))
+        world.trace, world.sync_every_steps = trace, sync_every_steps
+        if on_world:
+            on_world(world)
+        world.set_rotation(random_rotation(f"episode {seed}"))
+        people = Users(world, random.Random(seed), names)
+        world.on_notification, world.on_restart = people.on_notification, people.answer_pending_requests
+        if trace:
+            known = initial_group_for(seed)
+            trace(f"seed {seed}: {known.describe()}")
+        for act in make_script(seed, names, outsider) if script is None else script:
             world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
         looks = random.Random(f"looks {seed}")
-        world.after(looks.randint(0, LASTS_MS), partial(world.look_at, looks.choice(names)))
-        world.run(for_ms=LASTS_MS)
+        world.after(looks.randint(0, ACTIVE_MS), partial(world.check_node, looks.choice(names)))
+        world.run(for_ms=ACTIVE_MS)
         world.heal(LOSS)
-        if say:
-            lost = f"{world.faults.loss:.0%} of what is sent gets lost" if world.faults.loss else "frames come late"
-            say(f"{world.told_time()} lines and machines work again, and nothing goes wrong any more but that {lost}")
+        if trace:
+            lost = f"{world.faults.loss:.0%} of the frames are lost" if world.faults.loss else "frames come late"
+            trace(f"{world.timestamp()} all faults end, except that {lost}")
         people.stop()
-        world.run(lambda: world.seated() and not any(world.missing()), DEADLINE_MS, LOOK_MS)
+        world.run(lambda: world.fully_connected() and not any(world.missing()), DEADLINE_MS, POLL_MS)
         if people.active():
             world.check()
-        for node in world.nodes.values():
-            if any(join.contradiction is not None for join in node.agent.joins.values()):
-                raise Violation(f"seed {seed}: {node.name} has evidence against members who keep the rules")
+        world.check_joins()
         return world
 
 
-def perform(world: Ordeal, people: People, act: Act) -> None:
-    """Let it happen."""
-    if act.kind not in (*FAULTS, JOIN) and (act.who not in people.active() or world.machines[act.who].off):
+def perform(world: FaultyWorld, people: Users, act: Action) -> None:
+    """Perform an action."""
+    if act.kind not in (*FAULTS, JOIN) and (act.node not in people.active() or world.machines[act.node].off):
         return
-    if world.say:
-        world.say(f"{world.told_time()} {act.sentence()}")
+    if world.trace:
+        world.trace(f"{world.timestamp()} {act.describe()}")
     if act.kind in FAULTS:
-        world.done += 1
-        _go_wrong(world, act)
+        world.fault_count += 1
+        _inject_fault(world, act)
         return
-    people.dice = random.Random(act.lot)
+    people.rng = random.Random(act.seed)
     if act.kind == JOIN:
-        people.join(act.who, people.names)
+        people.join(act.node, people.names)
         return
     match act.kind:
-        case "say":
-            world.ask(act.who, SendPost(world.group(act.who).id, f"word at {act.at_ms} of {act.who}"))
-        case "remark":
-            people.remark(act.who, people.dice)
+        case "post":
+            world.run_command(act.node, SendPost(world.group(act.node).id, f"word at {act.at_ms} of {act.node}"))
+        case "annotate":
+            people.annotate(act.node, people.rng)
         case "attach":
-            world.attach(act.who, people.dice.randbytes(1 + act.lot % FILE_BYTES_MAX))
+            world.attach(act.node, people.rng.randbytes(1 + act.seed % FILE_BYTES_MAX))
         case "rename":
-            people.rename(act.who)
+            people.rename(act.node)
         case "role":
-            people.role(act.who)
-        case "put out":
-            people.put_out(act.who)
-        case "go":
-            people.go(act.who)
+            people.change_role(act.node)
+        case "remove":
+            people.remove_member(act.node)
+        case "leave":
+            people.leave(act.node)
         case "rotate":
-            people.rotate(act.who, act.to)
-        case "feud" if act.to in people.active() and not world.machines[act.to].off:
-            people.feud(act.who, act.to)
+            people.rotate(act.node, act.peer)
+        case "mutual removal" if act.peer in people.active() and not world.machines[act.peer].off:
+            people.remove_each_other(act.node, act.peer)
 
 
-def _go_wrong(world: Ordeal, act: Act) -> None:
-    who, to, lines, machine = act.who, act.to, world.lines, world.machines[act.who]
+def _inject_fault(world: FaultyWorld, act: Action) -> None:
+    who, to, lines, machine = act.node, act.peer, world.lines, world.machines[act.node]
     until = world.now + act.for_ms
     match act.kind:
         case "cut":
@@ -232,7 +230,7 @@ def _go_wrong(world: Ordeal, act: Act) -> None:
             pairs: list[Pair] = [pair for name in world.nodes if name != who for pair in ((who, name), (name, who))]
             world.cut(pairs, act.for_ms)
         case "split":
-            drawn = {name for place, name in enumerate(world.nodes) if act.lot >> place & 1}
+            drawn = {name for place, name in enumerate(world.nodes) if act.seed >> place & 1}
             there, nodes = drawn - {who} | {to}, world.nodes
             world.cut([(one, two) for one in nodes for two in nodes if (one in there) != (two in there)], act.for_ms)
         case "clog":
@@ -242,20 +240,20 @@ def _go_wrong(world: Ordeal, act: Act) -> None:
         case "reset":
             world.reset(who, to)
         case "kill":
-            world.switch_off(who, act.for_ms)
+            world.power_off(who, act.for_ms)
         case "crash":
-            machine.dies, machine.off_ms = act.lot, act.for_ms
+            machine.crash_seed, machine.off_ms = act.seed, act.for_ms
         case "slow":
-            machine.slow_ms = (act.lot % 4 + 1) * 1_000
+            machine.slow_ms = (act.seed % 4 + 1) * 1_000
             world.after(act.for_ms, lambda: setattr(machine, "slow_ms", 0))
         case "full":
             machine.full = True
             world.after(act.for_ms, lambda: setattr(machine, "full", False))
         case "clock":
-            set_ = world.reboot if abs(_clock_lie(act.lot)) == REBOOTS_MS else world.set_clock
-            set_(who, _clock_lie(act.lot))
+            set_ = world.reboot if abs(_clock_offset_ms(act.seed)) == REBOOTS_MS else world.set_clock
+            set_(who, _clock_offset_ms(act.seed))
             world.after(act.for_ms, lambda: set_(who, 0))
         case "clock off":
-            world.switch_off(who, act.for_ms)
-            world.set_clock(who, _set_while_off(act.lot))
-            world.after(act.for_ms + act.lot // 4 % RIGHT_MS_MAX, lambda: world.set_clock(who, 0))
+            world.power_off(who, act.for_ms)
+            world.set_clock(who, _clock_offset_while_off_ms(act.seed))
+            world.after(act.for_ms + act.seed // 4 % RIGHT_MS_MAX, lambda: world.set_clock(who, 0))

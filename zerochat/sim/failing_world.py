@@ -1,89 +1,89 @@
-"""A world in which the machines and lines of some fail for a while, beside whatever else its members do."""
+"""A world in which processes crash and lines are cut."""
 
 import random
 from collections.abc import Callable
 from typing import Any, get_args
 
 from zerochat.errors import LocalError
-from zerochat.group.effects import Effect, Refuse, Remembered
-from zerochat.group.inputs import Command, Received, Stimulus
+from zerochat.group.effects import CommandFailed, Effect, JournalEffect
+from zerochat.group.inputs import Command, Input, Received
 from zerochat.sim.world import World
 
 OFF_MS_MAX, CUT_MS_MAX = 20_000, 20_000
-_REMEMBERED = frozenset(get_args(Remembered))
+_JOURNAL_EFFECTS = frozenset(get_args(JournalEffect))
 
 
-class Off(LocalError):
+class MachineOff(LocalError):
     """The simulated machine is off."""
 
 
-class Fragile(World):
-    """Processes die between any two things that a turn says, are started again, and lines are cut one way or both."""
+class FailingWorld(World):
+    """Processes end between any two effects of a step and restart; lines are cut one way or both."""
 
     def __init__(self, *given: Any) -> None:
         self.cut: dict[tuple[str, str], int] = {}
-        """Until when nothing goes from the first to the second."""
-        self.off: set[str] = set()
-        self.dying: dict[str, int] = {}
-        """Whose process ends in its next turn, and a lot for when."""
-        self.started: Callable[[str], None] = lambda name: None
-        """Told whenever a node's process has started again."""
+        """Until when frames from the first node to the second are dropped."""
+        self.down: set[str] = set()
+        self.crashing: dict[str, int] = {}
+        """Nodes that crash in their next step, with a seed for the moment."""
+        self.on_restart: Callable[[str], None] = lambda name: None
+        """Called after a node's process has restarted."""
         super().__init__(*given)
 
-    def mishap(self, dice: random.Random, name: str) -> None:
-        """Something goes wrong at this node."""
-        other = dice.choice([one for one in self.nodes if one != name])
-        match dice.randrange(4):
+    def random_failure(self, rng: random.Random, name: str) -> None:
+        """A random failure at this node."""
+        other = rng.choice([one for one in self.nodes if one != name])
+        match rng.randrange(4):
             case 0:
-                self.die(name, dice.randint(1, OFF_MS_MAX))
+                self.kill(name, rng.randint(1, OFF_MS_MAX))
             case 1:
-                self.dying[name] = dice.getrandbits(16)
+                self.crashing[name] = rng.getrandbits(16)
             case 2:
-                self.cut[name, other] = self.now + dice.randint(1, CUT_MS_MAX)
+                self.cut[name, other] = self.now + rng.randint(1, CUT_MS_MAX)
             case _:
-                self.cut[name, other] = self.cut[other, name] = self.now + dice.randint(1, CUT_MS_MAX)
+                self.cut[name, other] = self.cut[other, name] = self.now + rng.randint(1, CUT_MS_MAX)
 
-    def mend(self) -> None:
-        """Nothing of the kind is wrong any more."""
+    def heal(self) -> None:
+        """End all failures."""
         self.cut.clear()
-        self.dying.clear()
-        for name in sorted(self.off):
-            self._come_back(name)
+        self.crashing.clear()
+        for name in sorted(self.down):
+            self._restart_node(name)
 
-    def die(self, name: str, for_ms: int) -> None:
-        """The node's process ends, and another one begins a little later."""
-        self.off.add(name)
+    def kill(self, name: str, for_ms: int) -> None:
+        """End a node's process; another one starts later."""
+        self.down.add(name)
         self.stop(name)
-        self.after(for_ms, lambda: self._come_back(name))
+        self.after(for_ms, lambda: self._restart_node(name))
 
-    def _come_back(self, name: str) -> None:
-        if name in self.off:
-            self.off.discard(name)
+    def _restart_node(self, name: str) -> None:
+        if name in self.down:
+            self.down.discard(name)
             self.start(name)
-            self.started(name)
+            self.on_restart(name)
 
-    def ask(self, name: str, command: Command) -> Effect:
-        self.dying.pop(name, None)  # a process that is asked something lives on; others die of what they hear
-        return Refuse(0, Off()) if name in self.off else super().ask(name, command)
+    def run_command(self, name: str, command: Command) -> Effect:
+        self.crashing.pop(name, None)  # a command cancels the crash: only received inputs crash a process
+        return CommandFailed(0, MachineOff()) if name in self.down else super().run_command(name, command)
 
-    def hear(self, name: str, stimulus: Stimulus) -> None:
-        if name in self.off:
+    def process(self, name: str, input_: Input) -> None:
+        if name in self.down:
             return
-        lot = self.dying.pop(name, None)
+        lot = self.crashing.pop(name, None)
         if lot is None:
-            super().hear(name, stimulus)
+            super().process(name, input_)
             return
         node = self.nodes[name]
-        effects = self._step(node, stimulus)
-        spoken = [one for one in effects if type(one) not in _REMEMBERED]
+        effects = self._step(node, input_)
+        spoken = [one for one in effects if type(one) not in _JOURNAL_EFFECTS]
         for effect in effects:
-            if type(effect) in _REMEMBERED:
+            if type(effect) in _JOURNAL_EFFECTS:
                 self._perform(node, effect)
         for effect in spoken[: lot % (len(spoken) + 1)]:
             self._perform(node, effect)
-        self.die(name, 1 + lot % OFF_MS_MAX)
+        self.kill(name, 1 + lot % OFF_MS_MAX)
 
-    def _frame(self, name: str, stimulus: Received) -> None:
-        sender = self.nodes[name].connected.get(stimulus.link, "")
+    def _frame(self, name: str, input_: Received) -> None:
+        sender = self.nodes[name].connected.get(input_.link, "")
         if self.cut.get((sender, name), 0) <= self.now:
-            super()._frame(name, stimulus)
+            super()._frame(name, input_)

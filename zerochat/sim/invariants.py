@@ -1,52 +1,54 @@
-"""What must hold of all nodes together: who is in the group as they see it, and what each of them has."""
+"""Invariants over all nodes: membership, delivery, order."""
 
 from collections.abc import Collection, Iterator
 
-from zerochat.group.effects import Receipt
+from zerochat.group.effects import StoreReceipt
 from zerochat.group.event_log.event import CONTROL, REMOVE, Event
 from zerochat.group.membership import View, may_post, resolve_view
-from zerochat.group.notifications import Delivered, Differs, Disagreement, Forked, LogSplit
+from zerochat.group.notifications import Delivered, DifferenceFound, ForkDetected, TlogSplit, ViewDisagreement
 from zerochat.group.state import Group
-from zerochat.sim.annotation_checks import check_remarks
+from zerochat.sim.annotation_checks import check_annotations
 from zerochat.sim.node import Node, Violation, check_logs
-from zerochat.sim.node_checks import check_state, check_told
-from zerochat.sim.stream_checks import check_streams, lacking_words
+from zerochat.sim.node_checks import check_notified, check_state
+from zerochat.sim.stream_checks import check_streams, missing_signed_acks
 
 
 class Checks:
-    """The part of a world that looks whether a promise was broken."""
+    """The part of a world that checks invariants."""
 
     seed: int
     nodes: dict[str, Node]
-    made: set[str]
-    """The ids of everything that somebody here has really said."""
-    watchful = False
-    """Whether what is told and acknowledged is looked at while it is: not where a test puts a disk back, or lies."""
+    authored: set[str]
+    """Ids of all events that honest nodes really wrote."""
+    check_deliveries = False
+    """Whether to check notifications and receipts as they happen: off where a test restores a disk."""
 
     @property
     def honest(self) -> Collection[str]:
-        """The nodes whose members keep the rules."""
+        """The honest nodes."""
         return self.nodes.keys()
 
     def group(self, name: str) -> Group:
-        """The one group of this node's agent."""
+        """The only group of this node."""
         (group,) = self.nodes[name].agent.groups.values()
         return group
 
-    def _accused(self, node: Node, notice: Forked | Disagreement | Differs | LogSplit) -> None:
-        """A node says that somebody has broken the rules, which nobody here does."""
-        raise Violation(f"seed {self.seed}: {node.name} accuses a member who keeps the rules: {notice}")
+    def _on_accusation(
+        self, node: Node, notification: ForkDetected | ViewDisagreement | DifferenceFound | TlogSplit
+    ) -> None:
+        """A node accuses a member, and all are honest here."""
+        raise Violation(f"seed {self.seed}: {node.name} accuses an honest member: {notification}")
 
-    def _delivered(self, node: Node, notice: Delivered) -> None:
-        """A node tells its faces of an event."""
-        if self.watchful and node.name in self.honest:
-            check_told(f"seed {self.seed}: {node.name}", node, notice.id)
+    def _on_delivered(self, node: Node, notification: Delivered) -> None:
+        """A node notifies its clients of an event."""
+        if self.check_deliveries and node.name in self.honest:
+            check_notified(f"seed {self.seed}: {node.name}", node, notification.id)
 
-    def _received(self, node: Node, receipt: Receipt) -> None:
-        """Raise Violation unless the member has on its disk, now, what it is known to have of this node; or has left it
-        out as a reader's word, and asks for it where that counts after all. What liars say of themselves is their own
-        affair."""
-        if not self.watchful or node.name not in self.honest:
+    def _on_receipt(self, node: Node, receipt: StoreReceipt) -> None:
+        """Raise Violation unless the member stores, now, everything that it is recorded to have of this node, or
+        excluded it as a reader's post to be requested if it counts after all. False claims of adversaries are
+        ignored."""
+        if not self.check_deliveries or node.name not in self.honest:
             return
         for name in self.honest:
             other = self.nodes[name]
@@ -54,45 +56,43 @@ class Checks:
             if theirs is None or theirs.me != receipt.member:
                 continue
             kept = {row.id for row in other.log}
-            kept |= {id_ for one in theirs.unheard.values() for id_ in one.ids.values()}
-            for post, place in node.places.items():
-                meant = place <= receipt.upto and receipt.member in node.audiences[post]
+            kept |= {id_ for one in theirs.reinstated_posts.values() for id_ in one.ids.values()}
+            for post, place in node.positions.items():
+                meant = place <= receipt.upto and receipt.member in node.recipients[post]
                 if meant and post not in kept and may_post(theirs.view, receipt.author, place):
-                    raise Violation(f"seed {self.seed}: {node.name} says that {name} has what it has not")
+                    raise Violation(f"seed {self.seed}: {node.name} counts as delivered what {name} does not have")
 
-    def look_at(self, name: str) -> None:
-        """Raise Violation unless what a node is just now is in order."""
+    def check_node(self, name: str) -> None:
+        """Check the state of a node."""
         check_state(f"seed {self.seed}: {name}", self.nodes[name])
 
-    def inside(self) -> dict[str, Group]:
-        """By node: whoever is in the group, as far as can be said from what they know all together.
-
-        Somebody who was put out need not know, and goes on for itself.
-        """
+    def active_groups(self) -> dict[str, Group]:
+        """The members' groups by node, according to what they know together. A removed member may not know and
+        continues alone."""
         active = {node.name: group for node in self.nodes.values() for group in node.agent.groups.values()}
         return self._agreed({name: group for name, group in active.items() if group.state == "active"})
 
     def _agreed(self, active: dict[str, Group]) -> dict[str, Group]:
         known = active
         while known:
-            view = self._together(known)
+            view = self._merged_view(known)
             rest = {name: group for name, group in known.items() if group.me in view.members}
             if len(rest) == len(known):
                 break
             known = rest
         if not known:
             return {}
-        view = self._together(known)
+        view = self._merged_view(known)
         return {name: group for name, group in active.items() if group.me in view.members}
 
-    def _together(self, groups: dict[str, Group]) -> View:
+    def _merged_view(self, groups: dict[str, Group]) -> View:
         return resolve_view(_control(groups))
 
-    def seated(self) -> bool:
-        """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
-        if any(self._outside()):
+    def fully_connected(self) -> bool:
+        """Whether all members have the same view and a relationship to each other."""
+        if any(self._not_joined()):
             return False
-        active = self.inside().values()
+        active = self.active_groups().values()
         return len({group.view.checksum for group in active}) == 1 and all(
             group.relationships.get(m) is not None and group.relationships[m].established
             for group in active
@@ -100,18 +100,18 @@ class Checks:
         )
 
     def missing(self) -> Iterator[str]:
-        """What members of the group still lack, in words; nothing once all have converged."""
-        yield from self._outside()
-        yield from self.lacking(self.inside())
+        """What members still lack, as sentences; empty once all have converged."""
+        yield from self._not_joined()
+        yield from self.missing_in(self.active_groups())
 
-    def _outside(self) -> Iterator[str]:
+    def _not_joined(self) -> Iterator[str]:
         return (f"{node.name} is not in the group" for node in self.nodes.values() if not node.agent.groups)
 
-    def parts(self, active: dict[str, Group]) -> list[dict[str, Group]]:
-        """These members, in parts of whom none has anybody of another one as a neighbour.
+    def partitions(self, active: dict[str, Group]) -> list[dict[str, Group]]:
+        """These members, in parts without a connection between them.
 
-        There is more than one where somebody was put out, and has brought others in before it could hear of that: they
-        do not let each other in. Raises Violation where nobody has put anybody out.
+        There is more than one only after a removal: a removed member may admit others before it knows. Raises Violation
+        without one.
         """
         owner = {group.me: name for name, group in active.items()}
         parts: list[set[str]] = []
@@ -121,61 +121,69 @@ class Checks:
             parts = [part for part in parts if not part & near] + [set().union({name}, *touched)]
         found = [{name: active[name] for name in sorted(part)} for part in parts]
         if len(found) > 1 and all(event.type != REMOVE for event in _control(active).values()):
-            raise Violation(f"seed {self.seed}: members know nothing of each other, and nobody was put out")
+            raise Violation(f"seed {self.seed}: members are partitioned without a removal")
         return found
 
-    def _told_view(self, group: Group) -> str:
-        """The view that a member tells the others of."""
+    def _announced_view(self, group: Group) -> str:
+        """The checksum of the view that a member announces."""
         return group.view.checksum
 
-    def lacking(self, active: dict[str, Group]) -> Iterator[str]:
-        """The same of some members who should agree."""
-        if len({self._told_view(group) for group in active.values()}) > 1:
+    def missing_in(self, active: dict[str, Group]) -> Iterator[str]:
+        """What these members lack of each other, as sentences."""
+        if len({self._announced_view(group) for group in active.values()}) > 1:
             yield "the views differ"
         owner = {group.me: name for name, group in active.items()}
         kept = {name: {row.id for row in self.nodes[name].log} for name in active}
         for name, group in active.items():
-            yield from lacking_words(group, owner, active[name].peers.keys() & owner.keys())
+            yield from missing_signed_acks(group, owner, active[name].peers.keys() & owner.keys())
             node = self.nodes[name]
-            for post, meant in node.audiences.items():
+            for post, meant in node.recipients.items():
                 for member in sorted(meant & owner.keys()):
                     other = active[owner[member]].view
-                    if post not in kept[owner[member]] and may_post(other, group.me, node.places[post]):
+                    if post not in kept[owner[member]] and may_post(other, group.me, node.positions[post]):
                         yield f"{owner[member]} lacks a post of {name}"
-        yield from self._last_words(active, owner, kept)
+        yield from self._missing_posts_of_former(active, owner, kept)
 
-    def _last_words(self, active: dict[str, Group], owner: dict[str, str], kept: dict[str, set[str]]) -> Iterator[str]:
-        """What any of these has of somebody who is not there any more, all others have who were members by then, or it
-        is missing there, and shown so."""
+    def _missing_posts_of_former(
+        self, active: dict[str, Group], owner: dict[str, str], kept: dict[str, set[str]]
+    ) -> Iterator[str]:
+        """Every member of that time must have the posts of a former member that any of them has, or mark them as
+        missing."""
         honest = {group.me for name in self.honest for group in self.nodes[name].agent.groups.values()}
         for name in active:
             for row in self.nodes[name].log:
-                if row.type in CONTROL or row.author not in honest - owner.keys() or row.id not in self.made:
+                if row.type in CONTROL or row.author not in honest - owner.keys() or row.id not in self.authored:
                     continue
-                author = next((one for one in self.nodes.values() if row.id in one.audiences), None)
+                author = next((one for one in self.nodes.values() if row.id in one.recipients), None)
                 for other, group in active.items():
                     me = group.view.members.get(group.me)
                     if me is None or me.joined > row.lamport or not may_post(group.view, row.author, row.seq):
                         continue
-                    # What was said when its author had not heard of this one was said before its time.
-                    told = author is not None and group.me in author.audiences[row.id]
+                    # Posts from before the author knew this member count as earlier history.
+                    told = author is not None and group.me in author.recipients[row.id]
                     meant = told or (group.view.policy.history, me.history) == ("all", "all")
-                    if meant and row.id not in kept[other] and row.author not in group.needs:
-                        yield f"{other} lacks what {name} has of somebody who is gone"
+                    if meant and row.id not in kept[other] and row.author not in group.gaps:
+                        yield f"{other} lacks a post of a former member that {name} has"
 
     def check(self) -> None:
-        """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
-        parts = self.parts(self.inside())
-        for lack in (*self._outside(), *(lack for part in parts for lack in self.lacking(part))):
+        """Raise Violation unless every member has everything, once, in one order, causes before effects."""
+        parts = self.partitions(self.active_groups())
+        for lack in (*self._not_joined(), *(lack for part in parts for lack in self.missing_in(part))):
             raise Violation(f"seed {self.seed}: {lack}")
-        check_logs(self.seed, list(self.nodes.values()), self.made)
-        check_remarks(self.seed, list(self.nodes.values()))
+        check_logs(self.seed, list(self.nodes.values()), self.authored)
+        check_annotations(self.seed, list(self.nodes.values()))
         for name in self.nodes:
-            self.look_at(name)
+            self.check_node(name)
         honest = {group.me for node in self.nodes.values() for group in node.agent.groups.values()}
         check_streams(self.seed, list(self.nodes.values()), honest)
 
+    def check_joins(self) -> None:
+        """Raise Violation if a joiner has evidence against members, who are all honest here."""
+        for node in self.nodes.values():
+            if any(join.conflict is not None for join in node.agent.joins.values()):
+                raise Violation(f"seed {self.seed}: {node.name} has evidence against honest members")
+
 
 def _control(groups: dict[str, Group]) -> dict[str, Event]:
-    """All membership events that these members have."""
+    """All membership events of these members."""
     return {key: event for group in groups.values() for key, event in group.control.items()}

@@ -1,7 +1,7 @@
-"""A simulated mediator: coordinate-mediation, pickup with live mode, and forwards, through the real message code.
+"""Simulated mediator: coordinate-mediation, pickup with live mode and forwarding, with the real message code.
 
-It has no disk, no quotas and takes everybody in; what it keeps survives its outages. How envelopes come and go, and
-what is lost on the way, is in `web.py`.
+It has no disk and no quotas and serves everyone; its state survives outages. `web.py` has the connections and
+losses.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ PACKER = PACKERS["didcomm/v2"]
 
 
 class Session(Struct, eq=False):
-    """A connection to a mediator as its logic sees it."""
+    """A connection to a mediator."""
 
     recipient: str = ""
-    """Whom what comes is pushed to: the short form of its DID; empty without live mode."""
+    """Short form of the DID that live delivery is enabled for; empty: none."""
     under_way: set[str] = field(default_factory=set)
-    """The ids of parcels that went over it."""
+    """Ids of the parcels sent over it."""
 
 
 class SimulatedMediator:
-    """What one mediator knows and says. Behind another one (`via`) it takes posts over that one alone."""
+    """One mediator. Behind another one (`via`) it accepts posts only through the other."""
 
     def __init__(self, name: str, random: Callable[[int], bytes], via: "SimulatedMediator | None" = None) -> None:
         self.name, self._random, self.via = name, random, via
@@ -44,15 +44,15 @@ class SimulatedMediator:
         self._identity = new_peer2(random, services)
         self.up = True
         self.behind: dict[str, SimulatedMediator] = {}
-        """Those that are behind this one, by DID."""
+        """Mediators behind this one, by DID."""
         if via is not None:
             via.behind[self.did] = self
         self.mailboxes: dict[str, str] = {}
-        """Whose a registered DID is: the short form of its recipient's."""
+        """Short form of the recipient's DID, by registered DID."""
         self.proven: set[str] = set()
-        """Registered DIDs of which their recipient has shown that they are its own."""
+        """Registered DIDs whose ownership is proven."""
         self.waiting: dict[str, dict[str, bytes]] = {}
-        """What is kept for each recipient, by parcel id."""
+        """Stored envelopes by recipient and parcel id."""
         self._long: dict[str, str] = {}
         self._parcels = 0
         self.dropped = 0
@@ -67,27 +67,29 @@ class SimulatedMediator:
         assert not isinstance(found, ShortLink)
         return found
 
-    # --- hearing ------------------------------------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------------------------
 
-    def hear(self, envelope: bytes, session: Session) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
-        """Take an envelope in: what goes back over the same connection, and what goes on to other mediators."""
+    def receive(self, envelope: bytes, session: Session) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
+        """Process an envelope. Returns the answers over the same connection, and envelopes for other mediators."""
         try:
-            return self._hear(envelope, session)
+            return self._receive(envelope, session)
         except RemoteError:
             self.dropped += 1
             return [], []
 
-    def _hear(self, envelope: bytes, session: Session) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
-        unpacked = PACKER.unpack(envelope, secret_of=self._secret_of, public_of=self._public_of)
+    def _receive(
+        self, envelope: bytes, session: Session
+    ) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
+        unpacked = PACKER.unpack(envelope, secret_of=self._secret_for, public_of=self._public_of)
         if unpacked.kind == "anoncrypt":
             wanted = routing.forward_in(unpacked.plain)
             return self._forward(wanted) if wanted is not None else ([], [])
         message = PACKER.parse(unpacked.plain)
         sender = PACKER.check_sender(message, unpacked, self._resolve)
         reply = self._answer(message, sender, session)
-        return [self.sealed(reply, sender)] if reply is not None else [], []
+        return [self.encrypt(reply, sender)] if reply is not None else [], []
 
-    def _secret_of(self, kid: str) -> SecretKey | None:
+    def _secret_for(self, kid: str) -> SecretKey | None:
         identity = self._identity
         return SecretKey("X25519", identity.agreement_secret) if kid == identity.kid_long else None
 
@@ -97,7 +99,7 @@ class SimulatedMediator:
     def _resolve(self, did: str) -> Document:
         return resolve(self._long.get(short_form(did), did))
 
-    def sealed(self, message: Message, recipient: str) -> bytes:
+    def encrypt(self, message: Message, recipient: str) -> bytes:
         """A message of ours to a recipient."""
         return PACKER.authcrypt(
             PACKER.dump(replace(message, from_=self.did, to=(recipient,))),
@@ -115,22 +117,24 @@ class SimulatedMediator:
             if recipient is None:
                 self.dropped += 1
             else:
-                self.keep(recipient, envelope)
+                self.store(recipient, envelope)
         if wanted.next not in self.proven or not wanted.wants_receipt or len(wanted.envelopes) > 1:
             return [], []
         return [
-            mediator_receipt.receipt(wanted.envelopes[0], mediator_receipt.TIME_S_MAX, self._identity, self._random)
+            mediator_receipt.sign_receipt(
+                wanted.envelopes[0], mediator_receipt.TIME_S_MAX, self._identity, self._random
+            )
         ], []
 
-    def forget(self) -> None:
-        """Nobody is known here any more."""
+    def reset(self) -> None:
+        """Forget all registrations."""
         self.mailboxes.clear()
         self.proven.clear()
         self.waiting.clear()
         self._long.clear()
 
-    def keep(self, recipient: str, envelope: bytes) -> None:
-        """Something waits for a recipient."""
+    def store(self, recipient: str, envelope: bytes) -> None:
+        """Store an envelope for a recipient."""
         self._parcels += 1
         self.waiting[recipient][f"{self.name}-{self._parcels}"] = envelope
 
@@ -176,7 +180,7 @@ class SimulatedMediator:
         return mediation.update_response(message, changed, self._random)
 
     def _next(self, me: str, session: Session, limit: int) -> list[Parcel]:
-        """What has not gone over this connection yet, as much as fits one delivery."""
+        """Parcels not yet sent over this connection, as many as fit one delivery."""
         parcels: list[Parcel] = []
         room = DELIVERY_BYTES_MAX
         for name, envelope in self.waiting[me].items():
@@ -190,10 +194,10 @@ class SimulatedMediator:
         return parcels
 
     def pushes(self, sessions: Sequence[Session]) -> list[tuple[Session, bytes]]:
-        """What connections in live mode are to get now."""
+        """What connections in live mode receive now."""
         found = []
         for session in sessions:
             while session.recipient and (parcels := self._next(session.recipient, session, DELIVERY_MAX)):
                 delivery = pickup.delivery(parcels, self._random)
-                found.append((session, self.sealed(delivery, self._long[session.recipient])))
+                found.append((session, self.encrypt(delivery, self._long[session.recipient])))
         return found

@@ -1,4 +1,4 @@
-"""One simulated machine, and what must hold of what it has kept."""
+"""One simulated machine, and the invariants of its log."""
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate
@@ -9,156 +9,156 @@ from msgspec.structs import asdict, replace
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.evidence.equivocation import Pair, contradiction
+from zerochat.evidence.messages import Equivocation, find_equivocation
 from zerochat.group.effects import (
-    Admit,
-    Compare,
-    Confirm,
+    AllowClient,
+    ConfirmEvents,
+    DeleteBlobs,
+    DeleteLog,
     Dial,
-    DropBlobs,
     Effect,
-    Fetch,
-    Forget,
-    KeepAck,
-    KeepBlob,
-    KeepEntries,
-    KeepLog,
-    KeepMessage,
-    KeepNote,
-    KeepRival,
-    KeepStatement,
-    KeepStray,
-    LookUp,
-    Recall,
-    Receipt,
-    Refute,
-    Remember,
-    Remembered,
-    SealAcks,
+    FreezeSignedAcks,
+    JournalEffect,
+    QueryTlog,
+    ReadHistory,
+    ReadOwnEvents,
+    Reconcile,
+    RefuteEvents,
+    StoreBlob,
+    StoreCheckpoint,
+    StoreConflictingMessage,
+    StoreEvent,
+    StoreReceipt,
+    StoreRejectedMessage,
+    StoreSignedAck,
+    StoreSignedMessage,
+    StoreStatement,
+    StoreTlog,
+    StoreTlogEntries,
 )
 from zerochat.group.event_log import lamport
 from zerochat.group.event_log.event import CONTROL, POST
-from zerochat.group.inputs import Compared, Fetched, LookedUp, Recalled
+from zerochat.group.inputs import HistoryRead, OwnEventsRead, Reconciled, TlogQueried
 from zerochat.group.state import Agent, Group
-from zerochat.group.sync import fork_detection as compare
-from zerochat.group.sync.history_policy import Entry, floor_of, portion
+from zerochat.group.sync import fork_detection
+from zerochat.group.sync.history_policy import Entry, oldest_allowed, take_page
 from zerochat.group.sync.negentropy import Items
-from zerochat.sim.crypto_cache import event_of
-from zerochat.sim.file_store import Filing
-from zerochat.sim.tlog_store import Logbook
+from zerochat.sim.fast_crypto import event_of
+from zerochat.sim.file_store import FileStore
+from zerochat.sim.tlog_store import TlogStore
 
-RECALL_BYTES_MAX = 256 * 1024
-"""Of a stream's messages in one answer to a `Recall`."""
+READ_BYTES_MAX = 256 * 1024
+"""Bytes of a stream's messages in one answer to `ReadOwnEvents`."""
 
 
 class Node(Struct):
-    """One simulated machine: the core's state, its log, its timers and its connections."""
+    """One simulated machine: the core's state, its log, timers and connections."""
 
     name: str
     address: Endpoint
     queue_address: Endpoint
     server_key: bytes
     agent: Agent
-    log: list[Remember] = field(default_factory=list)
+    log: list[StoreEvent] = field(default_factory=list)
     timers: dict[str, int] = field(default_factory=dict)
-    admitted: dict[bytes, Admit] = field(default_factory=dict)
+    allowed_clients: dict[bytes, AllowClient] = field(default_factory=dict)
     dialled: dict[bytes, Dial] = field(default_factory=dict)
     connected: dict[bytes, str] = field(default_factory=dict)
     """Our links that are up, with the node at the other end."""
     answers: dict[int, Effect] = field(default_factory=dict)
-    audiences: dict[str, frozenset[str]] = field(default_factory=dict)
-    """For each post of ours, the members that it was meant for when it was made."""
-    places: dict[str, int] = field(default_factory=dict)
-    """And its place in our chain."""
+    recipients: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By post of ours: the members that it was addressed to."""
+    positions: dict[str, int] = field(default_factory=dict)
+    """By post of ours: its position in our chain."""
     dropped: dict[str, int] = field(default_factory=dict)
     hidden: bool = False
-    refuted: list[Remember] = field(default_factory=list)
-    """What others have handed over and its author has not said."""
-    told: dict[str, None] = field(default_factory=dict)
-    """The events that its faces were told of, in that order, but for what was refuted since."""
-    handed: set[str] = field(default_factory=set)
-    """The events that others than their authors have brought: these may come once more, from the author."""
-    receipts: list[Receipt] = field(default_factory=list)
-    signed: list[KeepMessage] = field(default_factory=list)
-    """The messages of our own streams, and of those that we hear."""
-    acks: dict[tuple[str, str], KeepAck] = field(default_factory=dict)
-    """By group and member: its last signed acknowledgement of our stream."""
-    rivals: dict[tuple[str, str], Pair] = field(default_factory=dict)
-    """By group and author: two signed messages of its that cannot both be."""
+    refuted: list[StoreEvent] = field(default_factory=list)
+    """Relayed events that their author denied."""
+    notified: dict[str, None] = field(default_factory=dict)
+    """Events that clients were notified of, in order, without those refuted since."""
+    relayed: set[str] = field(default_factory=set)
+    """Ids of relayed events: they may arrive again from their author."""
+    receipts: list[StoreReceipt] = field(default_factory=list)
+    signed: list[StoreSignedMessage] = field(default_factory=list)
+    """Messages of our streams and of those that we follow."""
+    acks: dict[tuple[str, str], StoreSignedAck] = field(default_factory=dict)
+    """By group and member: the last signed acknowledgement of our stream."""
+    conflicts: dict[tuple[str, str], Equivocation] = field(default_factory=dict)
+    """By group and author: two signed messages that contradict each other."""
 
-    logbook: Logbook = field(default_factory=Logbook)
-    """What is kept of groups' logs."""
-    files: Filing = field(default_factory=Filing)
-    """The contents of files."""
+    tlogs: TlogStore = field(default_factory=TlogStore)
+    """Stored transparency logs."""
+    files: FileStore = field(default_factory=FileStore)
+    """Stored file contents."""
 
     def copy(self) -> "Node":
-        """Another node that knows the same, and goes its own way from here on."""
+        """An independent copy."""
         kept = asdict(self)
         own = {
             name: value.copy()
             for name, value in kept.items()
-            if isinstance(value, list | dict | set | Logbook | Filing)
+            if isinstance(value, list | dict | set | TlogStore | FileStore)
         }
         return Node(**kept | own)
 
-    def remember(self, effect: Remembered) -> None:
-        """What the journal does with it."""
+    def store(self, effect: JournalEffect) -> None:
+        """Perform an effect on the journal."""
         match effect:
-            case Remember():
-                known = next((row for row in self.log if row.id == effect.id and row.id in self.handed), None)
-                if effect.vouched or effect.history:
-                    self.handed.add(effect.id)
+            case StoreEvent():
+                known = next((row for row in self.log if row.id == effect.id and row.id in self.relayed), None)
+                if effect.relayed_by or effect.history:
+                    self.relayed.add(effect.id)
                 self.refuted = [row for row in self.refuted if row.id != effect.id]
                 if known is None:
                     self.log.append(effect)
-                elif known.vouched and not effect.vouched:
-                    self.log[self.log.index(known)] = replace(known, vouched="")
-            case Confirm(group, author, after, upto):
+                elif known.relayed_by and not effect.relayed_by:
+                    self.log[self.log.index(known)] = replace(known, relayed_by="")
+            case ConfirmEvents(group, author, after, upto):
                 self.log = [
-                    replace(row, vouched="")
+                    replace(row, relayed_by="")
                     if (row.group, row.author) == (group, author) and after < row.seq <= upto
                     else row
                     for row in self.log
                 ]
-            case Refute(group, author, after, upto):
-                self._refute([row for row in self._vouched(group, author) if after < row.seq <= upto])
-            case Receipt():
+            case RefuteEvents(group, author, after, upto):
+                self._refute([row for row in self._relayed(group, author) if after < row.seq <= upto])
+            case StoreReceipt():
                 self.receipts.append(effect)
-            case KeepMessage():
+            case StoreSignedMessage():
                 self.signed.append(effect)
-                self.logbook.signed(effect)
-            case KeepAck(group, _, member, alias, time, of):
+                self.tlogs.store_signed(effect)
+            case StoreSignedAck(group, _, member, alias, time, of):
                 if any(
                     (one.group, one.alias, one.time, one.signature) == (group, alias, time, of) for one in self.signed
                 ):
                     if not effect.before:
                         self.acks[group, member] = effect
-                    self.logbook.acknowledged(effect)
-            case KeepStatement() | SealAcks() | KeepStray():
+                    self.tlogs.store_ack(effect)
+            case StoreStatement() | FreezeSignedAcks() | StoreRejectedMessage():
                 pass
-            case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
-                self.logbook.keep(effect)
-            case KeepRival():
+            case StoreTlog() | StoreTlogEntries() | StoreCheckpoint() | StoreBlob() | DeleteBlobs():
+                self.tlogs.store(effect)
+            case StoreConflictingMessage():
                 self._compare(effect)
-            case Forget(group):
+            case DeleteLog(group):
                 for row in self.log:
                     if row.group == group:
-                        self.told.pop(row.id, None)
+                        self.notified.pop(row.id, None)
                 self.log = [row for row in self.log if row.group != group]
                 self.receipts = [one for one in self.receipts if one.group != group]
                 self.signed = [one for one in self.signed if one.group != group]
                 self.acks = {key: one for key, one in self.acks.items() if key[0] != group}
-                self.logbook.forget(group)
-                self.rivals = {key: one for key, one in self.rivals.items() if key[0] != group}
+                self.tlogs.delete_group(group)
+                self.conflicts = {key: one for key, one in self.conflicts.items() if key[0] != group}
 
-    def _compare(self, one: KeepRival) -> None:
+    def _compare(self, one: StoreConflictingMessage) -> None:
         stream = (kept.message for kept in self.signed if (kept.group, kept.author) == (one.group, one.author))
         for other in (one.beside,) if one.beside else stream:
-            if found := contradiction(other, one.message):
-                self.rivals.setdefault((one.group, one.author), found)
+            if found := find_equivocation(other, one.message):
+                self.conflicts.setdefault((one.group, one.author), found)
 
-    def recall(self, asked: Recall) -> Recalled:
-        """What the journal reads back of what we have said."""
+    def read_own_events(self, asked: ReadOwnEvents) -> OwnEventsRead:
+        """Our stored events and signed messages."""
         chain = sorted(
             (row.seq, row.record) for row in self.log if row.group == asked.group and row.author == asked.author
         )
@@ -166,18 +166,18 @@ class Node(Struct):
         stream = (one for one in self.signed if asked.alias and (one.group, one.alias) == (asked.group, asked.alias))
         lacking = [(one.upto, one.message) for one in stream if one.time > asked.time]
         sizes = accumulate(len(message) for _, message in lacking)
-        room = sum(size <= RECALL_BYTES_MAX for size in sizes)
+        room = sum(size <= READ_BYTES_MAX for size in sizes)
         messages = lacking[: min(asked.limit, max(1, room))]
-        return Recalled(asked.group, asked.member, tuple(records), tuple(messages))
+        return OwnEventsRead(asked.group, asked.member, tuple(records), tuple(messages))
 
-    def look_up(self, asked: LookUp) -> LookedUp:
-        """What the journal finds of a group's log."""
+    def query_tlog(self, asked: QueryTlog) -> TlogQueried:
+        """Look up entries of a transparency log."""
         ours = (one for one in self.signed if one.group == asked.group)
-        found = self.logbook.answer(asked.group, asked.origin, asked.what, ours)
-        return LookedUp(asked.group, asked.origin, asked.what, found)
+        found = self.tlogs.answer(asked.group, asked.origin, asked.query, ours)
+        return TlogQueried(asked.group, asked.origin, asked.query, found)
 
-    def fetch(self, asked: Fetch) -> Fetched:
-        """What the journal finds of what a member asks for."""
+    def read_history(self, asked: ReadHistory) -> HistoryRead:
+        """The stored events for a history request."""
         kept = [row for row in self.log if row.group == asked.group]
 
         def nth_post(number: int, before: int) -> int:
@@ -185,55 +185,55 @@ class Node(Struct):
             return times[number - 1] if len(times) >= number else 0
 
         rows = kept
-        if asked.back:
-            rows = sorted(kept, key=lamport.place, reverse=True)
+        if asked.backwards:
+            rows = sorted(kept, key=lamport.sort_key, reverse=True)
         entries = (Entry(row.author, row.seq, row.lamport, row.record) for row in rows)
-        floor = floor_of(asked.rules, asked.joined, nth_post)
-        records, more = portion(entries, asked.want, floor, asked.limit)
-        answer = asked.group, asked.member, asked.thread, tuple(records), asked.back, more
-        return Fetched(*answer, asked.want, asked.page, asked.pages)
+        floor = oldest_allowed(asked.rules, asked.joined, nth_post)
+        records, more = take_page(entries, asked.ranges, floor, asked.limit)
+        answer = asked.group, asked.member, asked.thread, tuple(records), asked.backwards, more
+        return HistoryRead(*answer, asked.ranges, asked.page, asked.pages)
 
-    def compare(self, asked: Compare) -> Compared:
-        """What comes of comparing the log with what a member says of its own."""
+    def reconcile(self, asked: Reconcile) -> Reconciled:
+        """One round of set reconciliation with a member."""
         kept = {row.id: row for row in self.log if row.group == asked.group}
         posts = [row for row in kept.values() if row.type not in CONTROL and row.lamport >= asked.since]
         items = Items(sorted((row.lamport, b64url_bytes(row.id)) for row in posts))
 
         def place_of(name: str) -> tuple[str, int] | None:
-            return None if kept[name].vouched else (kept[name].author, kept[name].seq)
+            return None if kept[name].relayed_by else (kept[name].author, kept[name].seq)
 
-        return compare.look(asked, items, place_of)
+        return fork_detection.reconcile(asked, items, place_of)
 
-    def _vouched(self, group: str, author: str) -> list[Remember]:
-        return [row for row in self.log if (row.group, row.author) == (group, author) and row.vouched]
+    def _relayed(self, group: str, author: str) -> list[StoreEvent]:
+        return [row for row in self.log if (row.group, row.author) == (group, author) and row.relayed_by]
 
-    def _refute(self, rows: list[Remember]) -> None:
+    def _refute(self, rows: list[StoreEvent]) -> None:
         self.refuted += rows
         for row in rows:
-            self.told.pop(row.id, None)
+            self.notified.pop(row.id, None)
         self.log = [row for row in self.log if row not in rows]
 
 
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Agent).decode
 
 
-def stored(agent: Agent) -> Agent:
-    """What a process finds of the state that the one before it has stored."""
+def round_trip(agent: Agent) -> Agent:
+    """The state as the next process would read it."""
     return _decode(_encode(agent))
 
 
 class Violation(AssertionError):
-    """A promise was broken; the message says which, where and in which seed."""
+    """An invariant was violated; the message names the invariant, the node and the seed."""
 
 
 def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
-    """Raise Violation unless each of these nodes has what it has once, in one order, and of each other nothing
-    but what was really said; `made` are the ids of that."""
+    """Raise Violation unless each node has its events once and in one order, and of the other nodes only real ones
+    (`made`)."""
     meant: dict[str, set[str]] = {}
     mine = {group.me for node in nodes for group in node.agent.groups.values()}
     for node in nodes:
         for group in node.agent.groups.values():
-            for post, audience in node.audiences.items():
+            for post, audience in node.recipients.items():
                 meant[post] = {*audience, group.me}
     orders = {}
     for node in [node for node in nodes if node.agent.groups]:
@@ -246,23 +246,23 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
         for row in node.log:
             event = event_of(row.record)
             if event.id != row.id:
-                raise Violation(f"seed {seed}: {node.name} keeps a record under another name")
-            if row.author in mine and row.id not in made and not row.vouched:
-                raise Violation(f"seed {seed}: {node.name} keeps what {row.author} never said")
-            if row.type not in CONTROL and row.id not in node.handed:
-                # What others hand over comes when it is asked for, and goes where its author's own word puts it.
+                raise Violation(f"seed {seed}: {node.name} stores a record under another id")
+            if row.author in mine and row.id not in made and not row.relayed_by:
+                raise Violation(f"seed {seed}: {node.name} stores an event that {row.author} never wrote")
+            if row.type not in CONTROL and row.id not in node.relayed:
+                # Relayed events arrive on request, in the position that their author gave them.
                 if row.seq <= places.get(row.author, 0):
                     raise Violation(f"seed {seed}: {node.name} broke the order of {row.author}")
                 places[row.author] = row.seq
                 if group.me not in meant.get(row.id, {group.me}) and not _may_have(group, row):
-                    raise Violation(f"seed {seed}: {node.name} got a post that was not meant for it")
+                    raise Violation(f"seed {seed}: {node.name} received a post that was not addressed to it")
             if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps, *event.conc)):
                 raise Violation(f"seed {seed}: {node.name} shows an effect before its cause")
             if any(dep not in known for dep in event.deps):
                 raise Violation(f"seed {seed}: {node.name} delivered before a cause")
             known[row.id] = row.lamport
-        _check_announced(seed, node)
-        orders[node.name] = [row.id for row in sorted(node.log, key=lamport.place) if row.type not in CONTROL]
+        _check_notification_order(seed, node)
+        orders[node.name] = [row.id for row in sorted(node.log, key=lamport.sort_key) if row.type not in CONTROL]
     for one, first in orders.items():
         for other, second in orders.items():
             both = set(first) & set(second)
@@ -270,25 +270,27 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
                 raise Violation(f"seed {seed}: {one} and {other} disagree about the order")
 
 
-def _may_have(group: Group, row: Remember) -> bool:
-    """Whether a member may have what was said before whoever said it knew of the member."""
+def _may_have(group: Group, row: StoreEvent) -> bool:
+    """Whether the history policy lets a member have an event from before its author knew the member."""
     me = group.view.known(group.me)
     rules = (group.view.policy.history, me.history if me is not None else "")
-    return me is not None and row.lamport >= floor_of(rules, me.joined, lambda _, __: 0)
+    return me is not None and row.lamport >= oldest_allowed(rules, me.joined, lambda _, __: 0)
 
 
-def _check_announced(seed: int, node: Node) -> None:
-    """What a face is told goes to the end of what it shows, where it is not said to be late; then it goes where the
-    log has it. So it comes to the same as the log, read anew."""
+def _check_notification_order(seed: int, node: Node) -> None:
+    """Clients append notified events unless they are marked late, and insert those as the log does; the result must
+    equal the log."""
     newest, order = 0, []
     for row in node.log:
         if row.lamport < newest and not (row.late or row.history):
-            raise Violation(f"seed {seed}: {node.name} does not say of a late message that it is late")
+            raise Violation(f"seed {seed}: {node.name} does not mark a late message as late")
         newest = max(newest, row.lamport)
-        if row.id in node.told:
+        if row.id in node.notified:
             order.append(row.id)
-    if node.told.keys() - set(order):
-        raise Violation(f"seed {seed}: {node.name} has not got any more what it has shown")
-    fresh = [name for name in order if name not in node.handed]  # else it was there before its author said it
-    if fresh != [name for name in node.told if name not in node.handed]:
-        raise Violation(f"seed {seed}: {node.name} has told its faces of what it has in another order")
+    if node.notified.keys() - set(order):
+        raise Violation(f"seed {seed}: {node.name} no longer has an event that it has shown")
+    fresh = [
+        name for name in order if name not in node.relayed
+    ]  # relayed events were there before their author sent them
+    if fresh != [name for name in node.notified if name not in node.relayed]:
+        raise Violation(f"seed {seed}: {node.name} notified clients in another order than the log")

@@ -1,58 +1,55 @@
-"""What must hold of one node at every moment: it tells nothing twice, shows nothing older than it has, loses nothing
-that it knew, and what it is can be written down.
+"""Invariants of one node at every moment: notifications, monotonic state, serialisation, limits.
 
-`who`, in all of these: the seed and the node, as a Violation names them.
+`who`, in all of these: the seed and the node, for the message of a Violation.
 """
 
 from zerochat.group.event_log.event import DELETE, EDIT, REACT
 from zerochat.group.state import Agent, Group
-from zerochat.sim.annotation_checks import check_standing
-from zerochat.sim.crypto_cache import event_of
-from zerochat.sim.node import Node, Violation, stored
+from zerochat.sim.annotation_checks import check_current_message
+from zerochat.sim.fast_crypto import event_of
+from zerochat.sim.node import Node, Violation, round_trip
 from zerochat.sim.relayed_checks import check_agent
 
-REMARKS = frozenset((EDIT, DELETE, REACT))
+ANNOTATION_TYPES = frozenset((EDIT, DELETE, REACT))
 
 
-def check_told(who: str, node: Node, name: str) -> None:
-    """The node's faces are told of this event: for the first time, or it has been refuted since. Where it is about a
-    post, that stands from now on as the log says."""
-    if name in node.told:
-        raise Violation(f"{who} tells its faces twice of one event")
-    node.told[name] = None
+def check_notified(who: str, node: Node, name: str) -> None:
+    """Clients are notified of an event once, unless it was refuted in between, and annotations match the log."""
+    if name in node.notified:
+        raise Violation(f"{who} notifies clients twice of one event")
+    node.notified[name] = None
     row = next((row for row in reversed(node.log) if row.id == name), None)
     if row is None:
-        raise Violation(f"{who} tells its faces of what it has not kept")
-    if row.type in REMARKS:
+        raise Violation(f"{who} notifies clients of an event that it has not stored")
+    if row.type in ANNOTATION_TYPES:
         post = next((one for one in node.log if one.id == row.target), None)
-        remarks = [event_of(one.record) for one in node.log if one.target == row.target]
-        if post is not None and len(remarks) > 1:  # else there is nothing that it could go back to
-            check_standing(who, node.agent.groups[row.group], event_of(post.record), remarks)
+        annotations = [event_of(one.record) for one in node.log if one.target == row.target]
+        if post is not None and len(annotations) > 1:  # with one annotation there is no earlier state to return to
+            check_current_message(who, node.agent.groups[row.group], event_of(post.record), annotations)
 
 
-def check_onward(who: str, before: Agent, after: Agent) -> None:
-    """What an agent knows of its groups only grows, and so nothing of it is shown again as it was: names, roles, topics
-    and posts are all worked out from that. What others have handed over may be given up."""
+def check_monotonic(who: str, before: Agent, after: Agent) -> None:
+    """The state of groups only grows, except for relayed events, so clients never see an earlier state."""
     for name, group in after.groups.items():
         former = before.groups.get(name)
         if former is None or former is group or former.me != group.me:
-            continue  # whoever comes back is somebody else, and begins anew
-        if not _leads_on(former, group):
-            raise Violation(f"{who} goes back to what it was before")
+            continue  # a member that returns has a new identity
+        if not _extends(former, group):
+            raise Violation(f"{who} goes back to an earlier state")
 
 
-def _leads_on(former: Group, group: Group) -> bool:
+def _extends(former: Group, group: Group) -> bool:
     if group.lamport < former.lamport:
         return False
     if group.control is not former.control and not former.control.keys() <= group.control.keys():
         return False
     if group.chains is former.chains:
         return True
-    return all(group.chain(author).seq >= chain.sure for author, chain in former.chains.items())
+    return all(group.chain(author).seq >= chain.confirmed_seq for author, chain in former.chains.items())
 
 
 def check_state(who: str, node: Node) -> None:
-    """What the node is survives being written down, and has its limits."""
-    if stored(node.agent) != node.agent:
+    """The state survives serialisation and respects its limits."""
+    if round_trip(node.agent) != node.agent:
         raise Violation(f"{who}: its state does not survive serialisation")
     check_agent(who, node.agent)

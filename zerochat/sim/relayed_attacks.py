@@ -1,8 +1,7 @@
-"""Attacks with others' words: on what members bring each other of what somebody else has said (`group/history/`).
+"""Attacks on relayed events: what members hand on for other authors (see `attacks.py`).
 
-What an attack is, says `attacks.py`. What is forged here may be kept as the word of whoever hands it over, for as long
-as its author says nothing: so each forgery is noted (`Adversary.forged`), and nobody honest may take it for its
-author's own.
+Forged events may be stored as relayed by the adversary while their author is silent; each is recorded
+(`Adversary.forged_ids`), and no honest member may take it for its author's own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,280 +9,319 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.group.effects import Fetch
+from zerochat.group.effects import ReadHistory
 from zerochat.group.event_log.event import LEAVE, POST, Event, load_event
-from zerochat.group.inputs import Fetched
+from zerochat.group.inputs import HistoryRead
 from zerochat.group.state import Group
-from zerochat.group.sync.pull_requests import PATIENCE_MS
+from zerochat.group.sync.pull_requests import TIMEOUT_MS
 from zerochat.group.wire.event_runs import RUN_EVENTS_MAX, write_runs
-from zerochat.group.wire.messages import NEED, SHARE, SYNC
+from zerochat.group.wire.messages import HISTORY_REQUEST, HISTORY_RESPONSE, SYNC
 from zerochat.sim.adversary import Adversary
-from zerochat.sim.forgeries import Spoils, inside, some, sync_of
+from zerochat.sim.forgeries import AttackResult, active_group, sample_victims, sync_body
 
-MOST = 2**53 - 1
-AGAIN_MS = 20_000
-"""Within this time what is asked for has been asked for."""
+SEQ_MAX = 2**53 - 1
+REPEAT_MS = 20_000
+"""Requests are answered again within this time."""
 NEEDS = 30
 FORGED_MAX = 60
-"""Events in one forged stretch."""
+"""Events in one forged range."""
 
 
 # --- forging --------------------------------------------------------------------------------------------------------
 
 
-def _posts(one: Adversary, group: Group, author: str, after: int, pre: str, lamport: int, many: int) -> list[Event]:
-    """What an author never said, after this place of its chain."""
+def _forge_posts(
+    adversary: Adversary, group: Group, author: str, after: int, pre: str, lamport: int, many: int
+) -> list[Event]:
+    """Forged posts of an author after this position of its chain."""
     events = []
-    for seq in range(after + 1, min(after + many, MOST) + 1):
-        text = {"text": f"never said {one.dice.getrandbits(40):x}"}
-        lamport += one.dice.randint(1, 1_000)
+    for seq in range(after + 1, min(after + many, SEQ_MAX) + 1):
+        text = {"text": f"never said {adversary.rng.getrandbits(40):x}"}
+        lamport += adversary.rng.randint(1, 1_000)
         event = Event(group.id, POST, author, seq, pre if seq > 1 else "", (), (), lamport, lamport, text)
         events.append(event)
         pre = event.id
-    one.forged |= {event.id for event in events}
+    adversary.forged_ids |= {event.id for event in events}
     return events
 
 
-def _really_said(one: Adversary, author: str, upto: int) -> list[Event]:
-    """What our log has of an author up to this place."""
-    rows = [load_event(row.record) for row in one.node.log if row.author == author and row.seq <= upto]
+def _authored(adversary: Adversary, author: str, upto: int) -> list[Event]:
+    """The real events of an author in our log up to this position."""
+    rows = [load_event(row.record) for row in adversary.node.log if row.author == author and row.seq <= upto]
     return sorted(rows, key=lambda event: event.seq)
 
 
-def _forged_stretch(one: Adversary, group: Group, author: str, after: int, upto: int) -> list[Event]:
-    """An answer to a need of this: some of what was said, and then something else."""
-    said = [event for event in _really_said(one, author, upto) if event.seq > after]
-    kept = said[: one.dice.randint(0, len(said))]
-    before = kept[-1:] or _really_said(one, author, after)[-1:]
+def _forged_range(adversary: Adversary, group: Group, author: str, after: int, upto: int) -> list[Event]:
+    """A response for this range: some real events, then forged ones."""
+    said = [event for event in _authored(adversary, author, upto) if event.seq > after]
+    kept = said[: adversary.rng.randint(0, len(said))]
+    before = kept[-1:] or _authored(adversary, author, after)[-1:]
     chain = group.chain(author)
     pre, seq, lamport = (before[0].id, before[0].seq, before[0].lamport) if before else ("", 0, 0)
-    if seq < (kept[-1].seq if kept else after):  # we do not know what stands there
-        pre, seq = chain.tip or b64url(one.dice.randbytes(32)), after
-    many = min(one.dice.randint(1, FORGED_MAX), upto - seq)
-    forged = _posts(one, group, author, seq, pre, max(lamport, one.world.now - 60_000), max(0, many))
-    if one.dice.random() < 0.2 and forged:
+    if seq < (kept[-1].seq if kept else after):  # the event at that position is unknown to us
+        pre, seq = chain.head_id or b64url(adversary.rng.randbytes(32)), after
+    many = min(adversary.rng.randint(1, FORGED_MAX), upto - seq)
+    forged = _forge_posts(adversary, group, author, seq, pre, max(lamport, adversary.world.now - 60_000), max(0, many))
+    if adversary.rng.random() < 0.2 and forged:
         gone = replace(forged[-1], type=LEAVE, body={})
-        forged[-1] = gone.signed(group.seed) if one.dice.random() < 0.5 else gone
-        one.forged.add(gone.id)
+        forged[-1] = gone.signed(group.seed) if adversary.rng.random() < 0.5 else gone
+        adversary.forged_ids.add(gone.id)
     return kept + forged
 
 
-def _later(one: Adversary, delay_ms: int, name: str, kind: str, body: dict[str, object], thread: str = "") -> None:
-    """Say this to a node after a while, if we are still there."""
+def _send_later(
+    adversary: Adversary, delay_ms: int, name: str, kind: str, body: dict[str, object], thread: str = ""
+) -> None:
+    """Send a message after a delay, unless we have crashed."""
 
-    def say() -> None:
-        if not one.gone and name in one.victims():
-            one.utter(name, kind, body, thread or None)
+    def send() -> None:
+        if not adversary.crashed and name in adversary.victims():
+            adversary.send_message(name, kind, body, thread or None)
 
-    one.world.after(delay_ms, say)
+    adversary.world.after(delay_ms, send)
 
 
 # --- attacks --------------------------------------------------------------------------------------------------------
 
 
-def _claim(one: Adversary, name: str, heights: dict[str, int], **more: object) -> None:
-    """Have it that we have these chains up to there."""
-    group, _ = one.known[one.members()[name]]
-    victim = one.members()[name]
-    have = [heights.get(did, group.chain(did).sure) for did in group.view.members]
+def _send_claims(adversary: Adversary, name: str, heights: dict[str, int], **more: object) -> None:
+    """Claim to have these chains up to these positions."""
+    group, _ = adversary.known[adversary.members()[name]]
+    victim = adversary.members()[name]
+    have = [heights.get(did, group.chain(did).confirmed_seq) for did in group.view.members]
     former = [[did, heights.get(did, group.chain(did).seq)] for did in group.view.former][:60]
-    since = group.peers[victim].base if victim in group.peers else 0
-    body = {"have": have, "former": former, "yours": heights.get(victim, group.chain(victim).sure), "since": since}
-    one.utter(name, SYNC, sync_of(one, group, **{**body, **more}))
+    since = group.peers[victim].start_seq if victim in group.peers else 0
+    body = {
+        "have": have,
+        "former": former,
+        "acked": heights.get(victim, group.chain(victim).confirmed_seq),
+        "start_seq": since,
+    }
+    adversary.send_message(name, SYNC, sync_body(adversary, group, **{**body, **more}))
 
 
-def _tall(one: Adversary, group: Group, authors: Iterable[str]) -> dict[str, int]:
-    return {did: one.dice.choice((group.chain(did).seq + one.dice.randint(1, 80), MOST)) for did in authors}
+def _inflated(adversary: Adversary, group: Group, authors: Iterable[str]) -> dict[str, int]:
+    return {
+        did: adversary.rng.choice((group.chain(did).seq + adversary.rng.randint(1, 80), SEQ_MAX)) for did in authors
+    }
 
 
-def forged_shares(one: Adversary) -> Spoils | None:
-    """Say that we have more of others' chains than there is, and answer whoever asks for it."""
-    group, victims = one.group, some(one)
+def forged_responses(adversary: Adversary) -> AttackResult | None:
+    """Claim to have more of others' chains than exists, and answer requests with forgeries."""
+    group, victims = adversary.group, sample_victims(adversary)
     if group is None or not victims:
         return None
 
-    def answer(asked: Fetch, found: Fetched) -> Fetched:
-        mine = one.group
-        if asked.back or mine is None:
+    def answer(asked: ReadHistory, found: HistoryRead) -> HistoryRead:
+        mine = adversary.group
+        if asked.backwards or mine is None:
             return found
-        events = [e for author, after, upto in asked.want for e in _forged_stretch(one, mine, author, after, upto)]
+        events = [
+            e for author, after, upto in asked.ranges for e in _forged_range(adversary, mine, author, after, upto)
+        ]
         return replace(found, records=tuple(event.record for event in events[: asked.limit]))
 
-    one.answer = answer
+    adversary.forge_response = answer
     others = [*group.others, *group.view.former]
-    heights = _tall(one, group, one.dice.sample(others, one.dice.randint(1, len(others))) if others else ())
+    heights = _inflated(
+        adversary, group, adversary.rng.sample(others, adversary.rng.randint(1, len(others))) if others else ()
+    )
     for name in victims:
-        _claim(one, name, heights)
-    return Spoils()
+        _send_claims(adversary, name, heights)
+    return AttackResult()
 
 
-def forged_history(one: Adversary) -> Spoils | None:
-    """Answer whoever asks for the history with something else: changed, with holes, in another order, of others than
-    those it was asked for of, or with nothing, again and again."""
-    group = inside(one)
+def forged_history(adversary: Adversary) -> AttackResult | None:
+    """Answer history requests with changed, incomplete, reordered or foreign events, or with nothing, repeatedly."""
+    group = active_group(adversary)
     if group is None:
         return None
-    ways = one.dice.sample(("changed", "rewritten", "holes", "shuffled", "foreign", "nothing"), one.dice.randint(1, 3))
+    ways = adversary.rng.sample(
+        ("changed", "rewritten", "holes", "shuffled", "foreign", "nothing"), adversary.rng.randint(1, 3)
+    )
 
-    def answer(asked: Fetch, found: Fetched) -> Fetched:
-        mine = one.group
-        if not asked.back or mine is None:
+    def answer(asked: ReadHistory, found: HistoryRead) -> HistoryRead:
+        mine = adversary.group
+        if not asked.backwards or mine is None:
             return found
-        return _spoilt(one, mine, asked, found, one.dice.choice(ways))
+        return _tampered(adversary, mine, asked, found, adversary.rng.choice(ways))
 
-    one.answer = answer
-    return Spoils()
+    adversary.forge_response = answer
+    return AttackResult()
 
 
-def _spoilt(one: Adversary, group: Group, asked: Fetch, found: Fetched, way: str) -> Fetched:
+def _tampered(adversary: Adversary, group: Group, asked: ReadHistory, found: HistoryRead, way: str) -> HistoryRead:
     events = [load_event(record) for record in found.records]
     if way == "nothing":
         return replace(found, records=(), more=True)
     if way == "holes":
-        events = [event for event in events if one.dice.random() < 0.7]
+        events = [event for event in events if adversary.rng.random() < 0.7]
     elif way == "shuffled":
-        one.dice.shuffle(events)
+        adversary.rng.shuffle(events)
     elif way == "changed" and events:
-        place = one.dice.randrange(len(events))
+        place = adversary.rng.randrange(len(events))
         if not events[place].is_control:
             events[place] = replace(events[place], body={"text": "never said that"})
-            one.forged.add(events[place].id)
-    elif way == "rewritten" and asked.want:
-        author, _, upto = one.dice.choice(asked.want)
-        many = min(one.dice.randint(1, FORGED_MAX), upto)
-        begin = upto - many if upto < MOST - 1 else one.dice.randint(0, 10**6)
-        forged = _posts(one, group, author, begin, b64url(one.dice.randbytes(32)), one.world.now - 100_000, many)
+            adversary.forged_ids.add(events[place].id)
+    elif way == "rewritten" and asked.ranges:
+        author, _, upto = adversary.rng.choice(asked.ranges)
+        many = min(adversary.rng.randint(1, FORGED_MAX), upto)
+        begin = upto - many if upto < SEQ_MAX - 1 else adversary.rng.randint(0, 10**6)
+        forged = _forge_posts(
+            adversary, group, author, begin, b64url(adversary.rng.randbytes(32)), adversary.world.now - 100_000, many
+        )
         events = [event for event in events if event.author != author] + forged
     elif way == "foreign":
-        author = one.dice.choice((asked.member, group.me, *group.view.members))
-        events += _posts(one, group, author, one.dice.choice((0, MOST - 70)), "A" * 43, one.world.now - 90_000, 3)
+        author = adversary.rng.choice((asked.member, group.me, *group.view.members))
+        events += _forge_posts(
+            adversary, group, author, adversary.rng.choice((0, SEQ_MAX - 70)), "A" * 43, adversary.world.now - 90_000, 3
+        )
     return replace(found, records=tuple(event.record for event in events[:RUN_EVENTS_MAX]))
 
 
-def unasked_shares(one: Adversary) -> Spoils | None:
-    """Hand over what nobody has asked us for, or something else, or once more, or too late."""
-    group, victims = one.group, some(one)
+def unsolicited_responses(adversary: Adversary) -> AttackResult | None:
+    """Send history responses unasked, with other events, again, or too late."""
+    group, victims = adversary.group, sample_victims(adversary)
     if group is None or not victims:
         return None
     for name in victims:
-        victim = one.members()[name]
-        needs = [asked for asked in one.asked.values() if asked.member == victim]
-        asked = one.dice.choice(needs) if needs else None
-        author = one.dice.choice((victim, *group.others, *group.view.former))
+        victim = adversary.members()[name]
+        needs = [asked for asked in adversary.history_requests.values() if asked.member == victim]
+        asked = adversary.rng.choice(needs) if needs else None
+        author = adversary.rng.choice((victim, *group.others, *group.view.former))
         chain = group.chain(author)
-        events = _posts(one, group, author, chain.seq, chain.tip or "A" * 43, one.world.now - 50_000, 5)
+        events = _forge_posts(
+            adversary, group, author, chain.seq, chain.head_id or "A" * 43, adversary.world.now - 50_000, 5
+        )
         body: dict[str, object] = {"group": group.id, "more": True, "runs": write_runs(events, group.me)}
-        thread = asked.thread if asked is not None else b64url(one.dice.randbytes(16))
-        for delay in (1, 1, PATIENCE_MS + 500, AGAIN_MS):
-            _later(one, delay, name, SHARE, body, thread)
-    if one.answer is None:
-        one.answer = _twice
-    _claim_something(one, victims)
-    return Spoils()
+        thread = asked.thread if asked is not None else b64url(adversary.rng.randbytes(16))
+        for delay in (1, 1, TIMEOUT_MS + 500, REPEAT_MS):
+            _send_later(adversary, delay, name, HISTORY_RESPONSE, body, thread)
+    if adversary.forge_response is None:
+        adversary.forge_response = _duplicated
+    _claim_extra(adversary, victims)
+    return AttackResult()
 
 
-def _twice(asked: Fetch, found: Fetched) -> Fetched:
-    """Everything that was asked for two times over."""
+def _duplicated(asked: ReadHistory, found: HistoryRead) -> HistoryRead:
+    """Every requested event twice."""
     return replace(found, records=tuple(record for record in found.records for _ in (0, 1))[:RUN_EVENTS_MAX])
 
 
-def _claim_something(one: Adversary, victims: Sequence[str]) -> None:
-    group = one.group
+def _claim_extra(adversary: Adversary, victims: Sequence[str]) -> None:
+    group = adversary.group
     assert group is not None
     for name in victims:
-        _claim(one, name, _tall(one, group, [did for did in group.others if did != one.members()[name]][:2]))
+        _send_claims(
+            adversary,
+            name,
+            _inflated(adversary, group, [did for did in group.others if did != adversary.members()[name]][:2]),
+        )
 
 
-def tall_claims(one: Adversary) -> Spoils | None:
-    """Say that there is more of everybody's chain than there is, also of the chain of whom we tell it, alone or with
-    others; to be asked for it, and then have forged words for it, or none, or be out of reach."""
-    group, victims = inside(one), some(one)
+def inflated_claims(adversary: Adversary) -> AttackResult | None:
+    """Claim more of every chain than exists, also to its author, alone or together; then answer with forgeries,
+    nothing, or crash."""
+    group, victims = active_group(adversary), sample_victims(adversary)
     if group is None or not victims:
         return None
-    then = one.dice.choice(("forge", "forge", "nothing", "gone"))
+    then = adversary.rng.choice(("forge", "forge", "nothing", "gone"))
 
-    def answer(asked: Fetch, found: Fetched) -> Fetched:
-        mine = one.group
-        if asked.back or mine is None or then == "nothing":
+    def answer(asked: ReadHistory, found: HistoryRead) -> HistoryRead:
+        mine = adversary.group
+        if asked.backwards or mine is None or then == "nothing":
             return replace(found, records=())
-        events = [e for author, after, upto in asked.want for e in _forged_stretch(one, mine, author, after, upto)]
-        # A little at a time keeps up the hope of more.
-        return replace(found, records=tuple(event.record for event in events[: one.dice.randint(1, 3)]))
+        events = [
+            e for author, after, upto in asked.ranges for e in _forged_range(adversary, mine, author, after, upto)
+        ]
+        # A few events at a time keep the request going.
+        return replace(found, records=tuple(event.record for event in events[: adversary.rng.randint(1, 3)]))
 
-    together = [one, *(one.band[name] for name in sorted(one.accomplices) if one.dice.random() < 0.8)]
+    together = [
+        adversary,
+        *(adversary.all_adversaries[name] for name in sorted(adversary.accomplices) if adversary.rng.random() < 0.8),
+    ]
     for liar in {liar.name: liar for liar in together}.values():
         theirs = liar.group
-        if liar.gone or theirs is None:
+        if liar.crashed or theirs is None:
             continue
         for name in victims:
             if name in liar.victims() and name not in liar.accomplices:
-                _claim(liar, name, _tall(liar, theirs, theirs.view.members))
-        liar.answer = answer
+                _send_claims(liar, name, _inflated(liar, theirs, theirs.view.members))
+        liar.forge_response = answer
         if then == "gone":
-            liar.world.after(one.dice.randint(500, 3_000), liar.vanish)
-    return Spoils()
+            liar.world.after(adversary.rng.randint(500, 3_000), liar.crash_forever)
+    return AttackResult()
 
 
-def shifting_start(one: Adversary) -> Spoils | None:
-    """Have others hand over what we say, and then tell whoever has it from them that we have said something else, or
-    that our chain begins elsewhere, each time in another place."""
-    group = inside(one)
-    victims = some(one)
+def shifting_chain_base(adversary: Adversary) -> AttackResult | None:
+    """Let others relay our events, then claim other events or another start of our chain, at changing positions."""
+    group = active_group(adversary)
+    victims = sample_victims(adversary)
     if group is None or not victims:
         return None
     for name in victims:
-        if one.members()[name] in group.peers:
-            one.deaf_to[group.peers[one.members()[name]].link] = 1.0
+        if adversary.members()[name] in group.peers:
+            adversary.withhold_from[group.peers[adversary.members()[name]].link] = 1.0
     for number in range(3):
-        one.commit(POST, {"text": f"{one.name} says {number}"})
-    now = one.group or group
-    mine = [(event.seq, event.id) for event in _really_said(one, group.me, MOST)]
-    places = [*mine, (0, ""), (MOST, b64url(one.dice.randbytes(32))), (now.seq + 3, b64url(one.dice.randbytes(32)))]
+        adversary.commit(POST, {"text": f"{adversary.name} says {number}"})
+    now = adversary.group or group
+    mine = [(event.seq, event.id) for event in _authored(adversary, group.me, SEQ_MAX)]
+    places = [
+        *mine,
+        (0, ""),
+        (SEQ_MAX, b64url(adversary.rng.randbytes(32))),
+        (now.seq + 3, b64url(adversary.rng.randbytes(32))),
+    ]
     for name in victims:
         for _ in range(4):
-            since, pre = one.dice.choice(places)
-            if one.dice.random() < 0.4:
-                pre = one.dice.choice((b64url(one.dice.randbytes(32)), ""))
-            body = sync_of(one, now, since=since, pre=pre, have=[MOST] * len(now.view.members))
-            _later(one, one.dice.randint(1, 3 * AGAIN_MS), name, SYNC, body)
-    return Spoils()
+            since, pre = adversary.rng.choice(places)
+            if adversary.rng.random() < 0.4:
+                pre = adversary.rng.choice((b64url(adversary.rng.randbytes(32)), ""))
+            body = sync_body(adversary, now, start_seq=since, start_id=pre, have=[SEQ_MAX] * len(now.view.members))
+            _send_later(adversary, adversary.rng.randint(1, 3 * REPEAT_MS), name, SYNC, body)
+    return AttackResult()
 
 
-def two_versions(one: Adversary) -> Spoils | None:
-    """Say one thing to some and another to others in one place of our chain, go on from the one towards some of them,
-    and be silent for ever: what is missing can only be had from others, who have one version or the other."""
-    group, victims = inside(one), one.victims()
+def equivocating_crash(adversary: Adversary) -> AttackResult | None:
+    """Send two versions of an event at one position, extend one, and crash: the rest is only available from others."""
+    group, victims = active_group(adversary), adversary.victims()
     if group is None or len(victims) < 2:
         return None
-    yes, no = one.event(POST, {"text": "yes"}), one.event(POST, {"text": "no"})
+    yes, no = adversary.event(POST, {"text": "yes"}), adversary.event(POST, {"text": "no"})
     more = [yes]
-    for number in range(one.dice.randint(1, 5)):
+    for number in range(adversary.rng.randint(1, 5)):
         last = more[-1]
         text = {"text": f"and {number}"}
-        more.append(one.event(POST, text, seq=last.seq + 1, pre=last.id, lamport=last.lamport + 1))
-    for place, name in enumerate(one.dice.sample(victims, len(victims))):
+        more.append(adversary.event(POST, text, seq=last.seq + 1, pre=last.id, lamport=last.lamport + 1))
+    for place, name in enumerate(adversary.rng.sample(victims, len(victims))):
         match place % 3:
             case 0:
-                one.tell(name, *more)
+                adversary.send_events(name, *more)
             case 1:
-                one.tell(name, no)
+                adversary.send_events(name, no)
             case _:
-                pass  # hears of either from others
-    one.world.after(one.dice.choice((1, 5_000)), one.vanish)
-    return Spoils()
+                pass  # learns of either from others
+    adversary.world.after(adversary.rng.choice((1, 5_000)), adversary.crash_forever)
+    return AttackResult()
 
 
-def insatiable(one: Adversary) -> Spoils | None:
-    """Ask for everything that everybody has ever said, again and again."""
-    group, victims = one.group, some(one)
+def request_flood(adversary: Adversary) -> AttackResult | None:
+    """Request everyone's whole history repeatedly."""
+    group, victims = adversary.group, sample_victims(adversary)
     if group is None or not victims:
         return None
-    stranger, _ = one.eve()
+    stranger, _ = adversary.make_accomplice()
     authors = [*group.view.members, *group.view.former, stranger]
     for name in victims:
         for _ in range(NEEDS):
-            some_of = one.dice.sample(authors, one.dice.randint(1, len(authors)))[:64]
-            want = [[did, 0, one.dice.choice((MOST, 3, 1000))] for did in some_of]
-            body = {"group": group.id, "want": want, "limit": RUN_EVENTS_MAX, "back": one.dice.random() < 0.7}
-            _later(one, one.dice.randint(1, AGAIN_MS), name, NEED, body)
-    return Spoils()
+            some_of = adversary.rng.sample(authors, adversary.rng.randint(1, len(authors)))[:64]
+            want = [[did, 0, adversary.rng.choice((SEQ_MAX, 3, 1000))] for did in some_of]
+            body = {
+                "group": group.id,
+                "ranges": want,
+                "limit": RUN_EVENTS_MAX,
+                "backwards": adversary.rng.random() < 0.7,
+            }
+            _send_later(adversary, adversary.rng.randint(1, REPEAT_MS), name, HISTORY_REQUEST, body)
+    return AttackResult()

@@ -1,20 +1,19 @@
-"""What must hold of what members hand each other of others' words, for those who keep the rules, and how much of
-anything they may keep.
+"""Invariants of relayed events, and limits of a node's state.
 
-`who`, in all of these: the seed and the node, as a Violation names them.
+`who`, in all of these: the seed and the node, for the message of a Violation.
 """
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from zerochat.evidence.operator import WAITING_MAX as POSTED_MAX
+from zerochat.evidence.operator import PENDING_MAX as POSTED_MAX
 from zerochat.evidence.witness import ENTRIES_MAX
-from zerochat.group.effects import Confirm, Effect, Remember
+from zerochat.group.effects import ConfirmEvents, Effect, StoreEvent
+from zerochat.group.event_log.delivery import BLOCKED_MAX, BLOCKED_TOTAL_MAX, BUFFER_BYTES_MAX, BUFFER_EVENTS_MAX
 from zerochat.group.event_log.event import CONTROL, POST, Event
-from zerochat.group.event_log.log import LIMBO_BYTES_MAX, LIMBO_EVENTS_MAX, WAITING_ALL_MAX, WAITING_MAX
-from zerochat.group.external.questions import QUESTIONS_MAX
+from zerochat.group.external.standard_protocols import PEER_QUERIES_MAX
 from zerochat.group.files.catalogue import KEPT_MAX, OFFERED_MAX
-from zerochat.group.inputs import Received, Stimulus
+from zerochat.group.inputs import Input, Received
 from zerochat.group.joining.invitations import CALLS_MAX, INVITATIONS_MAX
 from zerochat.group.joining.joiner import JOINS_MAX
 from zerochat.group.joining.requests import REFUSED_MAX, REQUESTS_MAX
@@ -24,33 +23,33 @@ from zerochat.group.links.pairing import OFFERS_MAX
 from zerochat.group.signed_streams.receiver import EARLY_BYTES_MAX, EARLY_MAX
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync.fork_detection import DIFFERENCES_MAX
-from zerochat.group.sync.reinstated_posts import IDS_MAX, is_own_word
-from zerochat.group.sync.relayed_events import VOUCHED_MAX
-from zerochat.group.tlog.adoption import ENDED_MAX, LOGS_MAX
+from zerochat.group.sync.reinstated_posts import IDS_MAX, is_confirmed
+from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX
+from zerochat.group.tlog.adoption import ENDED_MAX, TLOGS_MAX
 from zerochat.group.tlog.follower import WANTED_MAX
-from zerochat.group.tlog.pending_entries import CLOSES_MAX, MINE_MAX
+from zerochat.group.tlog.pending_entries import CLOSES_MAX, PENDING_MAX
 from zerochat.group.wire.event_runs import RUN_BYTES_MAX, RUN_EVENTS_MAX
 from zerochat.sim.node import Node, Violation
 
-AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, QUESTIONS_MAX, FAULTS_MAX
+AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, PEER_QUERIES_MAX, FAULTS_MAX
 
 
-def left_out(group: Group | None, kept: Remember) -> bool:
-    """Whether this was left out as a reader's word, so that whoever has it may bring it: its hash is known."""
-    known = group.unheard.get(kept.author) if group is not None else None
+def was_reinstated(group: Group | None, kept: StoreEvent) -> bool:
+    """Whether this event was excluded as a reader's post and may be relayed by anyone, since its hash is known."""
+    known = group.reinstated_posts.get(kept.author) if group is not None else None
     return known is not None and known.ids.get(kept.seq) == kept.id
 
 
-def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: Effect) -> None:
-    """What a node takes for somebody's own word comes from there: just now, from what has waited, or under a signature
-    or a hash of that author; and what it takes on somebody else's word it has asked that one for.
+def check_authenticity(who: str, node: Node, input_: Input, before: Agent, effect: Effect) -> None:
+    """Confirmed events come from their author: directly, from a buffer, or under its signature or hash; relayed events
+    were requested.
 
-    `before`: what the node's agent was before it heard this `stimulus`, which has this `effect`.
+    `before`: the node's state before the input, which has this effect.
     """
     match effect:
-        case Remember(type=kind) if kind not in CONTROL:
+        case StoreEvent(type=kind) if kind not in CONTROL:
             pass
-        case Confirm():
+        case ConfirmEvents():
             pass
         case _:
             return
@@ -58,30 +57,31 @@ def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: 
     former = before.groups.get(effect.group)
     if author == group.me or former is None:
         return
-    if isinstance(effect, Remember) and left_out(former, effect) and is_own_word(former, author, effect.seq):
-        return  # and that it was said is looked at in the end (`check_kept`)
-    if isinstance(effect, Remember) and effect.vouched:
-        errand = former.errands.get(effect.vouched)
-        wanted = errand.want if errand is not None else ()
+    if isinstance(effect, StoreEvent) and was_reinstated(former, effect) and is_confirmed(former, author, effect.seq):
+        return  # authenticity is checked at the end (`check_relayed`)
+    if isinstance(effect, StoreEvent) and effect.relayed_by:
+        pull_request = former.pull_requests.get(effect.relayed_by)
+        wanted = pull_request.ranges if pull_request is not None else ()
         if not any(one == author and after < effect.seq <= upto for one, after, upto in wanted):
-            raise Violation(f"{who} takes in what it has not asked for, of {author}")
+            raise Violation(f"{who} accepts events of {author} that it did not request")
         return
-    past = former.chain(author).past
-    told = isinstance(stimulus, Received) and stimulus.link == member_link(group.id, group.me, author)
-    anchored = isinstance(effect, Remember) and effect.history and past is not None and past.anchored
-    seq = effect.upto if isinstance(effect, Confirm) else effect.seq
+    past = former.chain(author).backfill
+    told = isinstance(input_, Received) and input_.link == member_link(group.id, group.me, author)
+    anchored = isinstance(effect, StoreEvent) and effect.history and past is not None and past.anchored
+    seq = effect.upto if isinstance(effect, ConfirmEvents) else effect.seq
     hashed = any(one.author == author and one.upto >= seq for one in node.signed)
-    signed = (hashed and former.logs != {}) or any(
+    signed = (hashed and former.tlogs != {}) or any(
         event.author == author and event.seq >= seq for event in group.control.values()
     )
-    if not (told or anchored or signed or author in former.limbo):
-        raise Violation(f"{who} takes somebody's word for that of {author}")
+    if not (told or anchored or signed or author in former.reorder_buffers):
+        raise Violation(f"{who} accepts unauthenticated events of {author}")
 
 
-def check_handed(who: str, group: Group, asker: str, events: Sequence[Event]) -> None:
-    """What a member hands over is of a bounded size, and what the asker may have. `group`: as that member has it."""
+def check_history_response(who: str, group: Group, asker: str, events: Sequence[Event]) -> None:
+    """A history response is bounded and respects the history policy of the requester. `group`: as the responder sees
+    it."""
     if len(events) > RUN_EVENTS_MAX or (len(events) > 1 and sum(len(one.record) for one in events) > RUN_BYTES_MAX):
-        raise Violation(f"{who} says very much at once")
+        raise Violation(f"{who} sends too large a response")
     known = group.view.known(asker)
     if known is None:
         return
@@ -93,87 +93,109 @@ def check_handed(who: str, group: Group, asker: str, events: Sequence[Event]) ->
             or (kind == "last" and sum(event.type == POST for event in early) > int(number))
             or (kind == "since" and any(event.lamport < int(number) for event in early))
         ):
-            raise Violation(f"{who} gives what may not be had")
+            raise Violation(f"{who} sends history that the member may not have")
 
 
 def check_bounds(who: str, group: Group) -> None:
-    """What others can have a node remember has limits."""
-    for log in group.logs.values():
-        waiting = len(log.operated.waiting) if log.operated is not None else 0
-        if waiting > POSTED_MAX or len(log.wanted) > WANTED_MAX + ENTRIES_MAX or len(log.mine) > MINE_MAX + CLOSES_MAX:
-            raise Violation(f"{who} remembers too much of a log")
-        if not set(log.rules.witnesses).issuperset(log.reached):
-            raise Violation(f"{who} remembers how far somebody is who is no witness")
-    if len(group.logs) > LOGS_MAX or len(group.ended) > ENDED_MAX:
-        raise Violation(f"{who} remembers too many logs")
+    """What others can make a node store is bounded."""
+    for log in group.tlogs.values():
+        waiting = len(log.operated.pending) if log.operated is not None else 0
+        if (
+            waiting > POSTED_MAX
+            or len(log.wanted) > WANTED_MAX + ENTRIES_MAX
+            or len(log.pending) > PENDING_MAX + CLOSES_MAX
+        ):
+            raise Violation(f"{who} exceeds a limit of a transparency log")
+        if not set(log.rules.witnesses).issuperset(log.witness_sizes):
+            raise Violation(f"{who} stores the position of a non-witness")
+    if len(group.tlogs) > TLOGS_MAX or len(group.ended_subscriptions) > ENDED_MAX:
+        raise Violation(f"{who} stores too many transparency logs")
     known = group.view.members.keys() | group.view.former.keys()
     found: list[Collection[str]] = [
         *(
-            group.needs,
-            group.errands,
-            group.unheard,
-            group.seconds,
+            group.gaps,
+            group.pull_requests,
+            group.reinstated_posts,
+            group.corroborations,
             group.comparisons,
-            group.words,
-            group.limbo,
-            group.early,
+            group.attestations,
+            group.reorder_buffers,
+            group.early_messages,
         ),
-        *(group.offers, group.streams, group.subscribers, group.asking, group.chains, group.relationships),
+        *(
+            group.offers,
+            group.streams,
+            group.subscribers,
+            group.subscription_requests,
+            group.chains,
+            group.relationships,
+        ),
         *(peer.acked for peer in group.peers.values()),
     ]
-    if group.regain is not None:
-        found += [group.regain.claims, group.regain.ignored, group.regain.asked, group.regain.mailed]
+    if group.recovery is not None:
+        found += [
+            group.recovery.claims,
+            group.recovery.ignored,
+            group.recovery.requests,
+            group.recovery.requested_by_mail,
+        ]
     if not all(known >= set(names) for names in found):
-        raise Violation(f"{who} remembers too much")
-    if any(len(one.ids) > IDS_MAX for one in group.unheard.values()):
-        raise Violation(f"{who} remembers too much of what it has left out")
+        raise Violation(f"{who} stores state about unknown members")
+    if any(len(one.ids) > IDS_MAX for one in group.reinstated_posts.values()):
+        raise Violation(f"{who} stores too many excluded posts")
     if len(group.differences) > DIFFERENCES_MAX or any(len(one) > OFFERS_MAX for one in group.offers.values()):
-        raise Violation(f"{who} remembers too much of what it has compared or offered")
+        raise Violation(f"{who} stores too many differences or offers")
     _check_waiting(who, group)
     _check_files(who, group)
 
 
 def check_agent(who: str, agent: Agent) -> None:
-    """The same of all its groups, and of what is in none."""
+    """The limits of all groups, and of state outside of groups."""
     for group in agent.groups.values():
         check_bounds(who, group)
-    kept = len(agent.invitations), len(agent.joins), len(agent.calls), len(agent.questions), len(agent.faults)
+    kept = (
+        len(agent.invitations),
+        len(agent.joins),
+        len(agent.joiner_links),
+        len(agent.peer_queries),
+        len(agent.endpoint_failures),
+    )
     if any(one > most for one, most in zip(kept, AGENT_MAX, strict=True)):
-        raise Violation(f"{who} remembers too much beside its groups")
+        raise Violation(f"{who} exceeds a limit outside of its groups")
 
 
 def _check_waiting(who: str, group: Group) -> None:
-    """What has come before its time, or waits for a person, has limits for each member and for all."""
-    for limbo in group.limbo.values():
-        if len(limbo.records) > LIMBO_EVENTS_MAX or sum(map(len, limbo.records.values())) > LIMBO_BYTES_MAX:
-            raise Violation(f"{who} keeps too much that came too early")
-    for early in group.early.values():
+    """Buffers and pending requests are bounded per member and in total."""
+    for buffers in group.reorder_buffers.values():
+        if len(buffers.records) > BUFFER_EVENTS_MAX or sum(map(len, buffers.records.values())) > BUFFER_BYTES_MAX:
+            raise Violation(f"{who} exceeds the limit of a reorder buffer")
+    for early in group.early_messages.values():
         if len(early.messages) > EARLY_MAX or sum(map(len, early.messages.values())) > EARLY_BYTES_MAX:
-            raise Violation(f"{who} keeps too many signed messages that came too early")
-    if group.waiting:
-        by = Counter(one.sender for one in group.waiting.values())
-        if by.total() > WAITING_ALL_MAX or max(by.values()) > WAITING_MAX:
-            raise Violation(f"{who} has too many membership events wait")
-    if group.requests:
-        refused = sum(one.refused for one in group.requests.values())
-        if refused > REFUSED_MAX or len(group.requests) - refused > REQUESTS_MAX:
-            raise Violation(f"{who} has too many people wait")
+            raise Violation(f"{who} buffers too many early signed messages")
+    if group.blocked:
+        by = Counter(one.sender for one in group.blocked.values())
+        if by.total() > BLOCKED_TOTAL_MAX or max(by.values()) > BLOCKED_MAX:
+            raise Violation(f"{who} buffers too many membership events")
+    if group.join_requests:
+        refused = sum(one.refused for one in group.join_requests.values())
+        if refused > REFUSED_MAX or len(group.join_requests) - refused > REQUESTS_MAX:
+            raise Violation(f"{who} stores too many join requests")
 
 
 def _check_files(who: str, group: Group) -> None:
-    offered = sum(one.state in ("offered", "gone") and not one.have for one in group.files.values())
+    offered = sum(one.state in ("offered", "gone") and not one.stored_parts for one in group.files.values())
     if offered > OFFERED_MAX or len(group.files) - offered > KEPT_MAX:
-        raise Violation(f"{who} remembers too many files")
+        raise Violation(f"{who} stores too many files")
 
 
-def check_kept(who: str, node: Node, forged: Collection[str]) -> None:
-    """A node believes nothing of what was forged, and keeps of nobody too much on others' word."""
-    believed = {row.id for row in node.log if not row.vouched}
-    vouched = [row.author for row in node.log if row.vouched]
+def check_relayed(who: str, node: Node, forged: Collection[str]) -> None:
+    """A node accepts no forgery, and bounds unconfirmed events per author."""
+    believed = {row.id for row in node.log if not row.relayed_by}
+    relayed = [row.author for row in node.log if row.relayed_by]
     for group in node.agent.groups.values():
         believed |= group.control.keys()
     if not believed.isdisjoint(forged):
-        raise Violation(f"{who} believes what was forged in another one's name")
-    for author in set(vouched):
-        if vouched.count(author) > 2 * VOUCHED_MAX:  # before and after what the author says itself
-            raise Violation(f"{who} keeps too much of {author} on others' word")
+        raise Violation(f"{who} accepts a forgery in another member's name")
+    for author in set(relayed):
+        if relayed.count(author) > 2 * UNCONFIRMED_MAX:  # before and after the author's own events
+            raise Violation(f"{who} stores too many unconfirmed events of {author}")

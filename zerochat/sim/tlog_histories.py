@@ -1,10 +1,8 @@
-"""Histories of groups that keep a log: witnesses crash, are away and lie up to their bound, an operator may show two
-logs, and what must hold for all others.
+"""Histories of groups with a transparency log: witnesses crash, are offline or malicious, operators equivocate.
 
-No two of them believe two logs of one name: whatever a quorum has cosigned is the beginning of whatever else it has.
-Nothing that is believed is without its bytes. And whoever was away for so long that a message to it was overdue finds
-it in the log when it comes back, though its author is gone by then: in the one in force or in one that was replaced
-since, also where the operator of that one has lied. Nobody is convicted but an operator that has shown two logs.
+Invariants: no two honest members accept two versions of a log; every accepted entry has its content; a member that was
+offline until messages to it were overdue finds them in the current or a replaced log, even if their author is gone;
+only an operator that showed two logs is convicted.
 """
 
 import random
@@ -14,305 +12,317 @@ from functools import partial
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import Note, cosignature, parse_checkpoint, parse_note
 from zerochat.evidence.witness import Entry, checkpoint, entry_of, parse_entry
-from zerochat.group.effects import Admit, Dispatch
-from zerochat.group.inputs import CreateGroup, Moment, PostToLog, Received, SendPost
-from zerochat.group.membership import LEDGER, Policy, may_post
-from zerochat.group.notifications import Differs, Disagreement, Forked, LogSplit
+from zerochat.group.effects import AllowClient, SendEnvelope
+from zerochat.group.inputs import CreateGroup, Received, SendPost, StepContext, SubmitTlogEntry
+from zerochat.group.membership import TLOG, Policy, may_post
+from zerochat.group.notifications import DifferenceFound, ForkDetected, TlogSplit, ViewDisagreement
 from zerochat.group.state import Group
 from zerochat.group.tlog import messages
-from zerochat.group.tlog.adoption import current
-from zerochat.group.transaction import Turn
-from zerochat.group.wire.tlog import LOG_PIECE, LOG_POST, LogPieceBody, LogPostBody, PostedBody, packed
-from zerochat.sim.actions import People, drawn_rotation
-from zerochat.sim.crypto_cache import remembering
-from zerochat.sim.low_limits import narrowed
+from zerochat.group.tlog.adoption import current_tlog
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.tlog import (
+    TLOG_EXTENSION,
+    TLOG_SUBMIT,
+    TlogEntryBody,
+    TlogExtensionBody,
+    TlogSubmitBody,
+    pack_blob,
+)
+from zerochat.sim.actions import Users, random_rotation
+from zerochat.sim.fast_crypto import TransparentPacker, cached_signatures
+from zerochat.sim.low_limits import with_low_limits
 from zerochat.sim.node import Node, Violation, check_logs
-from zerochat.sim.null_packer import TransparentPacker
 from zerochat.sim.world import SIMULATED_PACKERS, Faults, World
 
 MINUTE = 60_000
-CALM_MS = 150 * MINUTE
-"""How long it may take, once nothing more goes wrong, until what is overdue is in the log: an operator that has lied is
-replaced when entries have had no place for five minutes, and the next one has to be one that has not."""
-LOOK_MS = 30_000
-REAL_EVERY = 10
+CALM_MS_MAX = 150 * MINUTE
+"""Time until overdue messages are in the log after the last fault: a malicious operator is replaced after five minutes,
+and the next one must be honest."""
+POLL_MS = 30_000
+ENCRYPTED_EVERY = 10
 OVERDUE_MS = 12 * MINUTE
-"""A message that somebody has not acknowledged for so long is in the log, where nothing goes wrong."""
+"""Without faults, a message without an acknowledgement for this long is in the log."""
 
 
 def envelope_of(seed: int) -> str:
-    """A tenth of the histories have really encrypted envelopes, of both generations by turns."""
-    return f"didcomm/v{1 + seed // REAL_EVERY % 2}" if seed % REAL_EVERY == 0 else TransparentPacker.name
+    """The envelope format of a seed: a tenth use real encryption, of both versions in turn."""
+    return f"didcomm/v{1 + seed // ENCRYPTED_EVERY % 2}" if seed % ENCRYPTED_EVERY == 0 else TransparentPacker.name
 
 
-class Court(World):
-    """A world in which some witnesses lie."""
+class TlogWorld(World):
+    """A world with malicious witnesses."""
 
-    watchful = True
+    check_deliveries = True
 
-    def __init__(self, seed: int, members: int, liars: int, faults: Faults, say: Callable[[str], None] | None) -> None:
-        self.away: set[str] = set()
-        self.lied: set[str] = set()
-        """The operators that have shown another log."""
-        super().__init__(seed, members, faults, envelope_of(seed), say)
+    def __init__(
+        self, seed: int, members: int, liars: int, faults: Faults, trace: Callable[[str], None] | None
+    ) -> None:
+        self.isolated: set[str] = set()
+        self.forked_by: set[str] = set()
+        """Operators that have shown two logs."""
+        super().__init__(seed, members, faults, envelope_of(seed), trace)
         names = list(self.nodes)
-        self.liars = set(random.Random(f"liars {seed}").sample(names[:4], liars))
-        """They say that they hold what they do not, give something else to whoever asks for it, and cosign whatever a
-        lying operator shows."""
-        for name in self.liars:
-            self.nodes[name].logbook.lies = True
+        self.malicious = set(random.Random(f"liars {seed}").sample(names[:4], liars))
+        """Witnesses that claim to have content they lack, serve other content, and cosign a forked log."""
+        for name in self.malicious:
+            self.nodes[name].tlogs.malicious = True
 
     @property
     def honest(self) -> list[str]:
-        return [name for name in self.nodes if name not in self.liars]
+        return [name for name in self.nodes if name not in self.malicious]
 
-    def _accused(self, node: Node, notice: Forked | Disagreement | Differs | LogSplit) -> None:
-        """Nobody here is to be accused but who has shown two logs."""
-        if not isinstance(notice, LogSplit) or self.name_of(notice.operator) not in self.lied:
-            super()._accused(node, notice)
+    def _on_accusation(
+        self, node: Node, notification: ForkDetected | ViewDisagreement | DifferenceFound | TlogSplit
+    ) -> None:
+        """Only operators that have shown two logs may be accused."""
+        if not isinstance(notification, TlogSplit) or self.node_of(notification.operator) not in self.forked_by:
+            super()._on_accusation(node, notification)
 
-    def go_away(self, name: str) -> None:
-        """Nothing gets there, nor away from there, and everybody notices."""
-        self.away.add(name)
+    def isolate(self, name: str) -> None:
+        """Cut a node off; the others notice."""
+        self.isolated.add(name)
         for other in self.nodes:
             for one, end in ((name, other), (other, name)):
                 for link in [link for link, there in self.nodes[one].connected.items() if there == end]:
                     self._disconnect(self.nodes[one], link)
 
-    def come_back(self, name: str) -> None:
-        self.away.discard(name)
+    def reconnect(self, name: str) -> None:
+        self.isolated.discard(name)
         self._connect_all()
 
-    def _frame(self, name: str, stimulus: Received) -> None:
-        sender = self.nodes[name].connected.get(stimulus.link, "")
-        if self.away.isdisjoint((name, sender)):
-            super()._frame(name, stimulus)
+    def _frame(self, name: str, input_: Received) -> None:
+        sender = self.nodes[name].connected.get(input_.link, "")
+        if self.isolated.isdisjoint((name, sender)):
+            super()._frame(name, input_)
 
-    def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
+    def _ends(self, node: Node, link: bytes) -> tuple[Node, AllowClient] | None:
         ends = super()._ends(node, link)
-        return None if ends is not None and not self.away.isdisjoint((node.name, ends[0].name)) else ends
+        return None if ends is not None and not self.isolated.isdisjoint((node.name, ends[0].name)) else ends
 
-    def name_of(self, did: str) -> str:
+    def node_of(self, did: str) -> str:
         return next(
             (name for name, node in self.nodes.items() if any(one.me == did for one in node.agent.groups.values())), ""
         )
 
-    # --- an operator that lies --------------------------------------------------------------------------------------
+    # --- equivocating operator --------------------------------------------------------------------------------------
 
-    def show_another(self, dice: random.Random) -> None:
-        """Whoever operates the log shows some of the witnesses another one than the others have, already cosigned by
-        those that lie; and later everybody, with all that have cosigned it by then."""
+    def fork_tlog(self, rng: random.Random) -> None:
+        """The operator shows some witnesses another log, cosigned by the malicious ones, and later all members with all
+        cosignatures."""
         for name in self.nodes:
             group = self.group(name)
-            log = current(group)
-            if log is None or log.operated is None or name in self.away:
+            log = current_tlog(group)
+            if log is None or log.operated is None or name in self.isolated:
                 continue
-            blob = b"another log %d" % dice.randrange(100)
+            blob = b"another log %d" % rng.randrange(100)
             record = entry_of("close", group.me, blob).record()
-            self.lied.add(name)
+            self.forked_by.add(name)
             frontier = log.followed.frontier
             note = checkpoint(log.rules.origin, frontier.with_entry(record), group.seed)
-            for liar in sorted(self.liars):
+            for liar in sorted(self.malicious):
                 if self.group(liar).me in log.rules.witnesses:
                     note = self._cosigned(note, liar)
-            for witness in dice.sample(log.rules.witnesses, dice.randint(1, len(log.rules.witnesses))):
-                post = LogPostBody(group.id, log.rules.origin, [PostedBody(record.decode(), packed(blob))])
-                piece = LogPieceBody(group.id, log.rules.origin, frontier.size, [record.decode()], note.written())
-                self._lie(name, witness, LOG_POST, post)
-                self._lie(name, witness, LOG_PIECE, piece)
-            if dice.random() < 0.7:  # and lets the other log grow by as much, for whoever has not seen this one
-                self.ask(name, PostToLog(group.id, "close", b"the same log %d" % dice.randrange(100)))
-            gather = partial(self._gather, name, log.rules.origin, frontier.size, record, note)
-            self.after(dice.randint(1_000, MINUTE), gather)
+            for witness in rng.sample(log.rules.witnesses, rng.randint(1, len(log.rules.witnesses))):
+                post = TlogSubmitBody(group.id, log.rules.origin, [TlogEntryBody(record.decode(), pack_blob(blob))])
+                piece = TlogExtensionBody(
+                    group.id, log.rules.origin, frontier.size, [record.decode()], note.serialize()
+                )
+                self._send_lie(name, witness, TLOG_SUBMIT, post)
+                self._send_lie(name, witness, TLOG_EXTENSION, piece)
+            if rng.random() < 0.7:  # the other log grows by the same amount
+                self.run_command(name, SubmitTlogEntry(group.id, "close", b"the same log %d" % rng.randrange(100)))
+            gather = partial(self._collect_cosignatures, name, log.rules.origin, frontier.size, record, note)
+            self.after(rng.randint(1_000, MINUTE), gather)
 
     def _cosigned(self, note: Note, witness: str) -> Note:
         return note.with_line(cosignature(note.text, self.group(witness).seed, self.now // 1000))
 
-    def _gather(self, name: str, origin: str, size: int, record: bytes, note: Note) -> None:
-        """An operator tells everybody of its other log, with the lines of those witnesses that have taken it."""
-        if name in self.away:
+    def _collect_cosignatures(self, name: str, origin: str, size: int, record: bytes, note: Note) -> None:
+        """Send the forked log to all members, with the cosignatures of the witnesses that accepted it."""
+        if name in self.isolated:
             return
         for one in self.honest:
-            log = self.group(one).logs.get(origin)
+            log = self.group(one).tlogs.get(origin)
             last = log.watched.last if log is not None and log.watched is not None else None
             if last is not None and last.text == note.text:
                 note = self._cosigned(note, one)
         for member in self.group(name).others:
-            piece = LogPieceBody(self.group(name).id, origin, size, [record.decode()], note.written())
-            self._lie(name, member, LOG_PIECE, piece)
+            piece = TlogExtensionBody(self.group(name).id, origin, size, [record.decode()], note.serialize())
+            self._send_lie(name, member, TLOG_EXTENSION, piece)
 
-    def _lie(self, name: str, to: str, kind: str, body: LogPostBody | LogPieceBody) -> None:
+    def _send_lie(self, name: str, to: str, kind: str, body: TlogSubmitBody | TlogExtensionBody) -> None:
         node = self.nodes[name]
-        turn = Turn(node.agent, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
-        messages.say(turn, self.group(name).id, to, kind, body)
+        turn = Transaction(node.agent, StepContext(self.now, self.rng.randbytes), SIMULATED_PACKERS)
+        messages.send_tlog_message(turn, self.group(name).id, to, kind, body)
         for effect in turn.effects:
-            if isinstance(effect, Dispatch):
+            if isinstance(effect, SendEnvelope):
                 self._dispatch(node, effect.link, effect.envelope)
 
-    # --- what must hold ---------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------------
 
-    def check_court(self) -> None:
-        """Raise Violation where somebody honest believes what another one does not, or what nobody holds."""
+    def check_tlogs(self) -> None:
+        """Raise Violation if two honest members accept different logs, or content that no honest witness has."""
         logs: dict[str, tuple[str, list[bytes]]] = {}
         for name in self.honest:
             node = self.nodes[name]
-            self.look_at(name)
-            if name in self.lied:
-                continue  # its journal has the log that it gave places in, whichever a quorum has cosigned
-            for origin, log in self.group(name).logs.items():
+            self.check_node(name)
+            if name in self.forked_by:
+                continue  # its journal has the version that it sequenced
+            for origin, log in self.group(name).tlogs.items():
                 size = log.followed.frontier.size
-                kept = node.logbook.entries.get((self.group(name).id, origin), [])[:size]
-                self._check_own(name, origin, log.followed.frontier, kept)
+                kept = node.tlogs.entries.get((self.group(name).id, origin), [])[:size]
+                self._check_checkpoints(name, origin, log.followed.frontier, kept)
                 other, longest = logs.setdefault(origin, (name, kept))
                 if kept[: len(longest)] != longest[: len(kept)]:
-                    raise Violation(f"seed {self.seed}: {name} and {other} believe two logs of one name")
+                    raise Violation(f"seed {self.seed}: {name} and {other} accept two versions of one log")
                 if len(kept) > len(longest):
                     logs[origin] = name, kept
         for origin, (name, records) in logs.items():
             for record in records:
-                self._check_held(origin, name, parse_entry(record))
+                self._check_blob_held(origin, name, parse_entry(record))
 
-    def _check_own(self, name: str, origin: str, frontier: Frontier, kept: Sequence[bytes]) -> None:
+    def _check_checkpoints(self, name: str, origin: str, frontier: Frontier, kept: Sequence[bytes]) -> None:
         place = Frontier()
         roots = [place.root()]
         for record in kept:
             place = place.with_entry(record)
             roots.append(place.root())
         if place != frontier:
-            raise Violation(f"seed {self.seed}: {name} keeps other entries than it believes")
-        for size, _, note in self.nodes[name].logbook.notes.get((self.group(name).id, origin), []):
+            raise Violation(f"seed {self.seed}: {name} stores other entries than it accepts")
+        for size, _, note in self.nodes[name].tlogs.notes.get((self.group(name).id, origin), []):
             if size < len(roots) and parse_checkpoint(parse_note(note.encode()).text).root != roots[size]:
-                raise Violation(f"seed {self.seed}: {name} keeps a checkpoint of another log")
+                raise Violation(f"seed {self.seed}: {name} stores a checkpoint of another log")
 
-    def _check_held(self, origin: str, name: str, entry: Entry) -> None:
-        """Of those who have cosigned, one is honest and not its author."""
-        witnesses = self.group(name).logs[origin].rules.witnesses
+    def _check_blob_held(self, origin: str, name: str, entry: Entry) -> None:
+        """Of the cosigners, one is honest and not the author."""
+        witnesses = self.group(name).tlogs[origin].rules.witnesses
         for one in self.honest:
             if self.group(one).me in witnesses and self.group(one).me != entry.author:
-                blob = self.nodes[one].logbook.blob(self.group(one).id, entry.hash)
-                if blob is not None and entry.is_of(blob):
+                blob = self.nodes[one].tlogs.blob(self.group(one).id, entry.hash)
+                if blob is not None and entry.matches(blob):
                     return
-        raise Violation(f"seed {self.seed}: {name} believes an entry whose bytes no honest witness holds")
+        raise Violation(f"seed {self.seed}: {name} accepts an entry whose content no honest witness has")
 
-    def owing(self, absent: str, since: int) -> list[str]:
-        """What was said to a member who is away, so long ago that it must be in the log, and is not."""
+    def overdue_entries(self, absent: str, since: int) -> list[str]:
+        """Messages to an offline member that must be in the log by now and are not."""
         found = []
         member = self.group(absent).me
         for name in self.honest:
             group = self.group(name)
             one = group.subscribers.get(member)
-            if name == absent or group.stream is None or one is None or name in self.away:
+            if name == absent or group.own_stream is None or one is None or name in self.isolated:
                 continue
             entries = self._entries(name, group)
             for kept in self.nodes[name].signed:
-                ours = kept.author == group.me and kept.alias == group.stream.alias and one.begun < kept.time
+                ours = kept.author == group.me and kept.alias == group.own_stream.alias and one.begun < kept.time
                 overdue = ours and since <= kept.time < self.now - OVERDUE_MS
                 if overdue and entry_of("message", group.me, kept.message).record() not in entries:
-                    found.append(f"{name} has not posted what it said at {kept.time}")
+                    found.append(f"{name} has not submitted its message of {kept.time}")
         return found
 
     def _entries(self, name: str, group: Group) -> set[bytes]:
-        """Whatever is in one of the logs that this member follows."""
+        """The entries of all logs that this member follows."""
         found: set[bytes] = set()
-        for origin, log in group.logs.items():
-            found |= set(self.nodes[name].logbook.entries.get((group.id, origin), [])[: log.followed.frontier.size])
+        for origin, log in group.tlogs.items():
+            found |= set(self.nodes[name].tlogs.entries.get((group.id, origin), [])[: log.followed.frontier.size])
         return found
 
     def texts(self, name: str) -> list[str]:
         return [str(row.record) for row in self.nodes[name].log]
 
 
-@remembering()
-@narrowed
+@cached_signatures()
+@with_low_limits
 def play_accountable(
     seed: int,
     faults: Faults | None = None,
-    say: Callable[[str], None] | None = None,
-    made: Callable[[Court], None] | None = None,
-) -> Court:
-    """One history of a group that keeps a log. `made`: handed the world before anything happens in it. Raises Violation
-    with the seed when a promise is broken."""
-    dice = random.Random(f"accountable {seed}")
-    members = dice.choice((4, 4, 5, 7))
-    liars = dice.choice((1, 2, 2) if members == 7 else (0, 1, 1))
-    court = Court(seed, members, liars, faults or Faults(loss=0.1), say)
-    if made:
-        made(court)
-    court.set_rotation(drawn_rotation(f"accountable {seed}"))
-    names = list(court.nodes)
-    people = People(court, random.Random(seed), names)
-    founding = CreateGroup("court", names[0], court.envelope, "sender-key", Policy(remove="anyone", quorum=0), LEDGER)
-    court.ask(names[0], founding)
+    trace: Callable[[str], None] | None = None,
+    on_world: Callable[[TlogWorld], None] | None = None,
+) -> TlogWorld:
+    """One history of a group with a transparency log. `on_world` receives the world before the run. Raises
+    Violation."""
+    rng = random.Random(f"accountable {seed}")
+    members = rng.choice((4, 4, 5, 7))
+    liars = rng.choice((1, 2, 2) if members == 7 else (0, 1, 1))
+    world = TlogWorld(seed, members, liars, faults or Faults(loss=0.1), trace)
+    if on_world:
+        on_world(world)
+    world.set_rotation(random_rotation(f"accountable {seed}"))
+    names = list(world.nodes)
+    people = Users(world, random.Random(seed), names)
+    founding = CreateGroup("world", names[0], world.envelope, "sender-key", Policy(remove="anyone", quorum=0), TLOG)
+    world.run_command(names[0], founding)
     for name in names[1:]:
         people.join(name, names)
-        if not court.run(lambda name=name: bool(court.nodes[name].agent.groups), for_ms=600_000):  # type: ignore[misc]
-            raise Violation(f"seed {seed}: {name} never got into the group")
+        if not world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=600_000):  # type: ignore[misc]
+            raise Violation(f"seed {seed}: {name} never joined the group")
     people.stop()
-    group = court.group(names[0]).id
+    group = world.group(names[0]).id
 
     def agreed() -> bool:
-        terms = {court.group(name).view.terms for name in names}
+        terms = {world.group(name).view.terms for name in names}
         (first,) = terms if len(terms) == 1 else (None,)
         return first is not None and len(first.rules.witnesses) == (7 if members == 7 else 4)
 
-    if not court.run(agreed, CALM_MS, LOOK_MS):
-        raise Violation(f"seed {seed}: nobody has said who keeps the log")
-    lying_operator = dice.random() < 0.5
-    for number in range(dice.randint(6, 14)):
-        what = dice.random()
-        name = dice.choice([one for one in names if one not in court.away])
+    if not world.run(agreed, CALM_MS_MAX, POLL_MS):
+        raise Violation(f"seed {seed}: no operator was appointed")
+    lying_operator = rng.random() < 0.5
+    for number in range(rng.randint(6, 14)):
+        what = rng.random()
+        name = rng.choice([one for one in names if one not in world.isolated])
         if what < 0.35:
-            court.ask(name, SendPost(group, f"word {number} of {name}"))
+            world.run_command(name, SendPost(group, f"word {number} of {name}"))
         elif what < 0.5:
-            court.ask(name, PostToLog(group, "close", f"close {number} of {name}".encode()))
+            world.run_command(name, SubmitTlogEntry(group, "close", f"close {number} of {name}".encode()))
         elif what < 0.65:
-            court.restart(name)
-        elif what < 0.8 and len(court.away) < 2:
-            court.go_away(name)
-        elif what < 0.9 and court.away:
-            court.come_back(dice.choice(sorted(court.away)))
+            world.restart(name)
+        elif what < 0.8 and len(world.isolated) < 2:
+            world.isolate(name)
+        elif what < 0.9 and world.isolated:
+            world.reconnect(rng.choice(sorted(world.isolated)))
         elif lying_operator:
-            court.show_another(dice)
-        court.run(for_ms=dice.randint(0, 5 * MINUTE))
-        court.check_court()
-    for name in sorted(court.away):
-        court.come_back(name)
-    court.run(for_ms=3 * MINUTE)
-    _away_and_back(court, dice, people)
-    return court
+            world.fork_tlog(rng)
+        world.run(for_ms=rng.randint(0, 5 * MINUTE))
+        world.check_tlogs()
+    for name in sorted(world.isolated):
+        world.reconnect(name)
+    world.run(for_ms=3 * MINUTE)
+    _absent_member_recovers(world, rng, people)
+    return world
 
 
-def _away_and_back(court: Court, dice: random.Random, people: People) -> None:
-    """Somebody honest is away while others speak, and finds all that when it comes back, though one of them is gone."""
-    seed, names = court.seed, list(court.nodes)
-    absent = dice.choice(court.honest)
-    writers = [one for one in court.honest if may_post(court.group(one).view, court.group(one).me, 1 << 50)]
-    gone = next((name for name in dice.sample(writers, len(writers)) if name != absent), "")
+def _absent_member_recovers(world: TlogWorld, rng: random.Random, people: Users) -> None:
+    """An honest member is offline while others post; it must find everything on its return, though one author is
+    gone."""
+    seed, names = world.seed, list(world.nodes)
+    absent = rng.choice(world.honest)
+    writers = [one for one in world.honest if may_post(world.group(one).view, world.group(one).me, 1 << 50)]
+    gone = next((name for name in rng.sample(writers, len(writers)) if name != absent), "")
     if not gone:
         return
-    since = court.now
-    court.go_away(absent)
+    since = world.now
+    world.isolate(absent)
     for name in names:
         if name != absent:
             for number in range(2):
-                court.ask(name, SendPost(court.group(name).id, f"last words {number} of {name}"))
-    court.run(for_ms=OVERDUE_MS + MINUTE)
-    if not court.run(lambda: not court.owing(absent, since), CALM_MS, LOOK_MS):
-        raise Violation(f"seed {seed}: {court.owing(absent, since)[0]}")
-    court.check_court()
-    court.go_away(gone)
-    court.come_back(absent)
+                world.run_command(name, SendPost(world.group(name).id, f"last words {number} of {name}"))
+    world.run(for_ms=OVERDUE_MS + MINUTE)
+    if not world.run(lambda: not world.overdue_entries(absent, since), CALM_MS_MAX, POLL_MS):
+        raise Violation(f"seed {seed}: {world.overdue_entries(absent, since)[0]}")
+    world.check_tlogs()
+    world.isolate(gone)
+    world.reconnect(absent)
 
     def heard() -> bool:
-        texts = " ".join(court.texts(absent))
-        signed = {one.message for one in court.nodes[absent].signed if one.author == court.group(gone).me}
-        theirs = [one.message for one in court.nodes[gone].signed if one.author == court.group(gone).me]
+        texts = " ".join(world.texts(absent))
+        signed = {one.message for one in world.nodes[absent].signed if one.author == world.group(gone).me}
+        theirs = [one.message for one in world.nodes[gone].signed if one.author == world.group(gone).me]
         said = all(f"last words {number} of {gone}" in texts for number in range(2))
         return said and signed.issuperset(theirs[-2:])
 
-    if not court.run(heard, CALM_MS, LOOK_MS):
-        raise Violation(f"seed {seed}: {absent} lacks what {gone} has said and signed and posted")
-    court.come_back(gone)
-    court.run(lambda: court.seated() and not any(court.missing()), CALM_MS, LOOK_MS)
-    court.check_court()
-    check_logs(seed, [court.nodes[name] for name in court.honest], court.made)
+    if not world.run(heard, CALM_MS_MAX, POLL_MS):
+        raise Violation(f"seed {seed}: {absent} lacks messages of {gone} that are in the log")
+    world.reconnect(gone)
+    world.run(lambda: world.fully_connected() and not any(world.missing()), CALM_MS_MAX, POLL_MS)
+    world.check_tlogs()
+    check_logs(seed, [world.nodes[name] for name in world.honest], world.authored)

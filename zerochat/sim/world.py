@@ -1,4 +1,4 @@
-"""The simulated world: nodes with the real core, their network, their clock, and what is checked in the end."""
+"""The simulated world: nodes with the real core, their network and their clock."""
 
 import hashlib
 import heapq
@@ -14,95 +14,87 @@ from zerochat.didcomm import PACKERS
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.packer import Packer
 from zerochat.group.effects import (
-    Admit,
-    Answer,
-    Answered,
-    Compare,
-    Confirm,
+    AllowClient,
+    CloseWebSocket,
+    CommandDone,
+    CommandFailed,
+    DeleteFileData,
     Dial,
-    Dispatch,
-    DropBlobs,
-    DropFile,
+    Disconnect,
+    DuplicateEvent,
     Effect,
-    Fetch,
-    FinishFile,
-    Forget,
-    Hangup,
-    Hold,
-    KeepAck,
-    KeepBlob,
-    KeepEntries,
-    KeepLog,
-    KeepMessage,
-    KeepNote,
-    KeepRival,
-    KeepStatement,
-    KeepStray,
-    LookUp,
     Measure,
     Notify,
-    Post,
+    OpenWebSocket,
     Posted,
     Publish,
+    QueryTlog,
+    ReadHistory,
+    ReadOwnEvents,
     ReadParts,
-    Recall,
-    Receipt,
-    Refuse,
-    Refute,
-    Release,
-    Remember,
+    Reconcile,
     Reply,
-    Revoke,
-    SealAcks,
+    RevokeClient,
+    SendEnvelope,
     SetTimer,
+    StoreEvent,
     StoreParts,
+    StoreReceipt,
+    VerifyFile,
+    WebPost,
+    WebReply,
 )
 from zerochat.group.engine import step
 from zerochat.group.inputs import (
-    Ask,
+    AcceptConnection,
+    BatchEnded,
     Command,
-    Connect,
+    CommandInput,
+    Input,
     LinkDown,
     LinkUp,
-    Moment,
     Received,
     Started,
-    Stimulus,
+    StepContext,
     TimerFired,
-    TurnOver,
 )
-from zerochat.group.key_rotation import Rotation
-from zerochat.group.notifications import Delivered, Differs, Disagreement, Forked, LogSplit, Notice
+from zerochat.group.notifications import (
+    Delivered,
+    DifferenceFound,
+    ForkDetected,
+    Notification,
+    TlogSplit,
+    ViewDisagreement,
+)
+from zerochat.group.settings import KeyRotation
 from zerochat.group.state import Agent
+from zerochat.sim.fast_crypto import TransparentPacker
 from zerochat.sim.file_store import FileEffect
 from zerochat.sim.invariants import Checks
 from zerochat.sim.mediator import SimulatedMediator
-from zerochat.sim.node import Node, Violation, stored
-from zerochat.sim.node_checks import check_onward
-from zerochat.sim.null_packer import TransparentPacker
-from zerochat.sim.relayed_checks import left_out
-from zerochat.sim.trace import told, who_is
+from zerochat.sim.node import Node, Violation, round_trip
+from zerochat.sim.node_checks import check_monotonic
+from zerochat.sim.relayed_checks import was_reinstated
+from zerochat.sim.trace import describe, node_names
 from zerochat.sim.web import SimulatedWeb
 
 __all__ = ["EPOCH_MS", "SIMULATED_PACKERS", "Faults", "Node", "Violation", "World"]
 
 EPOCH_MS = 1_750_000_000_000
-"""When every simulated world begins, UTC milliseconds."""
+"""Start time of every simulated world, UTC, milliseconds."""
 
 
 _public_of = lru_cache(4096)(x25519_public)
-"""Who is at the other end is asked for every frame, and never changes."""
+"""Called for every frame."""
 
-_TURN_OVER = TurnOver()
-_ACCUSATIONS = frozenset((Forked, Disagreement, Differs, LogSplit))
+_BATCH_ENDED = BatchEnded()
+_ACCUSATION_TYPES = frozenset((ForkDetected, ViewDisagreement, DifferenceFound, TlogSplit))
 SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
 
 
 class Faults(Struct, frozen=True):
-    """What the network does to a frame; probabilities, and a greatest delay in milliseconds.
-
-    Every frame's delay is drawn by itself, so frames overtake each other on every link.
-    """
+    """Packet faults: probabilities, and the longest delay in milliseconds. Each delay is random, so frames overtake
+    each other."""
 
     loss: float = 0.2
     duplication: float = 0.1
@@ -110,10 +102,10 @@ class Faults(Struct, frozen=True):
 
 
 class World(Checks):
-    """Some agents, their network and their clock, all from one seed."""
+    """Agents, their network and their clock, determined by a seed."""
 
-    rotation = Rotation()
-    """When each of them draws a new key for what it says where keys sign."""
+    rotation = KeyRotation()
+    """When nodes rotate their sending keys."""
 
     def __init__(
         self,
@@ -121,69 +113,74 @@ class World(Checks):
         members: int = 4,
         faults: Faults | None = None,
         envelope: str | None = None,
-        say: Callable[[str], None] | None = None,
+        trace: Callable[[str], None] | None = None,
         mediators: int = 0,
         behind: Mapping[str, Sequence[str]] | None = None,
         chained: bool = False,
     ) -> None:
-        """`mediators`: how many simulated ones there are, named m0 and so on; `behind`: which nodes nobody can dial,
-        and who their mediators are; `chained`: each mediator but the first is itself reached over the one before."""
+        """`mediators`: number of simulated mediators, named m0 and so on. `behind`: nodes that cannot be dialled, with
+        their mediators. `chained`: each mediator but the first is only reachable through the one before."""
         self.seed = seed
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.faults = faults or Faults()
-        self.say = say
-        self.heed: Callable[[str, Notice], None] | None = None
-        """Told what each node tells its faces."""
-        self.made = set()
+        self.trace = trace
+        self.on_notification: Callable[[str, Notification], None] | None = None
+        """Receives every notification to a node's clients."""
+        self.authored = set()
         self.now = self.began = EPOCH_MS
         self.digest = hashlib.sha256()
         self.steps = 0
-        self._queue: list[tuple[int, int, str, Stimulus | str | Callable[[], None]]] = []
+        self._queue: list[tuple[int, int, str, Input | str | Callable[[], None]]] = []
         self._order = 0
         self._ticket = 0
         real = {0: "didcomm/v2", 5: "didcomm/v1"}
         self.envelope = envelope or real.get(seed % 10, TransparentPacker.name)
         if behind and envelope is None:
-            self.envelope = "didcomm/v1" if seed % 8 == 3 else "didcomm/v2"  # forwards hold nothing but real envelopes
+            self.envelope = (
+                "didcomm/v1" if seed % 8 == 3 else "didcomm/v2"
+            )  # forward messages contain real envelopes only
         self.web = SimulatedWeb(self, self.faults.loss / 4, self.faults.delay_ms_max)
         via = None
         for number in range(mediators):
-            mediator = SimulatedMediator(f"m{number}", self.dice.randbytes, via if chained else None)
+            mediator = SimulatedMediator(f"m{number}", self.rng.randbytes, via if chained else None)
             self.web.add(mediator)
             via = mediator
         self.nodes: dict[str, Node] = {}
         self._at: dict[bytes, Node] = {}
-        """By the key of its sockets."""
+        """Nodes by the key of their sockets."""
         for number in range(members):
             name = f"n{number}"
             host = f"10.0.0.{number + 1}"
-            server_key = x25519_public(self.dice.randbytes(32))
+            server_key = x25519_public(self.rng.randbytes(32))
             node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
             self.nodes[name] = self._at[server_key] = node
             node.hidden = name in (behind or {})
             self.start(name)
             for mediator_name in (behind or {}).get(name, ()):
-                self.behind(name, mediator_name)
+                self.add_mediator(name, mediator_name)
 
     def start(self, name: str, *, restored: bool = False, anew: bool = False) -> None:
-        """The node's sockets are bound, for the first time or again."""
+        """Start a node's process, for the first time or again."""
         node = self.nodes[name]
         reach = node.address, node.queue_address, node.server_key
-        self.hear(name, Started(*reach, hidden=node.hidden, restored=restored, anew=anew, rotation=self.rotation))
+        self.process(
+            name,
+            Started(*reach, outbound_only=node.hidden, restored=restored, rebooted=anew, key_rotation=self.rotation),
+        )
 
-    def set_rotation(self, rotation: Rotation) -> None:
-        """They draw their keys by these limits from now on."""
+    def set_rotation(self, rotation: KeyRotation) -> None:
+        """Change the key rotation of all nodes."""
         self.rotation = rotation
         for node in self.nodes.values():
-            node.agent = replace(node.agent, rotation=rotation)
+            node.agent = replace(node.agent, key_rotation=rotation)
 
     def restart(self, name: str, *, restored: bool = False) -> None:
-        """The node's process ends without a word and starts again with what its disk has, or a backup of that."""
+        """Kill a node's process and start it with its disk, or a backup of it."""
         self.stop(name)
         self.start(name, restored=restored)
 
     def stop(self, name: str) -> None:
-        """The node's process ends without a word."""
+        """Kill a node's process."""
         node = self.nodes[name]
         for link in list(node.connected):
             del node.connected[link]
@@ -192,81 +189,81 @@ class World(Checks):
                 self._disconnect(other, link)
         node.timers.clear()
         node.dialled.clear()
-        node.admitted.clear()
-        self.web.forget(name)
-        read = stored(node.agent)
+        node.allowed_clients.clear()
+        self.web.drop_node(name)
+        read = round_trip(node.agent)
         if read != node.agent:
-            raise Violation(f"seed {self.seed}: {name} does not find on its disk what it has written there")
+            raise Violation(f"seed {self.seed}: {name} reads another state from disk than it wrote")
         node.agent = read
 
-    def behind(self, name: str, mediator: str) -> None:
-        """Have a simulated mediator take in what is for a node, and wait until it does."""
+    def add_mediator(self, name: str, mediator: str) -> None:
+        """Register a node with a mediator, and wait until it is granted."""
         invitation = self.web.mediators[mediator].invitation()
-        self.ask(name, Connect(invitation, mediator, mediate=True))
+        self.run_command(name, AcceptConnection(invitation, mediator, mediate=True))
 
         def granted() -> bool:
             found = [one.mediation for one in self.nodes[name].agent.connections.values() if one.label == mediator]
             return any(one is not None and one.phase == "granted" for one in found)
 
         if not self.run(granted, for_ms=60_000):
-            raise Violation(f"seed {self.seed}: {mediator} did not take {name} in")
+            raise Violation(f"seed {self.seed}: {mediator} did not accept {name}")
 
-    def over(self) -> None:
-        """Nobody looks at this world any more. It is full of circles, which nothing but the collector would find."""
+    def dispose(self) -> None:
+        """Drop all references: a world is full of cycles."""
         vars(self).clear()
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def ask(self, name: str, command: Command) -> Effect:
-        """Give a command and return its answer (or refusal) at once."""
+    def run_command(self, name: str, command: Command) -> Effect:
+        """Run a command. Returns its result or failure."""
         self._ticket += 1
-        self.hear(name, Ask(self._ticket, command))
+        self.process(name, CommandInput(self._ticket, command))
         return self.nodes[name].answers.pop(self._ticket)
 
-    def hear(self, name: str, stimulus: Stimulus) -> None:
-        """One turn of one core, of one stimulus, and everything that it says."""
+    def process(self, name: str, input_: Input) -> None:
+        """One step of one core with this input, and its effects."""
         node = self.nodes[name]
-        for effect in self._step(node, stimulus):
+        for effect in self._step(node, input_):
             self._perform(node, effect)
 
-    def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
-        """What comes of a turn; from here on the node's agent is what it is after that."""
-        moment, former, effects = Moment(self._clock(node), self.dice.randbytes), node.agent, []
-        for heard in (stimulus, _TURN_OVER):
+    def _step(self, node: Node, input_: Input) -> list[Effect]:
+        """The effects of a step; updates the node's state."""
+        context, former, effects = StepContext(self._clock(node), self.rng.randbytes), node.agent, []
+        for heard in (input_, _BATCH_ENDED):
             try:
-                node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
+                node.agent, said = step(node.agent, heard, context, SIMULATED_PACKERS)
             except Exception as error:
                 kind = type(heard).__name__
-                raise Violation(f"seed {self.seed}: {node.name} stumbles over {kind}: {error!r}") from error
+                raise Violation(f"seed {self.seed}: {node.name} fails on {kind}: {error!r}") from error
             effects += said
         before = former.groups
         if before is not node.agent.groups:
-            check_onward(f"seed {self.seed}: {node.name}", former, node.agent)
+            check_monotonic(f"seed {self.seed}: {node.name}", former, node.agent)
         for effect in effects:
-            if type(effect) is Remember and not effect.vouched:  # else somebody says that we have said it
+            if type(effect) is StoreEvent and not effect.relayed_by:  # relayed events may be forged
                 group = node.agent.groups[effect.group]
                 seq = before[effect.group].seq if effect.group in before else 0
                 if group.me == effect.author and seq < effect.seq <= group.seq:
-                    self.made.add(effect.id)
-                if left_out(before.get(effect.group), effect):
+                    self.authored.add(effect.id)
+                if was_reinstated(before.get(effect.group), effect):
                     if any(row.id == effect.id for row in node.log):
-                        raise Violation(f"seed {self.seed}: {node.name} takes in twice what it had left out")
-                    node.handed.add(effect.id)
+                        raise Violation(f"seed {self.seed}: {node.name} stores a reinstated post twice")
+                    node.relayed.add(effect.id)
         self.steps += 1
-        self.digest.update(f"{self.now} {node.name} {type(stimulus).__name__} {len(effects)}\n".encode())
+        self.digest.update(f"{self.now} {node.name} {type(input_).__name__} {len(effects)}\n".encode())
         return effects
 
     def _clock(self, node: Node) -> int:
-        """What the node takes for the time, UTC milliseconds."""
+        """The node's clock, UTC, milliseconds."""
         return self.now
 
-    def told_time(self) -> str:
-        """How long ago the story began, in seconds."""
+    def timestamp(self) -> str:
+        """Seconds since the start, for the trace."""
         return f"{(self.now - self.began) / 1000:9.3f}"
 
     def run(self, until: Callable[[], bool] | None = None, for_ms: int = 600_000, every_ms: int = 0) -> bool:
-        """Let time pass until the condition holds (True) or so many virtual milliseconds are over (False). `every_ms`:
-        how often the condition is looked at; 0: before each turn."""
+        """Advance time until the condition holds (True) or `for_ms` virtual milliseconds are over (False). `every_ms`:
+        interval of the check; 0: before each step."""
         end, look = self.now + for_ms, self.now
         while self._queue and self._queue[0][0] <= end:
             if until is not None and self._queue[0][0] >= look:
@@ -281,59 +278,72 @@ class World(Checks):
             node = self.nodes[name]
             if isinstance(what, str):
                 if node.timers.get(what) != when:
-                    continue  # set anew since
+                    continue  # rescheduled since
                 del node.timers[what]
                 what = TimerFired(what)
-            self.hear(name, what)
+            self.process(name, what)
         self.now = end
         return until is None or until()
 
     def after(self, delay_ms: int, what: Callable[[], None]) -> None:
-        """Do something a little later."""
+        """Call a function after a delay."""
         self._later(delay_ms, "", what)
 
-    def _later(self, delay_ms: int, name: str, what: Stimulus | str | Callable[[], None]) -> None:
+    def _later(self, delay_ms: int, name: str, what: Input | str | Callable[[], None]) -> None:
         self._order += 1
         heapq.heappush(self._queue, (self.now + delay_ms, self._order, name, what))
 
-    # --- the simulated machine room -------------------------------------------------------------------------------
+    # --- the simulated I/O layer ------------------------------------------------------------------------------------
 
     def _perform(self, node: Node, effect: Effect) -> None:
-        match effect:  # the usual ones first
+        match effect:  # most frequent cases first
             case SetTimer(key, delay_ms, keep):
                 if not (keep and key in node.timers):
                     node.timers[key] = self.now + delay_ms
                     self._later(delay_ms, node.name, key)
-            case Notify(notice):
-                kind = type(notice)
+            case Notify(notification):
+                kind = type(notification)
                 if kind is Delivered:
-                    self._delivered(node, notice)  # type: ignore[arg-type]
-                elif kind in _ACCUSATIONS:
-                    self._accused(node, notice)  # type: ignore[arg-type]
-                if self.heed is not None:
-                    self.heed(node.name, notice)
-                if self.say:
-                    self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
-            case Dispatch(link, envelope):
+                    self._on_delivered(node, notification)  # type: ignore[arg-type]
+                elif kind in _ACCUSATION_TYPES:
+                    self._on_accusation(node, notification)  # type: ignore[arg-type]
+                if self.on_notification is not None:
+                    self.on_notification(node.name, notification)
+                if self.trace:
+                    self.trace(f"{self.timestamp()} {describe(node, notification, node_names(self.nodes))}")
+            case SendEnvelope(link, envelope):
                 self._dispatch(node, link, envelope)
-            case Remember() | Confirm() | Refute() | Forget():
-                node.remember(effect)
-            case Receipt():
-                node.remember(effect)
-                self._received(node, effect)
-            case KeepMessage() | KeepStatement() | KeepAck() | KeepRival() | KeepStray():
-                node.remember(effect)
-            case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
-                node.remember(effect)
-            case SealAcks():
-                pass  # all acknowledgements are kept here (`logbook.py`)
-            case LookUp():
-                self._later(0, node.name, node.look_up(effect))
-            case Admit():
-                node.admitted[effect.client_key] = effect
+            case CommandDone() | CommandFailed():
+                self._answer(node, effect)
+            case Reply(handle, envelope):
+                to, _, back = handle.partition(b" ")
+                self._frame(to.decode(), Received(back, envelope))
+            case Publish():
+                self._publish(node, effect)
+            case WebPost() | WebReply() | OpenWebSocket() | CloseWebSocket():
+                self.web.perform(node.name, effect)
+            case ReadParts() | StoreParts() | VerifyFile() | DeleteFileData():
+                self._file(node, effect)
+            case Measure(name, detail):
+                node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
+            case AllowClient() | RevokeClient() | Dial() | Disconnect():
+                self._perform_link(node, effect)
+            case QueryTlog() | ReadOwnEvents() | ReadHistory() | Reconcile():
+                self._perform_read(node, effect)
+            case DuplicateEvent():
+                pass
+            case _:
+                node.store(effect)
+                if isinstance(effect, StoreReceipt):
+                    self._on_receipt(node, effect)
+
+    def _perform_link(self, node: Node, effect: AllowClient | RevokeClient | Dial | Disconnect) -> None:
+        match effect:
+            case AllowClient():
+                node.allowed_clients[effect.client_key] = effect
                 self._connect_all()
-            case Revoke(client_key):
-                node.admitted.pop(client_key, None)
+            case RevokeClient(client_key):
+                node.allowed_clients.pop(client_key, None)
                 for other in self.nodes.values():
                     for link, dial in list(other.dialled.items()):
                         if _public_of(dial.client_secret) == client_key and dial.pair == node.address:
@@ -341,64 +351,58 @@ class World(Checks):
             case Dial():
                 node.dialled[effect.link] = effect
                 self._connect_all()
-            case Hangup(link):
+            case Disconnect(link):
                 self._disconnect(node, link)
                 node.dialled.pop(link, None)
-            case Reply(handle, envelope):
-                to, _, back = handle.partition(b" ")
-                self._frame(to.decode(), Received(back, envelope))
-            case Publish():
-                self._publish(node, effect)
-            case Post() | Answered() | Hold() | Release():
-                self.web.perform(node.name, effect)
-            case Recall():
-                self._later(0, node.name, node.recall(effect))
-            case Fetch():
-                self._later(0, node.name, node.fetch(effect))
-            case Compare():
-                self._later(0, node.name, node.compare(effect))
-            case Answer(ticket, result):
-                node.answers[ticket] = effect
-                if isinstance(result, Posted):
-                    said_in = node.agent.groups[result.group]
-                    meant = (m for m, peer in said_in.peers.items() if peer.base < result.seq)
-                    node.audiences[result.id] = frozenset(m for m in meant if m in said_in.view.members)
-                    node.places[result.id] = result.seq
-            case Refuse(ticket, _):
-                node.answers[ticket] = effect
-            case ReadParts() | StoreParts() | FinishFile() | DropFile():
-                self._file(node, effect)
-            case Measure(name, detail):
-                node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
+
+    def _perform_read(self, node: Node, effect: QueryTlog | ReadOwnEvents | ReadHistory | Reconcile) -> None:
+        match effect:
+            case QueryTlog():
+                self._later(0, node.name, node.query_tlog(effect))
+            case ReadOwnEvents():
+                self._later(0, node.name, node.read_own_events(effect))
+            case ReadHistory():
+                self._later(0, node.name, node.read_history(effect))
+            case Reconcile():
+                self._later(0, node.name, node.reconcile(effect))
+
+    def _answer(self, node: Node, effect: CommandDone | CommandFailed) -> None:
+        node.answers[effect.ticket] = effect
+        if isinstance(effect, CommandDone) and isinstance(effect.result, Posted):
+            post = effect.result
+            group = node.agent.groups[post.group]
+            recipients = (member for member, peer in group.peers.items() if peer.start_seq < post.seq)
+            node.recipients[post.id] = frozenset(member for member in recipients if member in group.view.members)
+            node.positions[post.id] = post.seq
 
     def _file(self, node: Node, effect: FileEffect) -> None:
-        """Something is to be done with a file's contents, which most worlds have not got."""
+        """A file effect; most worlds have no files."""
 
-    def _frame(self, name: str, stimulus: Received) -> None:
-        """One frame on the network."""
-        self._arrive(name, stimulus)
+    def _frame(self, name: str, input_: Received) -> None:
+        """A frame on the network."""
+        self._arrive(name, input_)
 
-    def _arrive(self, name: str, stimulus: Received, late_ms: int = 0) -> None:
-        """It is lost, doubled or late, as the dice have it, and later by so much in any case."""
-        copies = 0 if self.dice.random() < self.faults.loss else 1
-        copies += self.dice.random() < self.faults.duplication
+    def _arrive(self, name: str, input_: Received, late_ms: int = 0) -> None:
+        """Deliver a frame: lost, duplicated or delayed at random, plus `late_ms`."""
+        copies = 0 if self.rng.random() < self.faults.loss else 1
+        copies += self.rng.random() < self.faults.duplication
         if not copies:
-            self._tell_lost(name, stimulus, "is lost")
+            self._trace_lost(name, input_, "is lost")
         for _ in range(copies):
-            self._later(late_ms + self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
+            self._later(late_ms + self.rng.randint(1, self.faults.delay_ms_max), name, input_)
 
-    def _tell_lost(self, name: str, stimulus: Received, how: str) -> None:
-        if self.say:
-            sender = self.nodes[name].connected.get(stimulus.link, "somebody")
-            self.say(f"{self.told_time()} something that {sender} sends to {name} {how}")
+    def _trace_lost(self, name: str, input_: Received, how: str) -> None:
+        if self.trace:
+            sender = self.nodes[name].connected.get(input_.link, "an unknown node")
+            self.trace(f"{self.timestamp()} a frame from {sender} to {name} {how}")
 
-    def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
-        """The node that our dialled link leads to, if it lets us in."""
+    def _ends(self, node: Node, link: bytes) -> tuple[Node, AllowClient] | None:
+        """The node that a dialled link leads to, if it accepts us."""
         dial = node.dialled.get(link)
         other = self._at.get(dial.server_key) if dial is not None else None
         if dial is None or other is None or other.address != dial.pair:
             return None
-        admit = other.admitted.get(_public_of(dial.client_secret))
+        admit = other.allowed_clients.get(_public_of(dial.client_secret))
         return (other, admit) if admit else None
 
     def _connect_all(self) -> None:
@@ -410,10 +414,10 @@ class World(Checks):
                 other, admit = ends
                 if link not in node.connected:
                     node.connected[link] = other.name
-                    self._later(self.dice.randint(2, 50), node.name, LinkUp(link))
+                    self._later(self.rng.randint(2, 50), node.name, LinkUp(link))
                 if admit.link not in other.connected:
                     other.connected[admit.link] = node.name
-                    self._later(self.dice.randint(2, 50), other.name, LinkUp(admit.link))
+                    self._later(self.rng.randint(2, 50), other.name, LinkUp(admit.link))
 
     def _disconnect(self, node: Node, link: bytes) -> None:
         other = node.connected.pop(link, None)
@@ -421,7 +425,7 @@ class World(Checks):
             self._later(1, node.name, LinkDown(link))
 
     def _dispatch(self, node: Node, link: bytes, envelope: bytes) -> None:
-        self.digest.update(link)  # also to whom something is said first
+        self.digest.update(link)  # the order of recipients counts too
         ends = self._ends(node, link)
         if ends is not None:
             other, admit = ends

@@ -1,4 +1,4 @@
-"""A bot's line to a member of a simulated group."""
+"""A bot's link to a member of a simulated group."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,32 +6,33 @@ from typing import Any, cast
 
 import msgspec
 
-from zerochat.agent.api.client import AgentSilent, News
-from zerochat.bot.agent_link import ANSWER_S_MAX, LineLost
+from zerochat.agent.api.client_connection import AgentSilent
+from zerochat.agent.api.client_protocol import Notification
+from zerochat.bot.agent_link import ANSWER_S_MAX, AgentLinkLost
 from zerochat.rpc import METHODS
-from zerochat.testing.simulated_group import Seat, Stage
+from zerochat.testing.simulated_group import SimulatedGroup, SimulatedMember
 
 
-class SeatLine:
-    """See `zerochat.bot.agent_link.Line`. Every answer takes the desk no time at all, and goes through JSON both ways."""
+class SimulatedLink:
+    """An `AgentLink` whose answers take no time. Requests and results are encoded as JSON and decoded."""
 
-    def __init__(self, stage: Stage, seat: Seat) -> None:
+    def __init__(self, world: SimulatedGroup, seat: SimulatedMember) -> None:
         self.profile = seat.nick
-        self._stage, self._seat = stage, seat
+        self._world, self._member = world, seat
         self._client: int | None = None
 
     def now(self) -> float:
-        return self._stage.now / 1000
+        return self._world.now / 1000
 
     async def open(self) -> None:
         await self.close()
-        if self._seat.off:
-            raise LineLost(why="no agent answers")
-        self._client = self._seat.ear.connect()
+        if self._member.off:
+            raise AgentLinkLost(why="no agent answers")
+        self._client = self._member.server.connect()
 
     async def call(self, method: str, params: Mapping[str, object], within_s: float = ANSWER_S_MAX) -> Any:
-        client = self._there()
-        answer = self._seat.ask(client, method, params)
+        client = self._connected_client()
+        answer = self._member.request(client, method, params)
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(within_s):
@@ -40,23 +41,23 @@ class SeatLine:
             raise AgentSilent(method=method, seconds=round(within_s)) from None
         return msgspec.json.decode(msgspec.json.encode(found), type=cast(Any, METHODS[method][1]))
 
-    async def news(self) -> News:
+    async def next_notification(self) -> Notification:
         while True:
-            client = self._there()
-            ear = self._seat.ear
-            if ear.news[client]:
-                return ear.news[client].popleft()
-            ear.rings[client].clear()
-            await ear.rings[client].wait()
+            client = self._connected_client()
+            ear = self._member.server
+            if ear.notifications[client]:
+                return ear.notifications[client].popleft()
+            ear.available[client].clear()
+            await ear.available[client].wait()
 
-    def _there(self) -> int:
-        if self._client is None or self._client not in self._seat.ear.clients:
-            raise LineLost(why="it has hung up")
+    def _connected_client(self) -> int:
+        if self._client is None or self._client not in self._member.server.clients:
+            raise AgentLinkLost(why="the agent closed it")
         return self._client
 
     async def close(self) -> None:
-        """The agent notices at once, as it would where a process ends."""
+        """Disconnect; the agent notices at once."""
         if self._client is not None:
-            self._seat.ear.hang_up(self._client)
+            self._member.server.disconnect(self._client)
             self._client = None
-            self._seat.pump()
+            self._member.pump()

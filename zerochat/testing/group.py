@@ -1,4 +1,4 @@
-"""`Group`: a group of people and bots in one process, over a network that one can make as bad as one likes."""
+"""`Group`: users and bots in one process over a simulated network."""
 
 import asyncio
 import tempfile
@@ -12,51 +12,51 @@ from typing import Any, Literal, Self
 
 from zerochat import rpc
 from zerochat.bot.bot import Bot
-from zerochat.bot.schedule import seconds_of
+from zerochat.bot.schedule import parse_duration
 from zerochat.bot.store import Store
 from zerochat.sim.world import Faults
-from zerochat.testing.agent_link import SeatLine
+from zerochat.testing.agent_link import SimulatedLink
 from zerochat.testing.loop import VirtualLoop
-from zerochat.testing.simulated_group import Seat, Stage
+from zerochat.testing.simulated_group import SimulatedGroup, SimulatedMember
 
 NICKS = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi")
 MEMBERS_MAX = 32
 SETTLE_S_MAX = 600.0
-LOOK_S, LOOKS, LOOK_SELDOM_S = 0.05, 100, 1.0
-"""How often it is looked whether all is calm, at first and, after so many times, later."""
+POLL_S, FAST_POLLS, SLOW_POLL_S = 0.05, 100, 1.0
+"""Interval of the convergence check: first, number of fast checks, later."""
 HISTORY_MAX = 10_000
 PAGE = 500
 FOREVER_MS = 365 * 24 * 3_600_000
 
 
 class NotSettled(AssertionError):
-    """After so much virtual time something is still under way."""
+    """Something is still pending after the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether all members have the same; `lacks` says who lacks what."""
+class Convergence:
+    """Whether all members have the same state; `missing` lists what they lack."""
 
-    lacks: tuple[str, ...]
+    missing: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        return not self.lacks
+        return not self.missing
 
     def __repr__(self) -> str:
-        return "converged" if not self.lacks else "; ".join(self.lacks)
+        return "converged" if not self.missing else "; ".join(self.missing)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A message, as one member sees it."""
+class MessageView:
+    """A message as a member sees it."""
 
     id: str
     author: str
-    """The author's nick."""
+    """The author's display name."""
     text: str
     reply_to: str | None
     reactions: Mapping[str, tuple[str, ...]]
-    """By emoji, the nicks of all who have put it."""
+    """Display names of the reacting members, by emoji."""
     deleted: bool
 
     def __str__(self) -> str:
@@ -64,8 +64,8 @@ class Said:
 
 
 class Group:
-    """A group in which everybody has a real core, desk and journal, in virtual time. A context; everything in it is
-    awaited in a `VirtualLoop` (`run`, `simulated`, or the pytest fixture)."""
+    """A group in which every member has a real core, request handlers and journal, in virtual time. An async context
+    manager; use it in a `VirtualLoop` (`run`, or the pytest fixture)."""
 
     def __init__(
         self,
@@ -79,38 +79,38 @@ class Group:
         name: str = "friends",
         roles: Literal["flat", "admins"] = "flat",
     ) -> None:
-        """`members`: how many people there are, or what they are called (alice, bob, carol and so on; the first one has
-        founded the group). `bots`: each is a member of its own, called as the bot is, or as the key says. `loss`,
-        `duplicates`: how many of the frames on the network get lost, or come twice, 0 to 1. `reorder`: frames overtake
-        each other. `name`: the group's. `roles`: `admins` has the founder for its owner, who makes admins (`role`)."""
+        """`members`: number of users, or their names (default: alice, bob, carol, …); the first one created the group.
+        `bots`: each is a member of its own, named like the bot or the key. `loss`, `duplicates`: fractions of frames
+        that are lost or duplicated, 0 to 1. `reorder`: let frames overtake each other. `name`: name of the group.
+        `roles`: with `admins`, the first member is the owner and can appoint admins (`set_role`)."""
         people = NICKS[:members] if isinstance(members, int) else tuple(members)
         if isinstance(members, int) and not 1 <= members <= len(NICKS):
-            raise ValueError(f"1 to {len(NICKS)} members have names of their own; name them to have more")
+            raise ValueError(f"the number of members must be 1 to {len(NICKS)}; pass names for more")
         self.bots = dict(bots) if isinstance(bots, Mapping) else {one.name: one for one in bots}
         self.members = (*people, *self.bots)
         if len(set(self.members)) < len(self.members) or not 2 <= len(self.members) <= MEMBERS_MAX:
-            raise ValueError(f"a group has 2 to {MEMBERS_MAX} members, each with another name")
+            raise ValueError(f"a group needs 2 to {MEMBERS_MAX} members with distinct names")
         self.name, self._roles, self._seed = name, roles, seed
         self._faults = Faults(loss=loss, duplication=duplicates, delay_ms_max=400 if reorder else 1)
         self._stores: dict[str, Store] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
-        self._lines: dict[str, SeatLine] = {}
-        self._stage: Stage | None = None
+        self._links: dict[str, SimulatedLink] = {}
+        self._world: SimulatedGroup | None = None
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         if not isinstance(loop, VirtualLoop):
-            raise TypeError("a simulated group needs virtual time: call this with zerochat.testing.run, or as a test")
+            raise TypeError("a simulated group needs virtual time: use zerochat.testing.run or the pytest fixture")
         self._loop = loop
         self._folder = tempfile.TemporaryDirectory(prefix="zerochat-testing-")
         roles, folder = self._roles, Path(self._folder.name)
-        self._stage = Stage.of(self.members, self.name, roles, self._seed, self._faults, folder)
-        self._seats = dict(zip(self.members, self._stage.seats.values(), strict=True))
+        self._world = SimulatedGroup.create(self.members, self.name, roles, self._seed, self._faults, folder)
+        self._members = dict(zip(self.members, self._world.members.values(), strict=True))
         self._began_s = loop.time()
-        loop.worlds.append(self)
+        loop.simulations.append(self)
         try:
             for member in self.members:
-                await self._line(member).open()
+                await self._link(member).open()
             for name in self.bots:
                 await self.start(name)
         except BaseException:
@@ -125,42 +125,42 @@ class Group:
             self.bots[name].stop()
             with suppress(asyncio.CancelledError):
                 await task
-        self._loop.worlds.remove(self)
-        self.stage.close()
+        self._loop.simulations.remove(self)
+        self.world.close()
         for store in self._stores.values():
             store.close()
         self._folder.cleanup()
 
     @property
-    def stage(self) -> Stage:
-        """The simulated world, for whoever wants more of it than is here."""
-        if self._stage is None:
-            raise TypeError("a simulated group is a context: `async with Group() as group`")
-        return self._stage
+    def world(self) -> SimulatedGroup:
+        """The simulated world, for direct access."""
+        if self._world is None:
+            raise TypeError("use a simulated group as a context manager: `async with Group() as group`")
+        return self._world
 
-    # --- time (`loop.World`) ----------------------------------------------------------------------------------------
+    # --- time (`loop.Simulation`) -----------------------------------------------------------------------------------
 
     def due_s(self) -> float | None:
-        due = self.stage.due_s()
+        due = self.world.due_s()
         return None if due is None else self._began_s + due
 
     def run_to(self, moment_s: float) -> None:
-        self.stage.run_to(moment_s - self._began_s)
+        self.world.run_to(moment_s - self._began_s)
 
     @property
     def now(self) -> datetime:
-        """The time of this world, which begins on 15 June 2025."""
-        return datetime.fromtimestamp(self.stage.now / 1000, UTC)
+        """The simulated time, starting on 15 June 2025."""
+        return datetime.fromtimestamp(self.world.now / 1000, UTC)
 
-    async def pass_time(self, span: str | float) -> None:
-        """Let so much time pass: `1h`, `30s`."""
-        await asyncio.sleep(seconds_of(span))
+    async def advance(self, span: str | float) -> None:
+        """Let time pass: `1h`, `30s`."""
+        await asyncio.sleep(parse_duration(span))
 
-    # --- people -----------------------------------------------------------------------------------------------------
+    # --- users ------------------------------------------------------------------------------------------------------
 
-    async def say(self, who: str, text: str, *, reply_to: str | None = None) -> str:
-        """Have a member say something; the id of the message."""
-        sent = await self.call(who, "send", group=self.name, text=text, reply_to=reply_to)
+    async def send(self, who: str, text: str, *, reply_to: str | None = None) -> str:
+        """Post a message as a member. Returns its id."""
+        sent = await self.call(who, "send_message", group=self.name, text=text, reply_to=reply_to)
         return str(sent.id)
 
     async def react(self, who: str, message: str, emoji: str, *, on: bool = True) -> str:
@@ -168,35 +168,37 @@ class Group:
         return str(sent.id)
 
     async def edit(self, who: str, message: str, text: str) -> str:
-        return str((await self.call(who, "edit", group=self.name, event=message, text=text)).id)
+        return str((await self.call(who, "edit_message", group=self.name, event=message, text=text)).id)
 
     async def delete(self, who: str, message: str) -> str:
-        return str((await self.call(who, "delete", group=self.name, event=message)).id)
+        return str((await self.call(who, "delete_message", group=self.name, event=message)).id)
 
-    async def role(self, who: str, member: str, role: str) -> None:
-        """Have a member give another one a role; for groups with `roles="admins"`."""
-        await self.call(who, "role", group=self.name, member=member, role=role)
+    async def set_role(self, who: str, member: str, role: str) -> None:
+        """Change a member's role; for groups with `roles="admins"`."""
+        await self.call(who, "set_role", group=self.name, member=member, role=role)
 
     async def call(self, who: str, method: str, **params: object) -> Any:
-        """Ask a member's agent for anything that it can do."""
-        return await self._line(who).call(method, params)
+        """The result of any request to a member's agent."""
+        return await self._link(who).call(method, params)
 
-    def _line(self, member: str) -> SeatLine:
-        if member not in self._seats:
-            raise KeyError(f"nobody is called {member}; there are {', '.join(self.members)}")
-        if member not in self._lines:
-            self._lines[member] = SeatLine(self.stage, self._seat(member))
-        return self._lines[member]
+    def _link(self, member: str) -> SimulatedLink:
+        if member not in self._members:
+            raise KeyError(f"no member {member}; there are {', '.join(self.members)}")
+        if member not in self._links:
+            self._links[member] = SimulatedLink(self.world, self._member(member))
+        return self._links[member]
 
-    def _seat(self, member: str) -> Seat:
-        return self._seats[member]
+    def _member(self, member: str) -> SimulatedMember:
+        return self._members[member]
 
     # --- bots -------------------------------------------------------------------------------------------------------
 
     async def start(self, name: str) -> None:
-        """Have a bot run, for the first time or again, and wait until it hears the group."""
+        """Start a bot, for the first time or again, and wait until it is subscribed."""
         bot, store = self.bots[name], self._stores.setdefault(name, Store(None))
-        task = asyncio.create_task(bot.serve(SeatLine(self.stage, self._seat(name)), store=store), name=f"bot {name}")
+        task = asyncio.create_task(
+            bot.serve(SimulatedLink(self.world, self._member(name)), store=store), name=f"bot {name}"
+        )
         self._serving[name] = task
         ready = asyncio.create_task(bot.ready())
         await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
@@ -206,12 +208,12 @@ class Group:
             task.result()
 
     async def stop(self, name: str) -> None:
-        """Have a bot end as it does on SIGTERM: its handlers end, and what they have handled is acknowledged."""
+        """Stop a bot as SIGTERM does: its handlers end and their events are acknowledged."""
         self.bots[name].stop()
         await self._serving.pop(name)
 
     async def kill(self, name: str) -> None:
-        """Have a bot end as it does on SIGKILL, at whatever it is at. What it has kept stays."""
+        """Kill a bot as SIGKILL does. Its database stays."""
         task = self._serving.pop(name)
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -220,82 +222,80 @@ class Group:
     # --- the network ------------------------------------------------------------------------------------------------
 
     def partition(self, *sides: str | Iterable[str]) -> None:
-        """Cut the network into parts, of which none hears another one; who is not named is one part together."""
+        """Cut the network between these parts; members that are not named form one more part."""
         parts = [{one} if isinstance(one, str) else set(one) for one in sides]
         named = set[str]().union(*parts)
         for one in named:
-            self._line(one)  # raises where nobody is called so
+            self._link(one)  # raises KeyError for an unknown name
         parts.append(set(self.members) - named)
-        side = {self._seat(member).node.name: number for number, part in enumerate(parts) for member in part}
-        self.stage.cut([(a, b) for a in side for b in side if side[a] != side[b]], FOREVER_MS)
+        side = {self._member(member).node.name: number for number, part in enumerate(parts) for member in part}
+        self.world.cut([(a, b) for a in side for b in side if side[a] != side[b]], FOREVER_MS)
 
     def heal(self) -> None:
-        """The network is whole again, and every agent runs."""
-        self.stage.heal()
+        """Repair the network and start every agent."""
+        self.world.heal()
 
-    def switch_off(self, member: str, span: str | float) -> None:
-        """A member's machine goes off, and comes back after so long with what is on its disk."""
-        seat = self._seat(member)
-        self.stage.switch_off(seat.node.name, int(seconds_of(span) * 1000))
-        for client in seat.ear.clients:
-            seat.ear.hang_up(client)
+    def power_off(self, member: str, span: str | float) -> None:
+        """Switch a member's machine off; it restarts with its disk after this time."""
+        seat = self._member(member)
+        self.world.power_off(seat.node.name, int(parse_duration(span) * 1000))
+        for client in seat.server.clients:
+            seat.server.disconnect(client)
 
-    # --- how it stands ----------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------------------------
 
     async def settle(self, within: str | float = SETTLE_S_MAX) -> None:
-        """Let time pass until everybody has everything, and every bot has handled all of it. Raises NotSettled, which
-        says what is missing, when that takes longer than `within`."""
-        end = self._loop.time() + seconds_of(within)
+        """Wait until every member has everything and every bot has handled it. Raises NotSettled with the missing items
+        after `within`."""
+        end = self._loop.time() + parse_duration(within)
         calm = looks = 0
-        while calm < 2:  # what a bot has just answered is under way again
+        while calm < 2:  # a bot's last answer may still be in flight
             for name, task in list(self._serving.items()):
                 if task.done():
                     del self._serving[name]
                     task.result()
-            busy = self.busy()
+            busy = self.pending()
             calm = 0 if busy else calm + 1
             if busy and self._loop.time() >= end:
                 raise NotSettled("; ".join(busy))
             looks += 1
-            await asyncio.sleep(LOOK_S if looks < LOOKS else LOOK_SELDOM_S)
+            await asyncio.sleep(POLL_S if looks < FAST_POLLS else SLOW_POLL_S)
 
-    def busy(self) -> list[str]:
-        """What is still under way, in words."""
-        lacking = list(self.converged().lacks)
-        return lacking + [
-            f"{name} is not through with what it was told" for name in self._serving if not self._idle(name)
-        ]
+    def pending(self) -> list[str]:
+        """Unfinished work, as sentences."""
+        lacking = list(self.converged().missing)
+        return lacking + [f"{name} has unhandled events" for name in self._serving if not self._idle(name)]
 
     def _idle(self, name: str) -> bool:
-        seat = self._seat(name)
-        return self.bots[name].idle and not any(seat.ear.news.values())
+        seat = self._member(name)
+        return self.bots[name].idle and not any(seat.server.notifications.values())
 
-    def converged(self) -> Verdict:
-        """Whether every member has everything that was said, and knows the same members."""
-        nodes = {seat.node.name: member for member, seat in self._seats.items()}
-        off = [f"{member} is off" for member, seat in self._seats.items() if seat.off]
-        lacks = [" ".join(nodes.get(word, word) for word in lack.split()) for lack in self.stage.missing()]
-        return Verdict((*off, *dict.fromkeys(lacks)))
+    def converged(self) -> Convergence:
+        """Whether every member has every event and the same view."""
+        nodes = {seat.node.name: member for member, seat in self._members.items()}
+        off = [f"{member} is off" for member, seat in self._members.items() if seat.off]
+        lacks = [" ".join(nodes.get(word, word) for word in lack.split()) for lack in self.world.missing()]
+        return Convergence((*off, *dict.fromkeys(lacks)))
 
-    async def messages(self, who: str | None = None) -> list[Said]:
-        """What was said, oldest first, as a member sees it (None: the first one)."""
+    async def messages(self, who: str | None = None) -> list[MessageView]:
+        """The messages as a member sees them (None: the first member), oldest first."""
         events: list[rpc.Event] = []
         before: str | None = None
         while True:
-            page = await self.call(who or self.members[0], "history", group=self.name, limit=PAGE, before=before)
+            page = await self.call(who or self.members[0], "get_history", group=self.name, limit=PAGE, before=before)
             events = [*page.events, *events]
             if not page.more or len(events) >= HISTORY_MAX:
                 break
             before = page.events[0].id
         nicks = {one.author.did: one.author.nick for one in events}
-        return [_said(one, nicks) for one in events if one.type == "message"]
+        return [_message_view(one, nicks) for one in events if one.type == "message"]
 
     async def texts(self, who: str | None = None, *, by: str | None = None) -> list[str]:
-        """The texts of what was said, as a member sees it (None: the first one); `by`: what this one has said."""
+        """The texts of the messages as a member sees them (None: the first member); `by`: only those of this author."""
         return [one.text for one in await self.messages(who) if by is None or one.author == by]
 
 
-def _said(event: rpc.Event, nicks: Mapping[str, str]) -> Said:
+def _message_view(event: rpc.Event, nicks: Mapping[str, str]) -> MessageView:
     reactions = {one.emoji: tuple(nicks.get(did, did) for did in one.by) for one in event.reactions}
     text = str(event.body.get("text", ""))
-    return Said(event.id, event.author.nick, text, event.reply_to, reactions, event.deleted)
+    return MessageView(event.id, event.author.nick, text, event.reply_to, reactions, event.deleted)

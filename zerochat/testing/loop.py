@@ -1,7 +1,7 @@
-"""An event loop in virtual time: nothing in it ever waits, and one seed gives one story.
+"""An asyncio event loop in virtual time.
 
-When every task waits, time goes on to whatever is due next: a timer of the loop, or something in the simulated world.
-Only threads (handlers that are no coroutine functions) take real time; while one is at work, virtual time stands still.
+When every task waits, time jumps to the next timer of the loop or event of a simulation. Only threads (handlers that
+are ordinary functions) take real time; virtual time stands still while one runs.
 """
 
 import asyncio
@@ -12,25 +12,25 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 IDLE_S_MAX = 7 * 24 * 3600.0
-"""So much virtual time may pass while every task waits for something else than time."""
+"""Virtual time that may pass while no task waits for a timer, seconds."""
 
 
-class World(Protocol):
-    """What happens beside the loop, in the same time."""
+class Simulation(Protocol):
+    """A simulation that shares the loop's time."""
 
     def due_s(self) -> float | None:
-        """When the next thing happens there, in seconds since the loop began; None: nothing ever does."""
+        """Time of the next event, in seconds since the loop started; None: none is scheduled."""
 
     def run_to(self, moment_s: float) -> None:
-        """Let time pass there until this moment."""
+        """Advance the simulation to this time."""
 
 
-class Stuck(AssertionError):
-    """Every task waits, and nothing will ever happen that they wait for."""
+class Deadlock(AssertionError):
+    """Every task waits, and no event is scheduled that could wake one."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks whether a thread has something to say; and lets virtual time pass where the loop would have slept."""
+    """Polls for finished threads, and advances virtual time where the loop would sleep."""
 
     loop: "VirtualLoop"
 
@@ -40,19 +40,19 @@ class _Selector(selectors.DefaultSelector):
             return ready
         if self.loop.threads > self.loop.waiting:
             return super().select(None)
-        self.loop.pass_time(timeout)
+        self.loop.advance(timeout)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose `time()` begins at 0 and passes as fast as it can."""
+    """An event loop whose `time()` starts at 0 and advances as fast as possible."""
 
     def __init__(self) -> None:
         selector = _Selector()
         selector.loop = self
-        self.worlds: list[World] = []
+        self.simulations: list[Simulation] = []
         self.threads = self.waiting = 0
-        """How many calls are at work in threads, and how many of these wait for something that this loop does."""
+        """Number of calls running in threads, and of those that wait for this loop."""
         self._moment = 0.0
         self._idle_since = 0.0
         super().__init__(selector)
@@ -61,17 +61,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._moment
 
-    def pass_time(self, timeout: float | None) -> None:
-        """Go on to whatever comes first: what the loop waits for, or something in a world."""
+    def advance(self, timeout: float | None) -> None:
+        """Jump to the next timer of the loop or event of a simulation."""
         if timeout is not None:
             self._idle_since = self._moment
         end = self._moment + timeout if timeout is not None else self._idle_since + IDLE_S_MAX
-        due = [moment for world in self.worlds if (moment := world.due_s()) is not None]
+        due = [moment for world in self.simulations if (moment := world.due_s()) is not None]
         first = max(self._moment, min(due, default=end))
         if timeout is None and first >= end:
-            raise Stuck(Stuck.__doc__)
+            raise Deadlock(Deadlock.__doc__)
         self._moment = min(first, end)
-        for world in self.worlds:
+        for world in self.simulations:
             world.run_to(self._moment)
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
@@ -84,15 +84,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.threads -= 1
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """It is a thread that waits for the others."""
+        """Counted as a thread that waits for the others."""
         self.threads += 1
         try:
             await super().shutdown_default_executor()
         finally:
             self.threads -= 1
 
-    async def counted(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a thread waits for: meanwhile it does nothing else (`zerochat.bot.sync.wait`)."""
+    async def count_waiting(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work` for a thread that waits for it (`zerochat.bot.sync.wait`)."""
         self.waiting += 1
         try:
             return await work
@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.waiting -= 1
 
 
-def run(story: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in virtual time, and give what it returns."""
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in virtual time and return its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(story)
+        return runner.run(main)

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `zerochat_group`, and virtual time for the coroutines that ask for it."""
+"""pytest plugin: the fixture `zerochat_group`, and virtual time for coroutine tests that use it."""
 
 import inspect
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ def zerochat_group() -> "type[Group]":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function and asks for the fixture in virtual time."""
+    """Run a coroutine test that uses the fixture in virtual time."""
     if FIXTURE not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     from zerochat.testing.loop import run

@@ -1,7 +1,7 @@
-"""A simulated group in which every member has a real desk and a real journal, over the real core.
+"""A simulated group whose members have real request handlers and journals over the real core.
 
-Only what is around these is simulated: sockets, clocks and the network (`zerochat.sim`). So what a member's desk is
-asked, and what it tells, is as at the control socket.
+Only sockets, clocks and the network are simulated (`zerochat.sim`), so requests and notifications are those of the
+control socket.
 """
 
 import asyncio
@@ -15,39 +15,39 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from zerochat import __version__
-from zerochat.agent.api import request_handlers
-from zerochat.agent.api.client import AgentError, News
-from zerochat.agent.api.request_handlers import Desk
-from zerochat.agent.api.server import ControlServer, read_params
+from zerochat.agent.api import handlers, request_handlers
+from zerochat.agent.api.client_protocol import AgentError, Notification
+from zerochat.agent.api.request_handlers import RequestHandlers
+from zerochat.agent.api.server import Call, ControlServer, decode_call
 from zerochat.agent.storage.journal import KEY_BYTES, Journal
-from zerochat.agent.views import core_state, delivery
-from zerochat.bot.agent_link import LineLost
+from zerochat.agent.views import delivery, groups, members
+from zerochat.bot.agent_link import AgentLinkLost
 from zerochat.errors import LocalError
-from zerochat.group.effects import Answer, Effect, InvitationCreated, Notify, Refuse, Remembered
-from zerochat.group.inputs import AcceptInvitation, CreateGroup, CreateInvitation, Stimulus
+from zerochat.group.effects import CommandDone, CommandFailed, Effect, InvitationCreated, JournalEffect, Notify
+from zerochat.group.inputs import AcceptInvitation, CreateGroup, CreateInvitation, Input
 from zerochat.group.membership import Policy
 from zerochat.group.membership.bodies import RoleRule
 from zerochat.group.state import Agent
-from zerochat.rpc import INVALID_PARAMS, METHOD_NOT_FOUND, METHODS, NEWS, REFUSED, Request, Status, WaitParams
-from zerochat.sim.fault_schedule import Ordeal
+from zerochat.rpc import INVALID_PARAMS, METHOD_NOT_FOUND, METHODS, NOTIFICATIONS, REFUSED, Request, Status, WaitParams
+from zerochat.sim.fast_crypto import TransparentPacker
+from zerochat.sim.fault_schedule import FaultyWorld
 from zerochat.sim.node import Node
-from zerochat.sim.null_packer import TransparentPacker
 from zerochat.sim.world import EPOCH_MS, Faults, Violation, World
+from zerochat.version import __version__
 
 TICKETS = 1 << 40
-"""Where the tickets of desks begin: far from those of the simulator's own."""
-FILES = frozenset({"attach", "get", "save", "picture"})
+"""First ticket of the request handlers, far from the simulator's own."""
+FILES = frozenset({"send_files", "fetch_file", "save_file", "render_picture"})
 JOINED_MS, SETTLED_MS = 60_000, 120_000
-FOUNDED_MAX = 16
-"""Groups that stand already and are kept, so that the next test begins with one at once."""
+INITIAL_WORLDS_MAX = 16
+"""Cached initial groups, so that later tests start at once."""
 
 
-_TOLD = (Remembered, Answer, Refuse, Notify)
+_VISIBLE_EFFECTS = (JournalEffect, CommandDone, CommandFailed, Notify)
 
 
 class _Clock:
-    """Stands where the desk has the module `time`."""
+    """Replaces the module `time` in the request handlers."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -59,39 +59,39 @@ class _Clock:
         return (self._world.now - EPOCH_MS) / 1000
 
 
-class _Ear:
-    """Stands where the desk has its ControlServer: what is said to a client comes to its line."""
+class FakeServer:
+    """Replaces the ControlServer: answers and notifications go to the members' links."""
 
     def __init__(self) -> None:
         self.clients: frozenset[int] = frozenset()
-        self.open: dict[int, tuple[int, asyncio.Future[object]]] = {}
-        """By request: which client waits for what."""
-        self.news: dict[int, deque[News]] = {}
-        self.rings: dict[int, asyncio.Event] = {}
-        """By client: rung when there is news, or no connection any more."""
+        self.pending: dict[int, tuple[int, asyncio.Future[object]]] = {}
+        """By request: the client and its future."""
+        self.notifications: dict[int, deque[Notification]] = {}
+        self.available: dict[int, asyncio.Event] = {}
+        """By client: set when there is a notification or the connection has ended."""
         self._next = 0
 
     def connect(self) -> int:
         self._next += 1
         self.clients |= {self._next}
-        self.news[self._next], self.rings[self._next] = deque(), asyncio.Event()
+        self.notifications[self._next], self.available[self._next] = deque(), asyncio.Event()
         return self._next
 
-    def hang_up(self, client: int) -> None:
+    def disconnect(self, client: int) -> None:
         self.clients -= {client}
-        self.news.pop(client, None)
-        if client in self.rings:
-            self.rings.pop(client).set()
-        for request in [request for request, (waiting, _) in self.open.items() if waiting == client]:
-            _, answer = self.open.pop(request)
+        self.notifications.pop(client, None)
+        if client in self.available:
+            self.available.pop(client).set()
+        for request in [request for request, (waiting, _) in self.pending.items() if waiting == client]:
+            _, answer = self.pending.pop(request)
             if not answer.done():
-                answer.set_exception(LineLost(why="it has hung up"))
+                answer.set_exception(AgentLinkLost(why="the agent closed it"))
 
     def backlog(self, client: int) -> int:
         return 0
 
-    def respond(self, client: int, request_id: Any, result: object) -> None:
-        _, answer = self.open.pop(request_id, (0, None))
+    def respond(self, call: Call, result: object) -> None:
+        _, answer = self.pending.pop(cast(int, call.id), (0, None))
         if answer is not None and not answer.done():
             answer.set_result(result)
 
@@ -99,47 +99,51 @@ class _Ear:
         self, client: int, request_id: Any, code: int, message: str, data: Mapping[str, object] | None = None
     ) -> None:
         told = dict(data or {})
-        _, answer = self.open.pop(request_id, (0, None))
+        _, answer = self.pending.pop(request_id, (0, None))
         if answer is not None and not answer.done():
             exit_code = cast(int, told.get("exit_code", 1))
             answer.set_exception(AgentError(str(told.get("code", "AgentError")), message, code, exit_code, told))
 
-    def refuse_error(self, client: int, request_id: Any, error: LocalError) -> None:
-        ControlServer.refuse_error(cast(ControlServer, self), client, request_id, error)
+    def refuse_error(self, call: Call, error: LocalError) -> None:
+        ControlServer.refuse_error(cast(ControlServer, self), call, error)
 
     def notify(self, clients: Iterable[int], method: str, params: Struct) -> None:
         line = msgspec.json.encode(params)
         for client in clients:
-            if client in self.news:
-                self.news[client].append(News(method, msgspec.json.decode(line, type=NEWS[method])))
-                self.rings[client].set()
+            if client in self.notifications:
+                self.notifications[client].append(
+                    Notification(method, msgspec.json.decode(line, type=NOTIFICATIONS[method]))
+                )
+                self.available[client].set()
 
 
-class Seat:
-    """One member: its node in the simulated world, with a desk and a journal."""
+class SimulatedMember:
+    """One member: its node in the simulated world, with request handlers and a journal."""
 
-    def __init__(self, stage: "Stage", node: Node, nick: str, folder: Path) -> None:
+    def __init__(self, world: "SimulatedGroup", node: Node, nick: str, folder: Path) -> None:
         self.node, self.nick = node, nick
-        self._stage = stage
-        self.ear = _Ear()
+        self._world = world
+        self.server = FakeServer()
         Journal.create(folder / f"{node.name}.db", key := bytes(KEY_BYTES)).close()
         self.journal = Journal.open(folder / f"{node.name}.db", key)
-        self.desk = Desk(cast(ControlServer, self.ear), self.journal, self._status, _next_ticket=TICKETS)
+        self.handlers = RequestHandlers(
+            cast(ControlServer, self.server), self.journal, self._status, next_ticket=TICKETS
+        )
         self._state = Agent(nick)
-        """What the journal has as the core's state: that which counts is the simulator's."""
-        self._turns: list[tuple[Agent, list[Effect]]] = []
+        """A placeholder for the core's state in the journal; the real one is in the simulator."""
+        self._steps: list[tuple[Agent, list[Effect]]] = []
         self._requests = 0
-        self._keep([*node.log, *node.receipts])
+        self._store_events([*node.log, *node.receipts])
 
     def close(self) -> None:
         self.journal.close()
 
     @property
     def off(self) -> bool:
-        return self._stage.machines[self.node.name].off
+        return self._world.machines[self.node.name].off
 
-    def ask(self, client: int, method: str, params: Mapping[str, object]) -> "asyncio.Future[object]":
-        """Put a question to the desk, which answers it now or later."""
+    def request(self, client: int, method: str, params: Mapping[str, object]) -> "asyncio.Future[object]":
+        """Pass a request to the handlers, which answer it now or later."""
         if method not in METHODS:
             raise AgentError("MethodNotFound", f"There is no method {method}.", METHOD_NOT_FOUND)
         if method in FILES:
@@ -148,64 +152,63 @@ class Seat:
         said = msgspec.json.decode(msgspec.json.encode(params))
         request = Request(method, self._requests, said, "2.0")
         try:
-            wanted = read_params(request)
+            call = decode_call(client, request)
         except msgspec.ValidationError as error:
             raise AgentError("InvalidParams", f"{method}: {error}", INVALID_PARAMS) from error
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.ear.open[self._requests] = client, answer
-        with self._stage.clock():
-            ask = self.desk.take(client, request, self.node.agent)
+        self.server.pending[self._requests] = client, answer
+        with self._world.clock():
+            ask = self.handlers.handle(call, self.node.agent)
         if ask is not None:
-            self._stage.hear(self.node.name, ask)
+            self._world.process(self.node.name, ask)
         else:
             self.pump()
-        if isinstance(wanted, WaitParams):
-            self._stage.after(int(wanted.timeout_s * 1000) + 1, self.pump)  # then it is answered at the latest
+        if isinstance(call.params, WaitParams):
+            self._world.after(int(call.params.timeout_s * 1000) + 1, self.pump)  # the time limit of the request
         return answer
 
-    def note(self, before: Agent, effects: list[Effect]) -> None:
-        """The core has made a turn. Most of them say nothing to the journal, nor to any face."""
-        if any(isinstance(one, _TOLD) for one in effects):
-            self._turns.append((before, effects))
+    def record_step(self, before: Agent, effects: list[Effect]) -> None:
+        """Record a step of the core, unless it affects neither the journal nor clients."""
+        if any(isinstance(one, _VISIBLE_EFFECTS) for one in effects):
+            self._steps.append((before, effects))
 
-    def turn(self) -> None:
-        """What the agent thread does with the turns of the core."""
-        turns, self._turns = self._turns, []
-        for before, effects in turns:
-            with self._stage.clock():
-                self._turn(before, effects)
-        if turns:
+    def process_steps(self) -> None:
+        """Commit and answer the recorded steps, as the agent loop does."""
+        steps, self._steps = self._steps, []
+        for before, effects in steps:
+            with self._world.clock():
+                self._process_step(before, effects)
+        if steps:
             self.pump()
 
-    def _turn(self, before: Agent, effects: list[Effect]) -> None:
+    def _process_step(self, before: Agent, effects: list[Effect]) -> None:
         agent = self.node.agent
-        # Whoever asked the simulator itself is no face.
-        mine = [one for one in effects if not isinstance(one, Answer | Refuse) or one.ticket >= TICKETS]
-        remembered = [one for one in mine if isinstance(one, Remembered)]
-        notes = self.desk.gather(mine, before, agent)
+        # Commands of the simulator itself have no client.
+        mine = [one for one in effects if not isinstance(one, CommandDone | CommandFailed) or one.ticket >= TICKETS]
+        remembered = [one for one in mine if isinstance(one, JournalEffect)]
+        notes = self.handlers.prepare_commit(mine, before, agent)
         self.journal.commit(self._state, remembered, notes)
-        self.desk.stream.kept(notes)
-        self.desk.log.note(remembered)
+        self.handlers.committed(notes, remembered)
         for one in mine:
-            if isinstance(one, Answer | Refuse):
-                self.desk.settle(one, agent)
-        self.desk.tell([one.notice for one in mine if isinstance(one, Notify)], agent)
+            if isinstance(one, CommandDone | CommandFailed):
+                self.handlers.complete(one, agent)
+        self.handlers.notify([one.notification for one in mine if isinstance(one, Notify)], agent)
 
     def pump(self) -> None:
-        """Acknowledgements go on disk, those who wait are answered, and news goes out."""
-        with self._stage.clock():
+        """Commit acknowledgements, answer waiting requests, send notifications."""
+        with self._world.clock():
             agent = self.node.agent
-            while self.desk.stream.pending:
-                notes = self.desk.gather((), agent, agent)
+            while self.handlers.subscriptions.pending:
+                notes = self.handlers.prepare_commit((), agent, agent)
                 self.journal.commit(self._state, (), notes)
-                self.desk.stream.kept(notes)
-            while self.desk.feed(agent):
+                self.handlers.subscriptions.committed(notes)
+            while self.handlers.feed(agent):
                 pass
-            self.desk.review(agent)
+            self.handlers.review(agent)
 
-    def _keep(self, remembered: list[Remembered]) -> None:
+    def _store_events(self, remembered: list[JournalEffect]) -> None:
         self.journal.commit(self._state, remembered)
-        self.desk.log.note(remembered)
+        self.handlers.messages.note_stored(remembered)
 
     def _status(self, agent: Agent) -> Status:
         return Status(
@@ -217,33 +220,44 @@ class Seat:
             pair="",
             queue="",
             closed=False,
-            groups=[self.desk.group_info(agent, group) for group in agent.groups.values()],
+            groups=[],
         )
 
 
-class Stage(Ordeal):
-    """A world of such members. Its time begins with the event loop's."""
+class SimulatedGroup(FaultyWorld):
+    """A world of such members. Its time starts with the event loop's."""
 
-    seats: dict[str, Seat]
-    """By node."""
+    members: dict[str, SimulatedMember]
+    """Members by node."""
 
     @classmethod
-    def of(cls, nicks: tuple[str, ...], name: str, roles: RoleRule, seed: int, faults: Faults, folder: Path) -> "Stage":
-        stage = cast(Stage, cls.fork(founded(nicks, name, roles), seed, faults))
-        stage.seats = {}
-        stage.seats = {
-            node.name: Seat(stage, node, nick, folder) for node, nick in zip(stage.nodes.values(), nicks, strict=True)
+    def create(
+        cls, nicks: tuple[str, ...], name: str, roles: RoleRule, seed: int, faults: Faults, folder: Path
+    ) -> "SimulatedGroup":
+        world = cast(SimulatedGroup, cls.fork(initial_world(nicks, name, roles), seed, faults))
+        world.members = {}
+        world.members = {
+            node.name: SimulatedMember(world, node, nick, folder)
+            for node, nick in zip(world.nodes.values(), nicks, strict=True)
         }
-        return stage
+        return world
 
     def close(self) -> None:
-        for seat in self.seats.values():
+        for seat in self.members.values():
             seat.close()
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """The desks go by the time of this world."""
-        modules: list[Any] = [request_handlers, core_state, delivery]
+        """Use the world's time in the request handlers."""
+        modules: list[Any] = [
+            request_handlers,
+            handlers.groups,
+            handlers.messages,
+            handlers.delivery,
+            groups,
+            members,
+            delivery,
+        ]
         before = [module.time for module in modules]
         for module in modules:
             module.time = _Clock(self)
@@ -253,7 +267,7 @@ class Stage(Ordeal):
             for module, time in zip(modules, before, strict=True):
                 module.time = time
 
-    # --- its time (`loop.World`) ------------------------------------------------------------------------------------
+    # --- time (`loop.Simulation`) -----------------------------------------------------------------------------------
 
     def due_s(self) -> float | None:
         return (self._queue[0][0] - self.began) / 1000 if self._queue else None
@@ -261,35 +275,35 @@ class Stage(Ordeal):
     def run_to(self, moment_s: float) -> None:
         self.run(for_ms=max(0, self.began + int(moment_s * 1000 + 1e-6) - self.now))
 
-    # --- its turns --------------------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------------------------
 
-    def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
+    def _step(self, node: Node, input_: Input) -> list[Effect]:
         before = node.agent
-        effects = super()._step(node, stimulus)
-        if node.name in self.seats:
-            self.seats[node.name].note(before, effects)
+        effects = super()._step(node, input_)
+        if node.name in self.members:
+            self.members[node.name].record_step(before, effects)
         return effects
 
-    def hear(self, name: str, stimulus: Stimulus) -> None:
-        super().hear(name, stimulus)
-        if name in self.seats:
-            self.seats[name].turn()
+    def process(self, name: str, input_: Input) -> None:
+        super().process(name, input_)
+        if name in self.members:
+            self.members[name].process_steps()
 
 
-@lru_cache(maxsize=FOUNDED_MAX)
-def founded(nicks: tuple[str, ...], name: str, roles: RoleRule) -> World:
-    """A world in which such a group stands, the first of them its founder. Nobody may go on with it: take a copy."""
+@lru_cache(maxsize=INITIAL_WORLDS_MAX)
+def initial_world(nicks: tuple[str, ...], name: str, roles: RoleRule) -> World:
+    """A converged world with this group, created by the first member. Do not modify it: use a copy."""
     faults = Faults(loss=0, duplication=0, delay_ms_max=20)
     world = World(0, len(nicks), faults, TransparentPacker.name)
     first, *others = world.nodes
     policy = Policy.default(roles)
-    world.ask(first, CreateGroup(name, nicks[0], TransparentPacker.name, "pairwise-multi", policy))
+    world.run_command(first, CreateGroup(name, nicks[0], TransparentPacker.name, "pairwise-multi", policy))
     for node, nick in zip(others, nicks[1:], strict=True):
-        made = world.ask(first, CreateInvitation(world.group(first).id, 86_400, 1))
-        assert isinstance(made, Answer) and isinstance(made.result, InvitationCreated)
-        world.ask(node, AcceptInvitation(made.result.invitation, nick))
+        made = world.run_command(first, CreateInvitation(world.group(first).id, 86_400, 1))
+        assert isinstance(made, CommandDone) and isinstance(made.result, InvitationCreated)
+        world.run_command(node, AcceptInvitation(made.result.invitation, nick))
         if not world.run(lambda node=node: bool(world.nodes[node].agent.groups), for_ms=JOINED_MS):  # type: ignore[misc]
-            raise Violation(f"{nick} never got into a group in which nothing is wrong")
-    world.run(lambda: world.seated() and not any(world.missing()), for_ms=SETTLED_MS)
+            raise Violation(f"{nick} never joined a group without faults")
+    world.run(lambda: world.fully_connected() and not any(world.missing()), for_ms=SETTLED_MS)
     world.run(for_ms=SETTLED_MS)
     return world

@@ -1,9 +1,9 @@
-"""Tells a group how builds went. A CI job ends with writing a small file; whoever breaks a build hears of it once.
+"""Reports builds to a group. A CI job writes a small file for each; only changes and failures are reported.
 
     echo '{"job": "tests", "ok": false, "commit": "1f00ba5", "url": "https://ci/7"}' >"$CI_RESULTS/7.json.part"
     mv "$CI_RESULTS/7.json.part" "$CI_RESULTS/7.json"
 
-Environment: CI_RESULTS, the folder (`results`); CI_GROUP, the group (`ops`). Files that were told are removed.
+Environment: CI_RESULTS, the folder (`results`); CI_GROUP, the group (`ops`). Reported files are deleted.
 """
 
 import json
@@ -31,16 +31,16 @@ async def look() -> None:
             mark = "🟢" if ok else "🔴"
             again = " again" if before is not None and before != ok else ""
             text = f"{mark} {job} {'passes' if ok else 'fails'}{again} {build.get('commit', '')} {build.get('url', '')}"
-            # The key is the file's: where we are killed between these lines, it is not said twice.
-            await bot.say(GROUP, text.rstrip(), key=f"ci:{path.name}:{path.stat().st_mtime_ns}")
+            # The key belongs to the file: after a crash between these lines, the report is not sent twice.
+            await bot.send(GROUP, text.rstrip(), key=f"ci:{path.name}:{path.stat().st_mtime_ns}")
         bot.kv[job] = {"ok": ok, "commit": build.get("commit", "")}
         path.unlink()
 
 
-@bot.command("builds", help="how the last build of each job went")
+@bot.command("builds", help="show the last build of each job")
 async def builds(m: Message) -> None:
     lines = [f"{'🟢' if build['ok'] else '🔴'} {job} {build['commit']}" for job, build in bot.kv.items()]
-    await m.reply("\n".join(lines) or "No build yet.")
+    await m.reply("\n".join(lines) or "No builds yet.")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""Says whether everybody hears everybody: `!ping`, and who has the answer after a while. `!echo` says what you say."""
+"""Tests delivery: `!ping` answers, then lists the members who have not received the answer. `!echo` repeats a text."""
 
 from zerochat import Bot, Message
 
 bot = Bot(name="ping")
 
 
-@bot.command("ping", help="who hears me?", rate="10/min")
+@bot.command("ping", help="test delivery", rate="10/min")
 async def ping(m: Message) -> None:
     sent = await m.reply("pong")
     report = await sent.delivered(timeout=30)
     if not report:
-        silent = ", ".join(one.nick for one in report if not one.delivered)
-        await m.reply(f"{report} have heard me. Not yet: {silent}")
+        missing = ", ".join(one.nick for one in report if not one.delivered)
+        await m.reply(f"Delivered to {report} members. Missing: {missing}")
 
 
-@bot.command("echo", help="say it again", rate="10/min")
+@bot.command("echo", help="repeat a text", rate="10/min")
 async def echo(m: Message, *, text: str) -> None:
     await m.reply(text)
 

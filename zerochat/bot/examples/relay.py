@@ -1,8 +1,8 @@
-"""Relays what a command prints to a group, some lines at a time, and says how it has ended. Then the bot ends too.
+"""Sends the output of a command to a group, in batches of lines, then its exit code. Then the bot ends.
 
     RELAY_GROUP=ops RELAY_COMMAND="make deploy" python relay.py
 
-Environment: RELAY_GROUP, the group (`ops`); RELAY_COMMAND, the command, which no shell sees.
+Environment: RELAY_GROUP, the group (`ops`); RELAY_COMMAND, the command, run without a shell.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ bot = Bot(name="relay")
 
 
 async def output_of(command: list[str]) -> AsyncIterator[str]:
-    """What a command prints, line by line, and in the end how it went."""
+    """The output of a command line by line, then its exit code."""
     out, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
     process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=both, limit=1 << 20)
     assert process.stdout is not None
     async for line in process.stdout:
         yield line.decode(errors="replace").rstrip()
     code = await process.wait()
-    yield f"{'✅' if code == 0 else '❌'} {Path(command[0]).name} has ended with {code}."
+    yield f"{'✅' if code == 0 else '❌'} {Path(command[0]).name} exited with code {code}."
 
 
 async def relay(lines: AsyncIterator[str], group: str) -> None:
-    """Say these lines in a group, as many together as come within two seconds."""
+    """Send these lines to a group, those of two seconds in one message."""
     waiting: list[str] = []
 
     async def collect() -> None:
         async for line in lines:
             waiting.append(line if len(line) <= CHARS_MAX else line[: CHARS_MAX - 1] + "…")
-            while len(waiting) >= LINES_MAX:  # the command waits until these are said
+            while len(waiting) >= LINES_MAX:  # back-pressure: the command waits until these are sent
                 await asyncio.sleep(EVERY_S / 10)
 
     collecting = asyncio.create_task(collect())
@@ -46,7 +46,7 @@ async def relay(lines: AsyncIterator[str], group: str) -> None:
         await asyncio.wait([collecting], timeout=EVERY_S)
         if waiting:
             text, waiting[:] = "\n".join(waiting), []
-            await bot.say(group, text or "(an empty line)")
+            await bot.send(group, text or "(an empty line)")
     collecting.result()
 
 

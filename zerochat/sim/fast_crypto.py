@@ -1,24 +1,27 @@
-"""A stand-in for encryption in simulations, so that thousands of histories fit into a minute."""
+"""Fast stand-ins for cryptography: a packer without encryption, and cached signature verification."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from struct import pack
 from typing import ClassVar
 
+from zerochat.crypto import primitives
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of
 from zerochat.didcomm import message as plaintext
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked
 from zerochat.errors import Malformed, Unauthentic
+from zerochat.group.event_log.event import load_event
 
 
 class TransparentPacker(JwePacker):
-    """A stand-in for encryption in simulations: the same refusals, and no secrecy at all.
+    """A packer without secrecy that rejects what real ones reject.
 
-    An envelope is the key ids of its sender (none in anoncrypt) and recipient and a proof, a line each, then the text.
-    The proof binds it to both keys and to its content, so a changed byte or a foreign key is refused as it would be.
+    An envelope is the key ids of its sender (none in anoncrypt) and recipient and a proof, one line each, then the
+    text. The proof covers both keys and the content, so a changed byte or a wrong key is rejected.
     """
 
     name: ClassVar[str] = "simulated/transparent"
@@ -59,7 +62,7 @@ def _transparent(kid: str, sender: bytes, recipient: TheirKey, plain: bytes) -> 
 
 
 _parsed = lru_cache(maxsize=256)(plaintext.parse)
-"""Frames come twice, and whatever an adversary hears is overheard besides; nobody changes a message."""
+"""Frames arrive twice, and adversaries decrypt them again; messages are immutable."""
 
 
 @lru_cache(maxsize=4096)
@@ -74,3 +77,34 @@ def _public(secret: SecretKey) -> bytes:
 def _proof(*parts: bytes) -> bytes:
     lengths = pack(f">{len(parts)}I", *map(len, parts))
     return hashlib.sha256(lengths + b"".join(parts)).hexdigest()[:32].encode()
+
+
+# --- cached verification ----------------------------------------------------------------------------------------------
+
+VERIFIED_MAX = 8192
+"""Cached signed texts of some hundred bytes: more than one run has."""
+RECORDS_MAX = 4096
+"""Cached records of some hundred bytes: more than one run has."""
+
+event_of = lru_cache(RECORDS_MAX)(load_event)
+"""The event of a log record; every check reads all records of all members."""
+
+
+@contextmanager
+def cached_signatures() -> Iterator[None]:
+    """Cache successful signature verifications within the block.
+
+    All members live in one process and verify the same signatures. The cache key is everything that a verification
+    depends on; failures are not cached.
+    """
+    before = primitives.open_signed
+    primitives.open_signed = _opened_before(before)
+    try:
+        yield
+    finally:
+        primitives.open_signed = before
+
+
+@lru_cache(1)
+def _opened_before(open_signed: Callable[[bytes, bytes], bytes]) -> Callable[[bytes, bytes], bytes]:
+    return lru_cache(VERIFIED_MAX)(open_signed)

@@ -1,0 +1,179 @@
+"""The bot's requests to its agent, with idempotency keys for everything that it sends.
+
+A key names the consumer, the event, the handler and the number of the request within the call: `ci:VYw…:deploy:2`. A
+repeated call, after a failure or restart, generates the same keys in the same order, and the agent answers with the
+first result. So a handler must send in an order that depends on its event alone. Give an explicit `key` where the order
+depends on time, chance or concurrency (`asyncio.gather`).
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from zerochat import rpc
+from zerochat.agent.api.client_connection import FILES_S_MAX
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.bot.agent_link import ANSWER_S_MAX
+from zerochat.bot.events import Group, JoinRequest, Message, Receipts, Sent
+from zerochat.errors import LocalError
+from zerochat.rpc.subscriptions import KEY_CHARS_MAX
+
+FILE_POLL_S = 0.5
+"""Poll interval for the download of a file, seconds."""
+
+
+class FilesMissing(LocalError):
+    """The attachments of {event} are not complete yet. The download continues as soon as a member who has them is
+    online."""
+
+    retry = "later"
+
+
+class BadKey(LocalError):
+    """Invalid idempotency key: {why}."""
+
+
+class Requester(Protocol):
+    """Sends a request to the agent; repeats it if the connection ends before the answer."""
+
+    async def __call__(self, method: str, params: Mapping[str, object], within_s: float = ANSWER_S_MAX) -> Any: ...
+
+
+@dataclass(slots=True)
+class KeyScope:
+    """One call of a handler: the prefix of its idempotency keys, and the number of requests so far."""
+
+    name: str
+    sent: int = 0
+
+
+_key_scope: ContextVar[KeyScope | None] = ContextVar("_deed", default=None)
+
+
+@contextmanager
+def key_scope(name: str) -> Iterator[None]:
+    """Use `name` for the keys of everything sent in this block, including tasks and threads started in it."""
+    token = _key_scope.set(KeyScope(name))
+    try:
+        yield
+    finally:
+        _key_scope.reset(token)
+
+
+def valid_key(key: str) -> str:
+    """The key, hashed if it is too long or not printable ASCII."""
+    if len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable():
+        return key
+    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+class BotApi:
+    """Sends messages and queries the agent for a bot."""
+
+    def __init__(self, consumer: str, ask: Requester, unique: Callable[[], str]) -> None:
+        """`unique`: returns a new unique string, for requests outside of a handler."""
+        self.loop = asyncio.get_running_loop()
+        self._consumer, self._request, self._unique = consumer, ask, unique
+
+    def _key(self, given: str | None) -> str:
+        if given is not None:
+            if not 0 < len(given) <= KEY_CHARS_MAX or not (given.isascii() and given.isprintable()):
+                raise BadKey(why=f"it must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
+            return given
+        deed = _key_scope.get()
+        if deed is None:
+            return valid_key(f"{self._consumer}:{self._unique()}")
+        deed.sent += 1
+        return valid_key(f"{self._consumer}:{deed.name}:{deed.sent}")
+
+    async def _send(
+        self, method: str, params: dict[str, object], key: str | None, within_s: float = ANSWER_S_MAX
+    ) -> Sent:
+        try:
+            sent = await self._request(method, {**params, "key": self._key(key)}, within_s)
+        except AgentError as error:
+            if error.code != "KeyReused" or key is not None:
+                raise
+            # A repeated call sent another text: the first one is kept.
+            known = error.data or {}
+            return Sent(str(known.get("group", "")), str(known.get("id", "")), 0, duplicate=True, _api=self)
+        return Sent(sent.group, sent.id, sent.of, duplicate=sent.duplicate, _api=self)
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        group: str | Group,
+        text: str,
+        *,
+        reply_to: str | None = None,
+        action: bool = False,
+        files: Sequence[str | Path] = (),
+        key: str | None = None,
+    ) -> Sent:
+        params: dict[str, object] = {"group": id_of(group), "text": text, "reply_to": reply_to, "action": action}
+        if not files:
+            return await self._send("send_message", params, key)
+        params["paths"] = [str(Path(one).absolute()) for one in files]
+        return await self._send("send_files", params, key, FILES_S_MAX)
+
+    async def edit(self, group: str | Group, event: str, text: str, *, key: str | None = None) -> Sent:
+        return await self._send("edit_message", {"group": id_of(group), "event": event, "text": text}, key)
+
+    async def delete(self, group: str | Group, event: str, *, key: str | None = None) -> Sent:
+        return await self._send("delete_message", {"group": id_of(group), "event": event}, key)
+
+    async def react(
+        self, group: str | Group, event: str, emoji: str, *, on: bool = True, key: str | None = None
+    ) -> Sent:
+        return await self._send("react", {"group": id_of(group), "event": event, "emoji": emoji, "on": on}, key)
+
+    async def set_topic(self, group: str | Group, text: str, *, key: str | None = None) -> Sent:
+        return await self._send("set_topic", {"group": id_of(group), "text": text}, key)
+
+    # --- queries ----------------------------------------------------------------------------------------------------
+
+    async def members(self, group: str | Group) -> list[rpc.MemberInfo]:
+        found: list[rpc.MemberInfo] = await self._request("list_members", {"group": id_of(group)})
+        return found
+
+    async def delivered(self, group: str, event: str, to: int | Literal["all", "any"], timeout: float) -> Receipts:
+        count = {"all": -1, "any": 1}[to] if isinstance(to, str) else to
+        wanted = {"group": group, "id": event, "count": count}
+        seconds = max(0.0, timeout)
+        report = await self._request("wait_for_delivery", {**wanted, "timeout_s": seconds}, seconds + ANSWER_S_MAX)
+        return Receipts(report.complete, report.delivered, report.of, tuple(report.members))
+
+    async def answer_join_request(self, request: JoinRequest, *, admit: bool) -> None:
+        said = {"member": request.member.did, "nick": request.member.nick, "role": request.role, "admit": admit}
+        try:
+            await self._request("answer_join_request", {"group": request.group.id, **said})
+        except AgentError as error:
+            if error.code != "NoSuchRequest":  # answered or withdrawn already
+                raise
+
+    async def save_files(self, message: Message, folder: str | Path, timeout: float) -> list[Path]:
+        saved: list[Path] = []
+        to = str(Path(folder).absolute()) if folder else ""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        for one in message.attachments:
+            wanted = {"group": message.group.id, "file": one.id}
+            info = await self._request("fetch_file", wanted)
+            while info.file.state != "here":
+                if loop.time() >= deadline:
+                    raise FilesMissing(event=message.id)
+                await asyncio.sleep(FILE_POLL_S)
+                info = await self._request("fetch_file", wanted)
+            kept = await self._request("save_file", {**wanted, "to": to}, FILES_S_MAX)
+            saved.append(Path(kept.path))
+        return saved
+
+
+def id_of(group: str | Group) -> str:
+    return group.id if isinstance(group, Group) else group
