@@ -1,5 +1,5 @@
-"""What became of messages: a Spark pipeline over exports of zerochat's telemetry, its report and its notebook.
+"""Spark pipeline over exported telemetry, with a report and a notebook.
 
-A program of its own (`zerochat-analytics`). The chat never imports it, and it takes from the chat only what makes text
-safe to show and what errors look like.
+A separate program (`zerochat-analytics`). The chat never imports it; from the chat it uses only error classes, text
+sanitising and shell completion.
 """

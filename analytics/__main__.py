@@ -1,4 +1,4 @@
-"""`python -m analytics` is `zerochat-analytics`."""
+"""Runs `zerochat-analytics` as `python -m analytics`."""
 
 import sys
 

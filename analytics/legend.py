@@ -1,52 +1,52 @@
-"""What the columns of a report mean, in words of those who use the chat."""
+"""Meaning of the columns of a report."""
 
-MEANS = {
+MEANINGS = {
     # --- members
-    "member": "its pseudonym, as everywhere in this study",
-    "exported": "whether an export of its own is here; of others only what was sent to them is known",
-    "expected": "deliveries that were to be: of each message one for each member whose receipts are known",
-    "delivered": "how many of these there were",
-    "ratio": "delivered, as a share of expected",
-    "late": "messages that came when one was there already that stands after them in the order of the chat",
-    "dups": "messages that came once more",
-    "p50": "half of what came directly took no longer than that",
-    "p90": "nine tenths of it took no longer",
-    "p99": "99 of a hundred took no longer",
-    "said": "messages that it said itself",
-    "complete": "messages that everybody got who was to get them",
-    "slow_in": "messages of others that did not reach it in time",
-    "explains": "those of them that all others had in time",
-    "clock": "by how much its clock was ahead of the mean of all; nothing where nobody can tell",
-    "drift_ppm": "by how many microseconds it gains in each second",
-    "outages": "times in which less than half of what was said reached it",
+    "member": "pseudonym of the member in this study",
+    "exported": "whether the member's own export is included",
+    "expected": "expected deliveries: one per message and member whose receipts are known",
+    "delivered": "deliveries that happened",
+    "ratio": "delivered / expected",
+    "late": "messages that arrived after a message that is displayed below them",
+    "dups": "duplicates",
+    "p50": "median latency of direct deliveries",
+    "p90": "90th percentile",
+    "p99": "99th percentile",
+    "said": "messages sent by the member",
+    "complete": "messages delivered to all recipients",
+    "slow_in": "messages of others that did not arrive in time",
+    "explains": "those of them that all other recipients had in time",
+    "clock": "offset of the member's clock from the mean; empty if unknown",
+    "drift_ppm": "clock drift, microseconds per second",
+    "outages": "periods in which less than half of the messages arrived",
     # --- by keys, path, size and batch
-    "grain": "message: over messages, by the way that their author took; delivery: over deliveries, by the way of each",
-    "keys": "the kind of the group's keys",
-    "path": "directly, by a mediator, both (mixed), asked for again (repair), or as history",
-    "n": "members that a message was for",
-    "batch": "messages that were handed over at once",
-    "messages": "how many messages the row is over",
-    "whole_p50": "half of the messages were with the last one who was to get them within that time",
-    "whole_p99": "99 of a hundred were",
+    "grain": "message: one count per message, by the author's path; delivery: one count per delivery, by its path",
+    "keys": "key mode of the group",
+    "path": "direct, by mediator, both (mixed), retransmitted, or as history",
+    "n": "recipients per message",
+    "batch": "messages sent in the same batch",
+    "messages": "number of messages",
+    "whole_p50": "median time until the last recipient had the message",
+    "whole_p99": "99th percentile of that time",
     # --- joins
-    "observer": "who tells of it: the newcomer, or whoever let it in",
-    "members": "members besides the newcomer, in the end",
-    "connected": "whether the observer was connected with all of them before it began, in another group",
-    "outcome": "how it ended",
-    "request": "of a newcomer, until whoever invited it answered; of who let it in, until it was in",
-    "view": "until the newcomer knew the group",
-    "exchanges": "until the newcomer was connected with the members",
-    "subscriptions": "waiting for subscriptions, which agents do not do: empty, but in exports that are simulated",
-    "announce": "until the others were told",
-    "whole": "the join as a whole",
-    "whole_rtts": "the same, in round trips of the slowest line",
+    "observer": "the recording member: the joiner or the inviter",
+    "members": "members besides the joiner, at the end",
+    "connected": "whether the observer was already connected to all of them in another group",
+    "outcome": "result of the join",
+    "request": "joiner: until the inviter answered; inviter: until the joiner was added",
+    "view": "until the joiner had the view",
+    "exchanges": "until the joiner was connected to the members",
+    "subscriptions": "time spent on subscriptions; only in simulated exports",
+    "announce": "until the other members were informed",
+    "whole": "duration of the whole join",
+    "whole_rtts": "the same in round trips of the slowest connection",
     # --- as the thesis has it
-    "times": "how often that was recorded; beside it stand the middle and, in brackets, the least and the most",
-    "thesis": "what the thesis measured, where it has the same case (in brackets: of a text of so many bytes)",
+    "times": "number of samples; next to it the median and, in brackets, minimum and maximum",
+    "thesis": "the thesis's figure for the same case (in brackets: for a text of this size in bytes)",
 }
-"""By what stands above the column; times have no `_us` there."""
+"""By column heading; times have no `_us` there."""
 
 
-def above(name: str) -> str:
-    """What stands above a column of a table: times are in words, and not in microseconds."""
+def heading(name: str) -> str:
+    """The heading of a column: times are shown with units, not in microseconds."""
     return name.removesuffix("_us")

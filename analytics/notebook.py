@@ -1,4 +1,4 @@
-"""Runs the notebook from top to bottom on somebody's exports, and keeps the copy with its pictures."""
+"""Executes the notebook on exports and stores the result."""
 
 import asyncio
 import os
@@ -20,20 +20,20 @@ SOURCE = Path(__file__).with_name("delivery_reliability.ipynb")
 CELL_S_MAX = 24 * 3_600
 NO_FORMULA = str.maketrans({"$": "\N{FULLWIDTH DOLLAR SIGN}", "\\": "\N{FULLWIDTH REVERSE SOLIDUS}"})
 ENV_IN, ENV_OUT, ENV_MEMORY = "ZEROCHAT_ANALYTICS_IN", "ZEROCHAT_ANALYTICS_OUT", "ZEROCHAT_ANALYTICS_MEMORY"
-"""What the notebook reads: where the exports are, where results go, and how much memory Spark gets."""
+"""Environment of the notebook: exports, results folder, Spark's memory."""
 ENV_PROGRESS = "ZEROCHAT_ANALYTICS_PROGRESS"
-"""A pipe: whoever has started the notebook is told there of the steps of a run, which are no result."""
+"""A named pipe to which the notebook writes its progress."""
 
 
 def progress(total: int) -> Progress:
-    """For the notebook: of so many steps, told to whoever has started it, if anybody wants to know."""
+    """Progress of a notebook with `total` steps, written to the pipe of the parent process if there is one."""
     pipe = os.environ.get(ENV_PROGRESS)
     return Progress(total, out=Path(pipe).open("w", encoding="utf-8")) if pipe else Progress(total, quiet=True)
 
 
 @contextmanager
-def _told(pipe: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Somebody may write lines into this pipe meanwhile, which are said."""
+def _forward_lines(pipe: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Pass lines written to this pipe on to `say` within the block."""
     os.mkfifo(pipe)
 
     def listen() -> None:
@@ -43,7 +43,7 @@ def _told(pipe: Path, say: Callable[[str], None]) -> Iterator[None]:
 
     ear = Thread(target=listen, daemon=True)
     ear.start()
-    # Until this end is closed it hears whoever comes and goes.
+    # While this end is open, the reader survives writers that come and go.
     mouth = os.open(pipe, os.O_RDWR)
     try:
         yield
@@ -53,29 +53,30 @@ def _told(pipe: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def markdown_list(lines: Iterable[str]) -> str:
-    """Sentences as a list for a cell. Paths and reasons in them may be a stranger's, so that whatever could mean
-    anything in Markdown or HTML is written as the number of its character, and what would begin a formula as one that
-    looks like it: a browser would look for formulas in what the numbers have become."""
-    return "\n".join(f"- {_harmless(line)}" for line in lines) or "Nothing."
+    """Sentences as a Markdown list. Paths and reasons in them may be hostile: characters with a meaning in Markdown or
+    HTML become character references, and those that start a formula are replaced, because browsers look for formulas
+    after resolving references."""
+    return "\n".join(f"- {_escape(line)}" for line in lines) or "None."
 
 
-def _harmless(text: str) -> str:
+def _escape(text: str) -> str:
     plain = str(printable_line(text)).translate(NO_FORMULA)
     return re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", plain)
 
 
-def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[str], None]) -> None:
-    """`say` is told of the steps. Raises NotebookFailed, CannotWrite, NoSpark; KeyboardInterrupt."""
+def execute(exports: str, results: str, memory: str, file: Path, report: Callable[[str], None]) -> None:
+    """Execute the notebook; `report` receives the steps. Raises NotebookFailed, CannotWrite, NoSpark and
+    KeyboardInterrupt."""
     try:
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
         from nbclient.exceptions import CellExecutionError
     except ImportError as error:
-        raise NoSpark(why=f"there is no package {error.name}") from error
+        raise NoSpark(why=f"the package {error.name} is missing") from error
     notebook = nbformat.read(SOURCE, as_version=4)
     own = {ENV_IN: exports, ENV_OUT: results, ENV_MEMORY: memory}
-    # The kernel finds this very package, wherever it was started from.
+    # The kernel must import this very package.
     paths = [str(SOURCE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
     interrupts: list[asyncio.Future[None]] = []
@@ -84,12 +85,14 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
         """Ctrl+C interrupts what the notebook does, which then ends Spark; nbclient would end the notebook alone."""
 
         async def async_start_new_kernel(self, **settings: Any) -> None:
-            with suppress(RuntimeError, NotImplementedError):  # in a thread, or on Windows: then nbclient does
+            with suppress(
+                RuntimeError, NotImplementedError
+            ):  # not in a thread or on Windows, where nbclient handles it
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.interrupt)
             await super().async_start_new_kernel(**settings)
 
         def interrupt(self) -> None:
-            # Whoever insists does not wait for that.
+            # The second interrupt does not wait.
             end = self.km.shutdown_kernel(now=True) if interrupts else self.km.interrupt_kernel()
             interrupts.append(asyncio.ensure_future(end))
 
@@ -99,7 +102,7 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
             raise RuntimeError
 
     try:
-        # What the kernel and we say to each other goes over sockets in a folder of our own, and no port is opened.
+        # Kernel messages use sockets in a private folder; no port is opened.
         with tempfile.TemporaryDirectory(prefix="zerochat-") as folder:
             manager = AsyncKernelManager(
                 kernel_name="python3", transport="ipc", connection_file=f"{folder}/kernel.json"
@@ -108,10 +111,10 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
             pipe = Path(folder, "progress")
             client = Client(notebook, km=manager, timeout=CELL_S_MAX, resources=here, on_cell_start=go_on)
             try:
-                with _told(pipe, say):
+                with _forward_lines(pipe, report):
                     client.execute(env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL)
             finally:
-                client.km = manager  # nbclient asks for it when Python ends, and has lost it where none has begun
+                client.km = manager  # nbclient reads it at exit, and has lost it if no kernel started
     except CellExecutionError as error:
         if interrupts:
             raise KeyboardInterrupt from None
@@ -120,8 +123,8 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
     except RuntimeError as error:  # nbclient's DeadKernelError is one
         if interrupts:
             raise KeyboardInterrupt from None
-        number = next((n for n, cell in enumerate(notebook.cells, 1) if _lacks(cell)), 0)
-        why = "its process has ended, as a system ends one that is short of memory"
+        number = next((n for n, cell in enumerate(notebook.cells, 1) if _not_executed(cell)), 0)
+        why = "its process ended, as happens when memory runs out"
         raise NotebookFailed(cell=number, why=why) from error
     finally:
         try:
@@ -131,8 +134,8 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
             raise CannotWrite(place=str(file), why=error.strerror or type(error).__name__) from error
 
 
-def _lacks(cell: "dict[str, object]") -> bool:
-    """Whether it was to be executed, and was not."""
+def _not_executed(cell: "dict[str, object]") -> bool:
+    """Whether it is a code cell without a result."""
     return cell.get("cell_type") == "code" and cell.get("execution_count") is None
 
 

@@ -1,4 +1,4 @@
-"""Steps of a run, told as they begin and end, on standard error: one line each, or one line that is drawn over."""
+"""Progress of a run on standard error: one line per step, or a bar on a terminal."""
 
 import sys
 import time
@@ -13,14 +13,14 @@ TEXT_CELLS_MAX = 100
 
 
 class Progress:
-    """`total` steps are expected; `quiet` says nothing at all; `out` is told instead of standard error."""
+    """`total`: expected steps; `quiet`: print nothing; `out`: stream instead of standard error."""
 
     def __init__(self, total: int, quiet: bool = False, out: TextIO | None = None) -> None:
         self._total, self._quiet, self._out = total, quiet, out or sys.stderr
         self._done = 0
         self._alive = not quiet and self._out.isatty()
         self.took_s: dict[str, float] = {}
-        """How long each step took, by its title."""
+        """Duration of each step by title."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
@@ -34,14 +34,14 @@ class Progress:
         took = time.monotonic() - begun
         self._done += 1
         self.took_s[title] = self.took_s.get(title, 0.0) + took
-        self.say(f"[{self._done:2}/{self._total}] {title}: {took:.1f} s")
+        self.line(f"[{self._done:2}/{self._total}] {title}: {took:.1f} s")
 
-    def begin_again(self) -> None:
-        """All steps are still to come, whatever was done."""
+    def restart(self) -> None:
+        """Count the steps from zero again."""
         self._done = 0
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def line(self, text: str) -> None:
+        """Print a permanent line."""
         if not self._quiet:
             self._out.write(("\r\x1b[K" if self._alive else "") + str(printable_line(text, TEXT_CELLS_MAX)) + "\n")
             self._out.flush()

@@ -1,4 +1,4 @@
-"""A study as one HTML file that needs nothing else: sentences, pictures, tables. No script, and nothing is fetched."""
+"""A study as one self-contained HTML file: sentences, plots, tables; no scripts, no external resources."""
 
 import base64
 import html
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from analytics import summary
 from analytics.errors import CannotWrite
-from analytics.legend import MEANS, above
-from analytics.pictures import PICTURES, png
-from analytics.results import Results, Row, tag
+from analytics.legend import MEANINGS, heading
+from analytics.plots import PLOTS, png
+from analytics.results import Results, Row, short_id
 from analytics.tables import Table, tables
 from zerochat.terminal_text import printable_line
 
@@ -38,7 +38,7 @@ JOIN = (
 
 
 def write(results: Results, file: Path) -> None:
-    """Raises CannotWrite, and NoResults when a table is not there."""
+    """Write the report. Raises CannotWrite, and NoResults if a table is missing."""
     text = page(results)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +50,11 @@ def write(results: Results, file: Path) -> None:
 
 
 def page(results: Results) -> str:
-    parts = [f"<h1>How messages fared</h1><ul>{''.join(_items(summary.sentences(results)))}</ul>"]
-    doubts = summary.doubts(results)
+    parts = [f"<h1>Message delivery</h1><ul>{''.join(_items(summary.sentences(results)))}</ul>"]
+    doubts = summary.caveats(results)
     if doubts:
-        parts.append(f'<h2>What to know before</h2><ul class="doubt">{"".join(_items(doubts))}</ul>')
-    for title, draw in PICTURES.items():
+        parts.append(f'<h2>Caveats</h2><ul class="doubt">{"".join(_items(doubts))}</ul>')
+    for title, draw in PLOTS.items():
         figure = draw(results)
         if figure is not None:
             picture = base64.b64encode(png(figure)).decode("ascii")
@@ -64,14 +64,14 @@ def page(results: Results) -> str:
             )
     for title, name, columns in (
         ("Members", "member", MEMBER),
-        ("By keys, path, size and batch", "keys_path_size", SIZES),
+        ("By key mode, path, size and batch", "keys_path_size", SIZES),
         ("Joins", "join", JOIN),
     ):
         parts.append(f"<h2>{_text(title)}</h2>{_table(results.rows(name), columns)}")
     parts += [f"<h2>{_text(table.title)}</h2>{_lines(table)}" for table in tables(results)]
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f'<meta name="viewport" content="width=device-width"><title>How messages fared</title><style>{STYLE}</style>'
+        f'<meta name="viewport" content="width=device-width"><title>Message delivery</title><style>{STYLE}</style>'
     )
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
 
@@ -81,14 +81,14 @@ def _items(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _text(text: str) -> str:
-    """Text for a page: what others have written is harmless in it, as it is in a terminal."""
+    """Escaped text; content of others is sanitised as for a terminal."""
     return html.escape(str(printable_line(text)))
 
 
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     if not rows:
         return "<p>None.</p>"
-    names = [above(name) for name in columns]
+    names = [heading(name) for name in columns]
     head = "".join(f"<th>{_text(name)}</th>" for name in names)
     ordered = sorted(rows, key=lambda row: [(row[name] is None, str(row[name])) for name in columns[:5]])
     body = "".join(
@@ -99,19 +99,19 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _legend(names: Iterable[str]) -> str:
-    """What the columns mean, to be folded out where somebody asks."""
-    told = "".join(f"<dt>{_text(name)}</dt><dd>{_text(MEANS[name])}</dd>" for name in names)
-    return f"<details><summary>What the columns mean</summary><dl>{told}</dl></details>"
+    """A collapsible legend of the columns."""
+    told = "".join(f"<dt>{_text(name)}</dt><dd>{_text(MEANINGS[name])}</dd>" for name in names)
+    return f"<details><summary>Column descriptions</summary><dl>{told}</dl></details>"
 
 
 def _lines(table: Table) -> str:
-    """A table of the thesis', and its own figures in the last column."""
+    """A table of the thesis, with its figures in the last column."""
     head = "".join(f"<th>{_text(name)}</th>" for name in (*table.columns, "times", table.unit, "thesis"))
     body = ""
-    for line in table.lines[:ROWS_MAX]:
-        cells = (*line.of, line.count, line.figure or "not whole", line.published())
+    for line in table.rows[:ROWS_MAX]:
+        cells = (*line.of, line.count, line.figure or "incomplete", line.published())
         body += f"<tr>{''.join(f'<td>{_text(str(cell))}</td>' for cell in cells)}</tr>"
-    more = f"<p>And {len(table.lines) - ROWS_MAX:,} more.</p>" if len(table.lines) > ROWS_MAX else ""
+    more = f"<p>And {len(table.rows) - ROWS_MAX:,} more.</p>" if len(table.rows) > ROWS_MAX else ""
     legend = _legend(["times", "thesis"])
     return f'{legend}<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
 
@@ -122,7 +122,7 @@ def _cell(value: object, name: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and name in ("member", "observer"):
-        return tag(value)
+        return short_id(value)
     if isinstance(value, int | float) and name.endswith("_us"):
         return _text(("-" if value < 0 else "") + summary.duration(abs(value)))
     if isinstance(value, float):

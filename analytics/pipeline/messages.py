@@ -1,35 +1,35 @@
-"""Gold, by message: who was to get it, who has it, and how long that took.
+"""Gold table of messages: expected recipients, deliveries, latency.
 
-Millions of rows of what was received are gone through twice: once here (`heard`: how many, who, how late), once by pair
-and latency (`pairs.histogram`). Everything else follows from these two, which are small.
+Millions of receipts are read twice: here (`receipts_by_message`) and by pair and latency (`pairs.histogram`).
+Everything else follows from these two small tables.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from analytics.pipeline.clock_skew import offset_us
 from analytics.pipeline.schema import WORDS
-from analytics.pipeline.silver import Masks, Watched, unwatched, word
-from analytics.pipeline.skew import ahead
+from analytics.pipeline.silver import Counter, Masks, uncounted, word_at
 
 DIRECT, HISTORY, MEDIATOR = map(WORDS["recv", "path"].index, ("direct", "history", "mediator"))
 GAP_MAX = 10_000
-"""Messages that are taken for lost between two that came; a larger gap is rather a counter that has jumped."""
+"""Longest gap that counts as losses; a larger one is a jump of a counter."""
 GAPS_MAX, GAPS_EVER_MAX = 100_000, 5_000_000
-"""Messages that are taken for lost of one author, and of all: nor are they lost where a counter jumps all the time."""
+"""Most inferred losses of one author, and of all."""
 
 
-def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
-    """What observers say of each message: one row for each (author, seq) that anybody has received.
+def receipts_by_message(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
+    """One row for each received (author, seq).
 
-    Masks: `seen`, `direct` (came directly), `within` (took no longer than `within_us`), `mail` (that, by a mediator).
+    Masks: `seen`, `direct` (arrived directly), `within` (took at most `within_us`), `mail` (so, by mediator).
     """
     came = ~f.col("dup")
     took = f.col("took_us")
     return deliveries.groupBy("author", "seq").agg(
-        *masks.gather(came, "seen"),
-        *masks.gather(came & (f.col("path") == DIRECT), "direct"),
-        *masks.gather(came & (took <= within_us), "within"),
-        *masks.gather(came & (f.col("path") == MEDIATOR) & (took <= within_us), "mail"),
+        *masks.collect_bits(came, "seen"),
+        *masks.collect_bits(came & (f.col("path") == DIRECT), "direct"),
+        *masks.collect_bits(came & (took <= within_us), "within"),
+        *masks.collect_bits(came & (f.col("path") == MEDIATOR) & (took <= within_us), "mail"),
         f.min("t_send_us").alias("said_us"),
         f.max("n").alias("said_n"),
         f.max("keys").alias("said_keys"),
@@ -38,7 +38,7 @@ def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
         f.max(f.when(came & (f.col("path") != HISTORY), took)).alias("max_then_us"),
         f.max(f.when(came & (f.col("path") != HISTORY), took + f.col("display_us"))).alias("shown_us"),
         f.min(f.when(came, took)).alias("first_us"),
-        # Null where it is no number of 64 bits: nobody waits so long.
+        # null if it exceeds 64 bits
         f.try_sum(f.when(came, took)).alias("sum_us"),
         f.count_if(came).alias("came"),
         f.count_if(came & ~f.col("corrected")).alias("uncorrected"),
@@ -49,17 +49,17 @@ def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
     )
 
 
-def gaps(
-    heard: DataFrame, authors: DataFrame, uncovered: DataFrame, masks: Masks, watch: Watched = unwatched
+def inferred_losses(
+    heard: DataFrame, authors: DataFrame, uncovered: DataFrame, masks: Masks, watch: Counter = uncounted
 ) -> DataFrame:
-    """Messages that nobody has received, of authors without an export: what lies between two that came. (author, seq,
-    said_us, said_n, said_keys, kind, away*), as of the next one that came.
+    """Messages without any receipt, of authors without an export: those between two received ones. (author, seq,
+    said_us, said_n, said_keys, kind, away*), as of the next received one.
 
-    `away`: whoever did not record all the time from when the one before came until the next one did (`uncovered`): it
-    may have got them in between, and nobody knows. Of such an author no clock is known, so that what a message took is
-    by the clock of whoever got it, and it came when it was said and as much later.
+    `away`: members who did not record all the time between the two (`coverage_gaps`): they may have received them. The
+    clocks of such authors are unknown, so latencies are by the recipients' clocks.
 
-    `watch` gets every gap, `lost` or not: the smallest come first, and count until GAPS_MAX or GAPS_EVER_MAX is full.
+    `watch` receives every gap; those with `lost` count. The smallest come first, until GAPS_MAX or GAPS_EVER_MAX is
+    reached.
     """
     of_next = ("said_us", "said_n", "said_keys", "kind")
     silent = authors.where(~f.col("told")).select("author", "group")
@@ -90,7 +90,7 @@ def gaps(
     return (
         jumps.join(f.broadcast(uncovered), away, "left")
         .groupBy("author", "seq", "before", *of_next)
-        .agg(*masks.gather(f.lit(True), "away"))
+        .agg(*masks.collect_bits(f.lit(True), "away"))
         .select(
             "author",
             f.explode(f.sequence(f.col("before") + 1, f.col("seq") - 1)).alias("seq"),
@@ -107,16 +107,15 @@ def reach(
     start_us: int,
     masks: Masks,
     uncovered: DataFrame | None = None,
-    watch: Watched = unwatched,
+    watch: Counter = uncounted,
 ) -> DataFrame:
-    """One row for each message that there was: what its author says of it, what observers do, and who was to get it.
-    `uncovered` (`silver.uncovered`) is there where some author may have no export; gaps are looked for only then, as
-    that goes through all receipts again (`watch`: see `gaps`).
+    """One row per message: what its author and its recipients recorded, and the expected recipients. `uncovered`
+    (`silver.coverage_gaps`) is given if some author has no export: only then are losses inferred, which reads all
+    receipts again (`watch`: see `inferred_losses`).
 
-    Masks: `exp` (receipts of these are known, so what lacks is lost), `lost`, `slow` (lost, or too late), `indirect`
-    (came otherwise, or not), `mailed` (came by a mediator, in time), `unheard` (in the roster, but no export of theirs
-    says anything), `beyond` (have it and were not in the roster: newcomers), `there` (`exp`, and the author where its
-    receipts are known too).
+    Masks: `exp` (receipts are known, so a missing one is a loss), `lost`, `slow` (lost or late), `indirect` (not
+    direct), `mailed` (by mediator in time), `unheard` (in the roster, receipts unknown), `beyond` (received, not in the
+    roster: joiners), `there` (`exp`, and the author if its receipts are known).
     """
     few = f.broadcast(authors.select("author", "group", "sender", "viewer", "place", "bit", "base_us", "slope"))
     sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
@@ -124,16 +123,16 @@ def reach(
     )
     came = heard
     if uncovered is not None:
-        came = heard.unionByName(gaps(heard, authors, uncovered, masks, watch), allowMissingColumns=True)
+        came = heard.unionByName(inferred_losses(heard, authors, uncovered, masks, watch), allowMissingColumns=True)
     told = (
         sent.join(came, ["author", "seq"], "full")
         .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))
         .withColumn("keys", f.coalesce("keys", "said_keys"))
         .withColumn("kind", f.coalesce("sent_kind", "kind"))
         .join(few.select("author", "place", "bit", "base_us", "slope"), "author")
-        .withColumn("agreed_us", f.col("t_send_us") - ahead(f.col("t_send_us"), start_us))
+        .withColumn("agreed_us", f.col("t_send_us") - offset_us(f.col("t_send_us"), start_us))
     )
-    # Who was to get it: of the steps of the viewer's roster, the last one before. Both go by in one order.
+    # Expected recipients: the last roster step of the viewer before the message; both are sorted together.
     state = f.struct("size", *masks.names("all"), *masks.names("heard")).alias("state")
     mine = (rosters["group"] == few["group"]) & rosters["viewer"].eqNullSafe(few["viewer"])
     steps = rosters.join(few, mine).select("author", f.col("from_us").alias("agreed_us"), state)
@@ -178,11 +177,9 @@ def reach(
 
 
 def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
-    """What became of each message. `whole_us`: until the last of those expected had it (null where somebody lacks it);
-    what newcomers got later as history does not count for that. `shown_us`: until the last one's face was told of it.
-    Both are null where nobody got it but as history.
-    `kind`: as its author says, or those who got it ("message", "membership", "remark"). `missing`, `slow_for`:
-    pseudonyms."""
+    """Delivery of each message. `whole_us`: until the last expected recipient had it, without joiners' history;
+    `shown_us`: until the last client showed it; both null if a delivery is missing or happened only as history. `kind`:
+    "message", "membership" or "annotation". `missing`, `slow_for`: pseudonyms."""
     names = people.groupBy("group").agg(f.sort_array(f.collect_list(f.struct("number", "member"))).alias("everybody"))
     few = authors.select("author", "group", "sender").join(names, "group")
     lost, slow, expected, beyond = (masks.count(prefix) for prefix in ("lost", "slow", "exp", "beyond"))
@@ -191,11 +188,11 @@ def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mas
         told = f.transform(masks.numbers(prefix), lambda number: f.element_at("everybody", number + 1)["member"])
         return f.when(masks.count(prefix) == 0, f.array().cast("array<bigint>")).otherwise(told)
 
-    kind = word("recv", "kind", f.coalesce("kind", f.lit(-1)))
+    kind = word_at("recv", "kind", f.coalesce("kind", f.lit(-1)))
     last_us = f.when(beyond == 0, f.col("max_us")).otherwise(f.col("max_then_us"))
 
     def until(last: Column) -> Column:
-        # `greatest` leaves out what is null, and would make of nothing that it took no time.
+        # `greatest` ignores null and would turn an unknown duration into 0.
         return f.when(f.col("complete") & last.isNotNull(), f.greatest(last, f.lit(0)))
 
     return (
@@ -204,8 +201,8 @@ def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mas
         .withColumn("complete", (f.col("expected") > 0) & (f.col("lacking") == 0))
         .select(
             *("group", "sender", "seq", "t_send_us", kind.alias("kind")),
-            word("send", "keys", f.coalesce("keys", f.lit(-1))).alias("keys"),
-            word("send", "path", f.coalesce("path", f.lit(-1))).alias("path"),
+            word_at("send", "keys", f.coalesce("keys", f.lit(-1))).alias("keys"),
+            word_at("send", "path", f.coalesce("path", f.lit(-1))).alias("path"),
             f.coalesce("accountability", f.lit("unknown")).alias("accountability"),
             *("n", "batch", "expected", (f.col("expected") - f.col("lacking")).cast("int").alias("delivered")),
             (f.col("expected") - masks.count("indirect")).cast("int").alias("direct"),

@@ -1,19 +1,19 @@
-"""Gold, by pair: what got from each member to each other one, on which path, how fast."""
+"""Gold tables of pairs: deliveries from each member to each other, by path, with latency."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from analytics.pipeline.latency import QUANTILES, bin_of, percentiles, ratio
 from analytics.pipeline.schema import WORDS
-from analytics.pipeline.silver import Masks, word
-from analytics.pipeline.speed import QUANTILES, bin_of, percentiles, ratio
+from analytics.pipeline.silver import Masks, word_at
 
 EDGE_BITS = {"n": (20, 12), "path": (17, 3), "keys": (15, 2), "dup": (14, 1), "bin": (0, 14)}
-"""Where in a histogram's key each number stands: from which bit on, and how many. The pair stands above bit 32."""
+"""First bit and number of bits of each number in a histogram's key; the pair is above bit 32."""
 
 
 def histogram(deliveries: DataFrame, edges: DataFrame) -> DataFrame:
-    """How many deliveries of each pair took how long: (group, sender, observer, keys, path, n, dup, bin, rows, late,
-    hold_us, hold_max_us, max_us). While it is counted, all of what it is by stands in one number."""
+    """Deliveries by pair and latency: (group, sender, observer, keys, path, n, dup, bin, rows, late, hold_us,
+    hold_max_us, max_us). The grouping key is packed into one number."""
 
     def put(name: str, value: Column) -> Column:
         return f.shiftleft(value.cast("long"), EDGE_BITS[name][0])
@@ -48,27 +48,29 @@ def histogram(deliveries: DataFrame, edges: DataFrame) -> DataFrame:
         .join(f.broadcast(edges.select("edge", "group", "sender", "observer")), "edge")
         .select(
             *("group", "sender", "observer"),
-            word("recv", "keys", get("keys") - 1).alias("keys"),
-            word("recv", "path", get("path") - 1).alias("path"),
+            word_at("recv", "keys", get("keys") - 1).alias("keys"),
+            word_at("recv", "path", get("path") - 1).alias("path"),
             *(get("n").alias("n"), (get("dup") == 1).alias("dup"), get("bin").alias("bin")),
             *("rows", "late", "hold_us", "hold_max_us", "max_us"),
         )
     )
 
 
-def counted(prefix: str, masks: Masks, reach: DataFrame, by: list[str], *further: str) -> DataFrame:
-    """How many messages have each bit of a mask: (by…, number, times), as often as there are different rosters among
-    them; who adds them up has more to add. `further` masks stand beside: they are of the same messages."""
+def count_bits(prefix: str, masks: Masks, reach: DataFrame, by: list[str], *further: str) -> DataFrame:
+    """Messages with each bit of a mask: (by…, number, times), one row per distinct roster, to be summed. `further`
+    masks of the same messages are kept."""
     names = [name for one in (prefix, *further) for name in masks.names(one)]
     few = reach.where(masks.count(prefix) > 0).groupBy(*by, *names).agg(f.count(f.lit(1)).alias("times"))
-    return few.select("*", f.explode(masks.everybody()).alias("number")).where(masks.has(prefix, f.col("number")))
+    return few.select("*", f.explode(masks.all_numbers()).alias("number")).where(
+        masks.contains(prefix, f.col("number"))
+    )
 
 
 def expectations(reach: DataFrame, masks: Masks) -> DataFrame:
-    """Of each author, towards each member by its number: (author, number, expected, lost)."""
-    lost = f.when(masks.has("lost", f.col("number")), f.col("times")).otherwise(0)
+    """By author and member number: (author, number, expected, lost)."""
+    lost = f.when(masks.contains("lost", f.col("number")), f.col("times")).otherwise(0)
     return (
-        counted("exp", masks, reach, ["author"], "lost")
+        count_bits("exp", masks, reach, ["author"], "lost")
         .groupBy("author", "number")
         .agg(f.sum("times").alias("expected"), f.sum(lost).alias("lost"))
     )
@@ -82,9 +84,8 @@ def edge(
     authors: DataFrame,
     people: DataFrame,
 ) -> DataFrame:
-    """What got from each member to each other one. `evidence`: "receipts" (the observer's export has them), or "acks"
-    (it has none; the author's has acknowledgements, which say whether, and not when). `p50_us`, … are of what came
-    directly, `max_us` of all but history."""
+    """Deliveries of each pair. `evidence`: "receipts" (the observer's export) or "acks" (acknowledgements in the
+    author's export, without times). `p50_us`, … cover direct deliveries, `max_us` all but history."""
     key = ["group", "sender", "observer"]
     came = ~f.col("dup")
     taken = histogram.where(came & (f.col("path") == "direct"))
@@ -126,10 +127,11 @@ def edge(
 
 
 def acknowledged(reach: DataFrame, acks: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
-    """Of what told authors have said to members without receipts: (author, number, expected, delivered).
+    """Messages of exporting authors to members without receipts: (author, number, expected, delivered).
 
-    An acknowledgement takes its time as a message does: what was said in the last minute before the author's export
-    ends, or while it recorded nothing, is in neither."""
+    Acknowledgements take time, so messages of the last minute before the author's export ends, or before a pause, count
+    in neither.
+    """
     upto = (
         acks.groupBy(f.col("observer").alias("sender"), "group", "member")
         .agg(f.max("upto").alias("upto"))

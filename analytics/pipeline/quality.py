@@ -1,7 +1,7 @@
-"""What was wrong with the exports: counted while they are read, and told in full.
+"""Quality of the input: conflicting exports, counts of invalid rows, the quality report.
 
-Files that are set aside are named with the reason (`read`); rows that cannot be believed are counted by kind; exports
-that claim one pseudonym for two people are set aside both, as nobody can say whose is whose.
+Skipped files are listed with the reason (`read`); invalid rows are counted by kind; of exports that claim one pseudonym
+for two people, both are skipped, because either may be wrong.
 """
 
 from collections import defaultdict
@@ -13,48 +13,48 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.looks import OBSERVERS_MAX
+from analytics.file_scan import OBSERVERS_MAX
 from analytics.pipeline.read import Bronze, Export, read_files, with_path
 from analytics.pipeline.schema import KINDS, struct
-from analytics.pipeline.silver import TIME_US_MAX, TIME_US_MIN, believable, code
-from analytics.pipeline.store import SLASHES, plain_path
+from analytics.pipeline.silver import TIME_US_MAX, TIME_US_MIN, valid_row, word_index
+from analytics.pipeline.store import SLASHES, decode_path
 
-CLASH = "claims a pseudonym that another export of the same study claims for other messages: {other}"
-CLAIM = "claims a pseudonym that an export of another profile claims: {other}"
-MANY = "has rows of more than {most:,} observers, where a profile is one in each group"
-CROWD = (
-    "names {members:,} members of a group that would have had {ever:,} with them, where {most:,} are the most: of "
-    "all exports it names most whom no other does"
+MESSAGE_CONFLICT = "uses a pseudonym that another export of the study uses for other messages: {other}"
+OBSERVER_CONFLICT = "uses a pseudonym that an export of another profile uses: {other}"
+TOO_MANY_OBSERVERS = "has rows of more than {most:,} observers"
+TOO_MANY_MEMBERS = (
+    "names {members:,} members of a group, which would then have {ever:,}, more than {most:,}: of "
+    "all exports it names most members that no other names"
 )
 SUCCESSION_US = 60_000_000
-"""What was recorded when a profile's own number was renewed may be written a little after that."""
+"""Rows may be written this long after a profile's pseudonym was renewed."""
 
 
-class Crowded(Exception):
-    """Groups have had more members than there is room for."""
+class TooManyMembers(Exception):
+    """Groups have had more members than supported."""
 
 
 def same_observer(bronze: Bronze) -> list[list[Export]]:
-    """Exports that say that they are of one observer in one study, together; only where there are several."""
+    """Exports of one observer in one study, where there are several."""
     by_whom = defaultdict(list)
     for export in bronze.exports:
         by_whom[export.study, export.observer].append(export)
     return [exports for exports in by_whom.values() if len(exports) > 1]
 
 
-def set_clashes_aside(spark: SparkSession, bronze: Bronze) -> int:
-    """Leave out exports that speak for one person and are of two. Gives for how many members two exports speak one
-    after the other, which may be so (`set_claims_aside`)."""
-    set_messages_aside(spark, bronze)
-    return set_claims_aside(spark, bronze)
+def reject_conflicts(spark: SparkSession, bronze: Bronze) -> int:
+    """Reject exports that represent one member for two people. Returns for how many members two exports follow each
+    other in time, which is legitimate (`reject_conflicting_observers`)."""
+    reject_conflicting_messages(spark, bronze)
+    return reject_conflicting_observers(spark, bronze)
 
 
-def set_messages_aside(spark: SparkSession, bronze: Bronze) -> None:
-    """Leave out exports of one pseudonym that tell of different messages by the same number: they are two people's."""
+def reject_conflicting_messages(spark: SparkSession, bronze: Bronze) -> None:
+    """Reject exports of one pseudonym with different messages under one number."""
     clashing: dict[str, str] = {}
     for exports in same_observer(bronze):
         tables = [
-            read_files(spark, "send", [file.path for file in export.of("send")])
+            read_files(spark, "send", [file.path for file in export.of_kind("send")])
             .select("group", "seq", "t_send_us", "plain_b")
             .withColumn("place", f.lit(export.place))
             for export in exports
@@ -67,22 +67,25 @@ def set_messages_aside(spark: SparkSession, bronze: Bronze) -> None:
         places = sorted({place for row in told.select("places").distinct().collect() for place in row["places"]})
         if len(places) > 1:
             clashing |= {place: next(other for other in places if other != place) for place in places}
-    bronze.leave_out({place: CLASH.format(other=other) for place, other in clashing.items()})
+    bronze.reject({place: MESSAGE_CONFLICT.format(other=other) for place, other in clashing.items()})
 
 
-def set_claims_aside(spark: SparkSession, bronze: Bronze) -> int:
-    """Leave out exports of different profiles that have rows of one observer: each would speak for the other.
+def reject_conflicting_observers(spark: SparkSession, bronze: Bronze) -> int:
+    """Reject exports of different profiles with rows of one observer: each would speak for the other.
 
-    A manifest's observer is the profile, and only its own exports have that number; those of rows are the profile's in
-    each group, and every member knows them. One profile may have two numbers, before and after `zerochat telemetry
-    delete`, but not at one time: what such exports tell does not overlap, and both are used. Whether somebody else has
-    made one of them, nobody can say, so this gives for how many members that is so. In two studies nobody has the same
-    number.
+    A manifest's observer identifies the profile; the observers of rows identify it in each group and are known to every
+    member. A profile has two numbers, before and after `zerochat telemetry delete`, but not at the same time: such
+    exports do not overlap, and both are used. Whether one of them is forged cannot be known, so the number of such
+    members is returned. Numbers of different studies never coincide.
     """
     if len({_profile(export) for export in bronze.exports}) < 2:
         return 0
     whose = _observers(spark, bronze)
-    aside = {place: MANY.format(most=OBSERVERS_MAX) for place, some in whose.items() if len(some) > OBSERVERS_MAX}
+    aside = {
+        place: TOO_MANY_OBSERVERS.format(most=OBSERVERS_MAX)
+        for place, some in whose.items()
+        if len(some) > OBSERVERS_MAX
+    }
     claims: dict[int, list[Export]] = defaultdict(list)
     for export in bronze.exports:
         for observer in whose[export.place] if export.place not in aside else ():
@@ -96,8 +99,8 @@ def set_claims_aside(spark: SparkSession, bronze: Bronze) -> int:
             continue
         for one in some:
             other = next(other for other in some if _profile(other) != _profile(one))
-            aside.setdefault(one.place, CLAIM.format(other=other.place))
-    bronze.leave_out(aside)
+            aside.setdefault(one.place, OBSERVER_CONFLICT.format(other=other.place))
+    bronze.reject(aside)
     return successions
 
 
@@ -106,7 +109,7 @@ def _profile(export: Export) -> tuple[str, int]:
 
 
 def _observers(spark: SparkSession, bronze: Bronze) -> dict[str, set[int]]:
-    """Whom the rows of each export are of, by its place; of each file no more than one more than there may be."""
+    """Observers of the rows of each export, by place; per file at most one more than allowed."""
     found: dict[str, set[int]] = {export.place: set() for export in bronze.exports}
     places = {file.path: export.place for export in bronze.exports for file in export.files}
     for path in places.keys() & bronze.observers.keys():
@@ -114,7 +117,7 @@ def _observers(spark: SparkSession, bronze: Bronze) -> dict[str, set[int]]:
     rest = places.keys() - bronze.observers.keys()
     exports = [replace(one, files=[file for file in one.files if file.path in rest]) for one in bronze.exports]
     for path, observer in _observers_in_spark(spark, exports):
-        if observer:  # 0 is nobody, and what is null is believed by nobody
+        if observer:  # 0 means none, and null is invalid
             found[places[path]].add(observer)
     return found
 
@@ -123,13 +126,13 @@ def _observers_in_spark(spark: SparkSession, exports: list[Export]) -> Iterator[
     if not any(export.files for export in exports):
         return
     first = f.row_number().over(Window.partitionBy("whence").orderBy("observer")) <= OBSERVERS_MAX + 1
-    rows = _of_files(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer"))
+    rows = _rows_of(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer"))
     for row in rows.distinct().withColumn("first", first).where("first").collect():
-        yield plain_path(row["whence"]), row["observer"]
+        yield decode_path(row["whence"]), row["observer"]
 
 
 Spans = dict[int, dict[tuple[str, int], tuple[int, int]]]
-"""From when to when exports have rows: by the observer of the rows, and by profile."""
+"""First and last time of an export's rows, by observer and profile."""
 
 
 def _spans(spark: SparkSession, disputed: Mapping[int, list[Export]]) -> Spans:
@@ -139,7 +142,7 @@ def _spans(spark: SparkSession, disputed: Mapping[int, list[Export]]) -> Spans:
     exports = list({export.place: export for some in disputed.values() for export in some}.values())
     whose = {file.path: _profile(export) for export in exports for file in export.files}
     rows = (
-        _of_files(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer", _time(kind)))
+        _rows_of(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer", _time(kind)))
         .where(f.col("t_us").between(TIME_US_MIN, TIME_US_MAX))
         .join(f.broadcast(spark.createDataFrame([(one,) for one in disputed], "observer long")), "observer")
         .groupBy("whence", "observer")
@@ -147,14 +150,14 @@ def _spans(spark: SparkSession, disputed: Mapping[int, list[Export]]) -> Spans:
         .collect()
     )
     for row in rows:
-        spans, profile = found[row["observer"]], whose[plain_path(row["whence"])]
+        spans, profile = found[row["observer"]], whose[decode_path(row["whence"])]
         begin, end = spans.get(profile, (row["from_us"], row["to_us"]))
         spans[profile] = (min(begin, row["from_us"]), max(end, row["to_us"]))
     return found
 
 
 def _overlap(spans: Mapping[tuple[str, int], tuple[int, int]]) -> bool:
-    """Whether any two of these share more time than a late write may take."""
+    """Whether two spans overlap by more than a late write explains."""
     upto = TIME_US_MIN
     for begin, end in sorted(spans.values()):
         if begin < upto - SUCCESSION_US:
@@ -163,9 +166,9 @@ def _overlap(spans: Mapping[tuple[str, int], tuple[int, int]]) -> bool:
     return False
 
 
-def crowding(spark: SparkSession, bronze: Bronze, most: int) -> dict[str, str]:
-    """Exports by which a group has had more members than `most`, by their places, with the reason: those that name the
-    most whom no other export names, until the rest fits."""
+def oversized_groups(spark: SparkSession, bronze: Bronze, most: int) -> dict[str, str]:
+    """Exports to reject so that no group has more than `most` members, by place, with the reason: those that name most
+    members whom no other export names."""
     exports = dict(enumerate(bronze.exports))
     people = {
         "view": f.array_append("roster", f.col("observer")),
@@ -174,13 +177,13 @@ def crowding(spark: SparkSession, bronze: Bronze, most: int) -> dict[str, str]:
     }
 
     def named(rows: DataFrame, kind: str) -> DataFrame:
-        return rows.where(believable(kind)).select("whence", "group", f.explode(people[kind]).alias("member"))
+        return rows.where(valid_row(kind)).select("whence", "group", f.explode(people[kind]).alias("member"))
 
     told = (
         _with_export(
             spark,
             exports,
-            _of_files(spark, bronze.exports, people, named).where("member is not null").distinct(),
+            _rows_of(spark, bronze.exports, people, named).where("member is not null").distinct(),
         )
         .select("export", "group", "member")
         .distinct()
@@ -202,23 +205,23 @@ def crowding(spark: SparkSession, bronze: Bronze, most: int) -> dict[str, str]:
         if ever > most:
             left[row["group"]] -= row["alone"]
             place = exports[row["export"]].place
-            found.setdefault(place, CROWD.format(ever=row["ever"], most=most, members=row["members"]))
+            found.setdefault(place, TOO_MANY_MEMBERS.format(ever=row["ever"], most=most, members=row["members"]))
     return found
 
 
 def _time(kind: str) -> Column:
-    """The column that says on which day a fact is: the last of its times."""
+    """The column that dates a row: the last of its times."""
     return f.col([column.name for column in KINDS[kind] if column.name.startswith("t_")][-1]).alias("t_us")
 
 
-def _of_files(
+def _rows_of(
     spark: SparkSession,
     exports: list[Export],
     kinds: Iterable[str],
     some: Callable[[DataFrame, str], DataFrame],
 ) -> DataFrame:
-    """`some` of the rows of these kinds together, each with its file as `whence`."""
-    paths = {kind: [file.path for export in exports for file in export.of(kind)] for kind in kinds}
+    """`some` of the rows of these kinds, each with its file as `whence`."""
+    paths = {kind: [file.path for export in exports for file in export.of_kind(kind)] for kind in kinds}
     tables = [some(with_path(spark, kind, told), kind) for kind, told in paths.items() if told]
     if tables:
         return reduce(DataFrame.unionByName, tables)
@@ -226,7 +229,7 @@ def _of_files(
 
 
 def _with_export(spark: SparkSession, exports: Mapping[int, Export], rows: DataFrame) -> DataFrame:
-    """Rows with the number of the export that each one's file (`whence`) belongs to."""
+    """Rows with the number of the export that their file (`whence`) belongs to."""
     numbers = [(number, file.path) for number, export in exports.items() for file in export.files]
     table = spark.createDataFrame(numbers, "export int, path string")
     path = f.regexp_replace(f.url_decode(f.replace(f.col("whence"), f.lit("+"), f.lit("%2B"))), SLASHES, "$1:/")
@@ -234,7 +237,7 @@ def _with_export(spark: SparkSession, exports: Mapping[int, Export], rows: DataF
 
 
 def overlapping(bronze: Bronze) -> set[str]:
-    """Places of exports of one observer that cover the same time, so that the same rows may be in several."""
+    """Places of exports of one observer that cover the same time, so that rows may be in several."""
     found = set()
     for exports in same_observer(bronze):
         spans = sorted(exports, key=lambda export: (export.from_us, export.to_us))
@@ -247,55 +250,56 @@ def overlapping(bronze: Bronze) -> set[str]:
     return found
 
 
-class Watch:
-    """Counts rows in the same pass in which they are read for something else."""
+class RowCounter:
+    """Counts rows while they are read for another purpose."""
 
     def __init__(self) -> None:
         self._running: dict[str, Observation] = {}
         self.counts: dict[str, int] = {}
 
     @property
-    def watches(self) -> bool:
-        """Whether something is to be counted when it is read, which is to be once and to the end."""
+    def active(self) -> bool:
+        """Whether a table is being counted, so it must be read once and completely."""
         return bool(self._running)
 
     def rows(self, table: DataFrame, kind: str) -> DataFrame:
-        """`table`, whose next reading to the end is counted as rows of this kind."""
+        """The table; its next complete reading is counted as rows of this kind."""
         told = Observation(f"rows of {kind}")
         self._running[kind] = told
         counts = [
             f.count(f.lit(1)).alias("rows"),
-            f.count_if(~believable(kind)).alias("unbelievable"),
+            f.count_if(~valid_row(kind)).alias("unbelievable"),
         ]
         if kind == "send":
-            counts.append(f.count_if((code(kind, "keys") < 0) | (code(kind, "path") < 0)).alias("unknown_words"))
+            counts.append(
+                f.count_if((word_index(kind, "keys") < 0) | (word_index(kind, "path") < 0)).alias("unknown_words")
+            )
         return table.observe(told, *counts)
 
     def jumps(self, gaps: DataFrame) -> DataFrame:
-        """`gaps` between what came, of which those that are not `lost` are counted as jumps of a counter."""
+        """The gaps; those that are not `lost` are counted as counter jumps."""
         told = self._running["recv"] = Observation("jumps of counters")
         return gaps.observe(told, f.count_if(~f.col("lost")).alias("jumps"))
 
     def times(self, covered: DataFrame) -> DataFrame:
-        """`covered` times of recording, of which those are counted that do not count (`silver.SPANS_MAX`)."""
+        """The recording times; those that do not count are counted (`silver.SPANS_MAX`)."""
         told = self._running["coverage"] = Observation("times of recording")
         return covered.observe(told, f.count_if(~f.col("counts")).alias("left_out"))
 
     def gather(self) -> None:
-        """After what was watched has been read: its counts."""
+        """Collect the counts after the tables were read."""
         for kind, told in self._running.items():
             self.counts |= {f"{kind}.{name}": int(value or 0) for name, value in told.get.items()}
         self._running.clear()
 
 
-def of_few(few: Mapping[str, DataFrame]) -> dict[str, int]:
-    """The same counts of kinds that have few rows and are read for several things, or for one that Spark may find needs
-    none of them, and then would count nothing."""
+def count_small(few: Mapping[str, DataFrame]) -> dict[str, int]:
+    """The same counts for small kinds that are read several times, or possibly not at all."""
     tables = [
         rows.agg(
             f.lit(kind).alias("kind"),
             f.count(f.lit(1)).alias("rows"),
-            f.count_if(~believable(kind)).alias("unbelievable"),
+            f.count_if(~valid_row(kind)).alias("unbelievable"),
         )
         for kind, rows in few.items()
     ]
@@ -304,12 +308,12 @@ def of_few(few: Mapping[str, DataFrame]) -> dict[str, int]:
 
 
 OF_OTHERS = "sender != observer"
-"""Of pairs: nobody hears itself, but for two people of one pseudonym."""
+"""A pair of two members; a member receives its own messages only if two people have one pseudonym."""
 
 
-def of_receipts(pairs: DataFrame, rows: int) -> dict[str, int]:
-    """The same counts of `recv`, from its pairs (`skew.pairs`) and from how many rows there are: what is observed goes
-    through no compiled code, which for millions of rows is the most of what they cost."""
+def count_receipts(pairs: DataFrame, rows: int) -> dict[str, int]:
+    """The same counts for `recv`, from its pairs (`clock_skew.pairs`): observed tables are not compiled, which is too
+    slow for millions of rows."""
     sums = {
         "believable": f.sum("rows"),
         "from_oneself": f.sum(f.when(f.col("sender") == f.col("observer"), f.col("rows"))),
@@ -322,14 +326,14 @@ def of_receipts(pairs: DataFrame, rows: int) -> dict[str, int]:
 
 
 def report(bronze: Bronze, counts: dict[str, int], notes: list[str]) -> dict[str, Any]:
-    """The quality report, as quality.json has it."""
+    """The quality report (quality.json)."""
     return {
         "place": bronze.place,
         "exports": [
             {
                 "place": export.place,
                 "software": export.software,
-                "study": "together" if export.together else "alone",
+                "study": "shared" if export.shared else "single",
                 "study_fingerprint": export.study,
                 "observer": str(export.observer),
                 "time_unit_us": export.time_unit_us,
@@ -338,7 +342,7 @@ def report(bronze: Bronze, counts: dict[str, int], notes: list[str]) -> dict[str
             }
             for export in bronze.exports
         ],
-        "aside": [asdict(one) for one in bronze.aside],
+        "aside": [asdict(one) for one in bronze.rejected],
         "counts": counts,
         "notes": notes,
     }

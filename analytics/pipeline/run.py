@@ -1,8 +1,7 @@
-"""All layers in a row: from a folder with exports to the tables of a study.
+"""Builds the tables of a study from a folder of exports, layer by layer.
 
-A run is remembered in run.json: what it was made from (checksums of all files), and which tables are whole. The same
-input again changes nothing; after an interruption, what is whole is kept and the rest is made; anything new in the
-input makes everything anew, as one late export may change what is known of every message.
+run.json records the input (checksums of all files) and the finished tables. The same input changes nothing; an
+interrupted run is continued; new input rebuilds everything, because one late export can change every message.
 """
 
 import hashlib
@@ -16,24 +15,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from analytics.errors import NoExports, NotOurs
-from analytics.looks import Ahead
-from analytics.pipeline import batches, facts, levels, messages, pairs, quality, silver, skew, who
-from analytics.pipeline.read import Bronze, bronze, unreadable
-from analytics.pipeline.schema import KINDS_ADDED, WORDS
+from analytics.errors import ForeignFolder, NoExports
+from analytics.file_scan import BackgroundScan
+from analytics.pipeline import aggregates, authors, bursts, clock_skew, messages, pairs, quality, service_levels, silver
+from analytics.pipeline.read import Bronze, scan_bronze, unreadable
+from analytics.pipeline.schema import WORDS
 from analytics.pipeline.silver import Masks
 from analytics.pipeline.store import Store
 from analytics.progress import Progress
-from analytics.results import apart
+from analytics.results import check_disjoint
 from analytics.summary import count
 
 FORMAT, VERSION = "zerochat-analytics", 5
-"""Of what a run writes. Another version makes everything anew."""
+"""Format of the output; another version rebuilds everything."""
 STEPS = 24
 COMPILED_ROWS = 100_000
-"""Over fewer rows than that, making a program of a plan takes longer than going through the plan itself."""
+"""Below this number of rows, compiling a query takes longer than interpreting it."""
 FEW_ROWS = 20_000
-"""A table of no more stands in the plans of what is made of it, instead of being read for each of these again."""
+"""Tables up to this size are kept in memory and inlined into later queries."""
 GOLD = (
     *(
         "message",
@@ -45,32 +44,32 @@ GOLD = (
         "outage",
         "join",
         "sizes",
-        "repair",
+        "gap",
         "member",
         "slo",
     ),
 )
 DELIVERIES = ("message", "edge_hist", "edge", "minute", "outage")
-"""What is made of receipts, which are millions; the rest of gold follows from these and from what is little."""
+"""Tables that are computed from receipts, of which there are millions; the other gold tables follow from these."""
 WITHIN_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`within_s`: what counts as in time. `again`: make everything anew, also where nothing has changed. `deliveries`:
-    of gold, only DELIVERIES; such a study is not whole, and the same exports without it go on with the rest."""
+    """`within_s`: deliveries within this time are in time. `rebuild`: recompute everything. `deliveries`: of gold, only
+    DELIVERIES; the study is then incomplete, and a run without this option continues it."""
 
     within_s: int = WITHIN_S
-    again: bool = False
+    rebuild: bool = False
     deliveries: bool = False
 
 
 class Run:
-    """A run under way: tables are made in order, and those that an interrupted run has finished are only read."""
+    """A run: tables are built in order, and those of an interrupted run are reused."""
 
     def __init__(self, spark: SparkSession, store: Store, progress: Progress, state: dict[str, Any]) -> None:
         self.spark, self.store, self.progress, self.state = spark, store, progress, state
-        self.watch = quality.Watch()
+        self.counter = quality.RowCounter()
 
     def table(
         self,
@@ -81,66 +80,64 @@ class Run:
         over: int = 0,
         few: bool = False,
     ) -> DataFrame:
-        """`over`: about so many rows are gone through for it. `few`: it is used often, and mostly small."""
+        """`over`: approximate number of rows read for it. `few`: used often and usually small."""
         known = f"{layer}/{name}"
-        _compile(self.spark, over)
+        _set_codegen(self.spark, over)
         with self.progress.step(known):
             if known in self.state["done"] and self.store.has_table(layer, name):
                 table = self.store.table(layer, name)
             else:
                 made = make()
-                if few and not self.watch.watches:
-                    # What is here by then is written faster than what is written is read.
-                    made = at_hand(self.spark, made)
+                if few and not self.counter.active:
+                    # A table in memory is written faster than a written one is read.
+                    made = cached(self.spark, made)
                 table = self.store.write(layer, name, made, files)
-                self.watch.gather()
-                self.state["counts"] |= self.watch.counts
+                self.counter.gather()
+                self.state["counts"] |= self.counter.counts
                 self.state["done"].append(known)
                 self.store.write_json("run.json", self.state)
                 if made.isLocal():
                     return made
-            return at_hand(self.spark, table) if few else table
+            return cached(self.spark, table) if few else table
 
 
-def at_hand(spark: SparkSession, table: DataFrame) -> DataFrame:
-    """The same table, with its rows here where they are few."""
+def cached(spark: SparkSession, table: DataFrame) -> DataFrame:
+    """The table with its rows in memory if they are few."""
     rows = table.limit(FEW_ROWS + 1).toArrow()
     return table if rows.num_rows > FEW_ROWS else spark.createDataFrame(rows, table.schema)
 
 
-def _compile(spark: SparkSession, over: int) -> None:
-    """Have Spark make programs of its plans where they go over so many rows."""
+def _set_codegen(spark: SparkSession, over: int) -> None:
+    """Let Spark compile queries over this many rows."""
     compiled = over >= COMPILED_ROWS
     spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
 
 
 def run(
-    spark: SparkSession, place: str, out: str, options: Options, progress: Progress, ahead: Ahead | None = None
+    spark: SparkSession, place: str, out: str, options: Options, progress: Progress, ahead: BackgroundScan | None = None
 ) -> dict[str, Any]:
-    """Make the tables of a study, and give the quality report; `ahead` may have looked through `place` by now.
+    """Build the tables of a study and return the quality report; `ahead`: a scan of `place` that may be finished.
 
-    Raises NothingToRead, NoExports, NotOurs, InsideEachOther.
+    Raises InputUnreadable, NoExports, ForeignFolder, NestedFolders.
     """
-    apart(place, out)
+    check_disjoint(place, out)
     store = Store(spark, out)
     before = store.read_json("run.json")
     if (before is None or before.get("format") != FORMAT) and not store.is_empty():
-        raise NotOurs(place=out)
-    with progress.step("looking for exports, checking their files"):
-        found = bronze(spark, place, ahead)
+        raise ForeignFolder(place=out)
+    with progress.step("finding and validating exports"):
+        found = scan_bronze(spark, place, ahead)
     fingerprint = hashlib.sha256(f"{VERSION} {options.within_s} {found.fingerprint()}".encode()).hexdigest()
-    if before is not None and before.get("fingerprint") == fingerprint and not options.again:
+    if before is not None and before.get("fingerprint") == fingerprint and not options.rebuild:
         if before.get("whole") and all(store.has_table("gold", name) for name in GOLD):
-            progress.say("Nothing has changed since the last run: its tables stay as they are.")
+            progress.line("Nothing has changed since the last run.")
             return store.read_json("quality.json") or quality.report(found, {}, [])
-        progress.say("Going on where the last run was interrupted: what is whole is kept.")
+        progress.line("Continuing the interrupted run.")
         state = before
     else:
         if before is not None:
-            progress.say(
-                "The exports, or what is asked of them, are not those of the last run: everything is made anew."
-            )
+            progress.line("The exports or options have changed since the last run: rebuilding everything.")
         state = {
             "format": FORMAT,
             "version": VERSION,
@@ -152,38 +149,38 @@ def run(
     state["whole"] = False
     while True:
         usable = deepcopy(found)
-        usable.leave_out(state["left_out"])
+        usable.reject(state["left_out"])
         try:
-            told = _make(spark, store, progress, state, usable, options)
+            told = _build(spark, store, progress, state, usable, options)
             store.write_json("quality.json", told)
             store.write_json("run.json", state | {"whole": not options.deliveries})
             return told
-        except quality.Crowded:
-            more = quality.crowding(spark, usable, silver.EVER_MAX)
+        except quality.TooManyMembers:
+            more = quality.oversized_groups(spark, usable, silver.EVER_MAX)
         except (PySparkException, Py4JError):
-            with progress.step("looking for what cannot be read"):
+            with progress.step("finding unreadable files"):
                 more = unreadable(spark, usable)
             if not more:
                 raise
-        progress.say(f"Everything is made anew, without {count(len(more), 'export')} that cannot be used.")
-        progress.begin_again()
+        progress.line(f"Rebuilding everything without {count(len(more), 'unusable export')}.")
+        progress.restart()
         state |= {"done": [], "counts": {}, "left_out": state["left_out"] | more}
 
 
-def _make(
+def _build(
     spark: SparkSession, store: Store, progress: Progress, state: dict[str, Any], found: Bronze, options: Options
 ) -> dict[str, Any]:
-    """Make the tables of exports that are whole, one by one, and give the quality report.
+    """Build the tables of validated exports and return the quality report.
 
-    Raises Crowded, and whatever Spark raises, for an export of which that was not to be seen before; NoExports.
+    Raises TooManyMembers, any error of Spark that validation could not foresee, and NoExports.
     """
     with progress.step("comparing exports"):
-        _compile(spark, found.rows("recv"))
-        successions = quality.set_clashes_aside(spark, found) if found.exports else 0
+        _set_codegen(spark, found.rows("recv"))
+        successions = quality.reject_conflicts(spark, found) if found.exports else 0
     if not found.exports:
         why = (
-            f"{count(len(found.aside), 'file')} set aside, the first one because it {found.aside[0].why}"
-            if found.aside
+            f"{count(len(found.rejected), 'file')} skipped, the first one because it {found.rejected[0].why}"
+            if found.rejected
             else "it is empty"
         )
         raise NoExports(place=found.place, why=why)
@@ -197,37 +194,33 @@ def _notes(found: Bronze, successions: int) -> list[str]:
     notes = []
     units = {export.time_unit_us for export in found.exports}
     if max(units) > 1:
-        notes.append(f"Some times are rounded to {max(units) / 1e6:g} s, so latencies are no finer than that.")
+        notes.append(f"Some times are rounded to {max(units) / 1e6:g} s, which limits the precision of latencies.")
     studies = {export.study for export in found.exports}
     if len(studies) > 1:
-        notes.append(f"The exports are of {len(studies)} studies, in which the same person has different pseudonyms.")
-    if not any(export.together for export in found.exports):
         notes.append(
-            "No two exports belong together, so clocks cannot be compared, and nobody else's receipts are known. "
-            "Members who export with the same words (`zerochat telemetry export --study`) are in one study."
+            f"The exports belong to {len(studies)} studies, in which the same person has different pseudonyms."
+        )
+    if not any(export.shared for export in found.exports):
+        notes.append(
+            "No two exports share a study, so clocks cannot be compared, and receipts of others are unknown. "
+            "Members who export with the same passphrase (`zerochat telemetry export --study`) share a study."
         )
     if successions:
         notes.append(
-            f"Of {successions} members two profiles tell, one after the other, as after `zerochat telemetry delete`: "
-            "nothing here says whether both are of one person."
-        )
-    old = [export for export in found.exports if export.version < KINDS_ADDED["span"]]
-    if old:
-        notes.append(
-            f"{len(old)} of {len(found.exports)} exports are of a schema version before {KINDS_ADDED['span']}: "
-            "in these, a pause of the recording cannot be told from loss."
+            f"For {count(successions, 'member')} there are two consecutive profiles, as after "
+            "`zerochat telemetry delete`. It is unknown whether both belong to one person."
         )
     spanned = {export.place for export in found.exports if any(file.kind == "span" for file in export.files)}
-    bare = [export for export in found.exports if export not in old and export.place not in spanned]
+    bare = [export for export in found.exports if export.place not in spanned]
     if bare:
         names = ", ".join(export.place.rpartition("/")[2] for export in bare)
-        notes.append(f"Nothing says when these have recorded, so nothing counts as lost in them: {names}.")
+        notes.append(f"The recording times of these exports are unknown, so nothing counts as lost in them: {names}.")
     return notes
 
 
 def _tables(run: Run, found: Bronze, options: Options) -> None:
-    spark, watch, within_us = run.spark, run.watch, options.within_s * 1_000_000
-    # Receipts by the million, messages by the thousand; whatever else there is, is little beside them.
+    spark, watch, within_us = run.spark, run.counter, options.within_s * 1_000_000
+    # There are millions of receipts and thousands of messages; other kinds are small.
     receipts, sent = found.rows("recv"), found.rows("send")
 
     def counted(kind: str) -> DataFrame:
@@ -235,18 +228,18 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         return watch.rows(table, kind) if found.rows(kind) else table
 
     def rows(kind: str) -> DataFrame:
-        return counted(kind).where(silver.believable(kind))
+        return counted(kind).where(silver.valid_row(kind))
 
     def spans() -> DataFrame:
-        table = silver.of_exports(spark, found, "span")
+        table = silver.rows_by_export(spark, found, "span")
         watched = watch.rows(table, "span") if found.rows("span") else table
-        return watched.where(silver.believable("span"))
+        return watched.where(silver.valid_row("span"))
 
     run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
-    run.state["counts"] |= quality.of_few({kind: found.read(spark, kind) for kind in ("view", "ack")})
+    run.state["counts"] |= quality.count_small({kind: found.read(spark, kind) for kind in ("view", "ack")})
     recv = found.read(spark, "recv")
     if found.overlapping and receipts:
-        # What several exports tell is found out once, and then read three times.
+        # Deduplicated once, then read three times.
         recv = run.table("silver", "recv", lambda: found.read(spark, "recv"), files=0, over=receipts)
         receipts = recv.count()
     direct = WORDS["recv", "path"].index("direct")
@@ -254,18 +247,18 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
     every_pair = run.table(
         "silver",
         "pair",
-        lambda: skew.pairs(silver.receipts(recv), direct),
+        lambda: clock_skew.pairs(silver.receipts(recv), direct),
         over=receipts,
     )
     if receipts:
-        run.state["counts"] |= quality.of_receipts(every_pair, receipts)
+        run.state["counts"] |= quality.count_receipts(every_pair, receipts)
     pair = every_pair.where(quality.OF_OTHERS)
     send = run.table("silver", "send", lambda: silver.sends(counted("send")), over=sent)
-    view = at_hand(spark, silver.views(spark, found))
+    view = cached(spark, silver.views(spark, found))
     people = run.table(
         "silver",
         "member",
-        lambda: silver.members(
+        lambda: silver.number_members(
             view.select("group", f.explode("roster").alias("member"))
             .union(view.select("group", "observer"))
             .union(pair.select("group", "sender"))
@@ -274,27 +267,29 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         ),
         few=True,
     )
-    line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)), few=True, over=receipts)
+    line = run.table(
+        "silver", "skew", lambda: clock_skew.clock_lines(clock_skew.clock_differences(pair)), few=True, over=receipts
+    )
     covered = run.table(
         "silver", "coverage", lambda: silver.coverage(spark, found, view, spans(), watch.times), few=True
     )
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
     last, start_us = (row["value"] or 0 for row in known)
     if last >= silver.EVER_MAX:
-        raise quality.Crowded
+        raise quality.TooManyMembers
     masks = Masks(last // silver.BITS + 1, last + 1)
     viewers = view.select("group", f.col("observer").alias("viewer")).distinct()
-    author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers, line), few=True)
+    author = run.table("silver", "author", lambda: authors.authors(pair, send, people, viewers, line), few=True)
     [(anybody, silent)] = author.select(f.bool_or(f.expr("viewer is null")), f.bool_or(f.expr("not told"))).collect()
     roster = run.table(
         "silver", "roster", lambda: silver.rosters(view, covered, people, line, start_us, masks, bool(anybody))
     )
-    edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line), few=True)
-    acks = found.read(spark, "ack").where(silver.believable("ack"))
+    edges = run.table("silver", "edge", lambda: authors.edges(pair, author, people, line), few=True)
+    acks = found.read(spark, "ack").where(silver.valid_row("ack"))
     # --- gold
-    delivered = who.deliveries(silver.receipts(recv), edges, start_us)
-    uncovered = silver.uncovered(covered, people) if silent else None
-    heard = messages.heard(delivered, masks, within_us)
+    delivered = authors.deliveries(silver.receipts(recv), edges, start_us)
+    uncovered = silver.coverage_gaps(covered, people) if silent else None
+    heard = messages.receipts_by_message(delivered, masks, within_us)
     reach = run.table(
         "silver",
         "reach",
@@ -317,14 +312,16 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         ),
         over=receipts,
     )
-    minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks), over=receipts)
-    outage = run.table("gold", "outage", lambda: facts.outages(minute), over=receipts)
+    minute = run.table("gold", "minute", lambda: aggregates.minutes(reach, author, people, masks), over=receipts)
+    outage = run.table("gold", "outage", lambda: aggregates.outages(minute), over=receipts)
     if options.deliveries:
         return
-    run.table("gold", "keys_path_size", lambda: batches.keys_path_size(message, histogram), over=sent)
-    run.table("gold", "burst", lambda: batches.bursts(message), over=sent)
-    run.table("gold", "join", lambda: facts.joins(rows("join"), view))
-    run.table("gold", "sizes", lambda: facts.sizes(message, rows("state")), over=sent)
-    run.table("gold", "repair", lambda: facts.repairs(rows("repair")))
-    run.table("gold", "member", lambda: levels.members(message, edge, histogram, line, covered, outage), over=sent)
-    run.table("gold", "slo", lambda: levels.levels(message, edge, within_us), over=sent)
+    run.table("gold", "keys_path_size", lambda: bursts.keys_path_size(message, histogram), over=sent)
+    run.table("gold", "burst", lambda: bursts.bursts(message), over=sent)
+    run.table("gold", "join", lambda: aggregates.joins(rows("join"), view))
+    run.table("gold", "sizes", lambda: aggregates.sizes(message, rows("state")), over=sent)
+    run.table("gold", "gap", lambda: aggregates.gaps(rows("gap")))
+    run.table(
+        "gold", "member", lambda: service_levels.members(message, edge, histogram, line, covered, outage), over=sent
+    )
+    run.table("gold", "slo", lambda: service_levels.levels(message, edge, within_us), over=sent)

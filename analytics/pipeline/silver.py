@@ -1,8 +1,7 @@
-"""Silver: rows that can be believed, each once, words as numbers; and who was to hear whom, when.
+"""Silver: validated, deduplicated rows, vocabulary as numbers, and expected recipients.
 
-A roster is a mask of bits. Every member that a group has ever had gets a number in it, and stands for one bit of a few
-64-bit words, so that "whom did it reach" is one OR over rows, and "who lacks it" one AND NOT: no rows are joined with
-themselves. Words are columns called `PREFIX0`, `PREFIX1`, …
+A roster is a bit mask. Each member that a group ever had gets a number and one bit in a few 64-bit columns (`PREFIX0`,
+`PREFIX1`, …), so that "who received it" is a bitwise OR over rows and "who lacks it" an AND NOT, without self-joins.
 """
 
 import re
@@ -14,63 +13,62 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from analytics.pipeline.clock_skew import to_common_clock
 from analytics.pipeline.read import DAY_US, Bronze
-from analytics.pipeline.schema import KINDS, KINDS_ADDED, WORDS, struct
-from analytics.pipeline.skew import agreed
-from analytics.pipeline.store import SLASHES, exactly, one_form
+from analytics.pipeline.schema import KINDS, WORDS, struct
+from analytics.pipeline.store import SLASHES, escape_glob, normalise_path
 
 TIME_US_MIN, TIME_US_MAX = 946_684_800_000_000, 7_258_118_400_000_000
-"""2000 and 2200: a time outside is nobody's."""
+"""Valid times: 2000 to 2200."""
 DURATION_US_MAX = 10**13
 """Four months."""
 TOOK_US_MAX = 10**15
-"""Thirty years: what newcomers get as history may be old, and nothing was on its way for longer than that."""
+"""Thirty years: a joiner's history may be old."""
 SIZE_MAX = 2**32
 SEQ_MAX = 2**53
 MEMBERS_MAX = 4095
 ROSTER_MAX = 64
-"""Members of a group at one time: zerochat lets no more in."""
+"""Most members of a group at a time."""
 BITS = 64
 EVER_MAX = 1_024
 SETTLE_US = 60_000_000
-"""What was sent less than this before an observer's export ends need not have arrived in it."""
+"""Messages sent less than this before an observer's recording ends are not expected in it."""
 APART_US = 1_000_000
-"""Spans of recording that are no further apart are one: people who export alone have times to the second."""
+"""Recording times this close are merged: single exports have times to the second."""
 SPANS_MAX = 2_000
-"""Times of one member in one group in which its receipts are known, apart from each other: a start every twenty minutes
-for thirty days. Each of them is two moments at which whom everybody's messages are due to changes."""
+"""Most recording times per member and group: a start every twenty minutes for thirty days. Each is two moments at which
+all rosters change."""
 ALWAYS_US = TIME_US_MIN
-RECEIPT = (
+RECEIPT_COLUMNS = (
     *("observer", "group", "sender", "seq", "keys", "n", "t_send_us", "t_recv_us", "hold_us", "path", "dup", "late"),
 )
-"""What of `recv` every part of the pipeline uses; nothing else of a row is looked at before it is believed."""
+"""The columns of `recv` that the pipeline uses; only these are validated."""
 
 
-def code(kind: str, column: str) -> Column:
-    """A word as its place in its closed list; -1 for one that is not in it."""
+def word_index(kind: str, column: str) -> Column:
+    """Index of a word in its vocabulary; -1 if it is unknown."""
     told = f.lit(-1)
     for place, word in reversed(list(enumerate(WORDS[kind, column]))):
         told = f.when(f.col(column) == word, place).otherwise(told)
     return told
 
 
-def word(kind: str, column: str, number: Column) -> Column:
-    """The word for a number that `code` gave."""
+def word_at(kind: str, column: str, number: Column) -> Column:
+    """The word with this index."""
     words = f.array(*map(f.lit, WORDS[kind, column]))
     return f.when(number >= 0, f.element_at(words, number.cast("int") + 1)).otherwise("unknown")
 
 
-def believable(kind: str) -> Column:
-    """Whether a row has all that it must have, and no number is out of its range. Of `recv`, whose rows are millions,
-    only what is used is looked at."""
+def valid_row(kind: str) -> Column:
+    """Whether a row is complete and in range. Of `recv`, only the used columns are checked."""
     checks = []
     for column in KINDS[kind]:
-        if kind == "recv" and column.name not in RECEIPT:
+        if kind == "recv" and column.name not in RECEIPT_COLUMNS:
             continue
         cell, name = f.col(column.name), column.name
-        if column.kind == "longs":
+        if column.type == "list<int64>":
             check = cell.isNotNull() & (f.size(cell) <= ROSTER_MAX)
-        elif column.kind in ("text", "bool"):
+        elif column.type in ("string", "bool"):
             check = cell.isNotNull()
         elif name.startswith("t_"):
             check = cell.between(TIME_US_MIN, TIME_US_MAX)
@@ -80,29 +78,29 @@ def believable(kind: str) -> Column:
             check = cell.between(0, SIZE_MAX)
         elif name in ("seq", "upto", "after", "attempt"):
             check = cell.between(0, SEQ_MAX)
-        elif name in ("n", "members", "sections", "envelopes", "batch", "cuts"):
+        elif name in ("n", "members", "envelopes", "batch", "disconnects"):
             check = cell.between(0, MEMBERS_MAX)
         else:
             check = cell.isNotNull()
         checks.append(cell.isNull() | check if column.optional else check)
     if kind == "recv":
-        # Both are times of a person's life by now, so that their difference is a number.
+        # both times are valid here, so their difference is a number
         checks.append(f.abs(f.col("t_recv_us") - f.col("t_send_us")) <= TOOK_US_MAX)
     return f.coalesce(reduce(Column.__and__, checks), f.lit(False))
 
 
 def sends(rows: DataFrame) -> DataFrame:
-    """What was sent, each message once, from rows of `send`; `keys` and `path` as numbers."""
+    """Sent messages from rows of `send`, each once; `keys` and `path` as indices."""
     first = Window.partitionBy("sender", "group", "seq").orderBy("t_send_us", "queue_us", "plain_b", "env_b")
     return (
-        rows.where(believable("send"))
+        rows.where(valid_row("send"))
         .select(
             f.col("observer").alias("sender"),
             *("group", "seq", "n", "batch", "t_send_us", "queue_us", "plain_b", "env_b", "envelopes"),
             "accountability",
-            code("send", "keys").alias("keys"),
-            code("send", "path").alias("path"),
-            f.nullif(code("send", "kind"), f.lit(-1)).alias("sent_kind"),
+            word_index("send", "keys").alias("keys"),
+            word_index("send", "path").alias("path"),
+            f.nullif(word_index("send", "kind"), f.lit(-1)).alias("sent_kind"),
         )
         .withColumn("place", f.row_number().over(first))
         .where("place = 1")
@@ -111,24 +109,24 @@ def sends(rows: DataFrame) -> DataFrame:
 
 
 def receipts(rows: DataFrame) -> DataFrame:
-    """What was received, from rows of `recv`."""
-    return rows.where(believable("recv")).select(
+    """Received messages from rows of `recv`."""
+    return rows.where(valid_row("recv")).select(
         *("observer", "group", "sender", "seq", "n", "t_send_us", "t_recv_us", "hold_us", "dup", "late"),
-        code("recv", "keys").alias("keys"),
-        code("recv", "path").alias("path"),
-        code("recv", "kind").alias("kind"),
-        # Of no face that was there, or of none that can be believed: as if it had been told at once.
+        word_index("recv", "keys").alias("keys"),
+        word_index("recv", "path").alias("path"),
+        word_index("recv", "kind").alias("kind"),
+        # no client, or an invalid value: as if shown at once
         f.when(f.col("display_us").between(0, DURATION_US_MAX), f.col("display_us")).otherwise(0).alias("display_us"),
     )
 
 
-# --- who was to hear whom ---------------------------------------------------------------------------------------------
+# --- expected recipients ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """How many words a roster has in this run, and what is done with them. `people`: how many bits of all of them are
-    used at the most; 0: that is not known."""
+    """Number of 64-bit words per roster in this run, and operations on masks. `people`: number of used bits; 0:
+    unknown."""
 
     words: int
     people: int = 0
@@ -139,7 +137,7 @@ class Masks:
     def cols(self, prefix: str) -> list[Column]:
         return [f.col(name) for name in self.names(prefix)]
 
-    def gather(self, when: Column, prefix: str, how: Callable[[Column], Column] = f.bit_or) -> list[Column]:
+    def collect_bits(self, when: Column, prefix: str, how: Callable[[Column], Column] = f.bit_or) -> list[Column]:
         """Aggregates: the bits (columns `place` and `bit`) of all rows for which `when` holds."""
         told = []
         for place, name in enumerate(self.names(prefix)):
@@ -147,12 +145,12 @@ class Masks:
             told.append(f.coalesce(how(f.when(mine, f.col("bit"))), f.lit(0).cast("long")).alias(name))
         return told
 
-    def union(self, prefix: str) -> list[Column]:
-        """Aggregates: all bits of all rows."""
+    def union_bits(self, prefix: str) -> list[Column]:
+        """Aggregates: the union over all rows."""
         return [f.coalesce(f.bit_or(name), f.lit(0).cast("long")).alias(name) for name in self.names(prefix)]
 
     def each(self, into: str, formula: str) -> dict[str, Column]:
-        """Word by word, what a formula of masks comes to (`exp & ~seen`), as the columns of `into`."""
+        """The columns of `into`, from a formula of masks (`exp & ~seen`) applied word by word."""
         return {
             name: f.expr(re.sub(r"[a-z]+", rf"\g<0>{number}", formula)) for number, name in enumerate(self.names(into))
         }
@@ -160,12 +158,12 @@ class Masks:
     def count(self, prefix: str) -> Column:
         return reduce(Column.__add__, [f.bit_count(one) for one in self.cols(prefix)]).cast("int")
 
-    def everybody(self) -> Column:
-        """All numbers that there are, as an array."""
+    def all_numbers(self) -> Column:
+        """All numbers as an array."""
         return f.sequence(f.lit(0), f.lit((self.people or self.words * BITS) - 1))
 
-    def has(self, prefix: str, number: Column) -> Column:
-        """Whether the one with this number is in."""
+    def contains(self, prefix: str, number: Column) -> Column:
+        """Whether the mask contains this number."""
         there = f.lit(False)
         for place, one in enumerate(self.cols(prefix)):
             mine = number.between(place * BITS, place * BITS + BITS - 1)
@@ -173,7 +171,7 @@ class Masks:
         return there
 
     def numbers(self, prefix: str) -> Column:
-        """The numbers of those who are in, as an array."""
+        """The numbers in the mask as an array."""
         parts = []
         for place, one in enumerate(self.cols(prefix)):
             there = f.filter(f.sequence(f.lit(0), f.lit(BITS - 1)), partial(_is_set, one))
@@ -190,10 +188,10 @@ def _add(number: int, bit: Column) -> Column:
     return bit + number
 
 
-def members(rows: DataFrame) -> DataFrame:
-    """A number for each member that a group has ever had, from 0, in order of pseudonyms, with its `place` and `bit` in
-    a mask: (group, member, number, place, bit). `rows` has (group, member), each as often as it likes. Of more
-    than EVER_MAX, which would be many words for every message, only one more is looked at: it tells that they are."""
+def number_members(rows: DataFrame) -> DataFrame:
+    """A number for each member a group ever had, from 0, ordered by pseudonym, with its `place` and `bit` in a mask:
+    (group, member, number, place, bit). `rows` has (group, member) with duplicates. Beyond EVER_MAX only one more is
+    kept, as an indicator."""
     order = Window.partitionBy("group").orderBy("member")
     return (
         rows.distinct()
@@ -204,8 +202,8 @@ def members(rows: DataFrame) -> DataFrame:
     )
 
 
-def of_exports(spark: SparkSession, bronze: Bronze, kind: str) -> DataFrame:
-    """Every row of a kind of facts, whose files are not many, with the export that it is from (a number)."""
+def rows_by_export(spark: SparkSession, bronze: Bronze, kind: str) -> DataFrame:
+    """All rows of a small record kind with the number of their export."""
     paths = [
         (number, file.path)
         for number, export in enumerate(bronze.exports)
@@ -214,11 +212,11 @@ def of_exports(spark: SparkSession, bronze: Bronze, kind: str) -> DataFrame:
     ]
     if not paths:
         return spark.createDataFrame([], struct(kind)).select(f.lit(0).alias("export"), "*")
-    names = spark.createDataFrame([(number, one_form(path)) for number, path in paths], "export int, path string")
+    names = spark.createDataFrame([(number, normalise_path(path)) for number, path in paths], "export int, path string")
     whence = f.regexp_replace(f.url_decode(f.replace(f.col("whence"), f.lit("+"), f.lit("%2B"))), SLASHES, "$1:/")
     return (
         spark.read.schema(struct(kind))
-        .parquet(*(exactly(path) for _, path in paths))
+        .parquet(*(escape_glob(path) for _, path in paths))
         .select("*", f.col("_metadata.file_path").alias("whence"))
         .withColumn("path", whence)
         .join(f.broadcast(names), "path")
@@ -227,17 +225,16 @@ def of_exports(spark: SparkSession, bronze: Bronze, kind: str) -> DataFrame:
 
 
 def views(spark: SparkSession, bronze: Bronze) -> DataFrame:
-    """Every view, with the export that it is from: (export, observer, group, roster, t_us)."""
+    """All views with their export: (export, observer, group, roster, t_us)."""
     return (
-        of_exports(spark, bronze, "view")
-        .where(believable("view"))
+        rows_by_export(spark, bronze, "view")
+        .where(valid_row("view"))
         .select("export", "observer", "group", f.array_distinct("roster").alias("roster"), "t_us")
     )
 
 
-def merged(spans: DataFrame, by: list[str], apart_us: int = 0) -> DataFrame:
-    """Spans of time (`from_us`, `to_us`) as few as they can be: those that overlap, or are no further apart than that,
-    are one."""
+def merge_spans(spans: DataFrame, by: list[str], apart_us: int = 0) -> DataFrame:
+    """Minimal set of time spans (`from_us`, `to_us`): overlapping and adjacent ones are merged."""
     order = Window.partitionBy(*by).orderBy("from_us", "to_us")
     before = f.max("to_us").over(order.rowsBetween(Window.unboundedPreceding, -1))
     begins = f.coalesce(f.col("from_us") > before + apart_us, f.lit(True))
@@ -250,56 +247,52 @@ def merged(spans: DataFrame, by: list[str], apart_us: int = 0) -> DataFrame:
     )
 
 
-Watched: TypeAlias = Callable[[DataFrame], DataFrame]
-"""The same rows, which somebody counts."""
+Counter: TypeAlias = Callable[[DataFrame], DataFrame]
+"""Returns the same rows, counted."""
 
 
-def unwatched(rows: DataFrame) -> DataFrame:
+def uncounted(rows: DataFrame) -> DataFrame:
     return rows
 
 
 def coverage(
-    spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataFrame, watch: Watched = unwatched
+    spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataFrame, watch: Counter = uncounted
 ) -> DataFrame:
-    """During which time an observer's receipts are known: (group, member, from_us, to_us), to_us not included, and no
-    two of one member meeting.
+    """When an observer's receipts are known: (group, member, from_us, to_us), to_us excluded, disjoint per member.
 
-    From the first view of the group that an export has, to the export's end, without the days that were set aside, and
-    without the time in which nothing was recorded: what is in none of the export's `spans` (export, t_from_us, t_us).
-    Exports of versions that have no spans say nothing of that. Of more than SPANS_MAX, the longest: in the others
-    nothing counts as lost. `watch` gets every one, `counts` or not.
+    From an export's first view of the group to its end, without rejected days and without times outside of the export's
+    `spans` (export, t_from_us, t_us). Of more than SPANS_MAX, the longest; in the others nothing counts as lost.
+    `watch` receives all of them with `counts`.
     """
     rows = []
     for number, export in enumerate(bronze.exports):
-        told, begin = export.version >= KINDS_ADDED["span"], export.from_us
-        for hole in sorted(set(export.holes)):
-            rows.append((number, told, begin, hole))
+        begin = export.from_us
+        for hole in sorted(set(export.missing_days)):
+            rows.append((number, begin, hole))
             begin = max(begin, hole + DAY_US)
-        rows.append((number, told, begin, export.to_us))
-    days = spark.createDataFrame(rows or [(0, True, 0, 0)], "export int, told boolean, from_us long, to_us long")
+        rows.append((number, begin, export.to_us))
+    days = spark.createDataFrame(rows or [(0, 0, 0)], "export int, from_us long, to_us long")
     first = views.groupBy("export", "observer", "group").agg(f.min("t_us").alias("first_us"))
-    recorded = merged(
+    recorded = merge_spans(
         spans.select("export", f.col("t_from_us").alias("from_us"), f.col("t_us").alias("to_us")), ["export"], APART_US
     ).withColumnsRenamed({"from_us": "span_from_us", "to_us": "span_to_us"})
     covered = (
         first.join(f.broadcast(days), "export")
-        .join(f.broadcast(recorded), "export", "left")
-        .where("not told or span_from_us is not null")
+        .join(f.broadcast(recorded), "export")
         .select(
             *("group", f.col("observer").alias("member")),
-            # Both leave out what is null: of an export that has no spans.
             f.greatest("from_us", "first_us", "span_from_us").alias("from_us"),
             f.least("to_us", "span_to_us").alias("to_us"),
         )
         .where("to_us > from_us")
     )
     longest = Window.partitionBy("group", "member").orderBy((f.col("from_us") - f.col("to_us")).asc(), "from_us")
-    ranked = merged(covered, ["group", "member"]).withColumn("counts", f.row_number().over(longest) <= SPANS_MAX)
+    ranked = merge_spans(covered, ["group", "member"]).withColumn("counts", f.row_number().over(longest) <= SPANS_MAX)
     return watch(ranked).where("counts").drop("counts")
 
 
-def uncovered(covered: DataFrame, people: DataFrame) -> DataFrame:
-    """The rest of all time, of those of whom anything is covered: (group, place, bit, hole_from_us, hole_to_us)."""
+def coverage_gaps(covered: DataFrame, people: DataFrame) -> DataFrame:
+    """The complement of the coverage, for covered members: (group, place, bit, hole_from_us, hole_to_us)."""
     order = Window.partitionBy("group", "member").orderBy("from_us")
     before = f.coalesce(f.lag("to_us").over(order), f.lit(ALWAYS_US))
     last = covered.groupBy("group", "member").agg(
@@ -322,17 +315,16 @@ def rosters(
     masks: Masks,
     anybody: bool,
 ) -> DataFrame:
-    """Who is to hear what is said from a moment on, as somebody sees it, until the next such moment:
-    (group, viewer, from_us, size, all*, heard*).
+    """Expected recipients from a moment until the next, by viewer: (group, viewer, from_us, size, all*, heard*).
 
-    `all*`: everybody in the roster. `heard*`: those of them whose receipts are known from then on, so that what is
-    lacking is lost. Moments are those of the viewer's views, and those at which somebody's receipts begin or end; all
-    by clocks that agree (`skew.agreed`), as far as they can be compared.
+    `all*`: the roster. `heard*`: members of it whose receipts are known from then on, so that a missing one is a loss.
+    Moments are the viewer's views and the starts and ends of receipts, by the common clock
+    (`clock_skew.to_common_clock`) where possible.
 
-    Where `viewer` is null, it is as anybody sees it (only if `anybody`), for authors who tell of no views: the latest
-    view of all whose receipts are known then and who are in it, so that nobody decides who has left.
+    Rows with `viewer` null (only if `anybody`) serve authors without views: the latest view of all members whose
+    receipts are known then and who are in it, so that a former member does not decide.
     """
-    seen = agreed(
+    seen = to_common_clock(
         views.select("group", f.col("observer").alias("viewer"), f.col("t_us").alias("from_us"), "roster"),
         *("viewer", ["from_us"], lines, start_us),
     )
@@ -342,30 +334,30 @@ def rosters(
         .select("group", "viewer", "from_us", f.size("roster").alias("size"), f.explode("roster").alias("member"))
         .join(f.broadcast(people), ["group", "member"])
         .groupBy("group", "viewer", "from_us")
-        .agg(f.max("size").alias("size"), *masks.gather(f.lit(True), "all"))
+        .agg(f.max("size").alias("size"), *masks.collect_bits(f.lit(True), "all"))
         .select(
             *("group", "viewer", "from_us"),
             f.struct("size", f.col("from_us").alias("since_us"), *masks.names("all")).alias("seen"),
         )
     )
-    known = _known(agreed(covered, "member", ["from_us", "to_us"], lines, start_us), people, masks)
+    known = _receipts_known(to_common_clock(covered, "member", ["from_us", "to_us"], lines, start_us), people, masks)
     viewers = mine.select("group", "viewer").distinct()
-    # Whatever was said before the first view was said to those whom it has, and nothing is known of its receipts.
+    # Messages before the first view use that view, and their receipts are unknown.
     always = viewers.select("group", f.lit(ALWAYS_US).alias("from_us")).distinct()
     moments = known.unionByName(always, allowMissingColumns=True)
     steps = _steps(mine, viewers.join(moments, "group"), masks)
     if anybody:
         more = mine.select("group", "from_us").distinct()
         every = viewers.join(moments.unionByName(more, allowMissingColumns=True), "group")
-        steps = steps.unionByName(_of_anybody(_steps(mine, every, masks), people, masks))
+        steps = steps.unionByName(_any_viewer(_steps(mine, every, masks), people, masks))
     return steps.withColumns(masks.each("heard", "all & known")).select(
         "group", "viewer", "from_us", "size", *masks.names("all"), *masks.names("heard")
     )
 
 
-def _known(covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
-    """Whose receipts are known from a moment on: (group, from_us, known), a struct of masks. Whoever begins or ends
-    changes its bit then."""
+def _receipts_known(covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """Whose receipts are known from a moment on: (group, from_us, known), a struct of masks. Each start and end flips a
+    bit."""
     order = Window.partitionBy("group").orderBy("from_us")
     return (
         covered.withColumn("to_us", f.col("to_us") - SETTLE_US)
@@ -373,7 +365,7 @@ def _known(covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
         .select("group", "member", f.explode(f.array("from_us", "to_us")).alias("from_us"))
         .join(f.broadcast(people), ["group", "member"])
         .groupBy("group", "from_us")
-        .agg(*masks.gather(f.lit(True), "flip", f.bit_xor))
+        .agg(*masks.collect_bits(f.lit(True), "flip", f.bit_xor))
         .select(
             *("group", "from_us"),
             f.struct(
@@ -387,7 +379,7 @@ def _known(covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
 
 
 def _steps(mine: DataFrame, moments: DataFrame, masks: Masks) -> DataFrame:
-    """What each viewer sees from each moment on, and what is known then: (group, viewer, from_us, size, since_us, all*,
+    """What each viewer sees from each moment on, and known receipts: (group, viewer, from_us, size, since_us, all*,
     known*), from views (group, viewer, from_us, seen) and moments (group, viewer, from_us, known)."""
     before = Window.partitionBy("group", "viewer").orderBy("from_us")
     seen = f.last("seen", ignorenulls=True).over(before)
@@ -405,15 +397,15 @@ def _steps(mine: DataFrame, moments: DataFrame, masks: Masks) -> DataFrame:
     )
 
 
-def _of_anybody(steps: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
-    """Of all viewers' steps at each moment, the one to go by where it is nobody's in particular."""
+def _any_viewer(steps: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """The step to use at each moment for authors without views."""
     number = people.select("group", f.col("member").alias("viewer"), "number")
-    inside = masks.has("all", f.col("number"))
+    inside = masks.contains("all", f.col("number"))
     since = f.col("since_us")
     rank = f.struct(
-        (inside & masks.has("known", f.col("number"))).alias("known"),
+        (inside & masks.contains("known", f.col("number"))).alias("known"),
         inside.alias("inside"),
-        # Before anybody's first view, the first of them.
+        # Before the first view, the first of them.
         f.when(since <= f.col("from_us"), since).otherwise(-since).alias("since"),
         "viewer",
     )
