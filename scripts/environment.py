@@ -1,8 +1,8 @@
-"""Make the scripts' environment: a virtual environment in .venv with exactly the packages that a lock names.
+"""Build the scripts' environment: a virtual environment in .venv with exactly the packages of a lock.
 
-Called by environment.sh when the environment is not as it should be; standard library only. An environment without a
-stamp is half made and is made anew, so an interrupted run is repaired by the next. The packages come from wherever the
-user's own pip settings say; the lock's hashes decide whether they are the right ones.
+environment.sh calls this if .venv is missing or out of date. Standard library only. An environment without a stamp is
+incomplete and is rebuilt, so the next run repairs an interrupted one. Packages come from the index of the user's pip
+settings; the lock's hashes verify them.
 """
 
 import argparse
@@ -17,10 +17,10 @@ from collections import deque
 from pathlib import Path
 
 KINDS = ("run", "dev", "analytics")
-"""What an environment can be for. Each has all that those before it have."""
+"""The kinds of environment. Each includes the ones before it."""
 
 MARK = "made-by-zerochat"
-"""A file in .venv that says that these scripts made it, and may therefore remove it."""
+"""A file in .venv that marks it as made by these scripts, which may then remove it."""
 
 
 CAUSES = {
@@ -42,11 +42,11 @@ The package index has no ready-made package for this system and this Python. The
 all of them for Python 3.11 to 3.14 on Linux (x86-64 and ARM64) and on Macs with Apple silicon. To take another Python,
 set PYTHON=FILE.""",
 }
-"""What pip's output may contain when it fails, the likelier cause first: and what that means to a person."""
+"""Patterns in the output of a failed pip, most likely cause first, and their explanation."""
 
 
 class Trouble(Exception):
-    """What stands in the way, and what to do about it: text for the person who called the script."""
+    """A problem that the user must solve; the text says how."""
 
 
 def say(text: str) -> None:
@@ -64,15 +64,15 @@ def prepare(root: Path, kind: str, machine: str) -> None:
         path = venv / f"{which}.stamp"
         return (venv / "bin" / "python").exists() and path.is_file() and path.read_bytes() == stamp(which)
 
-    with Path(__file__).open("rb") as turn:
-        wait_for_turn(turn.fileno())
+    with Path(__file__).open("rb") as tx:
+        wait_for_turn(tx.fileno())
         if ready(kind):
             return  # another run made it while this one waited
         if not ready("run"):
             make_empty(venv)
         for which in KINDS:
             (venv / f"{which}.stamp").unlink(missing_ok=True)
-        install(root, venv, kind, turn.fileno())
+        install(root, venv, kind, tx.fileno())
         link_project(root, venv)
         for which in KINDS[: KINDS.index(kind) + 1]:
             (venv / f"{which}.stamp").write_bytes(stamp(which))
@@ -113,8 +113,8 @@ def make_empty(venv: Path) -> None:
         )
 
 
-def install(root: Path, venv: Path, kind: str, turn: int) -> None:
-    """Install what the lock names, with one line for each package."""
+def install(root: Path, venv: Path, kind: str, tx: int) -> None:
+    """Install the packages of the lock, and print one line for each."""
     lock = root / "scripts" / "requirements" / f"{kind}.lock"
     lines = enumerate(lock.read_text().splitlines(), start=1)
     packages = {number: line.split()[0].replace("==", " ") for number, line in lines if re.match("[A-Za-z0-9]", line)}
@@ -130,7 +130,7 @@ def install(root: Path, venv: Path, kind: str, turn: int) -> None:
         ":all:",
     ]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--requirement", str(lock)]
-    # A setting that sends packages elsewhere, or keeps pip silent, is not meant for this environment.
+    # Settings that redirect packages or silence pip do not apply to this environment.
     settings = {**os.environ, "PIP_USER": "0", "PIP_QUIET": "0", "PIP_VERBOSE": "0"}
     for name in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN"):
         settings.pop(name, None)
@@ -141,7 +141,7 @@ def install(root: Path, venv: Path, kind: str, turn: int) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=settings,
-        pass_fds=[turn],
+        pass_fds=[tx],
         encoding="utf-8",
         errors="replace",
     )
@@ -152,7 +152,7 @@ def install(root: Path, venv: Path, kind: str, turn: int) -> None:
             if line.startswith("Ignoring "):
                 total -= 1  # for another system or another Python
             elif (at := re.search(r"\(line (\d+)\)", line)) and (package := packages.pop(int(at[1]), None)):
-                count += 1  # pip names the line of the lock, however it comes by the package
+                count += 1  # pip names the line of the lock for each package
                 say(f"  {count:2}/{total}  {package}")
             elif line.startswith("Installing collected packages: "):
                 say("  unpacking")

@@ -1,7 +1,7 @@
-"""Make an environment for other people's implementations, and say which Python it has.
+"""Build an environment for other DIDComm implementations, and print its Python.
 
-They live apart from zerochat, each group in a folder of its own beside .venv, because they ask for old versions of what
-zerochat wants new. The work is done as for .venv, by environment.py: exact versions, checked by their hashes.
+They need older versions of packages that zerochat uses, so each group has a folder of its own beside .venv.
+environment.py builds it as it builds .venv: exact versions, verified by hash.
 """
 
 import argparse
@@ -16,18 +16,17 @@ KINDS = {"interop": ".venv-interop", "acapy": ".venv-acapy"}
 """By the name of the lock: libraries for tests/interop/test_interop.py, and a whole agent for tests/interop."""
 
 SETTINGS = {
-    # A machine without a network shall hear so at once.
+    # Fail at once on a machine without a network.
     "interop": {"PIP_RETRIES": "1", "PIP_TIMEOUT": "20"},
-    # The agent asks for a newer Python than it needs; the lock already says what it depends on.
+    # The agent's metadata asks for a newer Python than it needs; the lock lists its dependencies.
     "acapy": {"PIP_RETRIES": "1", "PIP_TIMEOUT": "60", "PIP_NO_DEPS": "1", "PIP_IGNORE_REQUIRES_PYTHON": "1"},
 }
 
 
 def interpreter(kind: str) -> Path:
-    """The Python of an environment, which is made first if it is not there, or not as the lock says now.
+    """The Python of an environment, which is built first if it is missing or out of date.
 
-    Raises environment.Trouble when it cannot be made.
-    """
+    Raises environment.Trouble if it cannot be built."""
     venv = ROOT / KINDS[kind]
     python, stamp = venv / "bin" / "python", venv / "stamp"
     wanted = b"\n".join([str(ROOT).encode(), sys.version.encode(), _lock(kind).read_bytes()])
@@ -37,14 +36,14 @@ def interpreter(kind: str) -> Path:
 
     if ready():
         return python
-    with Path(environment.__file__).open("rb") as turn:
-        environment.wait_for_turn(turn.fileno())
+    with Path(environment.__file__).open("rb") as tx:
+        environment.wait_for_turn(tx.fileno())
         if not ready():
             environment.make_empty(venv)
             before = {name: os.environ.get(name) for name in SETTINGS[kind]}
             os.environ.update(SETTINGS[kind])
             try:
-                environment.install(ROOT, venv, kind, turn.fileno())
+                environment.install(ROOT, venv, kind, tx.fileno())
             finally:
                 for name, value in before.items():
                     os.environ.pop(name)

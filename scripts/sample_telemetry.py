@@ -1,10 +1,9 @@
-"""Makes the sample of telemetry in assets/telemetry anew: exports of real agents and simulated ones, and their truths.
+"""Generate the sample telemetry in assets/telemetry: exports of real agents, simulated exports, and the ground truth.
 
-Three real agents on this machine, each in a process of its own, talk for some minutes through a proxy that does them
-harm: one has a slow line, one is cut off for a while, and once a cable is out for some seconds, so that something is
-lost and must be repeated. They record it, and export it with words that are forgotten here. Five simulated members
-bring what takes longer than anybody waits: clocks that drift, messages that never arrive, most of a day. What was
-planted stands in telemetry.truths.json beside it, by the pseudonyms of the exports.
+Three real agents on this machine, each in its own process, exchange messages for some minutes through a proxy that
+injects faults: a slow line, a partition, and an outage of some seconds that forces retransmissions. They record
+telemetry and export it with a study passphrase that is discarded. Five simulated members add slow effects: drifting
+clocks, lost messages, most of a day. telemetry.truths.json holds the injected faults, by the pseudonyms of the exports.
 
     scripts/sample_telemetry.py                      takes five minutes
     scripts/sample_telemetry.py --out DIR --minutes 2
@@ -27,8 +26,8 @@ from benchmarks.ours import exports  # noqa: E402
 from tests.support.chaos_proxy import Chaos  # noqa: E402
 from tests.support.machines import Machine, acknowledged, everybody_has, machines, meet  # noqa: E402
 from zerochat.agent.telemetry import collection  # noqa: E402
-from zerochat.agent.telemetry.export import Wanted, export  # noqa: E402
-from zerochat.agent.telemetry.pseudonyms import Pseudonyms, new_phrase  # noqa: E402
+from zerochat.agent.telemetry.export import Selection, export  # noqa: E402
+from zerochat.agent.telemetry.pseudonyms import Pseudonyms, new_passphrase  # noqa: E402
 
 SAMPLE = ROOT / "assets" / "telemetry"
 BYTES_MAX = 350_000
@@ -37,7 +36,7 @@ PLAN = exports.Plan(members=5, messages=500, hours=20.0, seed=7, lost=0.002)
 PAUSE_S = 0.5
 """From one message to the next."""
 SLOW_S = 0.4
-"""What the slow line adds, each way."""
+"""The added delay of the slow line, one way."""
 LOSS_S = 3.0
 
 
@@ -55,7 +54,7 @@ def main() -> int:
             return 1
         shutil.rmtree(asked.out, ignore_errors=True)
         shutil.copytree(new, asked.out)
-    # Beside the exports and not among them, where whoever studies them would wonder what it is.
+    # Beside the exports, so that no study mistakes it for one.
     beside = asked.out.with_name(f"{asked.out.name}.truths.json")
     beside.write_text(json.dumps(truths, indent=1) + "\n", encoding="ascii")
     print(f"{asked.out}: {size:,} B")
@@ -72,12 +71,12 @@ def simulated(folder: Path) -> dict[str, Any]:
 
 
 def real(out: Path, folder: Path, talk_s: float) -> dict[str, Any]:
-    """Real agents: what they have exported is below `out`."""
-    pseudonyms = Pseudonyms.of_phrase(new_phrase())
+    """Real agents; their exports are written below `out`."""
+    pseudonyms = Pseudonyms.from_passphrase(new_passphrase())
     with Chaos() as chaos, machines(folder, ("alice", "bob", "carol"), chaos) as everybody:
         for one in everybody:
-            status = one.client.call("telemetry")
-            one.client.call("telemetry_set", on=True, consent=status.consent)
+            status = one.client.call("get_telemetry")
+            one.client.call("set_telemetry", on=True, consent=status.consent)
         meet(everybody[0], *everybody[1:])
         acknowledged(everybody)
         who = {one.name: pseudonyms.member(one.group().id, me(one)) for one in everybody}
@@ -90,8 +89,8 @@ def real(out: Path, folder: Path, talk_s: float) -> dict[str, Any]:
         acknowledged(everybody)
         for one in everybody:
             call = one.client.call
-            rows = collection.batches(call, collection.end_of(call))
-            export(out / one.name, rows, collection.names(call), pseudonyms, Wanted())
+            rows = collection.batches(call, collection.last_batch(call))
+            export(out / one.name, rows, collection.names(call), pseudonyms, Selection())
     return {
         "members": list(who.values()),
         "slow": who["carol"],
@@ -103,12 +102,12 @@ def real(out: Path, folder: Path, talk_s: float) -> dict[str, Any]:
 
 
 def me(one: Machine) -> str:
-    return next(member.did for member in one.client.members(one.group().id) if member.connection == "self")
+    return next(member.did for member in one.client.list_members(one.group().id) if member.connection == "self")
 
 
 def talk(chaos: Chaos, everybody: list[Machine], talk_s: float) -> dict[str, Any]:
-    """They speak in turn. Bob is cut off from a quarter to two thirds of the time, and says nothing meanwhile; before
-    that, what alice says to bob is thrown away for some seconds."""
+    """They send in turn. Bob is partitioned from a quarter to two thirds of the time and sends nothing meanwhile;
+    before that, Alice's messages to Bob are dropped for some seconds."""
     begun = time.monotonic()
     loss, away, back = 0.1 * talk_s, 0.25 * talk_s, 0.66 * talk_s
     truth: dict[str, Any] = {"messages": 0, "lost": []}

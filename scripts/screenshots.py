@@ -1,11 +1,11 @@
-"""Draws the pictures in assets/screenshots anew: the chat at three sizes, dark and light, and some of its sheets.
+"""Draw the pictures in assets/screenshots: the chat at three sizes, dark and light, and some of its dialogs.
 
-Nothing in them is real: a double of the agent (tests/support/fake_agent.py) tells of alice, bob and carol, at times and with
-keys that never change, so that a picture changes only where the chat itself looks different.
+The content is scripted: a double of the agent (tests/support/fake_agent.py) serves Alice, Bob and Carol with fixed
+times and keys, so that a picture changes only if the chat's appearance changes.
 
     scripts/screenshots.py                  draws all of them
-    scripts/screenshots.py invite           draws those whose name has this in it
-    scripts/screenshots.py --tour           what real agents show in tmux, place by place, into assets/tour
+    scripts/screenshots.py invite           draws those with this in their name
+    scripts/screenshots.py --tour           screens of real agents in tmux, into assets/tour
     scripts/screenshots.py --tour FOLDER    the same, with every screen in colour too (`cat` shows one)
 """
 
@@ -32,7 +32,7 @@ from tests.support.tui_pilot import Scene  # noqa: E402
 from zerochat import rpc  # noqa: E402
 from zerochat.errors import LocalError  # noqa: E402
 from zerochat.tui.app import ZerochatApp  # noqa: E402
-from zerochat.tui.state.preferences import Choices  # noqa: E402
+from zerochat.tui.state.preferences import SettingsStore  # noqa: E402
 
 PICTURES = ROOT / "assets" / "screenshots"
 TOUR = ROOT / "assets" / "tour"
@@ -56,16 +56,16 @@ SAID = (
 class Agent(FakeAgent):
     """It knows since when bob has a message, and what carol waits for."""
 
-    def _delivery(self, params: rpc.EventParams) -> rpc.DeliveryReport:
-        report = super()._delivery(params)
+    def _get_delivery(self, params: rpc.EventParams) -> rpc.DeliveryReport:
+        report = super()._get_delivery(params)
         bob, carol = report.members
         bob = replace(bob, state="delivered", at=STAMP.format(minute=16), via="link")
-        carol = replace(carol, state="queued", last_heard=STAMP.format(minute=9))
+        carol = replace(carol, state="queued", last_seen=STAMP.format(minute=9))
         return replace(report, members=[bob, carol])
 
 
 def furnish(agent: FakeAgent) -> None:
-    """What the pictures show."""
+    """The content of the pictures."""
     hikers = agent.add_group("hikers", ["bob", "carol"])
     hikers.members[:] = [replace(one, did=KEYS[one.nick]) for one in hikers.members]
     hikers.info, first = replace(hikers.info, me=KEYS["alice"]), hikers.events[0]
@@ -75,9 +75,10 @@ def furnish(agent: FakeAgent) -> None:
         agent.post(hikers, who, text, minute=minute, delivered=2 if minute < 16 else 1)
     _mark(hikers)
     heard = [
-        rpc.Heard(did=one.did, nick=one.nick, at=STAMP.format(minute=17), present=True) for one in hikers.members[1:]
+        rpc.MemberReport(did=one.did, nick=one.nick, at=STAMP.format(minute=17), present=True)
+        for one in hikers.members[1:]
     ]
-    hikers.members[1] = replace(hikers.members[1], trust="verified", verified=True, last_heard=STAMP.format(minute=17))
+    hikers.members[1] = replace(hikers.members[1], trust="verified", verified=True, last_seen=STAMP.format(minute=17))
     hikers.info = replace(
         hikers.info,
         topic="Saturday: the ridge",
@@ -104,14 +105,14 @@ def _mark(group: FakeGroup) -> None:
 
 
 async def chat(it: Any) -> None:
-    """Somebody has said something elsewhere; nothing is open but the conversation."""
+    """A message arrives in another conversation; no dialog is open."""
     it.agent.say(it.agent.groups["g2"], 1, "Release at noon.", minute=18)
     await it.until(lambda: it.app.chat.status_line.elsewhere)
 
 
 async def invitation(it: Any) -> None:
     await it.press("f3")
-    await it.shows("Nobody has used it yet")
+    await it.shows("Not used yet")
 
 
 async def delivery(it: Any) -> None:
@@ -148,11 +149,11 @@ async def draw(picture: Picture, folder: Path) -> str:
     """One picture, as the SVG that Textual makes of a screen."""
     async with Agent(folder / f"{picture.name}.sock") as agent:
         furnish(agent)
-        app = ZerochatApp(agent.path, choices=Choices(said={"chat.theme": picture.theme}))
+        app = ZerochatApp(agent.path, settings_store=SettingsStore(overrides={"chat.theme": picture.theme}))
         app.animation_level = "none"
         async with app.run_test(size=picture.size) as pilot:
             app.chat.composer.cursor_blink = False
-            scene: Any = Scene  # a helper of the tests, which say no types
+            scene: Any = Scene  # a helper of the tests, without annotations
             it = scene(agent, app, pilot)
             await it.shows("Packed already.")
             await it.until(lambda: app.chat.group_list.highlighted == 0 and app.focused is app.chat.composer)
@@ -165,7 +166,7 @@ async def draw(picture: Picture, folder: Path) -> str:
 
 
 def slim(svg: str) -> str:
-    """Without the fonts that it would fetch from elsewhere, and without what changes nothing that is seen."""
+    """Without fonts from the network, and without metadata that changes nothing visible."""
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
     svg = svg.replace("Fira Code", "monospace")
     svg = re.sub(r' clip-path="url\(#[\w-]+-line-\d+\)"', "", svg)
@@ -190,7 +191,7 @@ def go_round(folder: str) -> int:
 
 
 def asked_for(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line says: `name`, and `tour`, which is None where it is not wanted."""
+    """The command line's values: `name`, and `tour`, which is None unless requested."""
     said, _, examples = (__doc__ or "").partition("\n\n    ")
     parser = argparse.ArgumentParser(
         prog="scripts/screenshots.py",

@@ -1,7 +1,7 @@
-"""What every benchmark shares: figures with their spread, rows that set them side by side, and fair turns.
+"""Shared by the benchmarks: figures with their spread, rows that compare them, and interleaved rounds.
 
-An area is a module beside this one with a function `measure(quick: bool) -> Report`. Ours, the peers and the floor are
-measured in turn within one run, so that a busy machine is busy for all of them; believe ratios before milliseconds.
+An area is a module in this folder with a function `measure(quick: bool) -> Report`. Ours, the peers and the floor run
+in turn within one run, so that background load affects all of them. Compare ratios rather than milliseconds.
 """
 
 import statistics
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A median and the range that it comes from."""
+    """A median with its range."""
 
     median: float
     low: float
@@ -34,10 +34,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case: our figure, the peers', the floor below which nobody gets, and the goal (None: none is set).
+    """One case: our figure, the peers', the floor (the lowest possible figure), and the goal or None.
 
-    `floor_is` says in a few words what the floor is; `absent`, by peer, why there is no figure of one that is here.
-    """
+    `floor_is` and `goal_is` name them in a few words; `absent`, by peer, says why an installed peer has no figure."""
 
     case: str
     unit: str
@@ -48,6 +47,7 @@ class Row:
     peers: Mapping[str, Figure] = field(default_factory=dict)
     goal: float | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
+    goal_is: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -56,7 +56,7 @@ class Row:
         return self.ours.median <= self.goal if self.better == "lower" else self.ours.median >= self.goal
 
     def as_json(self) -> dict[str, Any]:
-        """The row as `--json` prints it: medians, and beside each the `_range` [min, max] that it comes from."""
+        """The row as `--json` prints it: medians, each with `_range` [min, max]."""
         return {
             "case": self.case,
             "unit": self.unit,
@@ -70,27 +70,41 @@ class Row:
             "floor_range": None if self.floor is None else spread(self.floor),
             "floor_is": self.floor_is,
             "goal": None if self.goal is None else rounded(self.goal),
+            "goal_is": self.goal_is,
             "met": self.met,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`missing` names the peers that are not installed here; `notes` say what was done, in sentences."""
+    """`missing`: peers that are not installed here; `notes`: the conditions, in sentences."""
 
     rows: Sequence[Row]
     missing: Sequence[str] = ()
     notes: Sequence[str] = ()
 
 
+class Scale:
+    """How much an area measures. `smoke`: only that it runs, so as little as possible; its figures mean nothing."""
+
+    smoke = False
+
+
+def scaled(quick: bool, whole: T, few: T, least: T) -> T:
+    """The size of a measurement: `whole`, `few` with --quick, `least` with --smoke."""
+    return least if Scale.smoke else few if quick else whole
+
+
 def take_turns(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Call everything once to warm up, then `rounds` times in turn, there and back so that nobody always follows
-    the same one."""
+    """Call everything once to warm up, then `rounds` times in turn, forward and backward, so that the order is
+    balanced. With --smoke only once."""
+    if Scale.smoke:
+        return {name: [run()] for name, run in runs.items()}
     for run in runs.values():
         run()
     values: dict[str, list[T]] = {name: [] for name in runs}
-    for turn in range(rounds):
-        for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
+    for tx in range(rounds):
+        for name in list(runs)[:: 1 if tx % 2 == 0 else -1]:
             values[name].append(runs[name]())
     return values
 
@@ -99,6 +113,12 @@ def processor_s(processes: Iterable[int]) -> float:
     """The processor time that these processes have taken, all threads of them. By the clock that
     clock_getcpuclockid(3) has for each (Linux): it counts nanoseconds, and /proc/PID/stat ticks of ten million."""
     return sum(time.clock_gettime((~process << 3) | 2) for process in processes)
+
+
+def any_goal(ours: float, goals: Mapping[str, float]) -> tuple[float, str]:
+    """For a row that is met when any of these goals is: the first that holds, or else the widest, and its name."""
+    name = next((name for name, goal in goals.items() if ours <= goal), max(goals, key=lambda name: goals[name]))
+    return goals[name], name
 
 
 def rounded(value: float) -> float:

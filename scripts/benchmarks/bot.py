@@ -1,8 +1,8 @@
-"""Bots: how many events go through one, how long its answer takes, and what scripts and operators wait for.
+"""Bots: events through a bot per second, the latency of its reply, and the waits of scripts and operators.
 
-Two agents in processes of their own over loopback; the bot is a process too, on one of them, and so is the face that
-stands beside it for comparison: the same agent, the same socket, a blocking client without a cursor, keys or handlers.
-Every message is for both of them, and each answers its own word, so they are measured with the same load.
+Two agents in processes of their own over loopback. The bot is a process on one of them, and so is the client beside it:
+the same agent and socket, a blocking client without cursor, keys or handlers. Every message is for both, and each
+answers its own word, so both are measured under the same load.
 """
 
 import os
@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks import ROOT, Figure, Report, Row, take_turns
+from benchmarks import ROOT, Figure, Report, Row, scaled, take_turns
 from benchmarks.ours.agents import GROUP, READ_BYTES, STEP_S_MAX, Agents, NotReady
 from benchmarks.startup import READY_GOAL_MB, READY_GOAL_MS, ZEROCHAT, environment_in, ready, run_ms
-from zerochat.agent.api.client import Client, Dialogue, Reply, connect
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_protocol import ClientProtocol, Reply
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.rpc import Event, Sent
 from zerochat.rpc.subscriptions import ConsumerInfo
 
@@ -38,20 +39,20 @@ bot.run()
 FACE = """
 import os
 from zerochat.agent.api.client import connect
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.rpc import Event
-client = connect(places(None, os.environ), "face")
+client = connect(profile_paths(None, os.environ), "face")
 client.subscribe()
-for news in client.news():
-    if isinstance(news.item, Event) and news.item.body.get("text", "").startswith("?ping "):
-        client.send(news.item.group, "face " + news.item.body["text"][6:])
+for news in client.notifications():
+    if isinstance(news.params, Event) and news.params.body.get("text", "").startswith("?ping "):
+        client.send_message(news.params.group, "face " + news.params.body["text"][6:])
 """
 BURST, QUICK_BURST = 2_000, 300
 LOOK_S = 0.002
 
 
 def measure(quick: bool) -> Report:
-    rounds, burst = (5, QUICK_BURST) if quick else (21, BURST)
+    rounds, burst = scaled(quick, (21, BURST), (5, QUICK_BURST), (1, 10))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zerochat-bench-")))
         agents = stack.enter_context(Agents(folder, None, lambda text: None))
@@ -121,12 +122,12 @@ def measure(quick: bool) -> Report:
 
 
 def answered(client: Client, word: str) -> float:
-    """From asking until the answer is told to a face of whoever has asked, in milliseconds."""
+    """From the command until its reply reaches a client of the sender, in milliseconds."""
     number = f"{time.monotonic_ns()}"
     begun = time.perf_counter()
-    client.send(GROUP, f"{word} {number}")
-    while (news := client.next_news(STEP_S_MAX)) is not None:
-        item = news.item
+    client.send_message(GROUP, f"{word} {number}")
+    while (news := client.next_notification(STEP_S_MAX)) is not None:
+        item = news.params
         if isinstance(item, Event) and not item.self and item.body.get("text", "").endswith(number):
             return (time.perf_counter() - begun) * 1000
     raise NotReady(f"nobody has answered {word}")
@@ -136,34 +137,36 @@ def through_bot(speaker: Client, there: Client, count: int) -> float:
     """Events a second, from the first message's being sent until the bot has acknowledged the last one."""
     begun = time.perf_counter()
     last = say(speaker, count)
-    # What the bot has acknowledged is on its agent's disk; which number the last message has there, its log says.
-    until(lambda: any(one.id == last for one in there.history(GROUP, limit=1).events), "the burst")
-    seq = there.history(GROUP, limit=1).events[-1].seq
+    # An event that the bot has acknowledged is on its agent's disk; the log gives the number of the last message.
+    until(lambda: any(one.id == last for one in there.get_history(GROUP, limit=1).events), "the burst")
+    seq = there.get_history(GROUP, limit=1).events[-1].seq
     until(lambda: any(one.consumer == "bench" and one.acked >= seq for one in consumers(there)), "the acknowledgement")
     return count / (time.perf_counter() - begun)
 
 
-def to_face(speaker: Client, host: Places, count: int) -> float:
-    """The same until a face without a bot was told of the last message."""
+def to_face(speaker: Client, host: ProfilePaths, count: int) -> float:
+    """The same for a client without a bot, until it has the last message."""
     with connect(host, "bench") as face:
         face.subscribe([GROUP])
         begun = time.perf_counter()
         last = say(speaker, count)
-        while (news := face.next_news(STEP_S_MAX)) is not None:
-            if isinstance(news.item, Event) and news.item.id == last:
+        while (news := face.next_notification(STEP_S_MAX)) is not None:
+            if isinstance(news.params, Event) and news.params.id == last:
                 break
         return count / (time.perf_counter() - begun)
 
 
 def say(client: Client, count: int) -> str:
-    """Say so many things, all at once, as a bot with much to say would; the id of the last."""
-    dialogue, last, answered = Dialogue(), "", 0
-    asked = b"".join(dialogue.ask("send", {"group": GROUP, "text": f"event {one}"})[1] for one in range(count))
+    """Send this many messages at once, as a busy bot would; returns the id of the last."""
+    dialogue, last, answered = ClientProtocol(), "", 0
+    asked = b"".join(
+        dialogue.request("send_message", {"group": GROUP, "text": f"event {one}"})[1] for one in range(count)
+    )
     with socket.socket(fileno=os.dup(client.fileno())) as connection:
         connection.settimeout(STEP_S_MAX)
         connection.sendall(asked)
         while answered < count:
-            for said in dialogue.hear(connection.recv(READ_BYTES)):
+            for said in dialogue.receive(connection.recv(READ_BYTES)):
                 if isinstance(said, Reply):
                     assert isinstance(said.result, Sent), said.result
                     answered, last = answered + 1, said.result.id
@@ -171,7 +174,7 @@ def say(client: Client, count: int) -> str:
 
 
 def consumers(client: Client) -> list[ConsumerInfo]:
-    found: list[ConsumerInfo] = client.call("consumers")
+    found: list[ConsumerInfo] = client.call("list_consumers")
     return found
 
 
@@ -184,7 +187,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def program_on(home: Places, path: Path, text: str) -> Iterator[None]:
+def program_on(home: ProfilePaths, path: Path, text: str) -> Iterator[None]:
     """A Python program with this profile, killed in the end."""
     path.write_text(text, encoding="utf-8")
     environment = {

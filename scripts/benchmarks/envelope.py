@@ -1,12 +1,12 @@
-"""Envelopes: messages packed and unpacked each second on one core, from one sender to one recipient.
+"""Envelopes: messages packed and unpacked per second on one core, from one sender to one recipient.
 
-Ours, other people's libraries and the bare primitives take turns within one run. The primitives are what nobody gets
-below: one ephemeral key, one agreement with it, the key derivation, the wrapped key and the content, with the agreement
-of the two long-lived keys kept. They are called through the same bindings as ours. All libraries have the same keys,
-names and texts, keep whatever they can keep, and unpack what zerochat packed.
+Ours, other libraries and the bare primitives run in turn. The primitives are the floor: one ephemeral key, one
+agreement with it, the key derivation, the key wrap and the content, with the agreement of the two static keys cached,
+through the same bindings as ours. All libraries have the same keys, names and texts, cache whatever they can, and
+unpack zerochat's envelopes.
 
-A library called in a tight loop has the core's clock and caches for itself. The paced figures are of one message every
-20 ms, as somebody's chat would have it.
+A library in a tight loop has the core's clock and caches to itself. The paced figures are for one message every 20 ms,
+as in a chat.
 """
 
 import contextlib
@@ -57,18 +57,18 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One case: what ours does, what the primitives of it are, and who else does it (by peer: what it is given)."""
+    """One case: our functions, the primitives for the floor, and the peers with their inputs."""
 
     case: str
     ours: Call
     floor: Call | None
     peers: Mapping[str, tuple[str, str]]
     goal: Mapping[str, float]
-    """How many times as fast as whom ours shall be; `floor` is one of them."""
+    """The required ratio to each peer; `floor` is one of them."""
 
 
 class Pair:
-    """Alice, who packs, and Bob, who unpacks, in one wire format."""
+    """Alice, the sender, and Bob, the recipient, in one wire format."""
 
     def __init__(self, packer: Packer, alice: Identity, bob: Identity) -> None:
         self.packer, self.alice, self.bob = packer, alice, bob
@@ -201,7 +201,7 @@ def peers_between(alice: Identity, bob: Identity) -> Iterator[Peers]:
 
 
 def described(who: Identity) -> dict[str, str]:
-    """A party as the peers' process wants it."""
+    """A party in the format of the peers' process."""
     return {
         "did": who.short,
         "kid": who.kid_short,
@@ -275,7 +275,7 @@ def measure_hot(work: Work, peers: Peers, rounds: int) -> dict[str, Figure]:
 
 
 def measure_paced(work: Work, peers: Peers, rounds: int) -> dict[str, Figure]:
-    """Microseconds. The first of each burst is left out: it finds the caches of whoever had the turn before."""
+    """Microseconds. The first of each burst is left out: its caches hold the data of the previous round."""
     runs: dict[str, Callable[[], list[float]]] = {
         name: partial(time_paced, call, PACED_BURST, PAUSE_S) for name, call in own_calls(work)
     }

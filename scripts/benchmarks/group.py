@@ -1,22 +1,21 @@
-"""Group messages: how long until the last member has the last of a batch, for groups of 1 to 64 members besides the
-publisher. It is the thesis' Table 8 on one machine's loopback, with messages of the thesis' size.
+"""Group messages: the time until the last member has the last message of a batch, for 1 to 64 recipients.
 
-Ours are real agents, one process each, with journals on disk, joined through real invitations; a message counts when
-the member's agent has told its face of it. Beside them, in the same run: bare CURVE sockets with frames as large as our
-envelope (the floor), the lean form (our keys and envelopes over such sockets: nothing is remembered, ordered,
-acknowledged or shown), and the peers that are installed. Keys that sign stand beside the pairwise ones too, and shall
-take half of their time. Sixty-four idle agents are never quite idle, so the others are measured while no agent of ours
-runs: before them, and, but for `--quick`, once more after them.
+This is the thesis' Table 8 on one machine's loopback, with messages of the thesis' size. Ours are real agents, one
+process each, with journals on disk, joined through real invitations; a message counts when the member's agent has
+notified its client. Beside them, in the same run: bare CURVE sockets with frames as large as our envelope (the floor),
+the lean form (our keys and envelopes over such sockets, without journal, order, acknowledgements or display), and the
+installed peers. Sender keys run beside pairwise keys, with the goal of half their time. Idle agents still use some
+processor time, so the others run while no agent of ours does: before, and unless `--quick`, again afterwards.
 
-What is handed over at once shares envelopes, of whatever keys, so that these matter little. With `--singly` each
-message of ours has its own, as the peers' have.
+Messages of one batch share envelopes, so the kind of keys matters little. With `--singly` each of our messages has its
+own envelope, like the peers'.
 
-`--members`, `--batches` and `--keys` measure some cases alone. With `--record DIR` our agents record their telemetry
-too (`ours/recording.py`), and are quiet for longer between bursts.
+`--members`, `--batches` and `--keys` select cases. With `--record DIR` our agents record their telemetry too
+(`ours/recording.py`), with longer pauses between bursts.
 
-Nothing is waited for but all copies, or that no more come; the success rate is of the final count. Bytes are those that
-the publisher's (or the server's) TCP connections have sent by then, as Linux counts them, for one message to one
-member. Whatever fails on the way is named as missing, and everything else is measured all the same.
+A case ends when all copies have arrived or no more come; the success rate is of the final count. Bytes are those that
+the publisher's (or server's) TCP connections have sent, as Linux counts them, per message and member. A peer that fails
+is reported as missing, and everything else is still measured.
 """
 
 import argparse
@@ -32,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from benchmarks import Figure, Report, Row
+from benchmarks import Figure, Report, Row, Scale, scaled
 from benchmarks.ours import recording
 from benchmarks.ours.agents import Agents, NotReady
 from benchmarks.ours.core import MULTI, SIGNED, SINGLE, Star, has_keys
@@ -40,30 +39,30 @@ from benchmarks.ours.recording import Recording
 from benchmarks.peers import rooms
 from benchmarks.peers.rooms import Burst, NotHere, Room
 from zerochat.errors import LocalError
-from zerochat.group.membership import MEMBERS_MAX
+from zerochat.limits import MEMBERS_MAX
 
 MEMBERS, MEMBERS_QUICK = (1, 2, 4, 8, 16, 32, 64), (1, 4, 8)
 BATCHES, BATCHES_QUICK = (1, 10, 50, 100), (1, 100)
 TEXT_BYTES = 7
-"""What makes the thesis' message of 773 B."""
+"""The text length that gives the thesis' message of 773 B."""
 ROUNDS, ROUNDS_TWICE = 3, 2
 """Bursts of a case; and where there are some before and some after ours, so many each time."""
 WARM_UP = 12
-"""Messages; as many as no case has, so that whoever looks at a recording can tell."""
+"""Messages of the warm-up; no case has this number, so a recording can tell them apart."""
 SETTLE_MS = 10_000
-"""Virtual time, in which two members have all that there is to be said between them."""
+"""Virtual time in which two members finish their exchanges."""
 CASE_S_MAX = 15.0
-"""Whoever has taken longer than this over one case is not asked again in it; its range tells from how little it is."""
+"""A peer that takes longer than this for one case runs it once; the range shows it."""
 GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN, GOAL_SIGNED = 8, 100, 2.0, 0.5
-"""From so many members on, a batch of so many must be no slower than Tox, nor than so many times the lean form; where
-keys sign, nor than so many times what pairwise keys take."""
+"""From this many members on, a batch of this size must be no slower than Tox, nor than this multiple of the lean form;
+with sender keys, nor than this multiple of pairwise keys."""
 KINDS = (MULTI, SINGLE, SIGNED)
 FLOOR_IS = "CURVE sockets alone"
 
 Case = tuple[int, int]
 """Members and batch."""
 Bursts = dict[str, dict[Case, list[Burst]]]
-"""By what has brought the messages."""
+"""By transport."""
 FAILURES = (NotHere, NotReady, LocalError, OSError, subprocess.SubprocessError)
 
 
@@ -84,8 +83,8 @@ def measure(
     singly: bool = False,
 ) -> Report:
     recorded = Recording(record) if record is not None else None
-    members = sorted({min(count, MEMBERS_MAX - 1) for count in members or (MEMBERS_QUICK if quick else MEMBERS)})
-    batches = batches or (BATCHES_QUICK if quick else BATCHES)
+    members = sorted({min(count, MEMBERS_MAX - 1) for count in members or scaled(quick, MEMBERS, MEMBERS_QUICK, (1,))})
+    batches = batches or scaled(quick, BATCHES, BATCHES_QUICK, (1,))
     bursts: Bursts = defaultdict(lambda: defaultdict(list))
     missing: dict[str, None] = {}
     kinds = [kind for kind in keys if has_keys(kind)]
@@ -105,7 +104,7 @@ def measure(
 
 @contextlib.contextmanager
 def terminated_politely() -> Iterator[None]:
-    """Whoever ends us ends the processes that we have started too."""
+    """Terminating this process also terminates its children."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -169,8 +168,8 @@ def in_turn(
     bursts: Bursts,
     missing: dict[str, None],
 ) -> None:
-    """Call everything once to warm up, then with each batch so many times in turn, there and back, so that nobody
-    always follows the same one. Whatever fails is taken out of `ways`."""
+    """Call everything once to warm up, then run each batch in turn, forward and backward. A way that fails is removed
+    from `ways`."""
 
     def call(name: str, batch: int) -> Burst | None:
         try:
@@ -185,8 +184,8 @@ def in_turn(
         call(name, WARM_UP)
     for batch in batches:
         took = dict.fromkeys(ways, 0.0)
-        for turn in range(rounds):
-            for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
+        for tx in range(1 if Scale.smoke else rounds):
+            for name in list(ways)[:: 1 if tx % 2 == 0 else -1]:
                 begun = time.monotonic()
                 if took[name] <= CASE_S_MAX and (burst := call(name, batch)) is not None:
                     bursts[name][count, batch].append(burst)
@@ -216,7 +215,7 @@ def measure_others(
     bursts: Bursts,
     missing: dict[str, None],
 ) -> None:
-    """Everybody else in turn, at each size."""
+    """All other ways in turn, at each size."""
     with contextlib.ExitStack() as stack:
         conferences = entered(stack, "Tox", partial(rooms.tox, members, folder), missing)
         for count in members:
@@ -271,7 +270,7 @@ LEAN = {MULTI: "lean", SINGLE: "lean-single", SIGNED: "lean-signed"}
 
 
 def floor_and_lean(keys: str) -> tuple[str, str]:
-    """What the floor and the lean form of a kind of keys are called."""
+    """The names of the floor and of the lean form for a kind of keys."""
     return f"floor, {keys}", f"lean form, {keys}"
 
 

@@ -1,8 +1,7 @@
-"""History: what it costs two members to find out which events one of them lacks, and how long it takes to hand all of
-them to a newcomer (`ours/transfer.py`).
+"""History: bytes and round trips of set reconciliation between two members, and the transfer to a new member.
 
-The sets are thrown with dice that always fall the same way, half a minute or so between two events. The figures are
-bytes of the messages themselves, before any envelope, and are the same on every machine.
+The transfer is `ours/transfer.py`. The sets come from seeded randomness, about half a minute between two events. The
+figures are bytes of the messages before any envelope, and are the same on every machine.
 """
 
 import random
@@ -11,10 +10,10 @@ import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from benchmarks import Figure, Report, Row
+from benchmarks import Figure, Report, Row, scaled
 from benchmarks.group import say, terminated_politely
 from benchmarks.ours.transfer import transfer_rows
-from zerochat.group.sync.negentropy import Items, answer, ask, learn
+from zerochat.group.sync.negentropy import Items, initial_message, process_response, respond
 
 EVENTS, EVENTS_QUICK = 1_000_000, 100_000
 MESSAGES, MESSAGES_QUICK = 100_000, 5_000
@@ -31,7 +30,7 @@ Event = tuple[int, bytes]
 
 def measure(quick: bool) -> Report:
     begun = time.monotonic()
-    rows = reconciliation_rows(EVENTS_QUICK if quick else EVENTS)
+    rows = reconciliation_rows(scaled(quick, EVENTS, EVENTS_QUICK, 1_000))
     say(f"compared after {time.monotonic() - begun:.0f} s")
     with terminated_politely(), tempfile.TemporaryDirectory(prefix="zcb-") as folder:
         rows += transfer_rows(MESSAGES_QUICK if quick else MESSAGES, Path(folder), say)
@@ -42,8 +41,8 @@ def measure(quick: bool) -> Report:
 
 
 def reconciliation_rows(count: int) -> list[Row]:
-    """Bytes both ways and round trips until one member knows what each of the two lacks. Differences are half on either
-    side, one member's between the other's."""
+    """Bytes both ways and round trips until one member knows the difference. Differences are half on either side, those
+    of one member between those of the other."""
     dice = random.Random(10)
     events = some_events(count, dice)
     scattered = sorted(dice.sample(range(count), DIFFERENCES))
@@ -66,7 +65,7 @@ def some_events(count: int, dice: random.Random) -> list[Event]:
 def reconciliation(
     case: str, events: Sequence[Event], differing: Sequence[int], goal: int, trips_goal: int
 ) -> list[Row]:
-    """What one member lacks is every other of these places; the other one lacks the rest of them."""
+    """One member lacks every other of these positions; the other member lacks the rest."""
     mine, theirs = without(events, differing[::2]), without(events, differing[1::2])
     size, trips, found = reconcile(mine, theirs)
     if found != {events[place][1] for place in differing}:
@@ -86,12 +85,12 @@ def without(events: Sequence[Event], places: Collection[int]) -> Items:
 def reconcile(mine: Items, theirs: Items) -> tuple[int, int, set[bytes]]:
     """The bytes both ways, the round trips, and the ids that differ."""
     size, trips, found = 0, 0, set[bytes]()
-    message: bytes | None = ask(mine)
+    message: bytes | None = initial_message(mine)
     while message is not None:
-        reply = answer(theirs, message, FRAME_BYTES)
+        reply = respond(theirs, message, FRAME_BYTES)
         size += len(message) + len(reply)
         trips += 1
-        learned = learn(mine, reply, FRAME_BYTES)
-        found.update(learned.have, learned.need)
-        message = learned.ask
+        learned = process_response(mine, reply, FRAME_BYTES)
+        found.update(learned.only_ours, learned.only_theirs)
+        message = learned.next_message
     return size, trips, found

@@ -1,10 +1,9 @@
-"""The journal: events that are on disk for good in a second, in turns of several sizes, and opening a long one.
+"""The journal: durable events per second for several batch sizes, and the time to open a long journal.
 
-A turn is what the real core says when it is asked for so many posts: the events, and what of a state with several
-members is not as it was. Plain SQLite (Python's own) gets the same rows with the same settings and without encryption;
-the floor is a file to which the same number of bytes is appended and then synced (`fdatasync`). All three write into
-the same folder, in turn. Figures follow the disk: where it has a cache that survives a power cut they are many times
-higher.
+A batch is the core's output for that many posts: the events and the changed parts of a state with several members.
+Plain SQLite (Python's own) gets the same rows with the same settings, without encryption and search index; the floor is
+a file to which the same number of bytes is appended and synced (`fdatasync`). All three write to the same folder, in
+turn. The figures follow the disk: a cache that survives power cuts makes them many times higher.
 """
 
 import os
@@ -20,22 +19,26 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from benchmarks import Figure, Report, Row, take_turns
+from benchmarks import Figure, Report, Row, Scale, take_turns
 from benchmarks.ours.core import GROUP, HUB, Star
 from zerochat.agent.storage.database import WAL_BYTES_KEPT, WAL_PAGES
 from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.search_index import INDEX_SCHEMA
 from zerochat.agent.storage.state_parts import changes
-from zerochat.agent.storage.tables import DROP, KEEP, LATEST_ROWS, SCHEMA, WRITE, values_of
-from zerochat.group.effects import Answer, Effect, Remember
+from zerochat.agent.storage.tables import DELETE_PARTS, INSERT_EVENT, LATEST_ROWS, SCHEMA, WRITE_PART, values_of
+from zerochat.group.effects import CommandDone, Effect, StoreEvent
 from zerochat.group.engine import step
-from zerochat.group.inputs import Ask, Moment, SendPost, TurnOver
+from zerochat.group.inputs import BatchEnded, CommandInput, SendPost, StepContext
 from zerochat.group.state import Agent
 
 KEY = bytes(range(32))
+PLAIN_SCHEMA = SCHEMA.replace(INDEX_SCHEMA, "")
+"""The journal's tables without the search index, which needs a newer SQLite than Python may have."""
 BATCHES = (1, 4, 16, 64, 256)
 MEMBERS = 8
 """Of the group that turns are written for."""
-LONG_EVENTS, LONG_MEMBERS, OPEN_MS_GOAL = 100_000, 64, 1_000.0
+LONG_MEMBERS, OPEN_MS_GOAL = 64, 1_000.0
+LONG_EVENTS, LONG_EVENTS_LEAST = 100_000, 1_000
 PAGE = 50
 SETTINGS = (
     *(("locking_mode", "EXCLUSIVE"), ("journal_mode", "WAL"), ("synchronous", "FULL"), ("fullfsync", 1)),
@@ -49,26 +52,28 @@ SETTINGS = (
 class Turn:
     before: Agent
     after: Agent
-    events: tuple[Remember, ...]
+    events: tuple[StoreEvent, ...]
 
 
 def turns_of(batch: int, number: int) -> list[Turn]:
-    """What the core says to `batch` posts, so many times one after another."""
+    """The core's output for `batch` posts, this many times in a row."""
     star = Star(MEMBERS)
     star.grow(MEMBERS)
     agent = star.nodes[HUB].agent
     turns = []
     for _ in range(number):
         before, said = agent, list[Effect]()
-        moment = Moment(star.now, star.dice.randbytes)
+        moment = StepContext(star.now, star.rng.randbytes)
         for ticket in range(batch):
             agent, effects = step(
-                agent, Ask(ticket, SendPost(GROUP, "a line of some sixty characters, as people write.")), moment
+                agent,
+                CommandInput(ticket, SendPost(GROUP, "a line of some sixty characters, as people write.")),
+                moment,
             )
-            assert any(isinstance(effect, Answer) for effect in effects), effects
+            assert any(isinstance(effect, CommandDone) for effect in effects), effects
             said += effects
-        agent, effects = step(agent, TurnOver(), moment)
-        turns.append(Turn(before, agent, tuple(one for one in [*said, *effects] if isinstance(one, Remember))))
+        agent, effects = step(agent, BatchEnded(), moment)
+        turns.append(Turn(before, agent, tuple(one for one in [*said, *effects] if isinstance(one, StoreEvent))))
     return turns
 
 
@@ -81,24 +86,24 @@ class Writers:
         self.journal.commit(turns[0].before)
         self.plain = plain_database(folder / "plain.db")
         self.raw = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._parts = [list(changes(turn.before, turn.after)) for turn in turns]
-        self.events = sum(len(turn.events) for turn in turns)
+        self._parts = [list(changes(tx.before, tx.after)) for tx in turns]
+        self.events = sum(len(tx.events) for tx in turns)
 
     def close(self) -> None:
         self.journal.close()
         self.plain.close()
         os.close(self.raw)
 
-    def _fresh(self) -> list[list[Remember]]:
-        """The events once more, under other ids: what is there already is not written."""
+    def _fresh(self) -> list[list[StoreEvent]]:
+        """The events again under other ids: existing ids are not written again."""
         number = next(self._rounds)
-        return [[replace(one, id=f"{number} {one.id}") for one in turn.events] for turn in self._turns]
+        return [[replace(one, id=f"{number} {one.id}") for one in tx.events] for tx in self._turns]
 
     def ours(self) -> float:
         events = self._fresh()
         start = time.perf_counter()
-        for turn, fresh in zip(self._turns, events, strict=True):
-            self.journal.commit(turn.after, fresh)
+        for tx, fresh in zip(self._turns, events, strict=True):
+            self.journal.commit(tx.after, fresh)
         return self.events / (time.perf_counter() - start)
 
     def sqlite(self) -> float:
@@ -110,8 +115,8 @@ class Writers:
 
     def floor(self) -> float:
         sizes = [
-            sum(len(value or b"") for _, value in parts) + sum(len(one.record) for one in turn.events)
-            for parts, turn in zip(self._parts, self._turns, strict=True)
+            sum(len(value or b"") for _, value in parts) + sum(len(one.record) for one in tx.events)
+            for parts, tx in zip(self._parts, self._turns, strict=True)
         ]
         start = time.perf_counter()
         for size in sizes:
@@ -120,21 +125,31 @@ class Writers:
         return self.events / (time.perf_counter() - start)
 
 
+def commit_ms() -> float:
+    """Milliseconds of one durable commit of one post: the median of several rounds."""
+    with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as folder:
+        writers = Writers(Path(folder), turns_of(1, 16))
+        try:
+            return 1000 / Figure.of(take_turns({"ours": writers.ours}, 5)["ours"]).median
+        finally:
+            writers.close()
+
+
 def plain_database(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
     for name, value in SETTINGS:
         database.execute(f"PRAGMA {name} = {value}")
-    database.executescript(SCHEMA)
+    database.executescript(PLAIN_SCHEMA)
     return database
 
 
 def write_plain(
-    database: sqlite3.Connection, parts: Sequence[tuple[str, bytes | None]], events: Sequence[Remember]
+    database: sqlite3.Connection, parts: Sequence[tuple[str, bytes | None]], events: Sequence[StoreEvent]
 ) -> None:
     database.execute("BEGIN IMMEDIATE")
-    database.executemany(DROP, [(path,) for path, value in parts if value is None])
-    database.executemany(WRITE, [(path, value) for path, value in parts if value is not None])
-    database.executemany(KEEP, [values_of(one) for one in events])
+    database.executemany(DELETE_PARTS, [(path,) for path, value in parts if value is None])
+    database.executemany(WRITE_PART, [(path, value) for path, value in parts if value is not None])
+    database.executemany(INSERT_EVENT, [values_of(one) for one in events])
     database.execute("COMMIT")
 
 
@@ -153,15 +168,15 @@ def rate_row(folder: Path, batch: int, rounds: int) -> Row:
 # --- a long journal ---------------------------------------------------------------------------------------------------
 
 
-def long_journal(folder: Path) -> tuple[Path, Path]:
-    """A journal with the state of a founder of a group of 64, and 100,000 posts of its members; and the same in plain
+def long_journal(folder: Path, posts: int) -> tuple[Path, Path]:
+    """A journal with the state of a founder of a group of 64, and so many posts of its members; and the same in plain
     SQLite."""
     star = Star(LONG_MEMBERS)
     star.grow(LONG_MEMBERS)
     agent = star.nodes[HUB].agent
     (group,) = agent.groups.values()
     authors = sorted(group.view.members)
-    model = next(one for turn in turns_of(1, 1) for one in turn.events)
+    model = next(one for tx in turns_of(1, 1) for one in tx.events)
     events = [
         replace(
             model,
@@ -171,7 +186,7 @@ def long_journal(folder: Path) -> tuple[Path, Path]:
             seq=number // len(authors) + 1,
             lamport=model.lamport + number,
         )
-        for number in range(LONG_EVENTS)
+        for number in range(posts)
     ]
     path, plain = folder / "long.db", folder / "long-plain.db"
     with Journal.create(path, KEY) as journal:
@@ -188,9 +203,9 @@ def open_ours(path: Path) -> float:
         agent = journal.load(Agent)
         assert agent is not None
         (group,) = agent.groups
-        heights, page = journal.heights(group), journal.history(group, PAGE)
+        heights, page = journal.chain_heads(group), journal.history(group, PAGE)
         elapsed = time.perf_counter() - start
-        assert len(heights) == LONG_MEMBERS and len(page) == PAGE and journal.count(group) == LONG_EVENTS
+        assert len(heights) == LONG_MEMBERS and len(page) == PAGE
     return elapsed * 1000
 
 
@@ -240,9 +255,11 @@ def copy_file(path: Path) -> float:
 
 
 def long_rows(folder: Path, rounds: int) -> list[Row]:
-    path, plain = long_journal(folder)
+    posts = LONG_EVENTS_LEAST if Scale.smoke else LONG_EVENTS
+    path, plain = long_journal(folder, posts)
     with Journal.open(path, KEY) as journal:
         group = journal.by_seq(0, 1)[0].group
+        assert journal.count(group) == posts
     opens: dict[str, Callable[[], float]] = {
         "ours": partial(open_ours, path),
         "plain": partial(open_plain, plain, group),
@@ -254,7 +271,7 @@ def long_rows(folder: Path, rounds: int) -> list[Row]:
     }
     opened = {name: Figure.of(values) for name, values in take_turns(opens, rounds).items()}
     copied = {name: Figure.of(values) for name, values in take_turns(copies, rounds).items()}
-    what = f"{LONG_EVENTS:,} events, {LONG_MEMBERS} members"
+    what = f"{posts:,} events, {LONG_MEMBERS} members"
     return [
         Row(
             f"opening a journal: {what}, and the newest page",

@@ -1,15 +1,14 @@
-"""Kinds of keys: what one message to many members costs whoever says it, the network, and one who hears it.
+"""Kinds of keys: the cost of one message to many members, for its author, the network and one recipient.
 
-Two things are measured. *Sealing and opening* is what the kinds of keys differ in: from the events of a message to the
-bytes on the queues, and from these back to the events, by the product's own functions and for any number of members,
-also where no group has so many (`MEMBERS_MAX`) or no frame has (`SECTIONS_MAX`; that is said as missing). *The whole
-core* is a command that becomes effects, and an envelope that becomes news, in real groups of the real core, all that
-is done for delivery and order included; disk and network are not.
+Two measurements. *Sealing and opening* is where the kinds of keys differ: from the events of a message to the bytes on
+the queues and back, by the product's own functions and for any number of members, including more than a group
+(`MEMBERS_MAX`) or a frame (`SECTIONS_MAX`) can have; the latter is reported as missing. *The whole core* runs a command
+to its effects, and an envelope to its notifications, in real groups of the real core, with delivery and order; without
+disk and network.
 
-The floor is what signing once for everybody cannot do without: one ChaCha20-Poly1305 of the same content under a key
-of its own, and one Ed25519 signature over that and the signature before, each by the cheapest binding that is installed
-and with nothing around it. A text that is so long that it is tried to compress it is compressed there too, and what
-travels compressed is decompressed. All times are of the processor and not of the clock on the wall.
+The floor is the minimum of signing once for all: one ChaCha20-Poly1305 of the same content under a fresh key, and one
+Ed25519 signature over it and the previous signature, each by the cheapest installed binding. Texts that are long enough
+to be compressed are compressed there too. All times are processor time.
 """
 
 import os
@@ -25,25 +24,25 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl import bindings as sodium
 from zstandard import ZstdCompressor, ZstdDecompressor
 
-from benchmarks import Figure, Report, Row, take_turns
+from benchmarks import Figure, Report, Row, Scale, scaled, take_turns
 from benchmarks.ours.core import GROUP, HUB, MULTI, SIGNED, SINGLE, Star, relationships, sample_text
 from zerochat.crypto.compression import SMALL_LEVEL
 from zerochat.crypto.encoding import b64url, compact_msgpack, did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.message import Message, new_id
-from zerochat.evidence.messages import heading, parse_data, sign_data
+from zerochat.evidence.messages import data_header, parse_data, sign_data
 from zerochat.group.effects import Publish
 from zerochat.group.engine import step
 from zerochat.group.event_log.event import POST, Event
-from zerochat.group.inputs import Moment, Received, SendPost, TurnOver
-from zerochat.group.key_modes import MODES, Place, Reader
-from zerochat.group.key_modes.sender_key import moved_on, open_content, seal_content
-from zerochat.group.membership import MEMBERS_MAX
+from zerochat.group.inputs import BatchEnded, Received, SendPost, StepContext
+from zerochat.group.key_modes import MODES, OwnPlace, Recipient
+from zerochat.group.key_modes.sender_key import open_content, ratchet, seal_content
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.frame import SECTIONS_MAX
 from zerochat.group.wire.messages import EVENTS, HAVE_MAX, EventsBody, read_body
-from zerochat.group.wire.payload import filled, may_shrink
+from zerochat.group.wire.payload import encode_payload, is_worth_compressing
+from zerochat.limits import MEMBERS_MAX
 
 MEMBERS, MEMBERS_QUICK = (1, 2, 8, 32, 64, 256), (1, 8, 64)
 SIZES = {"50 letters": 50, "1 kB": 1000}
@@ -53,7 +52,7 @@ SAMPLE_S = 0.005
 POOL = 8
 """Different envelopes of one message that a member opens: its section of a frame is drawn by lot."""
 SETTLE_MS = 10_000
-"""Virtual time, for what members say to each other after somebody has come."""
+"""Virtual time for the members' exchanges after a join."""
 FLOOR_SEAL, FLOOR_OPEN = "one seal, one signature", "one open, one verification"
 FLOOR_PACK, FLOOR_UNPACK = f"one compression, {FLOOR_SEAL}", f"{FLOOR_OPEN}, one decompression"
 GOAL_TIMES = 1.5
@@ -63,19 +62,19 @@ Call = Callable[[], object]
 
 
 class Kind(Protocol):
-    """One kind of keys, and a message to say with them."""
+    """One kind of keys, and a message to send with them."""
 
     def seal(self) -> list[bytes]:
         """The envelopes for all members."""
         ...
 
     def open(self, envelopes: Sequence[bytes]) -> object:
-        """What one of the members reads in what it gets."""
+        """The content that one member reads from its copy."""
         ...
 
 
 def measure(quick: bool) -> Report:
-    members, rounds = (MEMBERS_QUICK, ROUNDS_QUICK) if quick else (MEMBERS, ROUNDS)
+    members, rounds = scaled(quick, (MEMBERS, ROUNDS), (MEMBERS_QUICK, ROUNDS_QUICK), ((1, 2), 1))
     rows: list[Row] = []
     for what, size in SIZES.items():
         rows += sealing_rows(what, sample_text(size), members, rounds)
@@ -89,7 +88,7 @@ def per_call(call: Call) -> Callable[[], float]:
     """Times as many calls as fit a sample: microseconds of the processor for each."""
     begun = time.thread_time()
     call()
-    calls = max(1, int(SAMPLE_S / max(1e-6, time.thread_time() - begun)))
+    calls = 1 if Scale.smoke else max(1, int(SAMPLE_S / max(1e-6, time.thread_time() - begun)))
 
     def sample() -> float:
         begun = time.thread_time()
@@ -109,7 +108,7 @@ def timed(calls: "dict[str, Call]", rounds: int) -> dict[str, Figure]:
 
 
 def body_of(text: str, members: int) -> dict[str, Any]:
-    """What a member says with one event in a group of so many besides: as `outbox.events_body` has it."""
+    """The message of a member with one event in a group of this many others, as `outbox.events_body` builds it."""
     author = did_key(ed25519_public(bytes(32)))
     event = Event(b64url(bytes(32)), POST, author, 1000, b64url(os.urandom(32)), (), (), 10**12, 10**12, {"text": text})
     have = [1000 + 7 * number % 8999 for number in range(min(members + 1, HAVE_MAX))]
@@ -123,15 +122,15 @@ class Pairwise:
         self._mode, self._packer = MODES[keys], PACKERS["didcomm/v2"]
         pairs = relationships(members)
         secrets = [os.urandom(32) for _ in pairs]
-        self._here = Place(GROUP, HUB, os.urandom(32))
-        self._to = [Reader(mine, x25519_public(secret)) for (mine, _), secret in zip(pairs, secrets, strict=True)]
+        self._here = OwnPlace(GROUP, HUB, os.urandom(32))
+        self._to = [Recipient(mine, x25519_public(secret)) for (mine, _), secret in zip(pairs, secrets, strict=True)]
         self._member = members // 2
-        self._there = Place(GROUP, pairs[self._member][0].member, secrets[self._member])
+        self._there = OwnPlace(GROUP, pairs[self._member][0].member, secrets[self._member])
         self._author = pairs[self._member][1]
         self._body = body
 
     def seal(self) -> list[bytes]:
-        moment = Moment(10**12, os.urandom)
+        moment = StepContext(10**12, os.urandom)
         message = Message(EVENTS, new_id(os.urandom), self._body)
         return [one.envelope for one in self._mode.seal(self._here, message, self._to, self._packer, moment)]
 
@@ -142,7 +141,7 @@ class Pairwise:
 
 
 class SenderKeys:
-    """One message for everybody, who has heard the stream up to here."""
+    """One message for all, each of whom has received the stream up to here."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self._seed, self._chain = os.urandom(32), os.urandom(32)
@@ -150,13 +149,13 @@ class SenderKeys:
         self._body = body
 
     def seal(self) -> list[bytes]:
-        key, _ = moved_on(self._chain)
-        head = heading(10**12, ed25519_public(self._seed), self._alias)
+        key, _ = ratchet(self._chain)
+        head = data_header(10**12, ed25519_public(self._seed), self._alias)
         return [sign_data(self._seed, head, seal_content(key, self._body, head), self._before)]
 
     def open(self, envelopes: Sequence[bytes]) -> object:
         message = parse_data(envelopes[0])
-        key, _ = moved_on(self._chain)
+        key, _ = ratchet(self._chain)
         return msgspec.convert(open_content(key, message), EventsBody)
 
 
@@ -167,8 +166,8 @@ class Floor:
         self._key, self._nonce, self._before = os.urandom(32), os.urandom(12), os.urandom(64)
         self._public, self._secret = sodium.crypto_sign_seed_keypair(os.urandom(32))
         self._plain = compact_msgpack(body)
-        self._bound, self._content = os.urandom(8 + 32 + 16), filled(self._plain)
-        self.tries, self.compresses = may_shrink(len(self._plain)), len(self._content) < len(self._plain)
+        self._bound, self._content = os.urandom(8 + 32 + 16), encode_payload(self._plain)
+        self.tries, self.compresses = is_worth_compressing(len(self._plain)), len(self._content) < len(self._plain)
         self._squeeze = ZstdCompressor(level=SMALL_LEVEL)
         self._packed, self._unpack = self._squeeze.compress(self._plain), ZstdDecompressor()
         self._signed = self.seal()
@@ -237,7 +236,7 @@ def reading(kind: Kind, pool: Sequence[Sequence[bytes]]) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a group's founder says, and what one of its members hears of that."""
+    """The output of a group's founder, and the notifications of one member that receives it."""
 
     say: Call
     hear: Call
@@ -257,7 +256,7 @@ def core_rows(count: int, stars: "dict[str, Star]", rounds: int) -> Iterator[Row
 
 
 def said_in(star: Star, count: int) -> Said:
-    """A post of the founder's, when so many others are there and hear it."""
+    """A post by the founder, with this many other members connected."""
     star.grow(count + 1)
     star.run(for_ms=SETTLE_MS)
     say = partial(star.would, SendPost(GROUP, sample_text(SIZES["50 letters"])))
@@ -267,11 +266,11 @@ def said_in(star: Star, count: int) -> Said:
     hub = next(did for did, one in group.view.members.items() if one.label == HUB)
     link, at_hub = group.peers[hub].link, star.group(HUB).peers[group.me].link
     mine = next(one.envelope for one in said if at_hub in one.links)
-    moment = Moment(star.now + 1, star.dice.randbytes)
+    moment = StepContext(star.now + 1, star.rng.randbytes)
 
     def hear() -> None:
         agent, effects = step(member.agent, Received(link, mine), moment)
         assert agent is not member.agent and effects, "it was not heard"
-        step(agent, TurnOver(), moment)
+        step(agent, BatchEnded(), moment)
 
     return Said(say, hear, sum(len(one.envelope) for one in said))

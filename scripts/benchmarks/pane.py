@@ -1,12 +1,12 @@
-"""The message pane: what a long conversation costs the screen, beside Textual's `RichLog` and one widget per message.
+"""The message pane: the cost of a long conversation on the screen, beside Textual's `RichLog` and a widget per message.
 
 Each program draws to a pseudo-terminal of 120x40 and is timed on its far side: from the key, or from the arrival, until
-the bytes that show it are there. Ours is the whole chat over a control socket, with the journal's pages read as one
-goes up; the others have the same messages in memory, and no socket. Where one of them would take minutes it has fewer
-messages, as its name says. `RichLog` cannot put a late message in its place, nor wrap again for another width.
+the bytes that show it are there. Ours is the whole chat over a control socket, which reads pages from the journal while
+scrolling up; the others hold the same messages in memory. A peer that would take minutes has fewer messages, as its
+name says. `RichLog` can neither insert a late message nor wrap again for another width.
 
-What one of the others does not paint in time counts as missing, there and from there on, and so does what there is no
-time left for: all of it takes twenty minutes at the most. What is being measured is said on standard error.
+A peer that does not paint in time is missing from that case on; so are the cases beyond the time limit of twenty
+minutes. Progress is printed on standard error.
 """
 
 import os
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from benchmarks import Figure, Report, Row
+from benchmarks import Figure, Report, Row, Scale, scaled
 from benchmarks.ours.chatter import token
 from benchmarks.ours.terminals import NotPainted, Terminal
 from benchmarks.startup import environment_in, resident_mb
@@ -38,12 +38,12 @@ SCREEN_BYTES = 600
 PAGES_BACK = 120
 """So many screens up are some 15 pages of the journal."""
 WHOLE_S_MAX = 20 * 60
-"""Beyond this ours alone goes on."""
+"""Beyond this only ours runs."""
 TELL_S = 5.0
 
 
 class Program:
-    """One of them, running: how it is told to do something, and what it costs."""
+    """One running program: how to drive it, and its costs."""
 
     def __init__(self, name: str, command: Sequence[str], home: Path, burst: int) -> None:
         self.name, self.burst = name, burst
@@ -147,7 +147,7 @@ class Ours(Program):
         self._tell(f"say {count}")
 
     def late(self) -> None:
-        self._tell("late")
+        self._tell("late_event")
 
     def close(self) -> None:
         super().close()
@@ -173,7 +173,7 @@ class Theirs(Program):
 
 
 class Course:
-    """The programs, and what they are put through, case by case."""
+    """The programs and their cases."""
 
     def __init__(self, ours: Ours, others: Sequence[Theirs], rounds: int) -> None:
         self.ours, self.programs, self.rounds = ours, [ours, *others], rounds
@@ -183,12 +183,12 @@ class Course:
     def values_of(
         self, case: str, programs: Sequence[Program], run: Callable[[Program], T], rounds: int
     ) -> dict[str, list[T]]:
-        """By program, what each of so many rounds was; in turn, there and back. Of one that falls out, what there was
-        is not told: it would be of its better rounds alone."""
+        """By program, the figure of each round; in turn, forward and backward. A program that fails gets no figure: it
+        would be the figure of its better rounds alone."""
         values: dict[str, list[T]] = {one.name: [] for one in programs if not one.absent}
-        for turn in range(rounds):
-            self._tell(case, turn, rounds)
-            for one in list(programs)[:: 1 if turn % 2 == 0 else -1]:
+        for tx in range(rounds):
+            self._tell(case, tx, rounds)
+            for one in list(programs)[:: 1 if tx % 2 == 0 else -1]:
                 if one is not self.ours and time.monotonic() - self._began > WHOLE_S_MAX:
                     one.absent = one.absent or f"no time left after {WHOLE_S_MAX // 60} minutes"
                 if not one.absent:
@@ -223,22 +223,25 @@ class Course:
         absent = {one.name: one.absent for one in programs if one.absent}
         self.rows.append(Row(case, unit, "lower", figures[self.ours.name], peers=peers, goal=goal, absent=absent))
 
-    def _tell(self, case: str, turn: int, rounds: int) -> None:
+    def _tell(self, case: str, tx: int, rounds: int) -> None:
         now = time.monotonic()
-        if turn == 0 or now - self._told > TELL_S:
+        if tx == 0 or now - self._told > TELL_S:
             self._told = now
-            print(f"{now - self._began:6.0f} s  {case}: {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+            print(f"{now - self._began:6.0f} s  {case}: {tx + 1} of {rounds}", file=sys.stderr, flush=True)
 
 
 def measure(quick: bool) -> Report:
-    rounds = 7 if quick else 25
+    rounds, messages, log_messages, static_messages = scaled(
+        quick, (25, MESSAGES, 20_000, 1_000), (7, MESSAGES, 5_000, 300), (1, 2_000, 300, 100)
+    )
+    burst = 1_000 if Scale.smoke else BURST
     with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        ours = Ours(folder, MESSAGES, BURST)
+        ours = Ours(folder, messages, burst)
         stack.callback(ours.close)
-        log = Theirs(folder, "richlog", "RichLog", 5_000 if quick else 20_000, BURST)
+        log = Theirs(folder, "richlog", "RichLog", log_messages, burst)
         stack.callback(log.close)
-        statics = Theirs(folder, "statics", "a Static each", 300 if quick else 1_000, 1_000)
+        statics = Theirs(folder, "statics", "a Static each", static_messages, 1_000)
         stack.callback(statics.close)
         return Report(_rows(Course(ours, [log, statics], rounds), ours, statics))
 
@@ -258,14 +261,15 @@ def _rows(course: Course, ours: Ours, statics: Theirs) -> list[Row]:
         return one.resize_ms(width_of[one.name])
 
     course.add("another width", resize, max(rounds // 3, 2) * 2)
-    case = f"{PAGES_BACK} pages up in a row, with the journal's pages: each"
-    back = course.values_of(case, [ours], lambda one: one.key_ms(b"\x1b[5~"), PAGES_BACK)[ours.name]
+    pages = 3 if Scale.smoke else PAGES_BACK
+    case = f"{pages} pages up in a row, with the journal's pages: each"
+    back = course.values_of(case, [ours], lambda one: one.key_ms(b"\x1b[5~"), pages)[ours.name]
     course.put(case, {ours.name: Figure.of(back)}, [ours], goal=FRAMES_MS)
     slowest = sorted(back)[-1 - len(back) // 20]
     figure = Figure(slowest, median(back), max(back))
     course.put("the same, the slowest in twenty", {ours.name: figure}, [ours], goal=STALL_MS)
     ours.terminal.write(b"\x1b[1;5F")
-    case = f"the longest stall in a burst of {BURST:,} (a Static each: 1,000)"
+    case = f"the longest stall in a burst of {ours.burst:,} (a Static each: 1,000)"
     stalls = course.values_of(case, course.programs, Program.stall_ms, 1 if rounds < 10 else 3)
     for at, what in enumerate(("by the clock", "its own work alone")):
         figures = {name: Figure.of([each[at] for each in found]) for name, found in stalls.items()}

@@ -1,9 +1,8 @@
-"""The search: what it takes to find something in a long journal, and what the index of words costs each message.
+"""Search: the time to find posts in a long journal, and the cost of the search index for each message.
 
-Posts are committed with the index and without it, in turn, into two journals in one folder. The searches are asked of a
-journal of many posts; beside each stands what it takes to read all of its records and look into them, which is what a
-journal without an index would have to do. A search for a word that every third post has, and for the beginnings of
-words, is what an index finds hardest.
+Posts are committed with and without the index, in turn, into two journals in one folder. The searches run on a journal
+of many posts; beside each is the time to read and scan all records, as a journal without an index would. A word in
+every third post and prefixes of words are the hardest cases for an index.
 """
 
 import tempfile
@@ -16,12 +15,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from benchmarks import Figure, Report, Row, take_turns
+from benchmarks import Figure, Report, Row, scaled, take_turns
 from benchmarks.journal import Turn, turns_of
 from benchmarks.ours.chatter import WORDS, text_of
 from zerochat.agent.storage import search_index
 from zerochat.agent.storage.journal import Journal
-from zerochat.group.effects import Remembered
+from zerochat.group.effects import JournalEffect
 from zerochat.presentation.search_query import read_query
 
 KEY = bytes(range(32))
@@ -41,12 +40,12 @@ QUERIES = {
 class Plain(Journal):
     """The same without an index."""
 
-    def _remember(self, remembered: Sequence[Remembered]) -> None:
-        kept, search_index.renew = search_index.renew, lambda *_: None
+    def _apply_effects(self, remembered: Sequence[JournalEffect]) -> None:
+        kept, search_index.reindex = search_index.reindex, lambda *_: None
         try:
-            super()._remember(remembered)
+            super()._apply_effects(remembered)
         finally:
-            search_index.renew = kept
+            search_index.reindex = kept
 
 
 class Writer:
@@ -55,23 +54,20 @@ class Writer:
         self.journal.commit(turns[0].before)
 
     def rate(self) -> float:
-        """Posts that are on disk for good in a second."""
+        """Durable posts per second."""
         number = next(self.rounds)
         events = [
-            [
-                replace(one, id=f"{number} {one.id}", record=_record(number * 7 + at))
-                for at, one in enumerate(turn.events)
-            ]
-            for turn in self.turns
+            [replace(one, id=f"{number} {one.id}", record=_record(number * 7 + at)) for at, one in enumerate(tx.events)]
+            for tx in self.turns
         ]
         start = time.perf_counter()
-        for turn, fresh in zip(self.turns, events, strict=True):
-            self.journal.commit(turn.after, fresh)
+        for tx, fresh in zip(self.turns, events, strict=True):
+            self.journal.commit(tx.after, fresh)
         return sum(map(len, events)) / (time.perf_counter() - start)
 
 
 def _record(number: int) -> bytes:
-    """As long as a real one: what else stands in it is not looked at."""
+    """As long as a real one; its content is not read."""
     return msgspec.json.encode({"body": {"text": text_of(number)}, "rest": "x" * 350})
 
 
@@ -89,12 +85,12 @@ def rate_row(folder: Path, batch: int, rounds: int) -> Row:
 
 
 def long_journal(path: Path, posts: int) -> Journal:
-    (turn,) = turns_of(1, 1)
-    (model,) = turn.events
+    (tx,) = turns_of(1, 1)
+    (model,) = tx.events
     journal = Journal.create(path, KEY)
     for first in range(0, posts, 1_000):
         journal.commit(
-            turn.after,
+            tx.after,
             [
                 replace(
                     model,
@@ -111,7 +107,7 @@ def long_journal(path: Path, posts: int) -> Journal:
 
 def find(journal: Journal, question: str) -> float:
     start = time.perf_counter()
-    journal.found(question, 0, search_index.PLACE_MAX, PAGE)
+    journal.search(question, 0, search_index.POSITION_MAX, PAGE)
     return (time.perf_counter() - start) * 1000
 
 
@@ -127,12 +123,12 @@ def search_rows(folder: Path, posts: int, rounds: int) -> list[Row]:
     journal = long_journal(folder / "long.db", posts)
     try:
         runs: dict[str, Callable[[], float]] = {
-            case: partial(find, journal, search_index.question(read_query(query, 0), [], []))
+            case: partial(find, journal, search_index.fts_query(read_query(query, 0), [], []))
             for case, query in QUERIES.items()
         }
         found = take_turns(runs, rounds)
         every = Figure.of([read_all(journal, WORDS[2_500].encode()) for _ in range(2)])
-        pages = journal._one("SELECT sum(pgsize) FROM dbstat WHERE name LIKE 'words%' OR name LIKE '%said%'")
+        pages = journal._scalar("SELECT sum(pgsize) FROM dbstat WHERE name LIKE 'words%' OR name LIKE '%said%'")
         size = Figure.of([(pages or 0) / 2**20])
         whole = Figure.of([journal.sizes().disk_bytes / 2**20])
     finally:
@@ -152,10 +148,11 @@ def search_rows(folder: Path, posts: int, rounds: int) -> list[Row]:
 
 
 def measure(quick: bool) -> Report:
+    rounds, posts = scaled(quick, (15, POSTS), (5, POSTS // 5), (1, 2_000))
     with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as name:
         rows = []
         for batch in BATCHES:
             folder = Path(name) / str(batch)
             folder.mkdir()
-            rows.append(rate_row(folder, batch, 5 if quick else 15))
-        return Report([*rows, *search_rows(Path(name), POSTS // 5 if quick else POSTS, 5 if quick else 15)])
+            rows.append(rate_row(folder, batch, rounds))
+        return Report([*rows, *search_rows(Path(name), posts, rounds)])

@@ -1,16 +1,16 @@
-"""Sizes: what becomes of a text on the wire, and what a group's members are told when somebody comes or goes.
+"""Sizes: a text on the wire, and the bytes that members receive when a member joins or leaves.
 
-The thesis' forms are built again, with its encryption, and stand beside the figures that it published of them. Ours are
-the bytes of what the real core says. Nothing here takes time from anybody: the figures are the same on every machine.
+The thesis' forms are rebuilt with its encryption, beside its published figures. Ours are the bytes of the real core.
+The figures are the same on every machine.
 
-With `--record DIR` such cores really say it, and the product's own recorder looks on (`ours/recording.py`).
+With `--record DIR` such cores send them, observed by the product's own recorder (`ours/recording.py`).
 """
 
 import random
 from pathlib import Path
 
 from analytics.thesis import MESSAGE_B, STATE_B
-from benchmarks import Figure, Report, Row
+from benchmarks import Figure, Report, Row, scaled
 from benchmarks.ours import recording
 from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys, sample_text
 from benchmarks.ours.recorded import RecordedStar
@@ -27,7 +27,7 @@ options = recording.options
 
 
 def measure(quick: bool, record: Path | None = None) -> Report:
-    samples = SAMPLES_QUICK if quick else SAMPLES
+    samples = scaled(quick, SAMPLES, SAMPLES_QUICK, 1)
     if record is not None:
         recorded = Recording(record)
         for keys in filter(has_keys, (MULTI, SINGLE)):
@@ -59,7 +59,7 @@ def message_rows(samples: int) -> tuple[list[Row], list[str]]:
 
 
 def say_all(keys: str, members: int, samples: int, recorded: Recording) -> None:
-    """Say every text in a group of two, and then have it grow to so many members."""
+    """Send every text in a group of two, then let it grow to this many members."""
     with RecordedStar(members, keys) as star:
         star.grow(2)
         for size in MESSAGE_B:
@@ -84,7 +84,7 @@ def founded(keys: str) -> Star | None:
 
 
 def state_rows(samples: int) -> list[Row]:
-    """Fig. 32: what all others are told when the last of so many members joins, and when one leaves."""
+    """Fig. 32: the bytes to all others when the last of this many members joins, and when one leaves."""
     star = Star(max(STATE_B))
     dice = random.Random(32)
     joined, left = [], []
@@ -99,7 +99,7 @@ def state_rows(samples: int) -> list[Row]:
         }
         goal = GOAL_BYTES if members == GOAL_MEMBERS else None
         ours = exactly(star.state_bytes())
-        if members > 2:  # whoever invited the second member has nobody else to tell
+        if members > 2:  # the inviter of the second member has no one else to inform
             joined.append(
                 Row(f"state message, the last of {members} members joins", "B", "lower", ours, None, "", peers, goal)
             )

@@ -1,9 +1,9 @@
-"""A slow member: what it costs the others that one of them gets a tenth of the time to keep up.
+"""A slow member: the cost for the others if one member gets a tenth of the time.
 
-A publisher talks at an even pace to members on loopback, each an agent of its own process. In every other round one of
-them is stopped (SIGSTOP) for nine tenths of every two seconds, so it stays connected and falls behind; the clock runs
-for the others alone, from handing a message over until the last of them has told its face of it. The floor is the same
-group at the same pace with nobody slow.
+A publisher sends at an even pace to members on loopback, each an agent in its own process. In every other round one of
+them is stopped (SIGSTOP) for nine tenths of every two seconds, so that it stays connected and falls behind. The clock
+covers the others alone, from accepting a message until the last of them has notified its client. The floor is the same
+group at the same pace without a slow member.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from statistics import quantiles
 
-from benchmarks import Figure, Report, Row, take_turns
+from benchmarks import Figure, Report, Row, scaled, take_turns
 from benchmarks.ours.agents import GROUP, STEP_S_MAX, Agents, Member
 
 MEMBERS = 4
-"""Besides the publisher; the last one is slow."""
+"""Recipients; the last one is slow."""
 MESSAGES, MESSAGES_QUICK = 100, 30
 ROUNDS, ROUNDS_QUICK = 5, 2
 PACE_S = 0.05
@@ -34,8 +34,8 @@ RATIO_MAX = 1.2
 
 
 class Round:
-    """One round: each message's time to the last of the fast members, in ms; how many messages that these had the slow
-    one lacked at the worst moment; and how long it took at the end to get what it still lacked, in ms."""
+    """One round: each message's time to the last of the fast members, in ms; the largest backlog of the slow member, in
+    messages; and the time to clear it at the end, in ms."""
 
     def __init__(self, times: Sequence[float], behind: int, caught_up_ms: float) -> None:
         self.times, self.behind, self.caught_up_ms = times, behind, caught_up_ms
@@ -50,7 +50,7 @@ class Round:
 
 
 class Ears:
-    """Counts the messages of one round that members have told their faces."""
+    """Counts the messages of one round of which clients were notified."""
 
     def __init__(self, members: Sequence[Member], marker: bytes) -> None:
         self._fds = {member.news.fileno(): place for place, member in enumerate(members)}
@@ -59,7 +59,7 @@ class Ears:
         self.counts = [0] * len(members)
 
     def hear(self, seconds: float) -> None:
-        """Take in what comes, for so long at most."""
+        """Receive for at most this long."""
         for fd in select.select(list(self._fds), [], [], max(0.0, seconds))[0]:
             place = self._fds[fd]
             heard = self._rest[place] + os.read(fd, 1 << 18)
@@ -106,7 +106,7 @@ def play(agents: Agents, messages: int, slow: bool) -> Round:
     with slowed(listeners[-1].process.pid) if slow else contextlib.nullcontext():
         for number in range(messages):
             begun = time.monotonic()
-            agents.publisher.client.send(GROUP, marker + str(number).zfill(TEXT_BYTES))
+            agents.publisher.client.send_message(GROUP, marker + str(number).zfill(TEXT_BYTES))
             ears.wait(number + 1, fast)
             times.append((time.monotonic() - begun) * 1000)
             behind = max(behind, number + 1 - ears.counts[-1])
@@ -118,7 +118,7 @@ def play(agents: Agents, messages: int, slow: bool) -> Round:
 
 
 def measure(quick: bool) -> Report:
-    messages, rounds = (MESSAGES_QUICK, ROUNDS_QUICK) if quick else (MESSAGES, ROUNDS)
+    messages, rounds = scaled(quick, (MESSAGES, ROUNDS), (MESSAGES_QUICK, ROUNDS_QUICK), (3, 1))
     with (
         tempfile.TemporaryDirectory(prefix="zcs-", dir="/tmp") as folder,  # short: a socket's path has 107 bytes
         Agents(Path(folder), None, lambda text: None) as agents,
@@ -129,7 +129,7 @@ def measure(quick: bool) -> Report:
         )
     with_slow, without = found["slow"], found["nobody"]
     case = f"{MEMBERS} members, one of them ten times too slow: "
-    floor_is = "the same with nobody slow"
+    floor_is = "the same without a slow member"
     medians = Figure.of([one.median for one in with_slow]), Figure.of([one.median for one in without])
     p95s = Figure.of([one.p95 for one in with_slow]), Figure.of([one.p95 for one in without])
     ratio = Figure.of([slow.median / nobody.median for slow, nobody in zip(with_slow, without, strict=True)])
@@ -139,7 +139,7 @@ def measure(quick: bool) -> Report:
         [
             Row(f"{case}a message to the last of the others, median", "ms", "lower", *medians, floor_is),
             Row(f"{case}the same, 95 of 100 messages", "ms", "lower", *p95s, floor_is),
-            Row(f"{case}the median beside that with nobody slow", "times", "lower", ratio, goal=RATIO_MAX),
+            Row(f"{case}the ratio to the median without a slow member", "times", "lower", ratio, goal=RATIO_MAX),
             Row(f"{case}what it lacks at the worst moment", "messages", "lower", behind),
             Row(f"{case}at the end, until it has everything", "ms", "lower", caught_up),
         ]

@@ -25,9 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import ROOT, Figure, Report, Row, take_turns
+from benchmarks import ROOT, Figure, Report, Row, scaled, take_turns
 from benchmarks.ours.past import fill
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 
 FRAME_S_MAX = 30.0
 
@@ -37,7 +37,7 @@ PEERS = {
     "profanity": (["profanity", "--version"], ["profanity"]),
     "toxic": (["toxic", "--help"], ["toxic", "--noconnect", "--no-lan"]),
 }
-"""Terminal chats of Debian's, and how each is asked for a line of text and for its screen, without connecting."""
+"""Terminal chats in Debian, and how each prints a line of text and shows its screen without connecting."""
 
 ZEROCHAT = [sys.executable, "-m", "zerochat"]
 
@@ -72,9 +72,9 @@ class Empty(App):
         yield Static("ready", id="status")
 Empty().run()
 """
-"""What the chat's screen is made of, with nothing in it and nothing behind it."""
+"""The widgets of the chat's screen, empty and without an agent."""
 LONG = 100_000
-"""Messages in the journal of somebody who has been in a group for long."""
+"""Messages in the journal of a member of long standing."""
 FRAME_GOAL, MEMORY_GOAL_MB = 1.3, 60.0
 
 ESCAPES = re.compile(
@@ -88,7 +88,7 @@ WORD = re.compile(rb"[A-Za-z]{3}")
 
 
 READY_GOAL_MS, READY_GOAL_MB = 300.0, 45.0
-"""Of an agent, when it says that it can be asked."""
+"""Of an agent: when it accepts requests."""
 
 
 class Frame(NamedTuple):
@@ -114,7 +114,7 @@ def has_frame(output: bytes) -> bool:
 
 
 def first_frame(command: Sequence[str], environment: Mapping[str, str], keys: bytes = b"") -> Frame:
-    """Run a program until its first frame; `keys` are typed before it has asked for anything."""
+    """Run a program until its first frame; `keys` are typed before it has asked for input."""
     start = time.perf_counter()
     child, terminal = pty.fork()
     if child == 0:
@@ -132,7 +132,7 @@ def first_frame(command: Sequence[str], environment: Mapping[str, str], keys: by
                 raise SystemExit(f"{' '.join(command)} painted nothing within {FRAME_S_MAX:.0f} s: {output[-500:]!r}")
             try:
                 output += os.read(terminal, 65536)
-            except OSError:  # how Linux says that nobody holds the other side any more
+            except OSError:  # Linux reports that the other side is closed.
                 raise SystemExit(f"{' '.join(command)} ended before its first frame: {output[-500:]!r}") from None
         ms = (time.perf_counter() - start) * 1000
         return Frame(ms, resident_mb(child))
@@ -166,7 +166,7 @@ def ready(environment: Mapping[str, str], notified: Path) -> Frame:
 
 
 def end(child: int, terminal: int) -> None:
-    """Stop a program politely, and read what it still paints so that it is not held up by a full terminal."""
+    """End a program politely, and read what it still paints, so that a full terminal does not block it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGTERM)
     deadline = time.monotonic() + 3
@@ -203,7 +203,7 @@ def environment_in(home: Path) -> dict[str, str]:
 
 
 def measure(quick: bool) -> Report:
-    rounds = 5 if quick else 21
+    rounds, posts = scaled(quick, (21, LONG), (5, LONG // 20), (1, 100))
     installed = {name: commands for name, commands in PEERS.items() if shutil.which(commands[0][0])}
     with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as folder:
         nobody, somebody, others = (environment_in(Path(folder) / name) for name in ("nobody", "somebody", "others"))
@@ -211,7 +211,7 @@ def measure(quick: bool) -> Report:
             run_ms([*ZEROCHAT, *verb], somebody)
 
         veteran = environment_in(Path(folder) / "veteran")
-        fill(places(None, veteran), "hikers", LONG // 20 if quick else LONG)
+        fill(profile_paths(None, veteran), "hikers", posts)
 
         if "toxic" in installed:
             first_frame(installed["toxic"][1], others, keys=b"n\n")  # no passphrase for the profile it makes
@@ -252,7 +252,7 @@ def measure(quick: bool) -> Report:
         peers = {"an empty Textual app": figures["textual"]}
         return Row(case, unit, "lower", figures["long"], figures["same"], "the same layout, empty", peers, goal=goal)
 
-    long = f"with {LONG // 20 if quick else LONG:,} messages"
+    long = f"with {posts:,} messages"
 
     def ready_row(unit: str, figures: Mapping[str, Figure], goal: float) -> Row:
         return Row(

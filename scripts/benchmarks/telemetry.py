@@ -1,19 +1,15 @@
-"""Telemetry: what recording costs the agents.
+"""Telemetry: the cost of recording for the agents.
 
-Real agents over loopback, a publisher and its listeners; all of them record, for receiving is recorded too. It is
-measured in two ways, both by the processor time of the agents' processes and not by the clock on the wall, so that a
-busy machine can show it:
+Real agents over loopback, a publisher and its recipients; all of them record. Two measurements, both of the processor
+time of the agents' processes, so that a loaded machine can take them:
 
-directly    the time inside of whatever the agent thread has its recorder do, with all that it writes, as a share of all
-            that the agents' processes take. These agents have a clock around it, less what the clock itself takes
-by pairs    the same agents, without a clock, record in one of two short runs and not in the other, this one first and
-            then that one; the median of the pairs' ratios, with the interval in which it is with 95 %. Whatever
-            recording costs besides, for what it does to caches and to the collector of garbage, is in it, and so is all
-            the noise, which is larger than the goal, so the goal is one for the first way alone; what is written only
-            every few seconds mostly is not in it
+directly    the time inside the recorder's functions on the agent thread, with everything that they write, as a share of
+            the processes' time. These agents have a clock around the recorder; the clock's own cost is subtracted
+by pairs    the same agents, without that clock, record in one of two short runs; the median of the pairs' ratios with
+            its 95 % interval. It includes side effects on caches and the garbage collector, and noise that exceeds the
+            goal, so the goal applies to the first measurement alone
 
-A message at a time is the other end of what there is: little is shared by many events there, in recording and in
-everything else.
+One message at a time is the other extreme: few events share work, in recording and elsewhere.
 """
 
 import math
@@ -24,38 +20,37 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks import Figure, Report, Row, processor_s, take_turns
+from benchmarks import Figure, Report, Row, Scale, processor_s, scaled, take_turns
 from benchmarks.ours.agents import ZEROCHAT, Agents, Member
 from zerochat.rpc.telemetry import TelemetryStatus
 
 TEXT_BYTES = 64
 AGAIN = 16
-"""So often in a row where the time is taken directly, which is seconds: what is written every ten of them, and in the
-end, when it is asked for, shall not be there much more often."""
+"""Repetitions of the direct measurement, so that its buffered writes, every ten seconds and at the end, are
+averaged."""
 GOAL = 0.02
 SPENT = "recording-ns"
-"""Where an agent with a clock of its own writes what it says."""
+"""Where an agent with a clock writes its measurements."""
 WITH_A_CLOCK = f"""
 import sys, time
 from zerochat.agent.telemetry.switch import Recording
-from zerochat.agent.loop import AgentThread
 from zerochat.cli import main
 
-note, telemetry, spent = Recording._note, AgentThread._telemetry, 0
+run, handle, spent = Recording._run, Recording.handle, 0
 clock = sorted(-(time.thread_time_ns() - time.thread_time_ns()) for _ in range(1001))[500]
 
 def timed(self, work):
     global spent
     begun = time.thread_time_ns()
-    note(self, work)
+    run(self, work)
     spent += time.thread_time_ns() - begun - clock
 
-def telling(self, method, params):
-    answer = telemetry(self, method, params)
-    (self._places.data / {SPENT!r}).write_text(str(spent))
+def handling(self, method, params, agent, now_s):
+    answer = handle(self, method, params, agent, now_s)
+    (self._journal.path.parent / {SPENT!r}).write_text(str(spent))
     return answer
 
-Recording._note, AgentThread._telemetry = timed, telling
+Recording._run, Recording.handle = timed, handling
 sys.exit(main())
 """
 Work = Callable[[Agents], int]
@@ -63,7 +58,7 @@ Work = Callable[[Agents], int]
 
 
 def measure(quick: bool) -> Report:
-    pairs, rounds, burst, listeners = (8, 2, 200, 2) if quick else (40, 6, 400, 2)
+    pairs, rounds, burst, listeners = scaled(quick, (40, 6, 400, 2), (8, 2, 200, 2), (1, 1, 8, 1))
     works: dict[str, Work] = {
         f"bursts of {burst} messages": partial(a_burst, burst),
         f"{burst // 8} messages, each when all have the last": partial(one_at_a_time, burst // 8),
@@ -71,7 +66,8 @@ def measure(quick: bool) -> Report:
     rows = []
     with started(listeners, ("-c", WITH_A_CLOCK)) as agents:
         for what, work in works.items():
-            direct_share(agents, work)  # the first one warms up
+            if not Scale.smoke:
+                direct_share(agents, work)  # the first one warms up
             shares = [direct_share(agents, work) for _ in range(rounds)]
             rows.append(
                 Row(f"{what}, to {listeners}: time in recording", "share", "lower", Figure.of(shares), goal=GOAL)
@@ -94,7 +90,7 @@ def measure(quick: bool) -> Report:
 
 @contextmanager
 def started(listeners: int, program: Sequence[str] = ZEROCHAT) -> Iterator[Agents]:
-    """Agents who have met."""
+    """Agents that are connected."""
     with (
         tempfile.TemporaryDirectory(prefix="zerochat-bench-") as folder,
         Agents(Path(folder), None, lambda text: None, program) as agents,
@@ -103,7 +99,7 @@ def started(listeners: int, program: Sequence[str] = ZEROCHAT) -> Iterator[Agent
         yield agents
 
 
-# --- what they do -----------------------------------------------------------------------------------------------------
+# --- actions -----------------------------------------------------------------------------------------------------
 
 
 def a_burst(count: int, agents: Agents) -> int:
@@ -114,19 +110,19 @@ def one_at_a_time(count: int, agents: Agents) -> int:
     return sum(agents.burst(1, TEXT_BYTES).came for _ in range(count))
 
 
-# --- what that costs --------------------------------------------------------------------------------------------------
+# --- costs --------------------------------------------------------------------------------------------------
 
 
 def direct_share(agents: Agents, work: Work) -> float:
-    """How much of the agents' processor time goes into recording."""
+    """The share of the agents' processor time that recording takes."""
     switch(agents, on=True)
     agents.rest()
     before_ms, begun_ms = recording_ms(agents), used_ms(agents)
-    for _ in range(AGAIN):
+    for _ in range(1 if Scale.smoke else AGAIN):
         work(agents)
     agents.rest()
     for member in everybody(agents):
-        member.client.call("telemetry")  # which writes what there is, and the clock's hand with it
+        member.client.call("get_telemetry")  # which writes the buffered records and the clock's result
     return (recording_ms(agents) - before_ms) / (used_ms(agents) - begun_ms)
 
 
@@ -136,15 +132,15 @@ def spent_on(agents: Agents, work: Work, *, recording: bool) -> float:
     agents.rest()
     before = used_ms(agents)
     came = work(agents)
-    agents.rest()  # what is acknowledged belongs to it
+    agents.rest()  # acknowledgements are part of it
     return (used_ms(agents) - before) * 1000 / max(1, came)
 
 
 def switch(agents: Agents, *, on: bool) -> None:
     """Have all agents record, or not."""
     for member in everybody(agents):
-        status: TelemetryStatus = member.client.call("telemetry")
-        status = member.client.call("telemetry_set", on=on, consent=status.consent)
+        status: TelemetryStatus = member.client.call("get_telemetry")
+        status = member.client.call("set_telemetry", on=on, consent=status.consent)
         assert status.recording is on, status
 
 
@@ -158,7 +154,7 @@ def used_ms(agents: Agents) -> float:
 
 
 def recording_ms(agents: Agents) -> float:
-    """What the agents with a clock of their own have spent on recording, as they last said."""
+    """The time that the agents with a clock have spent on recording, as last reported."""
     said = [member.places.data / SPENT for member in everybody(agents)]
     return sum(int(path.read_text()) for path in said if path.exists()) / 1e6
 

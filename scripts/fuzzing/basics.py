@@ -1,4 +1,4 @@
-"""What is fuzzed at the bottom: encodings, JSON, compressed data, and texts on their way to a screen."""
+"""Fuzz targets: encodings, JSON, compressed data, and text on its way to a screen."""
 
 import unicodedata
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from zerochat.crypto.encoding import (
     strict_json,
 )
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.wire.padding import bucket, pad
+from zerochat.group.wire.padding import pad, padded_size
 from zerochat.terminal_text import (
     CHARS_MAX,
     KEY_CELLS_MAX,
@@ -45,8 +45,7 @@ class _Raw:
 
 
 class Json(_Raw):
-    """Strict JSON: what is read is written and read again, padded too, and is the same; in the canonical form, to the
-    byte."""
+    """Strict JSON: a value that is read and written again, also padded, is the same; in canonical form, to the byte."""
 
     name = "json"
     form: Form = "text"
@@ -65,7 +64,7 @@ class Json(_Raw):
         again = compact_json(value)
         assert strict_json(again, 8 * self.size_max) == value
         padded = pad(data)
-        assert len(padded) == bucket(len(data)) >= len(data) and strict_json(padded, 2 * self.size_max) == value
+        assert len(padded) == padded_size(len(data)) >= len(data) and strict_json(padded, 2 * self.size_max) == value
         try:
             canonical = canonical_json(value)
         except Malformed:
@@ -109,7 +108,7 @@ class Encodings(_Raw):
 
 
 class Compressed(_Raw):
-    """Zstandard frames: never more comes out than was allowed, and that can be compressed again."""
+    """Zstandard frames: the output never exceeds the allowed size, and compresses again."""
 
     name = "zstd"
     size_max = 64 * 1024

@@ -1,9 +1,8 @@
-"""Which branches of zerochat's code an execution has taken: its modules, compiled with a mark in every branch.
+"""Branch coverage of zerochat's code: its modules compiled with a mark in every branch.
 
-Each branch of a function (the body of an `if`, its other side even where there is none written, a loop's body and its
-end, a handler, a case, the second operand of an `or`, a part of a conditional expression) says its number to one set.
-That costs some tens of nanoseconds, a tenth of what tracing lines does, and needs nothing but Python itself: no
-compiler, no wheel that is there for one system only.
+Each branch of a function (the body of an `if`, its other side even if empty, a loop's body and its end, a handler, a
+case, the second operand of an `or`, a part of a conditional expression) adds its number to one set. A mark costs some
+tens of nanoseconds, a tenth of line tracing, and needs only Python: no compiler and no platform-specific wheel.
 """
 
 import ast
@@ -24,8 +23,8 @@ places: list[tuple[str, int]] = []
 
 
 def watch() -> None:
-    """Have every module of zerochat that is imported from now on say which branches it takes. Raises RuntimeError where
-    some were imported before: they would stay silent."""
+    """Instrument every module of zerochat that is imported from now on. Raises RuntimeError if some were imported
+    before, since they would not be measured."""
     if early := sorted(name for name in sys.modules if name == PACKAGE or name.startswith(PACKAGE + ".")):
         raise RuntimeError(f"{early[0]} is imported already, and says nothing of its branches")
     sys.meta_path.insert(0, _Finder())
@@ -44,7 +43,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Compiles from the source each time: what is kept beside it as bytecode is without marks, and stays so."""
+    """Compiles from the source each time: cached bytecode has no marks."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -80,7 +79,7 @@ class _Marks(ast.NodeTransformer):
         return [ast.copy_location(ast.Expr(self._call(line)), body[0]) if body else ast.Expr(self._call(line)), *body]
 
     def _value(self, value: ast.expr) -> ast.expr:
-        """The value, with a mark that is made when it is worked out: the mark gives None, so `or` goes on."""
+        """The value, with a mark when it is evaluated: the mark returns None, so `or` continues."""
         return ast.copy_location(ast.BoolOp(ast.Or(), [self._call(value.lineno), value]), value)
 
     def _function(self, node: Any) -> Any:
@@ -132,7 +131,7 @@ class _Marks(ast.NodeTransformer):
         return node
 
     def _passed(self, condition: ast.expr) -> ast.expr:
-        """True, with a mark: what all conditions of a comprehension let through."""
+        """True, with a mark: the body of a comprehension after its conditions."""
         call = self._call(condition.lineno)
         return ast.copy_location(ast.UnaryOp(ast.Not(), call), condition)
 

@@ -1,8 +1,8 @@
-"""Kept corpora: for each parser the cases that lead everywhere where any case has led so far, and few others.
+"""Stored corpora: for each parser a minimal set of cases that covers all branches reached so far.
 
 One file for each, in JSON Lines, compressed (`xzcat` shows it), the shortest cases first: {"data"}, a character for
-each byte, and {"source"}, the text that it was made of, where that does not show any more. They are what a search
-begins with, here and in CI.
+each byte, and {"source"}, the text it was made from, unless the data shows it. Every search starts from them, here and
+in CI.
 """
 
 import json

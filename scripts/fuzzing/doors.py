@@ -1,10 +1,9 @@
-"""Raw TCP connections to our two doors, as an agent binds them: what strangers and members say to libzmq itself.
+"""Raw TCP connections to both listeners of an agent: hostile bytes for libzmq itself.
 
-An agent's transport runs in a process of its own, which libzmq may bring down. From here come connections that speak
-every version of ZMTP and every mechanism, mostly almost right: greetings and commands with changes, lengths of any
-size, frames that never end, and, from somebody whom the doorkeeper has let in, boxes that open with anything in them.
-In between and in the end a good member must get through, the process must live, and have no more memory and no more
-open files than in the beginning.
+An agent's transport runs in a process of its own, which libzmq may crash. Connections speak every version of ZMTP and
+every mechanism, mostly almost right: mutated greetings and commands, lengths of any size, endless frames, and, from an
+admitted peer, boxes that open with any content. In between and at the end an honest member must get through, and the
+process must live and have no more memory and no more open files than at the start.
 """
 
 import multiprocessing
@@ -27,7 +26,7 @@ from fuzzing.mutations import bytes_changed, spliced
 from tests.support.raw_curve import RawMember, described, framed
 from zerochat.agent.network.zmq import socket_options
 from zerochat.agent.network.zmq.transport import Transport
-from zerochat.group.effects import Admit
+from zerochat.group.effects import AllowClient
 from zerochat.group.inputs import Received
 
 SLICE = 20_000
@@ -46,7 +45,7 @@ LINK = b"fuzz"
 
 @dataclass(slots=True)
 class Storm:
-    """What came of it."""
+    """The result."""
 
     connections: int = 0
     seconds: float = 0.0
@@ -54,7 +53,7 @@ class Storm:
     """How many of them got through the handshake and spoke behind it."""
     grown_bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    """What the transport says that it has refused, and why."""
+    """The reasons for which the transport has refused messages."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -66,7 +65,7 @@ def _serve(pipe: Connection, secret: bytes, keys: list[bytes], queue: bytes) -> 
     with Transport(secret, "127.0.0.1", 0, 0) as transport:
         ports = transport.bind()
         for number, key in enumerate(keys):
-            transport.perform(Admit(LINK + bytes([number]), socket_options.public_key(key), (queue,)))
+            transport.perform(AllowClient(LINK + bytes([number]), socket_options.public_key(key), (queue,)))
         pipe.send((*ports, transport.server_key))
         while True:
             inputs, _ = transport.poll(20)
@@ -78,7 +77,7 @@ def _serve(pipe: Connection, secret: bytes, keys: list[bytes], queue: bytes) -> 
 
 
 def _memory() -> int:
-    """What this process has now, in bytes; where the system does not say, the most that it has ever had."""
+    """The memory of this process in bytes; its maximum where the system does not report the present value."""
     status = Path("/proc/self/statm")
     if status.exists():
         return int(status.read_text().split()[1]) * resource.getpagesize()
@@ -97,7 +96,7 @@ class Agent:
         self.process = context.Process(
             target=_serve, args=(theirs, dice.randbytes(32), self.keys, self.queue), daemon=True
         )
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for this process, which ends that one
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for this process, which ends that child
         try:
             self.process.start()
         finally:
@@ -112,7 +111,7 @@ class Agent:
         return self._pipe.recv()
 
     def facts(self) -> tuple[int, int, int, dict[str, int]]:
-        """Good words heard, bytes of memory, open files, and counts. Raises EOFError or TimeoutError."""
+        """Messages of honest members, bytes of memory, open files, and counters. Raises EOFError or TimeoutError."""
         self._pipe.send(True)
         found: tuple[int, int, int, dict[str, int]] = self._hear()
         return found
@@ -126,7 +125,7 @@ class Agent:
             self.process.join()
 
 
-# --- what is said to it ---------------------------------------------------------------------------------------------
+# --- hostile bytes --------------------------------------------------------------------------------------------
 
 _SIGNATURE = b"\xff" + bytes(7) + b"\1\x7f"
 _NULL, _PLAIN, _CURVE = (name.ljust(20, b"\0") for name in (b"NULL", b"PLAIN", b"CURVE"))
@@ -176,7 +175,7 @@ def _frame(dice: Random) -> bytes:
 
 
 def strangers_words(dice: Random) -> bytes:
-    """All that one of them says: a greeting and some frames, changed here and there, or cut off."""
+    """The bytes of one connection: a greeting and some frames, mutated or cut off."""
     said = _greeting(dice) + b"".join(_frame(dice) for _ in range(dice.choice((0, 1, 1, 2, 4, 16))))
     for _ in range(dice.choice((0, 0, 1, 1, 2, 5))):
         said = bytes_changed(said, dice)
@@ -184,7 +183,7 @@ def strangers_words(dice: Random) -> bytes:
 
 
 def members_words(member: RawMember, dice: Random, queue: bytes) -> Iterator[bytes]:
-    """What somebody says who was let in: boxes that open, mostly, and what is in them."""
+    """The bytes of an admitted peer: boxes that mostly open, with their content."""
     for _ in range(dice.choice((1, 2, 5, 20))):
         flags = dice.choice((0, 0, 1, 1, 1, 2, 2, 3, 0xFF))
         plain = dice.choice(
@@ -225,7 +224,7 @@ def storm(connections: int, seed: int, seconds: float = float("inf")) -> Storm:
             while left:
                 left.pop().close()
             _good_word(agent, found)
-            if not memory:  # what the first round needs is there once; what comes on top is growth
+            if not memory:  # the first round allocates once; more memory after it is growth
                 _calm_down(agent, files)
                 memory = agent.facts()[1]
         found.seconds = time.monotonic() - start
@@ -247,7 +246,7 @@ def storm(connections: int, seed: int, seconds: float = float("inf")) -> Storm:
 
 
 class _Member(RawMember):
-    """One that leaves no socket open where it is not let in."""
+    """A connection that closes its socket when it is refused."""
 
     def __init__(self, port: int, secret: bytes, server_key: bytes, kind: bytes) -> None:
         try:
@@ -259,7 +258,7 @@ class _Member(RawMember):
 
 
 def _one(agent: Agent, dice: Random, found: Storm, left: list[socket.socket]) -> None:
-    """One connection. Most stay for a while without another word, so that they are heard before they end."""
+    """One connection. Most stay silent for a while before they end, so that their bytes are processed."""
     found.connections += 1
     door = dice.randrange(2)
     with suppress(OSError, EOFError, AssertionError):
@@ -283,7 +282,7 @@ def _one(agent: Agent, dice: Random, found: Storm, left: list[socket.socket]) ->
 
 
 def _good_word(agent: Agent, found: Storm) -> None:
-    """A member who keeps the rules gets in and is heard."""
+    """An honest member connects and its messages arrive."""
     before, end = agent.facts()[0], time.monotonic() + CALM_S
     while time.monotonic() < end:
         with suppress(OSError, EOFError, AssertionError):
@@ -296,7 +295,7 @@ def _good_word(agent: Agent, found: Storm) -> None:
                         return
             finally:
                 member.close()
-    found.faults.append(f"after {found.connections} connections a good member was not heard")
+    found.faults.append(f"after {found.connections} connections a message of an honest member was lost")
 
 
 def _calm_down(agent: Agent, files: int) -> bool:

@@ -1,4 +1,4 @@
-"""What is fuzzed in sealed things: JWE, RFC 0019, signatures, and layers of them."""
+"""Fuzz targets: JWE, RFC 0019, signatures, and nested layers."""
 
 from collections.abc import Callable
 from random import Random
@@ -22,7 +22,7 @@ from fuzzing.run import Form
 from zerochat.crypto.keys import KeyKind, SecretKey, sign
 from zerochat.crypto.nacl_boxes import chacha20_poly1305_seal
 from zerochat.crypto.primitives import sha256
-from zerochat.didcomm import jwe_read, jws, rfc0019
+from zerochat.didcomm import jwe_parser, jws, rfc0019
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.layers import Opened, open_layers, seal_layers
@@ -78,7 +78,11 @@ class Jwe:
 
     def parse(self, data: bytes) -> object:
         """The shortcut for envelopes like one before must never see anything that the long way does not."""
-        _check_shortcut(jwe_read._familiar(data), lambda data: jwe_read._general(data)._replace(familiar=True), data)
+        _check_shortcut(
+            jwe_parser._read_by_template(data),
+            lambda data: jwe_parser._read_general(data)._replace(from_template=True),
+            data,
+        )
         unpacked = V2.unpack(data, secret_of=secret_of, public_of=public_key_of)
         assert envelope_kind(data) == "didcomm/v2"
         return unpacked

@@ -1,8 +1,8 @@
-"""What is fuzzed of evidence: signed messages, statements about subscriptions, notes, receipts and a log's entries, and
-whole cases before the judge.
+"""Fuzz targets of evidence: signed messages, statements, notes, receipts, log entries, and whole cases before the
+judge.
 
-Cases are built anew of what was changed in them: the statements are signed again, and what is posted stands in a log
-with its witnesses' signatures, so that hostile words get as far as a publisher or a subscriber who says them itself.
+Cases are rebuilt from mutated parts: statements are signed again, and entries are placed in a log with its witnesses'
+signatures, so that hostile bytes reach the code for a dishonest publisher or subscriber.
 """
 
 import base64
@@ -25,13 +25,13 @@ from zerochat.evidence import handshake, messages
 from zerochat.evidence.case import (
     Accusation,
     Acknowledged,
-    Clock,
     Closed,
     Ended,
     Fork,
     Posted,
     Repeated,
     Rules,
+    TimeReversal,
     parse_case,
     parse_defence,
 )
@@ -42,19 +42,19 @@ from zerochat.evidence.judge import (
     FORKED,
     OPEN,
     REPEATED,
-    TURNED_BACK,
+    TIME_REVERSED,
     UPHELD,
     VOID,
     judge,
 )
 from zerochat.evidence.merkle import Frontier, Tree
-from zerochat.evidence.note import LOG, check_signed, cosignature, cosigned_at, parse_checkpoint, parse_note
+from zerochat.evidence.note import LOG, check_signature, cosignature, cosignature_time, parse_checkpoint, parse_note
 from zerochat.evidence.witness import (
     ENTRY_BYTES_MAX,
     RECEIPT_BYTES_MAX,
-    Behind,
     Quorum,
-    Watched,
+    SizeMismatch,
+    WitnessLog,
     checkpoint,
     entry_of,
     parse_entry,
@@ -110,7 +110,7 @@ ACCEPT = accepted()
 
 
 def _resealed(tree: Part, context: bytes, seeds: dict[str, bytes]) -> Part:
-    """A statement with its signature right again, by whom it says it is from."""
+    """A statement signed again by its author."""
     if not isinstance(tree, Object):
         return tree
     unsigned = tree.put("sig", "")
@@ -122,7 +122,7 @@ def _resealed(tree: Part, context: bytes, seeds: dict[str, bytes]) -> Part:
     return tree
 
 
-# --- what is signed in a stream -------------------------------------------------------------------------------------
+# --- signed streams -------------------------------------------------------------------------------------
 
 
 class Signed:
@@ -140,11 +140,11 @@ class Signed:
     )
 
     def seeds(self) -> list[bytes]:
-        """The bytes, in base64url, under the name of what they are."""
+        """The bytes, in base64url, under the name of their kind."""
         share = messages.share(PUBLISHER, NOW, ed25519_public(SUBSCRIBER), ALIAS, bytes(80), ORIGIN)
         made: tuple[Any, ...] = STREAM[0], share, LATE, messages.ack(SUBSCRIBER, STREAM[0], NOW + 7)
         named = zip(self._KINDS, made, strict=True)
-        return [b'{"' + kind[0].encode() + b'":"' + b64url(said.written()).encode() + b'"}' for kind, said in named]
+        return [b'{"' + kind[0].encode() + b'":"' + b64url(said.serialize()).encode() + b'"}' for kind, said in named]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         """Signed again; the acknowledgement's words do not begin with the key."""
@@ -161,7 +161,7 @@ class Signed:
         return tree
 
     def parse(self, data: bytes) -> object:
-        """What is read is written again as the same bytes, and is of one kind only."""
+        """A value that is read is written as the same bytes, and is of one kind only."""
         found = strict_json(data, 4 * self.size_max)
         if not isinstance(found, dict):
             raise Malformed(why="no messages")
@@ -170,8 +170,8 @@ class Signed:
             if isinstance(text := found.get(name), str):
                 written = b64url_bytes(text)
                 read.append(parse(written))
-                assert read[-1].written() == written
-                assert messages.time_of_ack(written) >= 0
+                assert read[-1].serialize() == written
+                assert messages.ack_time(written) >= 0
                 assert sum(self._takes(other, written) for _, other, _ in self._KINDS) == 1
         if not read:
             raise Malformed(why="no messages")
@@ -189,7 +189,7 @@ class Signed:
 
 
 class Statements:
-    """Requests, what accepts and confirms them, and what ends it; each as the others' companion."""
+    """Requests, acceptances, confirmations and ends; each as the others' companion."""
 
     name = "statement"
     form: Form = "text"
@@ -198,22 +198,22 @@ class Statements:
     _SEEDS = {"request": SUBSCRIBER, "accept": PUBLISHER, "confirm": SUBSCRIBER, "close": SUBSCRIBER}  # noqa: RUF012
 
     def seeds(self) -> list[bytes]:
-        late = accepted(overwrite=b64url(LATE.written()), key=b64url(bytes(48)))
+        late = accepted(overwrite=b64url(LATE.serialize()), key=b64url(bytes(48)))
         close = Close(time=NOW + 3, accept=ACCEPT.digest, by=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
-        return [one.written() for one in (REQUEST, ACCEPT, late, confirmed(ACCEPT), close)]
+        return [one.serialize() for one in (REQUEST, ACCEPT, late, confirmed(ACCEPT), close)]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         return _resealed(tree, handshake.CONTEXT, self._SEEDS) if dice.random() < 0.7 else tree
 
     def parse(self, data: bytes) -> object:
         found = parse_statement(data)
-        assert parse_statement(found.written()) == found
+        assert parse_statement(found.serialize()) == found
         found.check()
         self._begun(found)
         return found
 
     def _begun(self, found: SignedStatement) -> None:
-        """What begins with it has a place in a stream, or is no subscription."""
+        """A statement that begins a subscription has a position in a stream."""
         accept = found if isinstance(found, Accept) else ACCEPT
         request = found if isinstance(found, Request) else REQUEST
         confirm = found if isinstance(found, Confirm) else confirmed(accept)
@@ -245,8 +245,8 @@ class Log:
     def note(self, now: int) -> Any:
         note = checkpoint(QUORUM.origin, self.frontier, OPERATOR)
         for seed in WITNESSES:
-            watched = Watched(QUORUM.origin, QUORUM.operator)
-            note = note.with_line(watched.cosigned(0, self.records, note, lambda entry: True, seed, now // 1000)[1])
+            watched = WitnessLog(QUORUM.origin, QUORUM.operator)
+            note = note.with_line(watched.cosign(0, self.records, note, lambda entry: True, seed, now // 1000)[1])
         return note
 
 
@@ -265,36 +265,36 @@ class Note:
         bare = checkpoint(QUORUM.origin, _LOG.frontier, OPERATOR)
         example = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n"
         example += "\u2014 example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"  # noqa: E501
-        return [_NOTE.written().encode(), bare.written().encode(), example.encode()]
+        return [_NOTE.serialize().encode(), bare.serialize().encode(), example.encode()]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         return tree
 
     def parse(self, data: bytes) -> object:
-        """What is read is written as the same; who signed it is who did."""
+        """A value that is read is written as the same; its signer is its author."""
         found = parse_note(data)
-        assert found.written().encode() == data
+        assert found.serialize().encode() == data
         said = parse_checkpoint(found.text)
         assert said.text() == found.text
         if not any(found.by(QUORUM.operator, LOG)):
-            return said  # somebody else's, as the example of the specification is
-        check_signed(found, QUORUM.operator)
-        assert found.text == _NOTE.text, "a checkpoint that nobody has signed"
-        times = [cosigned_at(found, did) for did in QUORUM.witnesses]
+            return said  # another project's, as in the example of the specification
+        check_signature(found, QUORUM.operator)
+        assert found.text == _NOTE.text, "an unsigned checkpoint"
+        times = [cosignature_time(found, did) for did in QUORUM.witnesses]
         assert set(times) <= {NOW // 1000, None}, "a time that no witness has said"
         return said
 
 
 class Entries:
-    """Receipts, a log's entries, and what an operator shows its witnesses; each by the line it begins with."""
+    """Receipts, log entries, and the operator's messages to witnesses; each by its first line."""
 
     name = "receipt"
     form: Form = "raw"
     size_max = 8 * 1024
 
     def seeds(self) -> list[bytes]:
-        receipts = [receipt_for(_LOG.tree, index, _NOTE).written().encode() for index in (0, 3, 6)]
-        return [*receipts, *_LOG.records[:1], b"\n".join([_NOTE.written().encode(), *_LOG.records])]
+        receipts = [receipt_for(_LOG.tree, index, _NOTE).serialize().encode() for index in (0, 3, 6)]
+        return [*receipts, *_LOG.records[:1], b"\n".join([_NOTE.serialize().encode(), *_LOG.records])]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         return tree
@@ -303,7 +303,7 @@ class Entries:
         assert RECEIPT_BYTES_MAX > self.size_max > ENTRY_BYTES_MAX
         if data.startswith(b"c2sp"):
             receipt = parse_receipt(data)
-            assert receipt.written().encode() == data
+            assert receipt.serialize().encode() == data
             entry = parse_entry(_LOG.records[receipt.index % len(_LOG.records)])
             assert receipt.posted_ms(entry, QUORUM) == NOW
             return receipt
@@ -315,11 +315,11 @@ class Entries:
         signatures, *records = entries.split(b"\n{")
         note = parse_note(head + b"\n\n" + signatures)
         try:
-            watched, line = Watched(QUORUM.origin, QUORUM.operator).cosigned(
+            watched, line = WitnessLog(QUORUM.origin, QUORUM.operator).cosign(
                 0, [b"{" + record for record in records], note, lambda entry: True, WITNESSES[0], NOW // 1000
             )
-        except Behind as behind:
-            raise AssertionError("a witness that has nothing yet is behind nobody") from behind
+        except SizeMismatch as behind:
+            raise AssertionError("a witness without entries is not behind") from behind
         assert watched.frontier.root() == parse_checkpoint(note.text).root
         return line
 
@@ -328,8 +328,8 @@ class Entries:
 
 
 class Case:
-    """A case, built of what its parties say: every statement signed by whose it is, and all that was posted in a log
-    with its witnesses' signatures below it."""
+    """A case built from its parties' statements: each signed by its author, and all entries in a log with its
+    witnesses' signatures."""
 
     name = "case"
     form: Form = "sealed"
@@ -340,33 +340,38 @@ class Case:
     def seeds(self) -> list[bytes]:
         """An accusation with each of the grounds against it, and with none; two guilts that need no accusation."""
         rules, accept, accusation = _ingredients()
-        ack = messages.ack(SUBSCRIBER, STREAM[3], NOW + 9_000).written()
+        ack = messages.ack(SUBSCRIBER, STREAM[3], NOW + 9_000).serialize()
         close = Close(time=NOW + 3_000, accept=accept.digest, by=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
         ended = Close(time=NOW + 2, accept=accept.digest, by=did_of(PUBLISHER)).signed(PUBLISHER)
         earlier = msgspec.structs.replace(accusation, since=0).signed(SUBSCRIBER)
-        log = Log([("message", self._LINK.written())])
-        log.post(entry_of("accusation", earlier.by, earlier.written()).record())
-        log.post(entry_of("close", ended.by, ended.written()).record())
-        receipts = [receipt_for(log.tree, index, log.note(NOW + 1_000)).written() for index in range(3)]
+        log = Log([("message", self._LINK.serialize())])
+        log.post(entry_of("accusation", earlier.by, earlier.serialize()).record())
+        log.post(entry_of("close", ended.by, ended.serialize()).record())
+        receipts = [receipt_for(log.tree, index, log.note(NOW + 1_000)).serialize() for index in range(3)]
         grounds = [
-            Acknowledged(tuple(one.written() for one in STREAM[1:]), ack),
-            Posted(self._LINK.written(), receipts[0]),
+            Acknowledged(tuple(one.serialize() for one in STREAM[1:]), ack),
+            Posted(self._LINK.serialize(), receipts[0]),
             Closed(close),
-            Ended(self._LINK.written(), ended, receipts[2]),
+            Ended(self._LINK.serialize(), ended, receipts[2]),
             Repeated(earlier, receipts[1]),
         ]
         other = messages.data(PUBLISHER, STREAM[1].time, ALIAS, b"other", STREAM[0].signature)
         turned = messages.data(PUBLISHER, STREAM[0].time, ALIAS, b"back", STREAM[0].signature)
-        counts = Fork(STREAM[1].written(), other.written()), Clock(STREAM[0].written(), turned.written())
+        equivocations = (
+            Fork(STREAM[1].serialize(), other.serialize()),
+            TimeReversal(STREAM[0].serialize(), turned.serialize()),
+        )
         common = {
             "rules": rules,
             "accept": accept,
             "accusation": accusation,
-            "came": self._CAME.written(),
+            "came": self._CAME.serialize(),
             "reopened": [],
         }
         kinds = [[ground] for ground in grounds] + [grounds, []]
-        made = [{**common, "grounds": kind, "counts": counts if kind == [] else [], "entries": []} for kind in kinds]
+        made = [
+            {**common, "grounds": kind, "equivocations": [] if kind else equivocations, "entries": []} for kind in kinds
+        ]
         return [compact_json(msgspec.to_builtins(one)) for one in made]
 
     def seal(self, tree: Part, dice: Random) -> bytes:
@@ -395,7 +400,7 @@ class Case:
         written = canonical_json(accusation)
         log.post(entry_of("accusation", did_of(SUBSCRIBER), written).record())
         filed = log.note(NOW + 3_600_000)
-        filed_as = receipt_for(log.tree, 2, filed).written()
+        filed_as = receipt_for(log.tree, 2, filed).serialize()
         defences = [
             compact_json({"accusation": b64url(sha256(written)), "ground": ground}) for ground in said["grounds"][:20]
         ]
@@ -410,9 +415,9 @@ class Case:
             "before": 2,
             "peaks": log.frontiers[2].peaks,
             "entries": log.records[2:],
-            "closing": closing.written(),
+            "closing": closing.serialize(),
         }
-        missing = {
+        withheld = {
             "accusation": accusation,
             "message": came,
             "filed": filed_as,
@@ -420,26 +425,27 @@ class Case:
             "defences": defences[: dice.choice((1, 8, 8, 8, 8, 20))],
             "reopened": reopened,
         }
-        case = {"zcase": 1, "rules": rules, "subscription": [REQUEST, accept, confirm], "counts": said["counts"]}
-        built: dict[str, Any] = msgspec.to_builtins({**case, "missing": missing} if dice.random() < 0.95 else case)
+        subscription = [REQUEST, accept, confirm]
+        case = {"zcase": 1, "rules": rules, "subscription": subscription, "equivocations": said["equivocations"]}
+        built: dict[str, Any] = msgspec.to_builtins({**case, "withheld": withheld} if dice.random() < 0.95 else case)
         return built
 
     def _signed(self, statement: dict[str, Any], seed: bytes, **changes: Any) -> dict[str, Any]:
-        """A statement as it stands in JSON, with these fields and with its author's signature."""
+        """A statement in JSON with these fields and its author's signature."""
         unsigned = {**statement, **changes, "sig": ""}
         return {**unsigned, "sig": b64url(ed25519_sign(seed, handshake.CONTEXT + canonical_json(unsigned)))}
 
     def parse(self, data: bytes) -> object:
         """Whatever can be read is judged, and twice in the same way."""
         case = parse_case(data)
-        assert parse_case(case.written()) == case
+        assert parse_case(case.serialize()) == case
         found = judge(case)
         assert found == judge(case)
         verdicts = (UPHELD, DISMISSED, REPEATED, FALSE_ACCUSATION, VOID, OPEN)
-        assert found.delivery in verdicts if case.missing else found.delivery == ""
-        assert set(found.guilty) <= {FORKED, TURNED_BACK}
+        assert found.delivery in verdicts if case.withheld else found.delivery == ""
+        assert set(found.guilty) <= {FORKED, TIME_REVERSED}
         assert all(finding.sentence.isprintable() and len(finding.sentence) < 200 for finding in found.findings)
-        for written in case.missing.defences if case.missing else ():
+        for written in case.withheld.defences if case.withheld else ():
             with suppress(RemoteError):
                 parse_defence(written)
         return found.delivery
@@ -453,7 +459,7 @@ def _ingredients() -> tuple[Rules, Accept, Accusation]:
         time=NOW + 3_600_000,
         by=did_of(SUBSCRIBER),
         accept=accept.digest,
-        message=b64url(sha256(STREAM[2].written())),
+        message=b64url(sha256(STREAM[2].serialize())),
         missing=b64url(STREAM[2].before),
         since=2,
     ).signed(SUBSCRIBER)

@@ -1,4 +1,4 @@
-"""What is fuzzed on disk, where a file may be anybody's: exported histories, backups, keys, settings, state."""
+"""Fuzz targets on disk: exported logs, backups, keys, settings, state."""
 
 import io
 import shutil
@@ -22,32 +22,42 @@ from zerochat.agent.archive import log_file as archive
 from zerochat.agent.archive.audit import Audit
 from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.storage import key_wrapping as seal
-from zerochat.agent.storage.backup import copy_beside, restore, write_backup
+from zerochat.agent.storage.backup import copy_journal, restore, write_backup
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.storage.key_wrapping import BadSecretFile, KeyFile, Lock, Ring, Vault, open_sealed, read_secret
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.key_wrapping import (
+    BadSecretFile,
+    KeyFile,
+    KeyringFile,
+    WrappedKeyFile,
+    WrappingParameters,
+    read_secret,
+    unwrap_key,
+)
+from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import create_profile, unlock
-from zerochat.agent.storage.state_parts import Unreadable, assemble, changes
-from zerochat.agent.views.event_pages import height
+from zerochat.agent.storage.state_parts import UnreadablePart, assemble, changes
+from zerochat.agent.views.event_pages import chain_extent
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group.event_log.event import foreign_event
 from zerochat.group.state import Agent
-from zerochat.rpc import Ledger, LogRow
+from zerochat.rpc import LogRow, LogSummary
 
 
 @cache
 def folder(name: str) -> Path:
-    """A folder for this process alone, in memory where there is such a place; gone when the process ends."""
+    """A folder for this process alone, in memory where possible; deleted when the process ends."""
     memory = Path("/dev/shm")  # noqa: S108  (mkdtemp makes one of its own in it)
     made = Path(tempfile.mkdtemp(prefix=f"zerochat-fuzz-{name}-", dir=memory if memory.is_dir() else None))
     util.Finalize(None, shutil.rmtree, args=(made, True), exitpriority=1)
     return made
 
 
-def _places(name: str) -> Places:
+def _places(name: str) -> ProfilePaths:
     root = folder(name)
-    return Places("default", root / "config.toml", root / "data", root / "state", root / "cache", root / "agent.sock")
+    return ProfilePaths(
+        "default", root / "config.toml", root / "data", root / "state", root / "cache", root / "agent.sock"
+    )
 
 
 class _Raw:
@@ -82,19 +92,19 @@ class Settings(_Raw):
 
 
 class Secrets(_Raw):
-    """Key files, vaults and names of keyrings. What a passphrase is stretched with takes a quarter of a second on
-    purpose, so here a hash stands in for it; it is asked for one strength only, which is checked before."""
+    """Key files, wrapped keys and names of keyrings. Stretching a passphrase takes a quarter of a second on purpose, so
+    a hash replaces it here; it is called with one strength only, which is checked before."""
 
     name = "secrets"
     form: Form = "text"
     size_max = seal.SECRET_FILE_BYTES_MAX
 
     def seeds(self) -> list[bytes]:
-        lock = Lock(b64url(bytes(16)), b64url(bytes(24)))
+        lock = WrappingParameters(b64url(bytes(16)), b64url(bytes(24)))
         sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(
             bytes(32), msgspec.json.encode(lock), bytes(24), _cheap(b"passphrase", lock)
         )
-        made = (KeyFile(b64url(bytes(32))), Vault(lock, b64url(sealed)), Ring("default AAAA"))
+        made = (KeyFile(b64url(bytes(32))), WrappedKeyFile(lock, b64url(sealed)), KeyringFile("default AAAA"))
         return [msgspec.json.encode(each) for each in made]
 
     def parse(self, data: bytes) -> object:
@@ -103,7 +113,7 @@ class Secrets(_Raw):
         path.write_bytes(data)
         slow, seal._stretch = seal._stretch, _cheap
         try:
-            found = [self._tried(path, shape) for shape in (KeyFile, Vault, Ring)]
+            found = [self._tried(path, shape) for shape in (KeyFile, WrappedKeyFile, KeyringFile)]
         finally:
             seal._stretch = slow
         if not any(found):
@@ -117,25 +127,25 @@ class Secrets(_Raw):
             return None
         again = msgspec.json.decode(msgspec.json.encode(found), type=shape)
         assert again == found
-        if isinstance(found, Vault):
-            return open_sealed(found, b"passphrase", path, "default")
+        if isinstance(found, WrappedKeyFile):
+            return unwrap_key(found, b"passphrase", path, "default")
         return found
 
 
-def _cheap(passphrase: bytes, lock: Lock) -> bytes:
+def _cheap(passphrase: bytes, lock: WrappingParameters) -> bytes:
     assert (lock.passes, lock.memory_bytes) == (seal.KDF_PASSES, seal.KDF_BYTES)
     return sha256(passphrase + b64url_bytes(lock.salt)).digest()
 
 
 class State(_Raw):
-    """The state of an agent as a journal keeps it: a stranger's backup comes with its key, and may hold anything."""
+    """An agent's state as in a journal: a foreign backup comes with its key, and may hold anything."""
 
     name = "state"
     size_max = 64 * 1024
 
     def seeds(self) -> list[bytes]:
-        """Its parts as rows of path and value: a member of a group, somebody who has one group in one piece, as older
-        versions wrote it, and somebody who is in none."""
+        """Its parts as rows of path and value: a member of a group, an agent with one group in one piece, and one
+        without."""
         agent = place().agent
         rows, none = (dict(self._rows(each)) for each in (agent, Agent("alice")))
         name, group = next(iter(agent.groups.items()))
@@ -146,13 +156,13 @@ class State(_Raw):
         return ((path, value) for path, value in changes(None, agent) if value is not None)
 
     def parse(self, data: bytes) -> object:
-        """What can be read is written again as the same."""
+        """A value that can be read is written again as the same."""
         try:
             rows = msgspec.msgpack.decode(data, type=list[tuple[str, bytes]])
             found = assemble(Agent, rows)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise Malformed(why="no rows") from None
-        except Unreadable:
+        except UnreadablePart:
             raise Malformed(why="no state") from None
         if found is None:
             return None
@@ -172,7 +182,7 @@ class Backup:
     size_max = 64 * 1024
 
     def seeds(self) -> list[bytes]:
-        manifest = {"zerochat": "backup", "profile": "default", "made": 1_800_000_000_000, "version": 1}
+        manifest = {"zerochat": "backup", "profile": "default", "made_at": 1_800_000_000_000, "version": 1}
         key = {"zerochat": "key", "key": b64url(_journal()[0]), "version": 1}
         parts = [["backup.json", manifest], ["key", key], ["journal.db", ""]]
         return [msgspec.json.encode(each) for each in (parts, parts[:2], [parts[0], parts[2]])]
@@ -223,7 +233,7 @@ def _journal() -> tuple[bytes, bytes]:
     key = unlock(places, None)
     with Journal.open(places.journal, key) as journal:
         journal.commit(Agent("alice"))
-        copy = copy_beside(journal)
+        copy = copy_journal(journal)
     target = places.config.with_name("backup")
     write_backup(places, target, copy, key, None)
     with tarfile.open(target) as tar:
@@ -250,18 +260,18 @@ class Archive:
         group = place().group
         rows = [self._row(number, record) for number, record in enumerate(place().records, 1)]
         rows.sort(key=lambda row: (row.lamport, row.author, row.id))
-        ledger = Ledger(
+        summary = LogSummary(
             group=group.id,
             name=group.name,
             me=group.me,
             nick="n0",
             view=group.view.checksum,
-            heights=[height(group, author) for author in sorted(group.chains)],
+            chains=[chain_extent(group, author) for author in sorted(group.chains)],
             events=len(rows),
             latest=len(rows),
         )
         file = io.BytesIO()
-        archive.write(archive.Header(exported_at="2026-01-31T09:05:00Z", ledger=ledger), rows, file)
+        archive.write(archive.Header(exported_at="2026-01-31T09:05:00Z", summary=summary), rows, file)
         lines = file.getvalue().splitlines()
         return [b"[" + b",".join(some) + b"]" for some in (lines, lines[:3], lines[:1] + lines[-3:])]
 
@@ -294,20 +304,20 @@ class Archive:
             return line
 
     def parse(self, data: bytes) -> object:
-        """What is read is written again as the same; an audit always comes to a verdict."""
+        """A value that is read is written again as the same; an audit always returns a verdict."""
         header, lines = archive.read(self._PATH, io.BytesIO(data))
         rows = list(lines)
-        audit = Audit(header.ledger)
+        audit = Audit(header.summary)
         for row in rows:
             audit.take(row)
         verdict = audit.verdict()
-        assert verdict.sound == (not verdict.breaks) and verdict.events == len(rows)
+        assert verdict.sound == (not verdict.violations) and verdict.events == len(rows)
         file = io.BytesIO()
         archive.write(header, rows, file)
         file.seek(0)
         again, lines = archive.read(self._PATH, file)
         assert (again, list(lines)) == (header, rows)
-        shown = archive.events(self._PATH, header.ledger, rows, [row for row in rows if self._is_control(row)])
+        shown = archive.events(self._PATH, header.summary, rows, [row for row in rows if self._is_control(row)])
         return verdict, list(self._seen(shown))
 
     def _is_control(self, row: LogRow) -> bool:

@@ -1,4 +1,4 @@
-"""What is fuzzed in a group: event records, runs of them, bodies, frames, comparisons, and a member that hears it all.
+"""Fuzz targets of a group: event records, runs, bodies, frames, reconciliation, and a member that receives all of it.
 
 The group is a real one, with real envelopes, founded in the simulator; it is the same at every start.
 """
@@ -25,21 +25,30 @@ from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.effects import Answer, Dispatch, Effect, GroupCreated, InvitationCreated, Posted, Publish, SetTimer
+from zerochat.group.effects import (
+    CommandDone,
+    Effect,
+    GroupCreated,
+    InvitationCreated,
+    Posted,
+    Publish,
+    SendEnvelope,
+    SetTimer,
+)
 from zerochat.group.engine import step
 from zerochat.group.event_log.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event, foreign_event
 from zerochat.group.files.descriptor import File, files_in
 from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, path_in
 from zerochat.group.inputs import (
     AcceptInvitation,
-    Ask,
     ChangeLabel,
+    CommandInput,
     CreateGroup,
     CreateInvitation,
-    GetFile,
-    Moment,
+    DownloadFile,
     Received,
     SendPost,
+    StepContext,
     TimerFired,
 )
 from zerochat.group.links.relationship import Relationship
@@ -55,29 +64,29 @@ from zerochat.group.membership import (
     vote_of,
 )
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
-from zerochat.group.messages.bodies import Delete, Edit, Post, React, Saying, Topic, saying_of, target_of
-from zerochat.group.messages.current import Remark, Standing, standing
-from zerochat.group.messages.sharing import Sharing
+from zerochat.group.messages.bodies import Content, Delete, Edit, Post, React, Topic, content_of, target_of
+from zerochat.group.messages.current import Annotation, CurrentMessage, current_message
+from zerochat.group.settings import Indicators
 from zerochat.group.state import Agent, Group
-from zerochat.group.state.sync import Errand
-from zerochat.group.sync.negentropy import Items, answer, ask, learn
-from zerochat.group.wire import ephemeral, files, frame, messages
-from zerochat.group.wire.event_runs import Run, read_runs, runs_in, unpacked, write_runs
+from zerochat.group.state.sync import PullRequest
+from zerochat.group.sync.negentropy import Items, initial_message, process_response, respond
+from zerochat.group.wire import files, frame, messages
+from zerochat.group.wire.event_runs import Run, decompress_runs, read_runs, runs_of, write_runs
 from zerochat.group.wire.payload import CONTENT_BYTES_MAX
 from zerochat.sim import Faults, Node, World
 
 NOW = 1_750_000_400_000
 _THREAD = "asked"
-"""Of what we have asked the other member for."""
+"""The ranges that were requested from the other member."""
 _PACKER = PACKERS["didcomm/v2"]
 _PARTS = tuple(bytes([number]) * PART_BYTES for number in range(5))
-"""The content of a file that one of them has posted, and that we are fetching."""
+"""The content of a file that one member has posted and this one downloads."""
 _LEVELS = levels_over([leaf(part) for part in _PARTS])
 _FILE = File(b64url(_LEVELS[-1][0]), len(_PARTS) * PART_BYTES, "map.png", "image/png")
 
 
 class _Listening(World):
-    """A world that writes down what is said."""
+    """A world that records all messages."""
 
     def __init__(self, keys: str) -> None:
         self.said: list[tuple[str, bytes]] = []
@@ -85,25 +94,25 @@ class _Listening(World):
         self.keys = keys
 
     def _perform(self, node: Node, effect: Effect) -> None:
-        if isinstance(effect, Dispatch | Publish):
+        if isinstance(effect, SendEnvelope | Publish):
             self.said.append((node.name, effect.envelope))
         super()._perform(node, effect)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A group of three as one of them has it, and whatever the other two said."""
+    """A group of three as one of them has it, with the messages of the other two."""
 
     agent: Agent
     group: Group
     sender: str
-    """The member who speaks to us."""
+    """The sending member."""
     theirs: Relationship
     """Its end of the relationship with us."""
     mine: Relationship
     link: bytes
     bodies: tuple[Message, ...]
-    """Messages of every kind that were said."""
+    """Messages of every kind."""
     seeds: Mapping[str, bytes]
     """The signing keys of the members."""
     records: tuple[bytes, ...]
@@ -114,22 +123,22 @@ class Place:
 def place(keys: str = "pairwise-multi") -> Place:
     """The same at every start."""
     world = _Listening(keys)
-    founded = world.ask("n0", CreateGroup("friends", "n0", "didcomm/v2", keys))
-    assert isinstance(founded, Answer)
+    founded = world.run_command("n0", CreateGroup("friends", "n0", "didcomm/v2", keys))
+    assert isinstance(founded, CommandDone)
     assert isinstance(founded.result, GroupCreated)
     name = founded.result.group
     for newcomer in ("n1", "n2"):
-        invited = world.ask("n0", CreateInvitation(name, 3600, 1))
-        assert isinstance(invited, Answer) and isinstance(invited.result, InvitationCreated)
-        world.ask(newcomer, AcceptInvitation(invited.result.invitation, newcomer))
+        invited = world.run_command("n0", CreateInvitation(name, 3600, 1))
+        assert isinstance(invited, CommandDone) and isinstance(invited.result, InvitationCreated)
+        world.run_command(newcomer, AcceptInvitation(invited.result.invitation, newcomer))
         world.run(for_ms=70_000)
     for number in range(12):
-        world.ask(f"n{number % 3}", SendPost(name, f"message number {number} of some"))
+        world.run_command(f"n{number % 3}", SendPost(name, f"message number {number} of some"))
         world.run(for_ms=3_000)
-    posted = world.ask("n1", SendPost(name, "look", files=(_FILE,)))
-    assert isinstance(posted, Answer) and isinstance(posted.result, Posted)
+    posted = world.run_command("n1", SendPost(name, "look", files=(_FILE,)))
+    assert isinstance(posted, CommandDone) and isinstance(posted.result, Posted)
     world.run(for_ms=3_000)
-    world.ask("n1", ChangeLabel(name, "one"))
+    world.run_command("n1", ChangeLabel(name, "one"))
     world.run(for_ms=120_000)
     groups = {node: world.group(node) for node in world.nodes}
     ours, other = groups["n0"], groups["n1"]
@@ -137,11 +146,11 @@ def place(keys: str = "pairwise-multi") -> Place:
     logs = sorted({row.record for row in world.nodes["n0"].log})
     agent = world.nodes["n0"].agent
     everything = tuple((author, 0, 2**53 - 1) for author in ours.view.members)
-    errand = Errand(_THREAD, everything, NOW + 60_000, pages=8)
-    ours = replace(ours, errands={other.me: errand}, files={})
-    moment = Moment(world.now, dice("files"))
-    wanted = Ask(0, GetFile(name, _FILE, other.me, posted.result.id))
-    agent, effects = step(replace(agent, groups={name: ours}, sharing=Sharing(True, True)), wanted, moment)
+    errand = PullRequest(_THREAD, everything, NOW + 60_000, pages=8)
+    ours = replace(ours, pull_requests={other.me: errand}, files={})
+    moment = StepContext(world.now, dice("files"))
+    wanted = CommandInput(0, DownloadFile(name, _FILE, other.me, posted.result.id))
+    agent, effects = step(replace(agent, groups={name: ours}, indicators=Indicators(True, True)), wanted, moment)
     for timer in [effect.key for effect in effects if isinstance(effect, SetTimer)]:
         agent, _ = step(agent, TimerFired(timer), moment)
     ours = agent.groups[name]
@@ -159,7 +168,7 @@ def place(keys: str = "pairwise-multi") -> Place:
 
 
 def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list[Message]:
-    """One or two messages of every kind, as they were said, and some that nobody needed to say."""
+    """One or two messages of every kind as they were sent, and some extra ones."""
     kinds: dict[str, list[Message]] = {}
     for speaker, envelope in world.said:
         for hearer, group in groups.items():
@@ -167,7 +176,7 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
             if hearer == speaker or relationship is None:
                 continue
             try:
-                _, message = group.mode.open(group.place, envelope, relationship, _PACKER)
+                _, message = group.mode.open(group.own_place, envelope, relationship, _PACKER)
             except RemoteError:
                 continue
             alike = kinds.setdefault(message.type, [])
@@ -178,23 +187,26 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
     posts = [foreign_event(row.record) for row in world.nodes["n1"].log if b'"type":"post"' in row.record]
     runs = write_runs([event for event in posts if event.author == other])
     made: list[tuple[str, dict[str, Any]]] = [
-        (messages.NEED, {"group": name, "want": [[other, 0, 5], [me, 1, 9]], "limit": 64, "back": True, "pages": 2}),
-        (messages.SHARE, {"group": name, "more": True, "runs": runs}),
-        (messages.SHARE, {"group": name, "more": True, "packed": _packed(runs), "page": 1}),
-        (messages.COMPARE, {"group": name, "since": 0, "message": b64url(ask(_items()))}),
-        (messages.PROOF, {"group": name, "runs": write_runs(events)}),
-        (messages.SEATING, {"group": name, "connected": 1, "members": 2}),
+        (
+            messages.HISTORY_REQUEST,
+            {"group": name, "want": [[other, 0, 5], [me, 1, 9]], "limit": 64, "back": True, "pages": 2},
+        ),
+        (messages.HISTORY_RESPONSE, {"group": name, "more": True, "runs": runs}),
+        (messages.HISTORY_RESPONSE, {"group": name, "more": True, "packed": _packed(runs), "page": 1}),
+        (messages.RECONCILE, {"group": name, "since": 0, "message": b64url(initial_message(_items()))}),
+        (messages.FORK_PROOF, {"group": name, "runs": write_runs(events)}),
+        (messages.MEMBER_CONNECTIONS, {"group": name, "connected": 1, "members": 2}),
         (messages.JOIN_PENDING, {"group": name, "until": NOW}),
         (messages.WELCOME, {"group": name, "since": 0, "part": 0, "parts": 1, "runs": write_runs(events)}),
         (messages.PROBLEM, {"code": "e.p.req.time", "comment": "too late"}),
         (messages.EVENTS, {"view": "", "have": [1, 2, 3], "packed": _packed(runs)}),
-        (files.FILE_ASK, {"group": name, "file": _FILE.id, "first": 1, "count": 3}),
+        (files.FILE_REQUEST, {"group": name, "file": _FILE.id, "first": 1, "count": 3}),
         (files.FILE_PART, _part(name, 0)),
         (files.FILE_PART, _part(name, 4)),
-        (files.FILE_LACK, {"group": name, "file": _FILE.id, "why": "busy"}),
-        (files.FILE_HAVE, {"group": name, "files": [_FILE.id]}),
-        (ephemeral.TYPING, {"group": name}),
-        (ephemeral.READ, {"group": name, "upto": 9}),
+        (files.FILE_UNAVAILABLE, {"group": name, "file": _FILE.id, "why": "busy"}),
+        (files.FILES_AVAILABLE, {"group": name, "files": [_FILE.id]}),
+        (messages.TYPING, {"group": name}),
+        (messages.READ, {"group": name, "upto": 9}),
     ]
     found = [message for alike in kinds.values() for message in alike[-2:]]
     return found + [
@@ -220,7 +232,7 @@ def _items() -> Items:
 
 
 class Events:
-    """Event records, as they stand in a log or in a file, with whatever their bodies say of members, or of posts."""
+    """Event records as in a log or a file, with bodies of membership events and posts."""
 
     name = "event"
     form: Form = "text"
@@ -260,7 +272,7 @@ class Events:
             for kind, body in bodies.items()
         ]
         of = _POSTED.id
-        said: list[Saying] = [Edit(of, "other"), Delete(of), React(of, "👍🏽"), React(of, "❤️", False), Topic("hikes")]
+        said: list[Content] = [Edit(of, "other"), Delete(of), React(of, "👍🏽"), React(of, "❤️", False), Topic("hikes")]
         said += [Post("yes", of, True, (me, here.sender)), Post("look", files=(_FILE, replace(_FILE, size=7)))]
         said += [Announcement(True, (BotCommand("deploy", "ENV [--dry]", "Brings it out.", "admin"), BotCommand("c2")))]
         sayings = [
@@ -283,7 +295,7 @@ class Events:
             return tree
 
     def parse(self, data: bytes) -> object:
-        """It is written again as it stands in the log, and nobody can say the same under another name."""
+        """It is written again as in the log, and no other id fits its content."""
         event = foreign_event(data)
         again = foreign_event(event.record)
         assert (again, again.id, again.record) == (event, event.id, event.record)
@@ -297,22 +309,22 @@ class Events:
                 check_control(event, control)
                 resolve_view({**control, event.id: event})
         else:
-            said = saying_of(event)
-            assert saying_of(replace(_bare(event), type=said.kind, body=said.body)) == said
+            said = content_of(event)
+            assert content_of(replace(_bare(event), type=said.kind, body=said.body)) == said
             for file in files_in(event.body):
                 assert files_in({"files": [file.body()]}) == (file,) and safe_name(file.name)
             about = target_of(event)
-            found = standing(place().group.view, _POSTED, [Remark(event)])
-            assert found == Standing() or about == _POSTED.id
+            found = current_message(place().group.view, _POSTED, [Annotation(event)])
+            assert found == CurrentMessage() or about == _POSTED.id
         return event
 
 
 _POSTED = Event("g" * 43, POST, "did:key:z6Mk" + "a" * 44, 1, "", (), (), 1, 1, {"text": "hello"})
-"""What the events are about that are about a post."""
+"""The annotations among the events."""
 
 
 def _bare(event: Event) -> Event:
-    """The same without what was worked out of it."""
+    """The same without cached values."""
     return replace(event)
 
 
@@ -326,21 +338,21 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     messages.EVENTS: messages.EventsBody,
     messages.STATUS: messages.StatusBody,
     messages.SYNC: messages.SyncBody,
-    messages.NEED: messages.NeedBody,
-    messages.SHARE: messages.ShareBody,
-    messages.COMPARE: messages.CompareBody,
+    messages.HISTORY_REQUEST: messages.HistoryRequestBody,
+    messages.HISTORY_RESPONSE: messages.HistoryResponseBody,
+    messages.RECONCILE: messages.ReconcileBody,
     messages.JOIN_REQUEST: messages.JoinRequestBody,
     messages.JOIN_PENDING: messages.PendingBody,
     messages.WELCOME: messages.WelcomeBody,
-    messages.SEATING: messages.SeatingBody,
-    messages.PROOF: messages.ProofBody,
+    messages.MEMBER_CONNECTIONS: messages.MemberConnectionsBody,
+    messages.FORK_PROOF: messages.ForkProofBody,
     messages.PROBLEM: messages.ProblemBody,
-    files.FILE_ASK: files.FileAskBody,
+    files.FILE_REQUEST: files.FileRequestBody,
     files.FILE_PART: files.FilePartBody,
-    files.FILE_LACK: files.FileLackBody,
-    files.FILE_HAVE: files.FileHaveBody,
-    ephemeral.TYPING: ephemeral.TypingBody,
-    ephemeral.READ: ephemeral.ReadBody,
+    files.FILE_UNAVAILABLE: files.FileUnavailableBody,
+    files.FILES_AVAILABLE: files.FilesAvailableBody,
+    messages.TYPING: messages.TypingBody,
+    messages.READ: messages.ReadBody,
 }
 
 
@@ -350,7 +362,7 @@ class _Said:
     size_max = MESSAGE_BYTES_MAX
 
     def seeds(self) -> list[bytes]:
-        """All from the one member whom we hear."""
+        """All from the one sending member."""
         theirs = place().theirs
         mine, to = theirs.mine.short, (short_form(theirs.theirs),)
         return [dump(replace(_unpacked(message), from_=mine, to=to, from_prior=None)) for message in place().bodies]
@@ -373,7 +385,7 @@ def _unpacked(message: Message) -> Message:
     packed = message.body.get("packed")
     if not packed:
         return message
-    found: Any = unpacked(packed, list[Any])
+    found: Any = decompress_runs(packed, list[Any])
     runs = found[0] if found and isinstance(found[0], list) else found
     return replace(message, body={**message.body, "runs": runs, "packed": ""})
 
@@ -399,7 +411,7 @@ class Bodies(_Said):
         return self.again(tree, dice)
 
     def parse(self, data: bytes) -> object:
-        """What is in runs is the same events when it is written again."""
+        """The events of runs are the same when written again."""
         message = parse(data)
         shape = _SHAPES.get(message.type)
         found = [self._tried(message, each) for each in ([shape] if shape else _SHAPES.values())]
@@ -412,7 +424,7 @@ class Bodies(_Said):
             body: Any = messages.read_body(message, shape)
             if not hasattr(body, "runs"):
                 return body
-            runs = runs_in(body.runs, getattr(body, "packed", ""))
+            runs = runs_of(body.runs, getattr(body, "packed", ""))
             events = list(read_runs(place().group.id, runs, place().sender))
         except RemoteError:
             return None
@@ -422,7 +434,7 @@ class Bodies(_Said):
 
 
 class Hearing(_Said):
-    """A member of a group hears another one: real envelopes and frames, opened, understood, done and answered."""
+    """A member receives from another one: real envelopes and frames, opened, processed and answered."""
 
     name = "member"
     form: Form = "sealed"
@@ -440,10 +452,10 @@ class Hearing(_Said):
         )
 
     def parse(self, data: bytes) -> object:
-        """It never raises; what is refused leaves everything as it was but the account of what was sent; what was kept
-        can be read from disk again."""
+        """It never raises; a refused message changes nothing but its rate limit; stored records can be read from disk
+        again."""
         here = place()
-        after, effects = step(here.agent, Received(here.link, data), Moment(NOW, dice("moment")))
+        after, effects = step(here.agent, Received(here.link, data), StepContext(NOW, dice("moment")))
         if [type(effect).__name__ for effect in effects] == ["Measure"]:
             before, now = here.agent.groups[here.group.id], after.groups[here.group.id]
             assert (before.control, before.chains, before.view, before.relationships) == (
@@ -454,7 +466,7 @@ class Hearing(_Said):
             )
             raise Malformed(why="what a member may not say")
         heard = after.groups[here.group.id]
-        assert all(0 <= peer.read <= heard.lamport for peer in heard.peers.values())
+        assert all(0 <= peer.read_upto <= heard.lamport for peer in heard.peers.values())
         if after.groups[here.group.id].control is not here.group.control:
             assert msgspec.msgpack.decode(msgspec.msgpack.encode(after), type=Agent) == after
         return effects
@@ -464,7 +476,7 @@ class Hearing(_Said):
 
 
 def _content(plain: bytes, dice: Random) -> bytes:
-    """What stands in a frame's body before it is encrypted."""
+    """The body of a frame before encryption."""
     kind = dice.choice((b"\0", b"\1", b"\1", b"\1", b"\2"))
     said = kind + (compress(plain) if kind == b"\1" else plain)
     size = len(said) + (dice.choice((-1, 1, 2**16, -len(said))) if dice.random() < 0.1 else 0)
@@ -473,7 +485,7 @@ def _content(plain: bytes, dice: Random) -> bytes:
 
 
 def _framed(content: bytes, here: Place, dice: Random) -> bytes:
-    """A frame with this content, among some sections for nobody."""
+    """A frame with this content, among some sections without a recipient."""
     theirs, group, me = here.theirs, here.group.id, here.sender
     nonce, key, others = dice.randbytes(24), dice.randbytes(32), dice.choice((0, 0, 1, 5, 127))
     head = frame.VERSION + nonce + bytes([others + 1])
@@ -486,7 +498,7 @@ def _framed(content: bytes, here: Place, dice: Random) -> bytes:
 
 
 class Frames:
-    """Frames for many, down to what is compressed in them."""
+    """Frames for many, down to their compressed content."""
 
     name = "frame"
     form: Form = "sealed"
@@ -507,7 +519,7 @@ class Frames:
         return after
 
 
-_MOMENT = Moment(NOW, dice("frames"))
+_MOMENT = StepContext(NOW, dice("frames"))
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
@@ -528,13 +540,19 @@ class Negentropy:
         self._none = Items([])
 
     def seeds(self) -> list[bytes]:
-        """All that is said until both are one."""
-        said = [ask(self._ours), ask(self._none), ask(self._theirs), b"\x61", b"\x62"]
+        """All messages until both sides agree."""
+        said = [
+            initial_message(self._ours),
+            initial_message(self._none),
+            initial_message(self._theirs),
+            b"\x61",
+            b"\x62",
+        ]
         for mine, theirs in ((self._ours, self._theirs), (self._theirs, self._ours), (self._none, self._ours)):
-            question: bytes | None = ask(mine)
+            question: bytes | None = initial_message(mine)
             while question is not None:
-                said += [question, answer(theirs, question, 4096)]
-                question = learn(mine, said[-1], 4096).ask
+                said += [question, respond(theirs, question, 4096)]
+                question = process_response(mine, said[-1], 4096).next_message
         return said
 
     def seal(self, tree: Part, dice: Random) -> Part:
@@ -543,12 +561,15 @@ class Negentropy:
     def parse(self, data: bytes) -> object:
         found = []
         for items in (self._ours, self._none):
-            reply = answer(items, data, self.size_max)
+            reply = respond(items, data, self.size_max)
             assert len(reply) <= self.size_max
             if reply != b"\x61" or data[0] == 0x61:
-                learn(self._theirs, reply, self.size_max)
+                process_response(self._theirs, reply, self.size_max)
             if data[:1] == b"\x61":
-                learned = learn(items, data, self.size_max)
-                assert set(learned.have) <= {name for _, name in items} and len(learned.ask or b"") <= self.size_max
+                learned = process_response(items, data, self.size_max)
+                assert (
+                    set(learned.only_ours) <= {name for _, name in items}
+                    and len(learned.next_message or b"") <= self.size_max
+                )
                 found.append(learned)
         return found

@@ -1,4 +1,4 @@
-"""What is fuzzed on this machine: lines at the control socket, and what people paste."""
+"""Fuzz targets on this machine: lines at the control socket, and pasted text."""
 
 import json
 import socket
@@ -12,14 +12,14 @@ from fuzzing.files import folder
 from fuzzing.nodes import Part
 from fuzzing.run import Form
 from fuzzing.texts import OutOfBand, invitations
-from zerochat.agent.api.server import BACKLOG_BYTES_MAX, ControlServer, read_params
-from zerochat.agent.invitations.parse import only_invitation, read_pasted
+from zerochat.agent.api.server import BACKLOG_BYTES_MAX, Call, ControlServer
+from zerochat.agent.invitations.pasted_text import only_invitation, read_pasted
 from zerochat.errors import Malformed
-from zerochat.rpc import LINE_BYTES_MAX, METHODS, Request
+from zerochat.rpc import LINE_BYTES_MAX, METHODS
 
 
 class Control:
-    """Lines at a real control socket: each is answered or comes out as a request, and the next client is served."""
+    """Lines at a real control socket: each is answered or becomes a request, and the next client is served."""
 
     name = "control"
     form: Form = "text"
@@ -55,17 +55,17 @@ class Control:
         answers = [json.loads(line) for line in heard.splitlines()]
         assert all(answer["jsonrpc"] == "2.0" for answer in answers)
         lines = [line for line in data.split(b"\n") if line.strip()]
-        if answers and answers[-1]["id"] == "ping":  # else it was cut off, and was told why
+        if answers and answers[-1]["id"] == "ping":  # else it was disconnected, with an error
             assert len(requests) + len(answers) == len(lines) + 1
         else:
-            assert len(data) > LINE_BYTES_MAX and "A line may have" in answers[-1]["error"]["message"]
+            assert len(data) > LINE_BYTES_MAX and "A line can have" in answers[-1]["error"]["message"]
         if not requests:
             raise Malformed(why="no request")
-        return [read_params(request) for request in requests]
+        return [call.params for call in requests]
 
-    def _told(self, client: socket.socket, data: bytes) -> tuple[list[Request], bytes]:
-        """What comes out at both ends, when all was said that could be."""
-        requests: list[Request] = []
+    def _told(self, client: socket.socket, data: bytes) -> tuple[list[Call], bytes]:
+        """The output at both ends, after all input."""
+        requests: list[Call] = []
         heard, rest = bytearray(), memoryview(data)
         while not (heard.endswith(b"\n") and b'"ping"' in heard[-200:]):
             try:
@@ -75,7 +75,7 @@ class Control:
             except OSError:
                 rest = rest[:0]
             for fd in list(self._server.fds()):
-                requests += [request for _, request in self._server.ready(fd)]
+                requests += self._server.ready(fd)
             self._server.flush()
             try:
                 heard += (piece := client.recv(1 << 20))
@@ -114,8 +114,8 @@ def _example(kind: msgspec.inspect.Type) -> object:
 
 
 class Pasted(OutOfBand):
-    """What somebody has pasted: sentences, quoted mails, several links, and the invitation in it. It is read once, when
-    that person asks for it."""
+    """Pasted text: sentences, quoted mails, several links, and the invitation in it. It is parsed once, at the user's
+    request."""
 
     name = "pasted"
     form: Form = "raw"

@@ -1,7 +1,7 @@
-"""What is fuzzed of a group's log: the messages by which members keep it, as its operator and as a witness hear them.
+"""Fuzz targets of a transparency log: the messages of its protocol, as operator and witness receive them.
 
-Hostile bytes get as far as a member, an operator or a quorum who say them themselves: what was changed in a piece is
-put under a checkpoint that leads there, signed by the operator and cosigned by all.
+Hostile bytes reach the code for a dishonest member, operator or quorum: mutated entries are placed under a checkpoint
+that covers them, signed by the operator and cosigned by all.
 """
 
 import json
@@ -23,28 +23,35 @@ from zerochat.errors import Malformed, RemoteError
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import cosignature
 from zerochat.evidence.witness import checkpoint, entry_of
-from zerochat.group.effects import Answer, GroupCreated, InvitationCreated, LookUp
-from zerochat.group.inputs import AcceptInvitation, CreateGroup, CreateInvitation, LookedUp, Moment, PostToLog
+from zerochat.group.effects import CommandDone, GroupCreated, InvitationCreated, QueryTlog
+from zerochat.group.inputs import (
+    AcceptInvitation,
+    CreateGroup,
+    CreateInvitation,
+    StepContext,
+    SubmitTlogEntry,
+    TlogQueried,
+)
 from zerochat.group.membership import Policy
-from zerochat.group.state import Agent, Group, Log
+from zerochat.group.state import Agent, Group, TransparencyLog
 from zerochat.group.tlog import dispatch
-from zerochat.group.tlog.adoption import current
-from zerochat.group.transaction import Turn
+from zerochat.group.tlog.adoption import current_tlog
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire import tlog
 from zerochat.sim import SIMULATED_PACKERS, Faults, World
 from zerochat.sim.relayed_checks import check_bounds
-from zerochat.sim.tlog_store import Logbook
+from zerochat.sim.tlog_store import TlogStore
 
 LOOKS_MAX = 4
-"""So often the journal is asked because of one message, and because of its answer."""
+"""The number of journal queries for one message and its response."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """A group of three that keeps a log with two entries: its operator, another witness, and who speaks to both."""
+    """A group of three whose log has two entries: its operator, another witness, and the sender to both."""
 
     agents: tuple[Agent, Agent]
-    books: tuple[Logbook, Logbook]
+    books: tuple[TlogStore, TlogStore]
     group: Group
     """As the speaker has it."""
     seeds: dict[str, bytes]
@@ -55,20 +62,20 @@ def here() -> Here:
     """The same at every start."""
     world = World(1, 3, Faults(loss=0, duplication=0, delay_ms_max=5), "didcomm/v2")
     rules = Policy(remove="anyone", quorum=0)
-    founded = world.ask("n0", CreateGroup("court", "n0", "didcomm/v2", "sender-key", rules, "ledger"))
-    assert isinstance(founded, Answer) and isinstance(founded.result, GroupCreated)
+    founded = world.run_command("n0", CreateGroup("court", "n0", "didcomm/v2", "sender-key", rules, "tlog"))
+    assert isinstance(founded, CommandDone) and isinstance(founded.result, GroupCreated)
     name = founded.result.group
     for newcomer in ("n1", "n2"):
-        invited = world.ask("n0", CreateInvitation(name, 3600, 1))
-        assert isinstance(invited, Answer) and isinstance(invited.result, InvitationCreated)
-        world.ask(newcomer, AcceptInvitation(invited.result.invitation, newcomer))
+        invited = world.run_command("n0", CreateInvitation(name, 3600, 1))
+        assert isinstance(invited, CommandDone) and isinstance(invited.result, InvitationCreated)
+        world.run_command(newcomer, AcceptInvitation(invited.result.invitation, newcomer))
         world.run(for_ms=5_000)
     world.run(for_ms=120_000)
     for number in range(2):
-        world.ask("n2", PostToLog(name, "close", b"close %d" % number))
+        world.run_command("n2", SubmitTlogEntry(name, "close", b"close %d" % number))
         world.run(for_ms=60_000)
     groups = {node: world.group(node) for node in world.nodes}
-    log = current(groups["n2"])
+    log = current_tlog(groups["n2"])
     assert log is not None and log.followed.frontier.size == 2
     operator = next(node for node, group in groups.items() if group.me == log.rules.operator)
     speaker = "n2" if operator != "n2" else "n1"
@@ -76,14 +83,14 @@ def here() -> Here:
     names = operator, witness
     return Here(
         (world.nodes[operator].agent, world.nodes[witness].agent),
-        (world.nodes[operator].logbook, world.nodes[witness].logbook),
+        (world.nodes[operator].tlogs, world.nodes[witness].tlogs),
         groups[speaker],
         {groups[node].me: groups[node].seed for node in (*names, speaker)},
     )
 
 
-def _log() -> Log:
-    log = current(here().group)
+def _log() -> TransparencyLog:
+    log = current_tlog(here().group)
     assert log is not None
     return log
 
@@ -95,21 +102,21 @@ def _messages() -> list[Message]:
     mine, blob = entry_of("close", group.me, b"another"), b"another"
     said = entry_of("message", group.me, blob)
     defence = entry_of("defence", group.me, blob, "d" * 43).signed(group.seed)
-    posts = [tlog.PostedBody(one.record().decode(), tlog.packed(blob)) for one in (mine, said, defence)]
+    posts = [tlog.TlogEntryBody(one.record().decode(), tlog.pack_blob(blob)) for one in (mine, said, defence)]
     texts = [record.decode() for record in entries]
     head = group.id, log.rules.origin
     note = log.followed.note
     assert note is not None
     bodies: list[tuple[str, msgspec.Struct]] = [
-        (tlog.LOG_POST, tlog.LogPostBody(*head, posts)),
-        (tlog.LOG_POST, tlog.LogPostBody(*head, [tlog.PostedBody(mine.record().decode())])),
-        (tlog.LOG_BLOB, tlog.LogPostBody(*head, posts[:1])),
-        (tlog.LOG_PIECE, tlog.LogPieceBody(*head, 0, texts, note.written())),
-        (tlog.LOG_PIECE, tlog.LogPieceBody(*head, 2, [mine.record().decode()], note.written())),
-        (tlog.LOG_LINE, tlog.LogLineBody(*head, 2, cosignature(note.text, group.seed, NOW // 1000))),
-        (tlog.LOG_LINE, tlog.LogLineBody(*head, 1, full=True)),
-        (tlog.LOG_WANT, tlog.LogWantBody(*head, 0)),
-        (tlog.LOG_WANT, tlog.LogWantBody(*head, records=texts)),
+        (tlog.TLOG_SUBMIT, tlog.TlogSubmitBody(*head, posts)),
+        (tlog.TLOG_SUBMIT, tlog.TlogSubmitBody(*head, [tlog.TlogEntryBody(mine.record().decode())])),
+        (tlog.TLOG_BLOBS, tlog.TlogSubmitBody(*head, posts[:1])),
+        (tlog.TLOG_EXTENSION, tlog.TlogExtensionBody(*head, 0, texts, note.serialize())),
+        (tlog.TLOG_EXTENSION, tlog.TlogExtensionBody(*head, 2, [mine.record().decode()], note.serialize())),
+        (tlog.TLOG_COSIGNATURE, tlog.TlogCosignatureBody(*head, 2, cosignature(note.text, group.seed, NOW // 1000))),
+        (tlog.TLOG_COSIGNATURE, tlog.TlogCosignatureBody(*head, 1, full=True)),
+        (tlog.TLOG_REQUEST, tlog.TlogRequestBody(*head, 0)),
+        (tlog.TLOG_REQUEST, tlog.TlogRequestBody(*head, records=texts)),
     ]
     return [
         Message(type=kind, id=f"log-{number}", body=msgspec.to_builtins(body))
@@ -118,7 +125,7 @@ def _messages() -> list[Message]:
 
 
 class Logs:
-    """The messages of a log, as its operator and as a witness hear them, and what follows from them."""
+    """The messages of a log as its operator and as a witness receive them, and their effects."""
 
     name = "log"
     form: Form = "sealed"
@@ -138,13 +145,13 @@ class Logs:
                 note = dissect(json.dumps(_note([record.encode() for record in records], dice), ensure_ascii=False))
                 return tree.put("body", body.put("note", note))
             if body.get("entries") is not None:
-                posts = msgspec.json.decode(utf8(as_text(body.get("entries"))), type=list[tlog.PostedBody])
+                posts = msgspec.json.decode(utf8(as_text(body.get("entries"))), type=list[tlog.TlogEntryBody])
                 made = json.dumps([msgspec.to_builtins(_fitting(one)) for one in posts], ensure_ascii=False)
                 return tree.put("body", body.put("entries", dissect(made)))
         return tree
 
     def parse(self, data: bytes) -> object:
-        """What is refused changes nothing; what is believed is bounded, and can be read from disk again."""
+        """A refused message changes nothing; accepted state is bounded, and can be read from disk again."""
         message = parse(data)
         found = [self._heard(number, message) for number in range(2)]
         if not any(found):
@@ -154,30 +161,30 @@ class Logs:
     def _heard(self, number: int, message: Message) -> bool:
         place = here()
         agent, book, sender = place.agents[number], place.books[number], place.group.me
-        turn = Turn(agent, Moment(NOW, dice("moment")), SIMULATED_PACKERS)
+        tx = Transaction(agent, StepContext(NOW, dice("moment")), SIMULATED_PACKERS)
         try:
-            if message.type not in tlog.LOG_MESSAGES:
+            if message.type not in tlog.TLOG_MESSAGES:
                 raise Malformed(why="no message of a log")
-            dispatch.hear(turn, place.group.id, sender, message)
+            dispatch.receive_tlog_message(tx, place.group.id, sender, message)
         except RemoteError:
             return False
         done = 0
-        for effect in turn.effects:  # which grow meanwhile
-            if isinstance(effect, LookUp) and done < LOOKS_MAX:
+        for effect in tx.effects:  # which grow meanwhile
+            if isinstance(effect, QueryTlog) and done < LOOKS_MAX:
                 done += 1
-                answer = book.answer(effect.group, effect.origin, effect.what, ())
-                dispatch.looked_up(turn, LookedUp(effect.group, effect.origin, effect.what, answer))
-        group = turn.group(place.group.id)
+                answer = book.answer(effect.group, effect.origin, effect.query, ())
+                dispatch.handle_query_result(tx, TlogQueried(effect.group, effect.origin, effect.query, answer))
+        group = tx.group(place.group.id)
         check_bounds("the fuzzer", group)
-        log = group.logs[_log().rules.origin]
+        log = group.tlogs[_log().rules.origin]
         assert log.followed.frontier.size >= 2
-        if turn.agent is not agent:
-            assert msgspec.msgpack.decode(msgspec.msgpack.encode(turn.agent), type=Agent) == turn.agent
+        if tx.agent is not agent:
+            assert msgspec.msgpack.decode(msgspec.msgpack.encode(tx.agent), type=Agent) == tx.agent
         return True
 
 
-def _fitting(one: tlog.PostedBody) -> tlog.PostedBody:
-    """An entry that speaks of the bytes that come with it, and is signed, if it can be read at all."""
+def _fitting(one: tlog.TlogEntryBody) -> tlog.TlogEntryBody:
+    """An entry that names the bytes beside it, signed if it can be read at all."""
     place = here()
     entry = msgspec.json.decode(one.record.encode())
     blob = tlog.unpacked_blob(one.blob) if one.blob else b""
@@ -188,11 +195,11 @@ def _fitting(one: tlog.PostedBody) -> tlog.PostedBody:
     if made.kind == "defence":
         made = made.signed(place.group.seed)
     record = canonical_json({**entry, **msgspec.json.decode(made.record())})
-    return tlog.PostedBody(record.decode(), one.blob)
+    return tlog.TlogEntryBody(record.decode(), one.blob)
 
 
 def _note(records: list[bytes], dice: Random) -> str:
-    """A checkpoint that goes on from the two entries that everybody has, or from none."""
+    """A checkpoint that extends the two common entries, or starts from none."""
     place, log = here(), _log()
     frontier = dice.choice((log.followed.frontier, Frontier()))
     for record in records:
@@ -200,4 +207,4 @@ def _note(records: list[bytes], dice: Random) -> str:
     note = checkpoint(log.rules.origin, frontier, place.seeds[log.rules.operator])
     for witness in log.rules.witnesses if dice.random() < 0.7 else ():
         note = note.with_line(cosignature(note.text, place.seeds[witness], NOW // 1000))
-    return note.written()
+    return note.serialize()

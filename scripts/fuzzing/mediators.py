@@ -1,6 +1,4 @@
-"""What is fuzzed at a mediator, whatever its recipients and those who write to them post to it in real envelopes; and
-what it gives those who post.
-"""
+"""Fuzz targets of a mediator: real envelopes of its recipients and of senders, and its responses."""
 
 from functools import cached_property
 from random import Random
@@ -13,8 +11,7 @@ from fuzzing.nodes import Bytes, Object, Part, as_text, utf8
 from fuzzing.people import MEDIATOR, Dice, dice
 from fuzzing.run import Form
 from zerochat.agent.mediator.core import Mediator
-from zerochat.agent.mediator.protocol_handlers import Policy
-from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.protocol_handlers import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey, sign
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve
@@ -34,7 +31,7 @@ class _Undone(Exception):
 
 
 class Post:
-    """A mediator with a recipient, a mailbox and letters in it hears anything; whatever comes of it is undone."""
+    """A mediator with a recipient, a mailbox and stored envelopes receives anything; every change is rolled back."""
 
     name = "mediator"
     form: Form = "sealed"
@@ -58,15 +55,15 @@ class Post:
         random = dice("recipient's")
         asked = replace(mediation.request(random, pthid="the-invitation"), return_route="all")
         for message in (asked, mediation.update([mediation.Change(self._mailbox.short, "add")], random)):
-            with store.turn():
-                answer = made.hear(self._sealed(dump(self._named(message)), random), Session(1, True), NOW_MS).answer
+            with store.transaction():
+                answer = made.receive(self._sealed(dump(self._named(message)), random), Session(1, True), NOW_MS).answer
             assert answer is not None or message is not asked
             self._theirs = self._sender(answer) if answer is not None else self._theirs
         for _ in range(3):
             letter = _V2.anoncrypt(b"{}", recipient=_key(self._mailbox.did), random=random)
             wrapped = routing.forward(letter, self._mailbox.short, to=self._identity.did, random=random)
-            with store.turn():
-                made.hear(_V2.anoncrypt(wrapped, recipient=_key(self._identity.did), random=random), _away(), NOW_MS)
+            with store.transaction():
+                made.receive(_V2.anoncrypt(wrapped, recipient=_key(self._identity.did), random=random), _away(), NOW_MS)
         return made
 
     def _named(self, message: Message) -> Message:
@@ -88,7 +85,7 @@ class Post:
         return opened.sender
 
     def seeds(self) -> list[bytes]:
-        """Everything that a recipient says, and forwards to its mailbox."""
+        """All messages of a recipient, and forwards to its mailbox."""
         random, mediator = dice(self.name), self._mediator
         said = [
             mediation.request(random, pthid="the-invitation"),
@@ -113,14 +110,14 @@ class Post:
         return _V2.anoncrypt(plain, recipient=_key(self._identity.did), random=dice.randbytes)
 
     def parse(self, data: bytes) -> object:
-        """It never raises, and what it answers with or sends on is in proportion."""
+        """It never raises, and its responses and forwards are in proportion."""
         mediator = self._mediator
-        before, under_way = dict(mediator.counts), mediator.under_way()
+        before, in_flight = dict(mediator.counts), mediator.in_flight()
         found = None
         try:
-            with mediator.store.turn():
+            with mediator.store.transaction():
                 session = Session(2, True)
-                found = mediator.hear(data, session, NOW_MS)
+                found = mediator.receive(data, session, NOW_MS)
                 sent = mediator.due(NOW_MS)
                 pushed = mediator.pushes(NOW_MS // 1000)
                 said = [*(each.envelope for each in sent), *(each.envelope for each in pushed)]
@@ -128,7 +125,7 @@ class Post:
                 mediator.closed(session)
                 raise _Undone
         except _Undone:
-            mediator.undo(under_way)
+            mediator.undo(in_flight)
         mediator.counts.clear()
         mediator.counts.update(before)
         assert found is not None and len(found.answer or b"") <= 64 * 1024 + 4 * len(data)
@@ -144,12 +141,12 @@ class Held:
     form: Form = "text"
     size_max = mediator_receipt.BYTES_MAX
 
-    _DIGEST = mediator_receipt.digest_of(envelope())
+    _DIGEST = mediator_receipt.envelope_digest(envelope())
 
     def seeds(self) -> list[bytes]:
         random = dice(self.name)
         return [
-            mediator_receipt.receipt(envelope(), until, MEDIATOR, random)
+            mediator_receipt.sign_receipt(envelope(), until, MEDIATOR, random)
             for until in (0, 1_800_000_000, mediator_receipt.TIME_S_MAX)
         ]
 
@@ -161,7 +158,7 @@ class Held:
 
     def parse(self, data: bytes) -> object:
         claim = mediator_receipt.read(data)
-        if claim.held.digest != self._DIGEST:
+        if claim.receipt.digest != self._DIGEST:
             raise Refused(why="not posted")
         found = mediator_receipt.check(claim, resolve(MEDIATOR.did))
         assert 0 <= found.until <= mediator_receipt.TIME_S_MAX

@@ -1,4 +1,4 @@
-"""What is fuzzed in plain texts: messages of both versions, the bodies of the protocols, and forwards."""
+"""Fuzz targets of plaintexts: messages of both versions, bodies of the protocols, and forwards."""
 
 import json
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from zerochat.didcomm.attachment import Attachment, attachment_bytes, check_hash
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.protocols import (
     STANDARD,
+    ack,
     basic,
     didexchange,
-    empty,
     features,
     mediation,
     mixing,
@@ -59,7 +59,7 @@ RICH = Message(
 
 
 class _Plain:
-    """A message is read, its attachments are, and what is written of it again is the same message."""
+    """A message and its attachments are read, and written again as the same message."""
 
     form: Form = "text"
     size_max = MESSAGE_BYTES_MAX
@@ -106,7 +106,7 @@ class PlainV1(_Plain):
 
 
 def envelope() -> bytes:
-    """Something sealed, for whoever carries it."""
+    """A sealed payload, for the relay."""
     return V2.anoncrypt(b"{}", recipient=V2.their_key(known(BOB.did), BOB.short), random=dice("parcel"))
 
 
@@ -129,7 +129,7 @@ class Protocols:
             features.query_v1(random, "https://*"),
             ping.ping(random),
             ping.ping(random, "didcomm/v1"),
-            empty.empty(random, "t-1"),
+            ack.empty(random, "t-1"),
             basic.basic("hello", 1_800_000_000, random),
             problem.problem("e.p.req.max-errors-exceeded", TEXT, random, ("a", "b"), "{1} of {2}"),
             problem.problem_v1("request_not_accepted", TEXT, "no", random),
@@ -211,7 +211,7 @@ def _tried(read: Callable[[Any], object], value: object) -> object:
 
 
 class Forward:
-    """What a mediator is asked to pass on, in the spellings of v2, of the draft and of v1."""
+    """A forward request to a mediator, in the spellings of v2, of the draft and of v1."""
 
     name = "forward"
     form: Form = "text"

@@ -1,7 +1,7 @@
-"""What is done to a seed: to the parts of its tree, by the grammar, and to its bytes, against it.
+"""The mutations of a seed: grammar-aware changes to its tree, and changes to its bytes.
 
-Most changes are small, because a text that is wrong in one place gets further than one that is wrong everywhere. Now
-and then one part grows to what the parser's limits still let in: there a parser that takes quadratic time shows.
+Most changes are small, because a text with one error gets further than one with many. Now and then one part grows to
+the parser's limits, which exposes parsers of quadratic time.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,13 +64,13 @@ BYTES += (b"}", b"]", b",", b":", b"null", b"\\u0000", b"\\ud83d", b" ", b"\n", 
 
 
 DEPTH_MAX = 100
-"""What is nested deeper is not taken apart: no parser here goes so deep, and to write it again would take the stack."""
+"""Deeper nesting is not taken apart: no parser here goes so deep, and writing it again would exhaust the stack."""
 PARTS_MAX = 20_000
-"""That are kept to be put elsewhere."""
+"""Parts that are stored for reuse elsewhere."""
 
 
 class Mutator:
-    """Changes seeds of one target. `seeds` are their trees; `size_max` is what its parser still looks at, in bytes."""
+    """Mutates the seeds of one target. `seeds` are their trees; `size_max` is the parser's limit in bytes."""
 
     def __init__(self, seeds: Sequence[Part], size_max: int) -> None:
         self.size_max = size_max
@@ -81,7 +81,7 @@ class Mutator:
         self._first = len(self._lots)
         """How many of these are about the seeds that there were in the beginning."""
         self.parts: list[Part] = []
-        """Parts of seeds: whatever stands in one place may be tried in another."""
+        """Parts of seeds: a part from one place may be tried in another."""
         self.names = ["", "x", "crit", "zip", "__proto__", "\0", "é"]
         for seed in seeds:
             self.learn(seed)
@@ -102,8 +102,8 @@ class Mutator:
             self.names += sorted(names.difference(self.names))
 
     def tree(self, dice: Random) -> Part:
-        """A seed with one to some changes to its tree; every so often with none. One of two is made of what was there
-        in the beginning, because most of what is learned is refused, and so is what is made of it."""
+        """A seed with one or some changes to its tree; now and then with none. Half of the cases come from the original
+        seeds, because most learned cases are refused, and so are their mutants."""
         number = self._lots[dice.randrange(self._first if dice.random() < 0.5 else len(self._lots))]
         tree, ways = self.seeds[number], self.ways[number]
         for _ in range(_few(dice)):

@@ -1,8 +1,8 @@
-"""A seed as a tree, so that a change can be made at any depth and everything around it is still well formed.
+"""A seed as a tree, so that a change at any depth leaves everything around it well formed.
 
 JSON in base64url in JSON, a document in a DID in a token: each layer is a node, and writing the tree writes them all.
-Nodes are never changed but replaced on the way from the root, and each keeps its text: an execution pays for the part
-that it changes.
+Nodes are replaced on the path from the root, never changed, and each caches its text: an execution pays for the changed
+part.
 """
 
 import json
@@ -21,7 +21,7 @@ _PARTS_MAX = 64
 
 
 class Node:
-    """One layer with its parts. `text()` is what it says; in JSON, that is a string unless it is JSON itself."""
+    """One layer with its parts. `text()` is its content; in JSON, a string unless it is JSON itself."""
 
     __slots__ = ("_text", "parts")
     is_json = False
@@ -56,7 +56,7 @@ class Array(Node):
 
 
 class Object(Node):
-    """A JSON object; a name may stand in it twice."""
+    """A JSON object; a name may occur twice."""
 
     __slots__ = ("names",)
     is_json = True
@@ -149,7 +149,7 @@ class Joined(Node):
 
 
 class Peer4(Node):
-    """The long form of a did:peer:4 of its part, with the hash that belongs to it, and what follows it."""
+    """The long form of a did:peer:4 of its part, with the matching hash, and its suffix."""
 
     __slots__ = ("rest",)
 
@@ -177,7 +177,7 @@ def utf8(text: str) -> bytes:
 
 
 def as_text(part: Part) -> str:
-    """A part as it stands by itself, or inside of anything but JSON."""
+    """A part by itself, or inside anything but JSON."""
     if isinstance(part, Node):
         return part.text()
     return part if isinstance(part, str) else as_json(part)
@@ -195,7 +195,7 @@ def as_json(part: Part) -> str:
 
 
 def dissect(text: str) -> Part:
-    """The tree of a text, as deep as it goes."""
+    """The tree of a text, to its full depth."""
     if text[:1] in ("{", "["):
         try:
             return _tree(json.loads(text, object_pairs_hook=_object))

@@ -1,4 +1,4 @@
-"""What is fuzzed of proofs: their lines, most of them signed again behind a change, as a dishonest author could."""
+"""Fuzz targets of proofs: their lines, most of them signed again after a change, as a dishonest author could."""
 
 from contextlib import suppress
 from itertools import pairwise
@@ -13,10 +13,10 @@ from zerochat.crypto.primitives import ed25519_public, ed25519_sign
 from zerochat.errors import RemoteError
 from zerochat.evidence.handshake import CONTEXT
 from zerochat.evidence.messages import ACK_CONTEXT, KEY_BYTES, SIGNATURE_BYTES, Data, ack, data, parse_ack, parse_data
-from zerochat.evidence.proof import Proven, ack_line, check_proof, head_line, message_line
+from zerochat.evidence.proof import ProofResult, ack_line, check_proof, head_line, message_line
 from zerochat.group.event_log.event import POST, Event
-from zerochat.group.key_modes.sender_key import bound_of, seal_content
-from zerochat.group.signed_streams.reader import events_in
+from zerochat.group.key_modes.sender_key import associated_data, seal_content
+from zerochat.group.signed_streams.messages import events_in
 from zerochat.group.wire.event_runs import write_runs
 
 _GROUP, _AUTHOR, _KEY = REQUEST.topic, did_of(PUBLISHER), bytes(range(32))
@@ -28,7 +28,7 @@ def _said() -> tuple[Event, list[Data]]:
     event = Event(_GROUP, POST, _AUTHOR, 2, "A" * 43, ("B" * 43,), (), NOW, NOW, {"text": "hello"})
     body: dict[str, object] = {"view": "C" * 22, "have": [1], "runs": write_runs([event], _AUTHOR)}
     bare = Data(NOW + 1000, ed25519_public(PUBLISHER), ALIAS, b"", ORIGIN)
-    chain = [data(PUBLISHER, bare.time, ALIAS, seal_content(_KEY, body, bound_of(bare)), ORIGIN)]
+    chain = [data(PUBLISHER, bare.time, ALIAS, seal_content(_KEY, body, associated_data(bare)), ORIGIN)]
     for number in range(2, 5):
         chain.append(data(PUBLISHER, NOW + 1000 * number, ALIAS, bytes(30), chain[-1].signature))
     return event, chain
@@ -42,13 +42,13 @@ class Proof:
     size_max = 16 * 1024
 
     def seeds(self) -> list[bytes]:
-        """Of one message, with and without who has signed for it; and that nothing is left out."""
+        """Of one message, with and without its receipts; and of a complete history."""
         event, chain = _said()
         accept = accepted()
-        statements = [one.written() for one in (REQUEST, accept, confirmed(accept))]
-        opened = message_line(chain[0].written(), _KEY)
-        rest = [message_line(one.written()) for one in chain]
-        signed = [ack_line(ack(SUBSCRIBER, one, NOW + 9_000).written(), statements) for one in (chain[0], chain[3])]
+        statements = [one.serialize() for one in (REQUEST, accept, confirmed(accept))]
+        opened = message_line(chain[0].serialize(), _KEY)
+        rest = [message_line(one.serialize()) for one in chain]
+        signed = [ack_line(ack(SUBSCRIBER, one, NOW + 9_000).serialize(), statements) for one in (chain[0], chain[3])]
         made = (
             [head_line(_AUTHOR, _GROUP, event.id), opened],
             [head_line(_AUTHOR, _GROUP, event.id), opened, signed[0]],
@@ -66,7 +66,7 @@ class Proof:
         return text
 
     def _lines(self, lines: list[Any], dice: Random) -> list[bytes]:
-        """Each message behind the one before, and what is acknowledged one of them, most of the time."""
+        """Each message follows the one before, and an acknowledgement names one of them, most of the time."""
         written, said = list[bytes](), list[Data]()
         for line in lines:
             with suppress(RemoteError, AttributeError, KeyError, TypeError, ValueError):
@@ -92,7 +92,7 @@ class Proof:
         signature = ed25519_sign(SUBSCRIBER, ACK_CONTEXT + body[KEY_BYTES:])
         made = b64url(body + signature)
         if said and dice.random() < 0.7:
-            made = b64url(ack(SUBSCRIBER, dice.choice(said), NOW + 9_000).written())
+            made = b64url(ack(SUBSCRIBER, dice.choice(said), NOW + 9_000).serialize())
         statements = []
         for one in line["subscription"]:
             says = strict_json(one.encode(), 1 << 16) if isinstance(one, str) else one
@@ -107,7 +107,7 @@ class Proof:
         return {**line, "ack": made, "subscription": statements}
 
     def parse(self, data: bytes) -> object:
-        """What is shown is what the lines have: one message behind the other, and signatures for some of them."""
+        """The result matches the lines: one message after the other, and signatures for some of them."""
         lines = data.split(b"\n")
         proven = check_proof(lines)
         said = [parse_data(b64url_bytes(_field(line, "message"))) for line in lines if _field(line, "message")]
@@ -123,7 +123,7 @@ class Proof:
         self._opened(proven)
         return proven
 
-    def _opened(self, proven: Proven) -> None:
+    def _opened(self, proven: ProofResult) -> None:
         for message, key in proven.opened:
             with suppress(RemoteError):
                 for event in events_in(key, message, proven.head.group, proven.head.author):

@@ -1,13 +1,12 @@
-"""Executions: what is executed, how long it took, what counts as a finding, and what is worth going on from.
+"""Executions: cases, their CPU time, the definition of a finding, and learning.
 
-The cases of a parser under a seed are always the same bytes, on however fast a machine: the dice are thrown anew for
-every block of cases. Where the code says which branches it takes (`branches.py`), a case that takes a new one is
-learned: the cases after it, in the same process, are made of it too. (The seeds' own bytes come from the writers, so a
-change to those changes the cases; a finding that is worth keeping is kept as bytes.)
+The cases of a parser under a seed are the same bytes on every machine: the randomness is seeded for every block of
+cases. With branch coverage (`branches.py`), a case that takes a new branch is learned: later cases in the same process
+are made from it too. (The seeds' own bytes come from the writers, so a change to those changes the cases; a finding
+worth keeping is stored as bytes.)
 
-What a parser may do with bytes of a stranger is return something or raise an error of zerochat's family. Any other
-exception is a finding, and so is more CPU time than the limit, if three repetitions with empty caches need it too, and
-more memory.
+A parser of untrusted bytes may return a value or raise an error of zerochat's family. Any other exception is a finding,
+and so is more CPU time than the limit, if three repetitions with empty caches need it too, and more memory.
 """
 
 import base64
@@ -37,12 +36,12 @@ from zerochat.errors import LocalError, RemoteError
 
 BLOCK = 256
 SLOW_NS = 50_000_000
-"""50 ms of CPU: whoever sends such texts stops an agent with twenty of them a second."""
+"""50 ms of CPU: twenty such texts a second would stop an agent."""
 GROWTH_BYTES_MAX = 64 << 20
-"""What one case may add to the most memory that its process has ever had: a hundred times the largest envelope."""
+"""The memory that one case may add to the maximum of its process: a hundred times the largest envelope."""
 LEARNED_BYTES_MAX = 8 * 1024
-"""Longer cases are executed and not learned: what is made of them would be as long, and as slow. A tar file has 10 KiB
-at the least, so where something was made of a text, it is the text that counts."""
+"""Longer cases are executed and not learned: their mutants would be as long, and as slow. A tar file has at least 10
+KiB, so the size of its source text counts where there is one."""
 SEALED_BYTES_MAX = 16 * 1024
 HANG_S = 5
 ALIKE_MAX = 2
@@ -51,17 +50,17 @@ REPORT_S = 2.0
 
 
 Form: TypeAlias = Literal["text", "sealed", "raw"]
-"""What cases are made of. `text`: trees, which can be found again in the text that was made of them. `sealed`: trees
-that cannot, because they are compressed or encrypted by then. `raw`: bytes that have no such form."""
+"""The source of cases. `text`: trees that can be recovered from their text. `sealed`: trees that cannot, because their
+text is compressed or encrypted. `raw`: bytes without such a form."""
 
 
 class Target(Protocol):
-    """A parser with what it takes to fuzz it."""
+    """A parser with its seeds, repairs and invariants."""
 
     name: str
     form: Form
     size_max: int
-    """The most bytes that the parser looks at. Cases have up to four times as many: whoever calls it has limits too."""
+    """The parser's limit in bytes. Cases have up to four times as many, since callers have limits too."""
 
     def seeds(self) -> list[bytes]:
         """Texts that the parser accepts, made by our own writers, the same ones at every start."""
@@ -72,17 +71,17 @@ class Target(Protocol):
         ...
 
     def parse(self, data: bytes) -> object:
-        """The parser, and whatever else an agent does at once with what it returns."""
+        """The parser, with everything that an agent does at once with its result."""
         ...
 
 
 class Hang(BaseException):
-    """The parser has not come back for seconds. No parser may catch this."""
+    """The parser has not returned for seconds. No parser may catch this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Bytes on which a parser did what it may not."""
+    """A finding: bytes on which a parser broke a rule."""
 
     parser: str
     case: int
@@ -96,7 +95,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a run has come to so far."""
+    """The state of a run."""
 
     executions: int = 0
     accepted: int = 0
@@ -105,7 +104,7 @@ class Report:
     slowest_ns: int = 0
     slowest_case: int = 0
     memory_bytes: int = 0
-    """The most that one process has had."""
+    """The maximum of one process."""
     findings: list[Finding] = field(default_factory=list)
     learned: list["Case"] = field(default_factory=list)
 
@@ -124,7 +123,7 @@ class Report:
 
 
 class Case(NamedTuple):
-    """What is executed, and the text that it was made of where it does not show that any more."""
+    """An executed case, and the text it was made from unless the data shows it."""
 
     data: bytes
     source: bytes = b""
@@ -137,10 +136,10 @@ class Cases:
         self.target, self.seed = target, seed
         seeds = target.seeds()
         self.raw = list(seeds) if target.form != "sealed" else []
-        """What is changed as bytes, without a look at what they mean; the target's own seeds first."""
+        """Input for byte mutations; the target's own seeds first."""
         self._first = len(self.raw)
         self.before = [*map(Case, self.raw), *corpus]
-        """What there was in the beginning, as far as it can be executed."""
+        """The original seeds, as far as they can be executed."""
         trees = [_tree(data) for data in seeds] if target.form != "raw" else []
         self.mutator = Mutator(trees, target.size_max)
         for case in self.before[self._first :]:
@@ -198,7 +197,7 @@ def _tree(data: bytes) -> Part:
 
 
 def attempt(target: Target, data: bytes) -> tuple[bool, str | None]:
-    """Whether the parser took the bytes, and what is wrong with how it refused them."""
+    """Whether the parser accepted the bytes, and any fault in how it refused them."""
     try:
         target.parse(data)
     except (RemoteError, LocalError):
@@ -226,7 +225,7 @@ def is_slow(target: Target, data: bytes, slow_ns: int = SLOW_NS) -> bool:
 
 
 def limit_of(target: Target) -> int:
-    """How much CPU time a case of this parser may take: SLOW_NS, unless it says that nobody waits for it."""
+    """The CPU time limit for a case of this parser: SLOW_NS, unless no caller waits for it."""
     limit: int = getattr(target, "slow_ns", SLOW_NS)
     return limit
 
@@ -251,8 +250,8 @@ def run(
     *,
     guided: bool = False,
 ) -> Report:
-    """Execute blocks of cases. `tell`, if there is one, gets every so often what is new, and says whether to go on; the
-    rest is returned. `guided`: learn what takes a new branch."""
+    """Execute blocks of cases. `tell`, if given, receives new results now and then and returns whether to continue; the
+    rest is returned. `guided`: learn cases that take a new branch."""
     target, report, last = cases.target, Report(), time.monotonic()
     slow_ns = limit_of(target) if slow_ns is None else slow_ns
     known: Counter[str] = Counter()
@@ -263,7 +262,7 @@ def run(
             for at, case in enumerate(cases.cases(number)):
                 data = case.data
                 branches.taken.clear()
-                before = memory_bytes()  # now, so that what making the case took does not count
+                before = memory_bytes()  # now, so that making the case is not counted
                 watch.begin()
                 start = time.thread_time_ns()
                 accepted, why = attempt(target, data)

@@ -1,8 +1,7 @@
-"""What is fuzzed of a group whose keys sign: the messages of a member's stream, and what it says of streams in `sync`.
+"""Fuzz targets of signed streams: a member's messages, and its subscription statements in `sync`.
 
-Hostile bytes get as far as a member who says them itself: what was changed is sealed under the key that comes next,
-signed by the member, and named behind the message before. It is heard by an agent that hears the stream, and by one
-that has asked for it.
+Hostile bytes reach the code for a dishonest member: a mutated message is sealed under the next key, signed by the
+member, and named after the previous message. Two agents receive it: a subscriber, and one whose request is pending.
 """
 
 import dataclasses
@@ -32,20 +31,20 @@ from zerochat.evidence.messages import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     Data,
-    acknowledgement,
     overwrite,
     parse_ack,
     parse_data,
+    sign_ack,
 )
-from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement
+from zerochat.group.effects import StoreSignedAck, StoreSignedMessage, StoreStatement
 from zerochat.group.engine import step
 from zerochat.group.event_log.event import POST, Event
-from zerochat.group.inputs import Moment, Received
-from zerochat.group.key_modes.sender_key import bound_of, moved_on, open_content, seal_padded, wrap_key
+from zerochat.group.inputs import Received, StepContext
+from zerochat.group.key_modes.sender_key import associated_data, open_content, ratchet, seal_padded, wrap_key
 from zerochat.group.membership.attestation import sign_heads
 from zerochat.group.signed_streams.receiver import EARLY_BYTES_MAX, EARLY_MAX
 from zerochat.group.signed_streams.statements import NO_RULES, seal_key
-from zerochat.group.state import Agent, Asking, Group, Stream
+from zerochat.group.state import Agent, Group, Stream, SubscriptionRequest
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.messages import SYNC
 
@@ -54,8 +53,8 @@ _random = dice("streams")
 
 @dataclass(frozen=True)
 class Here:
-    """A member's stream as an agent hears it, and the same agent when it has asked for it and heard nothing yet. To
-    both the member owes a confirmation and an acknowledgement."""
+    """A member's stream as an agent receives it, and the same agent with a pending request. The member owes both a
+    confirmation and an acknowledgement."""
 
     place: Place
     stream: Stream
@@ -72,11 +71,11 @@ def here() -> Here:
     asked = Request(time=NOW, topic=group.id, subscriber=group.me, publisher=sender, nonce=b64url(_random(16))).signed(
         group.seed
     )
-    subscriber = replace(group.subscribers[sender], accept=asked.written().decode(), acked=0)
+    subscriber = replace(group.subscribers[sender], accept=asked.serialize().decode(), acked=0)
     group = replace(group, subscribers={**group.subscribers, sender: subscriber})
     streams = {did: one for did, one in group.streams.items() if did != sender}
-    asking = {**group.asking, sender: Asking(asked.digest, asked.written().decode())}
-    waiting = replace(group, streams=streams, asking=asking)
+    asking = {**group.subscription_requests, sender: SubscriptionRequest(asked.digest, asked.serialize().decode())}
+    waiting = replace(group, streams=streams, subscription_requests=asking)
 
     def agent(has: Group) -> Agent:
         return replace(found.agent, groups={**found.agent.groups, group.id: has})
@@ -91,7 +90,7 @@ def here() -> Here:
 
 
 class Streams:
-    """A member who is heard, and heard of: its signed messages, its statements and its acknowledgements."""
+    """The sending member: its signed messages, its statements and its acknowledgements."""
 
     name = "stream"
     form: Form = "sealed"
@@ -106,18 +105,18 @@ class Streams:
         group, sender = at.place.group, at.place.sender
         chain = group.chain(sender)
         heads = tuple(group.heads[:2])
-        first = Event(group.id, POST, sender, chain.seq + 1, chain.tip, heads, (), NOW, NOW, {"text": "hello"})
+        first = Event(group.id, POST, sender, chain.seq + 1, chain.head_id, heads, (), NOW, NOW, {"text": "hello"})
         second = replace(_bare(first), seq=first.seq + 1, pre=first.id, lamport=NOW + 1, body={"text": "x" * 300})
         told = {"view": group.view.checksum, "have": [one.seq for one in group.chains.values()]}
         return [{"runs": write_runs(events, sender), **told} for events in ([first], [first, second], [])]
 
     def _syncs(self) -> list[bytes]:
         at = here()
-        group, sender, mine = at.place.group, at.place.sender, at.place.group.stream
+        group, sender, mine = at.place.group, at.place.sender, at.place.group.own_stream
         assert mine is not None
         alias, start, then = _random(16), _random(64), _random(64)
         there = overwrite(at.seed, NOW, did_key_bytes(group.me), alias, then, start)
-        key = b64url(seal_key(_random(32), x25519_public(group.place.secret), _random(32)))
+        key = b64url(seal_key(_random(32), x25519_public(group.own_place.secret), _random(32)))
         given = Accept(
             time=NOW,
             request=at.asked.digest,
@@ -125,18 +124,18 @@ class Streams:
             subscriber=group.me,
             alias=b64url(alias),
             start=b64url(start),
-            overwrite=b64url(there.written()),
+            overwrite=b64url(there.serialize()),
             rules=NO_RULES,
             after=group.chain(sender).seq,
             key=key,
         )
         wanted = Request(time=NOW, topic=group.id, subscriber=sender, publisher=group.me, nonce=b64url(_random(16)))
         heard = Confirm(time=NOW, accept=group.subscribers[sender].digest, subscriber=sender)
-        ack = acknowledgement(at.seed, mine.alias, max(1, mine.time), mine.head, NOW)
+        ack = sign_ack(at.seed, mine.alias, max(1, mine.time), mine.head, NOW)
         says: list[dict[str, Any]] = [
-            {"say": [strict_json(one.signed(at.seed).written(), 1 << 16)]} for one in (given, wanted, heard)
+            {"say": [strict_json(one.signed(at.seed).serialize(), 1 << 16)]} for one in (given, wanted, heard)
         ]
-        says += [{"ack": b64url(ack.written())}, {"by": at.stream.accept, "signed": at.stream.time}, {"by": ""}]
+        says += [{"ack": b64url(ack.serialize())}, {"by": at.stream.accept, "signed": at.stream.time}, {"by": ""}]
         theirs = at.place.theirs
         usual = next(message for message in at.place.bodies if message.type == SYNC)
         word = sign_heads(at.seed, group.id, tuple(usual.body["heads"]))
@@ -153,23 +152,23 @@ class Streams:
         return self._message(utf8(as_text(tree))[:MESSAGE_BYTES_MAX], dice)
 
     def _message(self, plain: bytes, dice: Random) -> bytes:
-        """The next message of the stream, or one that comes too early, or brings a key, or lies about its place."""
+        """The next message of the stream, or an early one, or one with a key, or one with a false position."""
         at = here()
         stream, odd = at.stream, dice.random()
-        key = moved_on(stream.chain)[0] if odd > 0.05 else dice.randbytes(32)
+        key = ratchet(stream.chain)[0] if odd > 0.05 else dice.randbytes(32)
         time = stream.time + dice.choice((1, 1, 1, 1, 5, 0, -1, 10**9, 2**53))
         before = stream.head if dice.random() < 0.9 else dice.randbytes(SIGNATURE_BYTES)
         alias = stream.alias if dice.random() < 0.95 else dice.randbytes(16)
         bare = Data(max(0, time), ed25519_public(at.seed), alias, b"", before)
         if dice.random() < 0.8:
-            sealed = seal_padded(key, _content(_packed(plain, dice), dice), bound_of(bare))
+            sealed = seal_padded(key, _content(_packed(plain, dice), dice), associated_data(bare))
         elif dice.random() < 0.8:
             new = dice.randbytes(dice.choice((32, 32, 32, 31, 0)))
             sealed = wrap_key(_framed(_content(new, dice), at.place, dice))
         else:
             sealed = dice.choice((b"\x01", b"\x02", b"\x03", b"")) + plain
         said = replace(bare, sealed=sealed)
-        return replace(said, signature=ed25519_sign(at.seed, said.signed_bytes())).written()
+        return replace(said, signature=ed25519_sign(at.seed, said.signed_bytes())).serialize()
 
     def _sync(self, tree: Object, dice: Random) -> bytes:
         body = tree.get("body")
@@ -189,7 +188,7 @@ class Streams:
             random=dice.randbytes,
         )
 
-    # --- heard --------------------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------------------------
 
     def parse(self, data: bytes) -> object:
         at = here()
@@ -199,42 +198,43 @@ class Streams:
         return found
 
     def _heard(self, before: Agent, data: bytes) -> bool:
-        """It never raises; what is refused changes nothing of what is known; what waits has its bounds; what is kept as
-        proof is proof; and what was kept can be read from disk again. Whether it was heard."""
+        """It never raises; a refused message changes no knowledge; buffers are bounded; stored proofs verify; and
+        stored records can be read from disk again. Returns whether the message was accepted."""
         at = here()
-        after, effects = step(before, Received(at.place.link, data), Moment(NOW, dice("moment")))
+        after, effects = step(before, Received(at.place.link, data), StepContext(NOW, dice("moment")))
         was, now = before.groups[at.place.group.id], after.groups[at.place.group.id]
         if [type(effect).__name__ for effect in effects] == ["Measure"] and now.streams == was.streams:
-            for name in ("control", "chains", "view", "relationships", "subscribers", "asking", "stream"):
+            unchanged = ("control", "chains", "view", "relationships", "subscribers")
+            for name in (*unchanged, "subscription_requests", "own_stream"):
                 assert getattr(was, name) == getattr(now, name), name
-            return now.early != was.early
+            return now.early_messages != was.early_messages
         self._bounded(was, now, at.place.sender)
         for effect in effects:
             match effect:
-                case KeepMessage():
+                case StoreSignedMessage():
                     message = parse_data(effect.message)
                     assert (message.alias, message.time, message.before) == (effect.alias, effect.time, effect.before)
                     assert effect.author != at.place.sender or not effect.key or open_content(effect.key, message)
-                case KeepAck():
+                case StoreSignedAck():
                     assert parse_ack(effect.ack).time == effect.time
-                case KeepStatement():
+                case StoreStatement():
                     handshake.parse_statement(effect.statement).check()
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(after), type=Agent) == after
         return True
 
     def _bounded(self, was: Group, now: Group, sender: str) -> None:
-        if (waiting := now.early.get(sender)) is not None:
+        if (waiting := now.early_messages.get(sender)) is not None:
             assert len(waiting.messages) <= EARLY_MAX
             assert sum(map(len, waiting.messages.values())) <= EARLY_BYTES_MAX
         known, found = was.streams.get(sender), now.streams.get(sender)
         if known is not None and found is not None and known.alias == found.alias:
             assert found.time > known.time or (found.time, found.head) == (known.time, known.head)
-        assert now.stream is not None and all(one.acked <= now.stream.time for one in now.subscribers.values())
+        assert now.own_stream is not None and all(one.acked <= now.own_stream.time for one in now.subscribers.values())
 
 
 def _packed(plain: bytes, dice: Random) -> bytes:
-    """JSON as it stands in a message, in MessagePack; what is none stays as it is. Now and then something is in it that
-    JSON has not, or a byte is another one."""
+    """JSON of a message in MessagePack; other bytes stay as they are. Now and then it holds a value that JSON does not
+    have, or a changed byte."""
     try:
         packed = bytearray(msgspec.msgpack.encode(msgspec.json.decode(plain)))
     except (ValueError, RecursionError, OverflowError):
@@ -249,7 +249,7 @@ def _bare(event: Event) -> Event:
 
 
 def _stated(part: Part, dice: Random) -> Part:
-    """A statement as it travels, a text, signed again by whoever speaks; or what was made of it, as it is."""
+    """A statement as its transport text, signed again by its sender; or its mutant, unchanged."""
     text = as_text(part)
     if not isinstance(part, Object) or dice.random() < 0.1:
         return text

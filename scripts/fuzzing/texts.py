@@ -1,4 +1,4 @@
-"""What is fuzzed in texts that people paste and messages name: invitations of our own and of others, and DIDs."""
+"""Fuzz targets of pasted texts and texts in messages: invitations of our own and of others, and DIDs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -52,7 +52,7 @@ class Link:
         return tree
 
     def parse(self, data: bytes) -> object:
-        """What is accepted is one invitation in all its forms."""
+        """An accepted text is one invitation in all its forms."""
         found = parse_invitation(data.decode(errors="surrogateescape"), NOW_S)
         assert parse_invitation(found.url(), NOW_S) == found
         if code := found.code():

@@ -1,4 +1,4 @@
-"""What is fuzzed below the envelopes: what a host that we have dialled says in ZMTP, and a proxy on the way to it."""
+"""Fuzz targets below the envelopes: ZMTP from a dialled host, and a SOCKS proxy on the way."""
 
 from collections.abc import Iterable, Iterator
 from random import Random
@@ -8,8 +8,8 @@ from nacl import bindings as sodium
 from fuzzing.nodes import Part
 from fuzzing.run import Form
 from zerochat.agent.network.zmq import curve, multiplexing, zmtp
-from zerochat.agent.network.zmq.client_session import Session
-from zerochat.agent.network.zmq.socks5 import Detour
+from zerochat.agent.network.zmq.client_session import ClientSession
+from zerochat.agent.network.zmq.socks5 import Socks5Handshake
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import Malformed
 
@@ -35,13 +35,13 @@ class Zmtp:
 
     def parse(self, data: bytes) -> object:
         if data[:1] == b"\5":
-            rest = Detour(self._ENDPOINT).feed(data)
+            rest = Socks5Handshake(self._ENDPOINT).feed(data)
             assert rest is None or data.endswith(rest)
             return rest
         return list(self._heard(data))
 
     def _heard(self, said: bytes) -> Iterator[object]:
-        """Whatever is in the frames, none of which may be more than was said."""
+        """Frames of any content, none longer than announced."""
         frames = zmtp.Frames(1024)
         frames.feed(said)
         greeting = frames.take(zmtp.GREETING_BYTES)
@@ -59,8 +59,8 @@ class Zmtp:
 
 
 class Line:
-    """What a host whom we have dialled says behind its boxes, once its handshake is over: commands, messages in frames,
-    frames without an end."""
+    """The bytes of a dialled host inside its boxes, after its handshake: commands, messages in frames, endless
+    frames."""
 
     name = "line"
     form: Form = "raw"
@@ -99,10 +99,10 @@ class Line:
         assert len(session.outgoing) <= 2048 + 8 * len(data)
         return found
 
-    def _met(self) -> tuple[Session, bytes]:
+    def _met(self) -> tuple[ClientSession, bytes]:
         """A session after its handshake, and the key of its boxes."""
         random = Random("session").randbytes
-        session = Session(b"DEALER", bytes(sodium.crypto_scalarmult_base(self._host)), self._client, [], random)
+        session = ClientSession(b"DEALER", bytes(sodium.crypto_scalarmult_base(self._host)), self._client, [], random)
         theirs = bytes(session.outgoing[zmtp.GREETING_BYTES + 2 + 6 + 74 :][:32])
         opened = bytes(sodium.crypto_scalarmult_base(self._short)) + bytes(96)
         first = sodium.crypto_box_beforenm(theirs, self._host)
@@ -133,12 +133,12 @@ class Ride:
 
     def seeds(self) -> list[bytes]:
         host = bytes(sodium.crypto_scalarmult_base(self._secret))
-        return [multiplexing.header_of(self._rider, host, self._carrier, bytes(24))]
+        return [multiplexing.make_header(self._rider, host, self._carrier, bytes(24))]
 
     def seal(self, tree: Part, dice: Random) -> Part:
         return tree
 
     def parse(self, data: bytes) -> object:
-        found = multiplexing.read_header(data, self._secret, self._carrier)
+        found = multiplexing.open_header(data, self._secret, self._carrier)
         assert found == data[:32] == bytes(sodium.crypto_scalarmult_base(self._rider))
         return found

@@ -1,1 +1,1 @@
-"""The pictures and captures of the chat that are kept in assets, and what makes them (`scripts/screenshots.py`)."""
+"""The pictures and captures of the chat in assets, and their generators (`scripts/screenshots.py`)."""

@@ -1,7 +1,7 @@
-"""A small group of real agents on this machine's loopback, with enough going on in it to fill a screen.
+"""A small group of real agents on this machine's loopback, with enough activity to fill a screen.
 
-Nothing is simulated: each agent has its own profile in a temporary home, its own journal and its own sockets. So what
-is in it is never twice the same (keys, times), only what is said is.
+Each agent has its own profile in a temporary folder, its own journal and its own sockets. Keys and times differ between
+runs; the texts do not.
 """
 
 import os
@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from zerochat.agent.api.client import Client, connect
-from zerochat.agent.loop import AgentThread
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.thread import AgentThread
 from zerochat.rpc import Event, JoinStatus
 
 GROUP = "hikers"
@@ -28,7 +28,7 @@ LONG = (
     " as it says, along the river, past the mill and up behind the chapel: longer by an hour, with a hut half way."
 )
 MAP_BYTES = 3_400_000
-"""More than comes by itself: it is offered."""
+"""Above the automatic size, so that it is offered."""
 
 
 class Person:
@@ -38,7 +38,7 @@ class Person:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.home = name, folder / name
-        self.places = places(name, {"ZEROCHAT_HOME": str(self.home)})
+        self.places = profile_paths(name, {"ZEROCHAT_HOME": str(self.home)})
         create_profile(self.places, name, None)
         self._thread: AgentThread | None = None
 
@@ -55,12 +55,12 @@ class Person:
 
     def texts(self, group: str = GROUP) -> dict[str, Event]:
         """The messages that it has, by their text."""
-        found = self.client.history(group, limit=500).events
+        found = self.client.get_history(group, limit=500).events
         return {str(each.body.get("text", "")): each for each in found if each.type == "message"}
 
 
 class People:
-    """The four of them in their groups. Everything is gone when it closes."""
+    """The four members in their groups. Closing deletes everything."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,42 +89,42 @@ class People:
 
     def _join(self, host: Person, guest: Person, group: str) -> None:
         guest.client.subscribe()
-        guest.client.join(host.client.invite(group).code)
-        for news in guest.client.news(STEP_S_MAX):
-            if isinstance(news.item, JoinStatus) and news.item.phase in ("joined", "failed"):
-                assert news.item.phase == "joined", news.item.text
+        guest.client.join_group(host.client.create_invitation(group).code)
+        for news in guest.client.notifications(STEP_S_MAX):
+            if isinstance(news.params, JoinStatus) and news.params.phase in ("joined", "failed"):
+                assert news.params.phase == "joined", news.params.text
                 return
         raise TimeoutError(f"{guest.name} could not join {group}")
 
     def _meet(self) -> None:
         alice, bob, carol, dave = self.all
-        alice.client.new("family")
+        alice.client.create_group("family")
         self._join(alice, carol, "family")
-        alice.client.new(GROUP)
+        alice.client.create_group(GROUP)
         for guest in (bob, carol, dave):
             self._join(alice, guest, GROUP)
-        alice.client.new("the book club of the old town")
-        alice.client.new("work")
+        alice.client.create_group("the book club of the old town")
+        alice.client.create_group("work")
         self._join(alice, bob, "work")
         until(lambda: all(self._sees_all(each) for each in self.all), "all see each other")
 
     def _sees_all(self, person: Person) -> bool:
-        found = person.client.members(GROUP)
-        met = all(one.connection in ("self", "connected") and one.view_agrees is not False for one in found)
+        found = person.client.list_members(GROUP)
+        met = all(one.connection in ("self", "connected") and one.view_matches is not False for one in found)
         return met and len(found) == len(self.all)
 
     def say(self, person: Person, text: str, *, reply_to: str | None = None, action: bool = False) -> str:
-        """Until everybody who is there has it, so that the order is always the same."""
-        sent = person.client.send(GROUP, text, reply_to=reply_to, action=action)
+        """Wait until every connected member has it, so that the order is always the same."""
+        sent = person.client.send_message(GROUP, text, reply_to=reply_to, action=action)
         here = [each for each in self.all if each._thread is not None]
         until(lambda: all(text in each.texts() for each in here), text)
         return sent.id
 
     def _talk(self) -> None:
         alice, bob, carol, dave = self.all
-        carol.client.send("family", "Dinner on Sunday?")
-        bob.client.send("work", "The build is green again.")
-        alice.client.topic(GROUP, "Saturday: the ridge, if it stays dry")
+        carol.client.send_message("family", "Dinner on Sunday?")
+        bob.client.send_message("work", "The build is green again.")
+        alice.client.set_topic(GROUP, "Saturday: the ridge, if it stays dry")
         self.say(bob, "Morning! Is anybody up for the **ridge** on Saturday?")
         asked = self.say(alice, "Yes, if it stays dry. Who drives?")
         self.say(carol, "I do. May I pick you up at half past seven, @alice?", reply_to=asked)
@@ -136,7 +136,7 @@ class People:
         self._late_word()
         alice, bob, carol, dave = self.all
         ten = alice.texts()["Then at ten, by the bridge."].id
-        alice.client.edit(GROUP, ten, "Then at eight, by the bridge.")
+        alice.client.edit_message(GROUP, ten, "Then at eight, by the bridge.")
         for person, emoji in ((bob, "👍"), (carol, "👍"), (dave, "☕")):
             person.client.react(GROUP, ten, emoji)
         alice.client.react(GROUP, bob.texts()[TABLE].id, "🎉")
@@ -144,14 +144,14 @@ class People:
         self._send_files(bob)
         dave.go()
         self.say(alice, "Packed already.")
-        until(lambda: alice.client.delivery(GROUP, "last").delivered == 2, "the last message is with two")
+        until(lambda: alice.client.get_delivery(GROUP, "last").delivered == 2, "the last message is with two")
 
     def _late_word(self) -> None:
-        """Carol says something while she is alone, and the others go on without her."""
+        """Carol posts while she is partitioned, and the others continue without her."""
         alice, bob, carol, dave = self.all
         for person in (alice, bob, dave):
             person.go()
-        carol.client.send(GROUP, "On a train now, no network: I bring coffee for everybody!")
+        carol.client.send_message(GROUP, "On a train now, no network: I bring coffee for all of you!")
         carol.go()
         for person in (alice, bob, dave):
             person.come()
@@ -164,9 +164,11 @@ class People:
         paths = [self._folder / "the ridge from above.pdf", self._folder / "notes.txt"]
         paths[0].write_bytes(os.urandom(MAP_BYTES))
         paths[1].write_text("Water, bread, cheese.\n")
-        person.client.attach(GROUP, [str(each) for each in paths], "Here is the map")
+        person.client.send_files(GROUP, [str(each) for each in paths], "Here is the map")
         alice = self.alice
-        until(lambda: any(f.file.state == "here" for f in alice.client.files(GROUP)), "the small file came by itself")
+        until(
+            lambda: any(f.file.state == "here" for f in alice.client.list_files(GROUP)), "the small file came by itself"
+        )
 
 
 def until(condition: Callable[[], object], what: str) -> None:

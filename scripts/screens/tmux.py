@@ -1,6 +1,6 @@
-"""A program in tmux: what is typed into it, and what stands on its screen then.
+"""A program in tmux: type into it, and read its screen.
 
-Its own server with its own socket and no settings of anybody: a tmux that somebody uses is never touched.
+Its own server with its own socket and default settings; a user's tmux is never touched.
 """
 
 import os
@@ -18,10 +18,10 @@ from zerochat.errors import LocalError
 
 SHOWS_S_MAX = 60.0
 STILL_S = 0.45
-"""What has stayed the same for so long is there."""
+"""A screen that has not changed for this long is complete."""
 
 ESCAPE_S = 0.3
-"""What comes sooner behind it is read as one key with it, as Alt+that."""
+"""A key within this time after Escape is read as Alt with that key."""
 
 _numbers = count()
 
@@ -84,12 +84,12 @@ class Screen:
         self._tmux("send-keys", "-t", "tour", "-l", text)
 
     def text(self, *, colours: bool = False) -> str:
-        """What stands there, a line for each of the screen's; `colours`: with the sequences that say so."""
+        """The screen, a line each; `colours`: with escape sequences."""
         return self._tmux("capture-pane", "-t", "tour", "-p", *(["-e", "-N"] if colours else []))
 
     def shows(self, sign: str = "", *, columns: int = 0) -> None:
-        """Wait for a text, if one is given, and until nothing moves any more. `columns`: it ends a cell before them, as
-        what stands at the right edge does once the screen has another width."""
+        """Wait for a text, if one is given, and until the screen is stable. `columns`: the text must end a cell before
+        this column, as text at the right edge does after a resize."""
         deadline, last, since = time.monotonic() + SHOWS_S_MAX, "", time.monotonic()
         while True:
             if (now := self.text()) != last:

@@ -1,7 +1,7 @@
-"""A tour through the chat: real agents, the real program in tmux, and each place of it at three sizes in two themes.
+"""A tour through the chat: real agents, the real program in tmux, each place at three sizes in two themes.
 
-What is written is what stood on the screen. Only what is another at each run, and says something of this machine or of
-the hour, is put in other words of the same width: times of day, dates, ports and folders.
+The captures are the screens as they were. Parts that change between runs or reveal the machine (times of day, dates,
+ports, folders) are replaced by text of the same width.
 """
 
 import re
@@ -25,7 +25,7 @@ IN_COLOUR = ("chat", "hit")
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What stood on the screen at one station; `coloured`: with the sequences that say how."""
+    """The screen at one station; `coloured`: with escape sequences."""
 
     station: str
     size: tuple[int, int]
@@ -36,7 +36,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """One place: what is pressed (`:` what is typed, `?` what is waited for), what is read there, and the way back."""
+    """One place: the keys to press (`:` text to type, `?` text to wait for), the text to capture, and the way back."""
 
     name: str
     steps: tuple[str, ...]
@@ -58,7 +58,7 @@ STATIONS = (
     Station("search", (":/search bridge", "Enter"), "found", ()),
     Station("hit", ("Enter",), "A message is selected", ("Escape", "C-End")),
     Station("invite", ("F3",), "Invitation to"),
-    Station("verify", (":/verify bob", "Enter"), "let in by"),
+    Station("verify", (":/verify bob", "Enter"), "admitted by"),
     Station("settings", (":/set", "Enter"), "theme"),
     Station("help", ("F1",), "Help"),
     Station("palette", ("C-p",), "Search"),
@@ -81,8 +81,8 @@ def neutral(text: str, folder: Path) -> str:
 
 
 def write(folder: Path, *, everything: bool) -> list[Path]:
-    """Make the tour; the files that were written. For each size one with all that stands there, and some of it in
-    colour, or `everything`."""
+    """Run the tour; returns the files written. One with all screens for each size, and some in colour, or
+    `everything`."""
     texts: dict[str, list[str]] = {}
     written = []
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,7 +1,7 @@
 """Real agents for the benchmarks: one process each, with profiles in a temporary folder, joined over loopback.
 
-Nothing of the product is called here but its verbs and its control socket, as any face would. A message counts as
-delivered when the member's agent has told its face of it.
+Only the product's commands and its control socket are used. A message counts as delivered when the member's agent has
+notified its client.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ from typing import IO, Self
 from benchmarks import ROOT
 from benchmarks.peers.rooms import Burst
 from benchmarks.peers.tcp import bytes_sent
-from zerochat.agent.api.client import Client, Dialogue, Reply, connect
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_protocol import ClientProtocol, Reply
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import create_profile
 from zerochat.errors import LocalError
 from zerochat.rpc import GroupInfo, JoinStatus
@@ -30,33 +31,33 @@ GROUP = "bench"
 STEP_S_MAX = 120.0
 """How long one wave of joins, or one burst, may take before it counts as failed."""
 SILENCE_S_MAX = 30.0
-"""A burst of which nothing more has come for so long is over: longer than members wait before they repeat something."""
+"""A burst is over when nothing has arrived for this long, which exceeds the members' retransmission delay."""
 LOOK_S = 0.2
 WAVE = 8
-"""Members who join at a time: all of them dial each other, and a handshake has its own time limit."""
+"""Members that join at once: all dial each other, and a handshake has a time limit."""
 QUIET_S = 0.4
 """After the last acknowledgement: longer than members wait for something that theirs could ride on."""
 TRIES_MAX = 4
 OUTPUT = "output"
-"""Where an agent's output goes, in its folder."""
+"""The file of an agent's output, in its folder."""
 READ_BYTES = 1 << 18
 ZEROCHAT = ("-m", "zerochat")
-"""What Python is to run."""
+"""The arguments for Python."""
 
 
 class NotReady(Exception):
-    """The agents did not come so far in time; says how far they came."""
+    """The agents did not reach this state in time; the text says which one they reached."""
 
 
 @dataclass(slots=True)
 class Member:
-    """One agent's process, what it is asked on, and where it tells its news."""
+    """One agent: its process, its client, and its stream of notifications."""
 
     process: "subprocess.Popen[bytes]"
-    places: Places
+    places: ProfilePaths
     client: Client
     news: Client
-    """Subscribed; what comes is only counted, so that the one who counts takes little from those who are measured."""
+    """A subscription that only counts, so that the measurement takes little time from the agents."""
 
 
 class Agents:
@@ -65,8 +66,8 @@ class Agents:
     def __init__(
         self, folder: Path, keys: str | None, say: Callable[[str], None], program: Sequence[str] = ZEROCHAT
     ) -> None:
-        """`keys`: as `zerochat new --keys` takes it; None: whatever a group has that does not say. `program`: what
-        Python runs as an agent."""
+        """`keys`: as for `zerochat new --keys`; None: the default. `program`: the arguments for Python that start an
+        agent."""
         self._folder, self._keys, self._say, self._program = folder, keys, say, program
         self._stack = contextlib.ExitStack()
         self._members: list[Member] = []
@@ -79,7 +80,7 @@ class Agents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for member in self._members:
-            member.process.kill()  # all at once; the folder goes with whatever they would have kept
+            member.process.kill()  # all at once; the folder is deleted with all unsent output
         self._stack.close()
 
     @property
@@ -94,7 +95,7 @@ class Agents:
         return [member.process.pid for member in self._members]
 
     def grow(self, count: int) -> None:
-        """Have so many members besides the publisher, each connected with everybody. Raises NotReady."""
+        """Grow the group to this many recipients, all connected with each other. Raises NotReady."""
         if not self._members:
             self._start(1)
             verb = ["new", GROUP, *(["--keys", self._keys] if self._keys else [])]
@@ -108,16 +109,16 @@ class Agents:
             self._say(f"{len(self._members) - 1} members, {time.monotonic() - began:.1f} s for the last {wave}")
 
     def burst(self, batch: int, text_bytes: int, *, singly: bool = False) -> Burst:
-        """Hand so many messages to the publisher, and wait until everybody has them or nothing more comes. All at once,
-        as a bot with much to say would; or `singly`, each when the one before was accepted, so that none shares an
-        envelope with another."""
+        """Send this many messages at the publisher, and wait until all members have them or no more arrive. All at
+        once, as a busy bot does; or `singly`, each after the previous one was accepted, so that no two share an
+        envelope."""
         self._bursts += 1
         text = f"{self._bursts:0{text_bytes}d}"
         marker = f'"{text}"'.encode()
         listeners = self._members[1:]
         wanted = batch * len(listeners)
-        dialogue = Dialogue()
-        asked = [dialogue.ask("send", {"group": GROUP, "text": text})[1] for _ in range(batch)]
+        dialogue = ClientProtocol()
+        asked = [dialogue.request("send_message", {"group": GROUP, "text": text})[1] for _ in range(batch)]
         answered = came = 0
         tails = [b""] * len(listeners)
         before = bytes_sent(self.publisher.process.pid)
@@ -137,7 +138,7 @@ class Agents:
                 for key, _ in ready:
                     number = key.data
                     if number < 0:
-                        accepted = sum(_sent(said) for said in dialogue.hear(connection.recv(READ_BYTES)))
+                        accepted = sum(_sent(said) for said in dialogue.receive(connection.recv(READ_BYTES)))
                         answered += accepted
                         if singly and accepted and answered < batch:
                             connection.sendall(asked[answered])
@@ -152,7 +153,7 @@ class Agents:
         return Burst((last - begun) * 1000, came, wanted, sent)
 
     def rest(self) -> None:
-        """Wait until everybody has acknowledged everything, so that no burst pays for the repairs of the last one."""
+        """Wait until all members have acknowledged everything, so that no burst pays for the previous one."""
         deadline = time.monotonic() + SILENCE_S_MAX
         while _group(self.publisher).unacknowledged and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -162,9 +163,9 @@ class Agents:
 
     def _start(self, count: int) -> None:
         """Start so many agents, all at once because most of a start is waiting for a core."""
-        started: list[tuple[subprocess.Popen[bytes], Places]] = []
+        started: list[tuple[subprocess.Popen[bytes], ProfilePaths]] = []
         for number in range(len(self._members), len(self._members) + count):
-            home = places(f"a{number}", {"ZEROCHAT_HOME": str(self._folder / f"{number}")})
+            home = profile_paths(f"a{number}", {"ZEROCHAT_HOME": str(self._folder / f"{number}")})
             create_profile(home, f"a{number}", None)
             started.append(
                 (self._stack.enter_context(running(["agent", "--listen", "127.0.0.1"], home, self._program)), home)
@@ -175,12 +176,12 @@ class Agents:
             self._members.append(Member(process, home, client, news))
 
     def _join(self, joiners: list[Member]) -> None:
-        """Whoever is not answered in time, because so many others dial too, tries again as a person would."""
+        """A join that times out while many others dial is tried again, as a user would."""
         deadline = time.monotonic() + STEP_S_MAX
-        invitation = self.publisher.client.invite(GROUP, uses=len(joiners))
+        invitation = self.publisher.client.create_invitation(GROUP, uses=len(joiners))
         for joiner in joiners:
             joiner.news.subscribe()
-            joiner.client.join(invitation.code)
+            joiner.client.join_group(invitation.code)
         for joiner in joiners:
             for left in reversed(range(TRIES_MAX)):
                 status = _outcome(joiner.news, deadline)
@@ -189,13 +190,12 @@ class Agents:
                 if not left:
                     raise NotReady(status.text)
                 self._say(f"a join failed and is begun again: {status.text}")
-                joiner.client.join(invitation.code)
+                joiner.client.join_group(invitation.code)
 
     def _settle(self) -> None:
-        """Wait until everybody is connected with everybody and all see the same members.
+        """Wait until all members are connected with each other and see the same members.
 
-        One is asked after the other: to ask all of them all the time would keep them from it.
-        """
+        Agents are polled one after the other, to take little time from them."""
         deadline = time.monotonic() + STEP_S_MAX
         count, met, view = len(self._members), 0, ""
         while met < count:
@@ -214,9 +214,9 @@ class Agents:
 
 def _outcome(news: Client, deadline: float) -> JoinStatus:
     """How a join ends. Raises NotReady when it does not."""
-    while (item := news.next_news(max(0.0, deadline - time.monotonic()))) is not None:
-        if isinstance(item.item, JoinStatus) and item.item.phase in ("joined", "failed"):
-            return item.item
+    while (item := news.next_notification(max(0.0, deadline - time.monotonic()))) is not None:
+        if isinstance(item.params, JoinStatus) and item.params.phase in ("joined", "failed"):
+            return item.params
     raise NotReady("a join did not end in time")
 
 
@@ -227,15 +227,15 @@ def _sent(said: object) -> bool:
 
 
 def _group(member: Member) -> GroupInfo:
-    return next(group for group in member.client.groups() if group.name == GROUP)
+    return next(group for group in member.client.list_groups() if group.name == GROUP)
 
 
 def _drain(client: Client) -> None:
-    while client.next_news(0.0) is not None:
+    while client.next_notification(0.0) is not None:
         pass
 
 
-def connected(process: "subprocess.Popen[bytes]", home: Places) -> Client:
+def connected(process: "subprocess.Popen[bytes]", home: ProfilePaths) -> Client:
     """A client of an agent that is still starting."""
     deadline = time.monotonic() + STEP_S_MAX
     while True:
@@ -248,7 +248,9 @@ def connected(process: "subprocess.Popen[bytes]", home: Places) -> Client:
 
 
 @contextlib.contextmanager
-def running(verb: list[str], home: Places, program: Sequence[str] = ZEROCHAT) -> Iterator["subprocess.Popen[bytes]"]:
+def running(
+    verb: list[str], home: ProfilePaths, program: Sequence[str] = ZEROCHAT
+) -> Iterator["subprocess.Popen[bytes]"]:
     """A process of zerochat's, killed in the end."""
     with (home.data / OUTPUT).open("wb") as output, _open([*program, *verb], home, output) as process:
         try:
@@ -257,7 +259,7 @@ def running(verb: list[str], home: Places, program: Sequence[str] = ZEROCHAT) ->
             process.kill()
 
 
-def _open(words: list[str], home: Places, output: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _open(words: list[str], home: ProfilePaths, output: IO[bytes]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, *words],
         env=_environment(home),
@@ -268,7 +270,7 @@ def _open(words: list[str], home: Places, output: IO[bytes]) -> "subprocess.Pope
     )
 
 
-def zerochat(verb: list[str], home: Places) -> str:
+def zerochat(verb: list[str], home: ProfilePaths) -> str:
     """Run a verb to its end, and give its output. Raises CalledProcessError."""
     done = subprocess.run(
         [sys.executable, *ZEROCHAT, *verb],
@@ -282,7 +284,7 @@ def zerochat(verb: list[str], home: Places) -> str:
     return done.stdout.decode()
 
 
-def _environment(home: Places) -> dict[str, str]:
+def _environment(home: ProfilePaths) -> dict[str, str]:
     return {
         "HOME": str(home.data),
         "ZEROCHAT_HOME": str(home.data.parent.parent),

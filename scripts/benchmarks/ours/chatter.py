@@ -1,5 +1,5 @@
-"""What people say in a long group chat, the same in every run: eleven words in the mean, some of it long, some with
-emoji, some in scripts that take two cells a letter."""
+"""The texts of a long group chat, the same in every run: eleven words on average, some long, some with emoji or wide
+scripts."""
 
 import random
 
@@ -31,5 +31,5 @@ def token(number: int) -> str:
 
 
 def author_of(number: int) -> int:
-    """Now and then somebody says several things in a row."""
+    """Now and then one author sends several messages in a row."""
     return number // 2 % len(PEOPLE)

@@ -1,7 +1,7 @@
-"""What the benchmarks need of zerochat's core: the bytes of its messages, and its keys and envelopes without the rest.
+"""zerochat's core for the benchmarks: the bytes of its messages, and its keys and envelopes alone.
 
-The bytes are those of the real core's own effects: agents that are asked as a person would ask them, in a world without
-faults. Whatever changes in the product changes here by itself.
+The bytes are those of the real core's effects, for commands in a world without faults, and follow every change of the
+product.
 """
 
 import os
@@ -15,24 +15,24 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
-from zerochat.evidence.messages import SIGNATURE_BYTES, heading, parse_data, sign_data
-from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
+from zerochat.evidence.messages import SIGNATURE_BYTES, data_header, parse_data, sign_data
+from zerochat.group.effects import CommandDone, Dial, Effect, InvitationCreated, Publish, StoreEvent
 from zerochat.group.engine import step
 from zerochat.group.event_log.event import ADD
 from zerochat.group.inputs import (
     AcceptInvitation,
-    Ask,
+    BatchEnded,
     Command,
+    CommandInput,
     CreateGroup,
     CreateInvitation,
+    Input,
     LeaveGroup,
-    Moment,
     SendPost,
-    Stimulus,
-    TurnOver,
+    StepContext,
 )
 from zerochat.group.key_modes import MODES
-from zerochat.group.key_modes.sender_key import moved_on, open_content, seal_content
+from zerochat.group.key_modes.sender_key import open_content, ratchet, seal_content
 from zerochat.group.links.relationship import Relationship, pack, unpack
 from zerochat.group.wire import frame
 from zerochat.sim.world import Faults, Node, World
@@ -50,37 +50,37 @@ def has_keys(keys: str) -> bool:
 
 
 class Star(World):
-    """A group whose members are connected with its founder alone: what the founder says to all of them is the same as
-    in the whole mesh, which would take the square of their number to make."""
+    """A group whose members are connected with its founder alone. The founder's messages are the same as in a full
+    mesh, which would take quadratic time to build."""
 
     def __init__(self, members: int, keys: str = MULTI) -> None:
         self.news: list[Effect] = []
-        """What the founder said when it last had somebody join."""
+        """The founder's messages at the last join."""
         self.members = 1
         self._hub: Node | None = None
         super().__init__(seed=1, members=members, faults=Faults(0, 0, 1), envelope="didcomm/v2")
         self._hub = self.nodes[HUB]
         picked: dict[str, Any] = {} if keys == MULTI else {"keys": keys}
-        self.ask(HUB, CreateGroup(GROUP, HUB, "didcomm/v2", **picked))
+        self.run_command(HUB, CreateGroup(GROUP, HUB, "didcomm/v2", **picked))
 
     def grow(self, members: int) -> None:
         """Have so many members in all."""
         for number in range(self.members, members):
             name = f"n{number}"
-            answer = self.ask(HUB, CreateInvitation(GROUP, 86_400, 1))
-            assert isinstance(answer, Answer) and isinstance(answer.result, InvitationCreated), answer
-            self.ask(name, AcceptInvitation(answer.result.invitation, name))
+            answer = self.run_command(HUB, CreateInvitation(GROUP, 86_400, 1))
+            assert isinstance(answer, CommandDone) and isinstance(answer.result, InvitationCreated), answer
+            self.run_command(name, AcceptInvitation(answer.result.invitation, name))
             if not self.run(lambda wanted=number + 1: self._knows(wanted), JOIN_MS_MAX):  # type: ignore[misc]
                 raise AssertionError(f"member {number} did not join")
             self.run(for_ms=50)
         self.members = members
 
     def state_bytes(self) -> int:
-        """Bytes that went out when the founder told the others of the one who joined last."""
+        """Bytes that the founder sent to the others at the last join."""
         return published(self.news)
 
     def leave_bytes(self) -> int:
-        """Bytes that the founder would tell the others with if it left now."""
+        """Bytes that the founder would send to the others on leaving."""
         return published(self.would(LeaveGroup(GROUP)))
 
     def post_bytes(self, text: str) -> int:
@@ -88,22 +88,22 @@ class Star(World):
         return published(self.would(SendPost(GROUP, text)))
 
     def would(self, command: Command) -> list[Effect]:
-        """What the founder would say to a command. The core is pure, so nothing has happened."""
-        moment = Moment(self.now, self.dice.randbytes)
-        agent, said = step(self.nodes[HUB].agent, Ask(0, command), moment)
-        return [*said, *step(agent, TurnOver(), moment)[1]]
+        """The founder's output for a command. The core is pure, so the state is unchanged."""
+        moment = StepContext(self.now, self.rng.randbytes)
+        agent, said = step(self.nodes[HUB].agent, CommandInput(0, command), moment)
+        return [*said, *step(agent, BatchEnded(), moment)[1]]
 
     def _knows(self, wanted: int) -> bool:
         group = self.group(HUB)
-        ready = sum(one.established and one.greeted for one in group.relationships.values())
+        ready = sum(one.established and one.acknowledged for one in group.relationships.values())
         return len(group.view.members) == wanted and ready == wanted - 1
 
     # --- of the simulated machine room --------------------------------------------------------------------------------
 
-    def hear(self, name: str, stimulus: Stimulus) -> None:
+    def process(self, name: str, stimulus: Input) -> None:
         self._said: list[Effect] = []
-        super().hear(name, stimulus)
-        if any(isinstance(effect, Remember) and effect.type == ADD and name == HUB for effect in self._said):
+        super().process(name, stimulus)
+        if any(isinstance(effect, StoreEvent) and effect.type == ADD and name == HUB for effect in self._said):
             self.news = self._said
 
     def _perform(self, node: Node, effect: Effect) -> None:
@@ -123,7 +123,7 @@ def published(effects: list[Effect]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lean:
-    """Sealing for everybody, opening for one: nothing is remembered, ordered or acknowledged."""
+    """Sealing for all, opening for one: without journal, order or acknowledgements."""
 
     seal: Callable[[str], list[bytes]]
     """The envelopes of a text: one for each member, or one for all."""
@@ -145,7 +145,7 @@ def lean_single(members: int) -> Lean:
     packer, pairs = PACKERS["didcomm/v2"], relationships(members)
 
     def seal(text: str) -> list[bytes]:
-        moment = Moment(int(time.time() * 1000), os.urandom)
+        moment = StepContext(int(time.time() * 1000), os.urandom)
         return [frame.seal_frame(packer.dump(message(text)), GROUP, HUB, [mine for mine, _ in pairs], moment)]
 
     def open_(member: int, sealed: bytes) -> object:
@@ -156,27 +156,26 @@ def lean_single(members: int) -> Lean:
 
 
 def lean_signed(members: int) -> Lean:
-    """One message that its author has signed; `members` does not matter. It is behind the one before, which nobody
-    looks at."""
+    """One signed message; `members` has no effect. It names a previous message that no recipient checks."""
     seed, alias, chain = os.urandom(32), os.urandom(16), os.urandom(32)
     head = os.urandom(64)
 
     def seal(text: str) -> list[bytes]:
         nonlocal head
-        key, _ = moved_on(chain)
-        begun = heading(int(time.time() * 1000), ed25519_public(seed), alias)
+        key, _ = ratchet(chain)
+        begun = data_header(int(time.time() * 1000), ed25519_public(seed), alias)
         said = sign_data(seed, begun, seal_content(key, message(text).body, begun), head)
         head = said[-SIGNATURE_BYTES:]
         return [said]
 
-    return Lean(seal, lambda member, sealed: open_content(moved_on(chain)[0], parse_data(sealed)))
+    return Lean(seal, lambda member, sealed: open_content(ratchet(chain)[0], parse_data(sealed)))
 
 
 def relationships(members: int) -> list[tuple[Relationship, Relationship]]:
     """The publisher's relationship with each member, and that member's with the publisher."""
 
     def relationship(member: str, mine: Any, theirs: Any) -> Relationship:
-        return Relationship(member, mine, theirs.did, thid="", asked="", requester=True, greeted=True)
+        return Relationship(member, mine, theirs.did, thid="", invited_by="", requester=True, acknowledged=True)
 
     pairs = []
     for number in range(1, members + 1):
@@ -186,7 +185,7 @@ def relationships(members: int) -> list[tuple[Relationship, Relationship]]:
 
 
 def message(text: str) -> Message:
-    """A text with what any event needs: whose it is, its place, its causes and its times."""
+    """A text with the fields of any event: author, position, causes and times."""
     header = {
         "author": "a" * 56,
         "seq": 1000,

@@ -1,8 +1,7 @@
-"""An agent that only tells: a control socket with one long group behind it, for what the screen costs by itself.
+"""A minimal agent: a control socket with one long group behind it, to measure the screen alone.
 
-`python crier.py SOCKET MESSAGES` answers as an agent would. It tells of the group once `open` stands on its standard
-input; `say N` lets N messages arrive at once, `late` one that belongs among the last ones. No message is kept: each
-is made when it is asked for.
+`python crier.py SOCKET MESSAGES` answers as an agent would. It serves the group after `open` on its standard input;
+`say N` lets N messages arrive at once, `late` one that belongs among the last ones. Messages are generated on request.
 """
 
 import asyncio
@@ -82,10 +81,10 @@ class Crier:
         match method:
             case "hello":
                 return rpc.Hello(protocol=rpc.PROTOCOL, version="0", profile="default", nick=PEOPLE[0])
-            case "groups":
+            case "list_groups":
                 await self.opened.wait()
                 return [self.info()]
-            case "members":
+            case "list_members":
                 return [
                     MemberInfo(
                         did=did,
@@ -95,11 +94,11 @@ class Crier:
                     )
                     for did, name in zip(DIDS, PEOPLE, strict=True)
                 ]
-            case "history":
+            case "get_history":
                 return self.history(params)
-            case "drafts":
+            case "list_drafts":
                 return rpc.Drafts([], False)
-            case "status":
+            case "get_status":
                 return rpc.Status(
                     profile="default", nick=PEOPLE[0], version="0", pid=1, uptime_s=1, pair="", queue="", closed=False,
                     groups=[],

@@ -1,9 +1,8 @@
-"""Simulated exports of telemetry: what so many members of a group would have recorded, with truths planted in it.
+"""Simulated exports of telemetry: the records of a group's members, with known faults injected.
 
-The form is that of real exports, file by file; nobody ever said any of it (`software` says "simulated"). One member
-is slow, one is away for a while, one comes late, one of five or more records nothing for a while, every clock is off
-and drifts, some messages never arrive. `Truth` has all of that, for a study to find. The same plan gives the same
-files.
+The files have the form of real exports, with "simulated" in the field `software`. One member is slow, one is away for a
+while, one joins late, one of five or more does not record for a while, every clock is off and drifts, some messages
+never arrive. `Truth` holds these faults. The same plan gives the same files.
 """
 
 import hashlib
@@ -22,22 +21,22 @@ SECOND_US, MINUTE_US, DAY_US = 1_000_000, 60_000_000, 86_400_000_000
 START = datetime(2026, 11, 16, tzinfo=UTC)
 START_US = int(START.timestamp()) * SECOND_US
 QUIET_US = 3 * MINUTE_US
-"""At the end of the time, nobody says anything: all that comes has come when the exports are made."""
-VERSION = 3
+"""A quiet time at the end, so that all messages have arrived when the exports are made."""
+VERSION = 1
 SPAN_US = 10 * MINUTE_US
-"""So long are the spans of which an export says that everything was recorded."""
+"""The length of the intervals for which an export declares complete recording."""
 HISTORY = 20
-"""Messages that somebody who comes late is given of what was said before."""
+"""Messages of the earlier history that a late member receives."""
 WORDS = {
     "keys": ("pairwise-multi", "pairwise-single", "sender-key"),
-    "path": ("direct", "repair", "history", "mediator"),
-    "kind": ("message", "membership", "remark"),
+    "path": ("direct", "retransmission", "history", "mediator"),
+    "kind": ("message", "membership", "annotation"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be simulated. `lost`: the share of deliveries that never arrive; `detour`: that come by repair."""
+    """The parameters. `lost`: the share of deliveries that never arrive; `detour`: that arrive by retransmission."""
 
     members: int = 6
     messages: int = 2_000
@@ -52,13 +51,13 @@ class Plan:
     outage_minutes: int = 40
     pause_minutes: int = 45
     slow_us: int = 45 * SECOND_US
-    """What the slow member's messages take longer, at times."""
+    """The extra delay of the slow member's messages."""
     slow_share: float = 0.02
 
 
 @dataclass(slots=True)
 class Truth:
-    """What is in the exports for certain, by pseudonyms."""
+    """The injected faults, by pseudonyms."""
 
     members: list[int]
     clock_us: dict[int, float]
@@ -70,7 +69,7 @@ class Truth:
     newcomer: int
     came_us: int
     paused: int | None
-    """Its recording; it gets all the same what the others say, and says nothing."""
+    """The member whose recording pauses; it receives the others' messages meanwhile and sends none."""
     paused_us: tuple[int, int]
     lost: set[tuple[int, int, int]] = field(default_factory=set)
     """(sender, seq, observer)"""
@@ -105,7 +104,7 @@ def write(folder: Path, plan: Plan) -> Truth:
 
     times = START_US + np.sort(dice.integers(MINUTE_US, span_us - QUIET_US, plan.messages))
     senders = dice.integers(0, count, plan.messages)
-    # Somebody who has not come yet, or is away, says nothing.
+    # A member that has not joined yet, or is away, sends nothing.
     senders = np.where((times < came) & (senders == newcomer), 0, senders)
     senders = np.where((times >= away_from) & (times < away_to) & (senders == away), 0, senders)
     if paused is not None:
@@ -120,7 +119,7 @@ def write(folder: Path, plan: Plan) -> Truth:
     base = (base + base.T) / 2
 
     def by_clock(who: Any, when: Any) -> Any:
-        """A true time as the clock of somebody has it."""
+        """A true time by the clock of a member."""
         return (when + off_us[who] + drift[who] * (when - START_US)).astype(np.int64)
 
     stated = by_clock(senders, times)
@@ -153,7 +152,7 @@ def write(folder: Path, plan: Plan) -> Truth:
         path[late_joined] = 2
         lost = (dice.random(len(rows)) < plan.lost) & ~late_joined
         if observer == paused:
-            # Of what comes then, nobody can say that it is lost.
+            # Losses in that time cannot be judged.
             lost &= (sent < paused_from - 2 * MINUTE_US) | (sent >= paused_to + SECOND_US)
         truth.lost |= {
             (names[one], int(seq), names[observer]) for one, seq in zip(who[lost], seqs[rows][lost], strict=True)
@@ -242,7 +241,7 @@ def _small(
     span_us: int,
     dice: np.random.Generator,
 ) -> dict[str, dict[str, Any]]:
-    """Views, joins, states, links, repairs and queues of one member."""
+    """Views, joins, states, links, gaps and queues of one member."""
     came, newcomer = late
     first = [name for place, name in enumerate(names) if place != newcomer]
     views = [(came, names)] if me == newcomer else [(START_US, first), (came, names)]
@@ -258,7 +257,7 @@ def _small(
         "state": {
             "observer": _same(name, 3),
             "group": _same(group, 3),
-            "sections": np.array([2, 4, 8], np.int32),
+            "members": np.array([2, 4, 8], np.int32),
             "raw_b": np.array([1_700, 5_000, 11_600]),
             "zstd_b": np.array([900, 2_100, 4_000]),
             "t_us": np.full(3, begun + SECOND_US),
@@ -271,11 +270,11 @@ def _small(
             "t_ack_us": np.full(len(names) - 1, START_US + span_us - 1),
             "path": pa.array(["direct"] * (len(names) - 1), pa.string()),
         },
-        "repair": {
+        "gap": {
             "observer": _same(name, 2),
             "group": _same(group, 2),
             "sender": _same(names[0], 2),
-            "asked": _same(names[-1], 2),
+            "peer": _same(names[-1], 2),
             "after": np.array([1, 5]),
             "upto": np.array([3, 6]),
             "t_us": np.full(2, begun + MINUTE_US),
@@ -351,7 +350,7 @@ def _write_export(folder: Path, name: int, plan: Plan, span_us: int, tables: Map
 def write_manifest(
     folder: Path, files: list[dict[str, Any]], *, observer: int, end: datetime, study: str = "0" * 16, **other: Any
 ) -> None:
-    """The manifest of an export with these files; `other` fields replace those that would stand there."""
+    """The manifest of an export with these files; `other` replaces fields."""
     rows: dict[str, int] = {}
     for file in files:
         rows[file["kind"]] = rows.get(file["kind"], 0) + file["rows"]
@@ -359,7 +358,7 @@ def write_manifest(
         "format": "zerochat-telemetry",
         "schema_version": VERSION,
         "software": "simulated",
-        "study": "together",
+        "study": "shared",
         "study_fingerprint": study,
         "observer": str(observer),
         "exported_at": (end + timedelta(minutes=10)).isoformat(),

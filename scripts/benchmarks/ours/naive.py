@@ -1,7 +1,7 @@
-"""The pipeline's work as one writes it first, in Spark with its defaults: what the tuning of the real one is worth.
+"""The pipeline's work in Spark in its simplest form and with default settings, as a baseline for the tuned pipeline.
 
-Everybody who was to get a message is a row, joined with what was received, as strings and for each table anew; schemas
-are inferred, percentiles exact, partitions 200. It counts the same deliveries, and that is checked.
+Each intended delivery is a row, joined with the received messages, by strings and again for each table; schemas are
+inferred, percentiles exact, partitions 200. It counts the same deliveries, which is checked.
 """
 
 from pathlib import Path
@@ -9,28 +9,28 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline import skew
-from analytics.pipeline.silver import APART_US, code, merged
-from analytics.pipeline.speed import bin_of
+from analytics.pipeline import clock_skew
+from analytics.pipeline.latency import bin_of
+from analytics.pipeline.silver import APART_US, merge_spans, word_index
 from benchmarks.peers.delivery_duckdb import MINUTE_US, SETTLE_US, manifests
 
 EDGE = ["group", "sender", "observer"]
 
 
-def study(spark: SparkSession, exports: Path, out: Path, within_us: int = 30_000_000) -> None:
+def study(spark: SparkSession, exports: Path, out: Path, partitions: int = 200, within_us: int = 30_000_000) -> None:
     """Write `message`, `edge`, `edge_hist` and `minute` below OUT/gold."""
-    spark.conf.set("spark.sql.shuffle.partitions", "200")
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     spans, files = manifests(exports)
     recv, send, view = (spark.read.parquet(*files[kind]) for kind in ("recv", "send", "view"))
     span = spark.createDataFrame(spans, "observer long, begin long, end long")
-    recorded = merged(
+    recorded = merge_spans(
         spark.read.parquet(*files["span"]).select(
             "observer", f.col("t_from_us").alias("from_us"), f.col("t_us").alias("to_us")
         ),
         *(["observer"], APART_US),
     )
-    pairs = skew.pairs(recv.withColumns({name: code("recv", name) for name in ("keys", "path")}), 0)
-    line = skew.lines(skew.differences(pairs))
+    pairs = clock_skew.pairs(recv.withColumns({name: word_index("recv", name) for name in ("keys", "path")}), 0)
+    line = clock_skew.clock_lines(clock_skew.clock_differences(pairs))
     came = due(recv, send, view, span.join(recorded, "observer"), line)
     timed = corrected(came, line)
     message = timed.groupBy("group", "sender", "seq").agg(
@@ -55,7 +55,7 @@ def study(spark: SparkSession, exports: Path, out: Path, within_us: int = 30_000
 
 
 def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame, line: DataFrame) -> DataFrame:
-    """A row for everybody who was to get a message, with what was received of it."""
+    """A row for each intended delivery, with its receipt if there is one."""
     start_us = line.agg(f.max("start_us")).first()[0] or 0
     said = send.select("group", f.col("observer").alias("sender"), "seq", "t_send_us", f.col("n").alias("size"))
     seen = view.select("group", f.col("observer").alias("sender"), "roster", "t_us")
@@ -71,8 +71,12 @@ def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame, line
     )
     own = view.groupBy("group", "observer").agg(f.min("t_us").alias("first")).join(span, "observer")
     times = {"from_us": f.greatest("first", "begin", "from_us"), "to_us": f.least("end", "to_us")}
-    covered = skew.agreed(own.withColumns(times).where("to_us > from_us"), "observer", list(times), line, start_us)
-    to_whom = skew.agreed(to_whom.withColumn("when_us", f.col("t_send_us")), "sender", ["when_us"], line, start_us)
+    covered = clock_skew.to_common_clock(
+        own.withColumns(times).where("to_us > from_us"), "observer", list(times), line, start_us
+    )
+    to_whom = clock_skew.to_common_clock(
+        to_whom.withColumn("when_us", f.col("t_send_us")), "sender", ["when_us"], line, start_us
+    )
     got = recv.where("not dup").select(*EDGE, "seq", "keys", "path", "n", "t_recv_us", "hold_us", "late")
     strings = [f.col(name).cast("string").alias(name) for name in EDGE]
 
@@ -97,7 +101,7 @@ def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame, line
 
 
 def corrected(came: DataFrame, line: DataFrame) -> DataFrame:
-    """The same with what each took by clocks that agree."""
+    """The same with latencies by reconciled clocks."""
     mine = line.select(
         f.col("member").cast("string").alias("sender"),
         "component",
@@ -110,5 +114,5 @@ def corrected(came: DataFrame, line: DataFrame) -> DataFrame:
         *(f.col("base_us").alias("c"), f.col("slope").alias("t")),
     )
     ahead = f.col("c") - f.col("b") + (f.col("t") - f.col("s")) * (f.col("t_send_us") - f.col("start_us"))
-    took = f.col("t_recv_us") - f.col("t_send_us") - f.coalesce(skew.rounded(ahead), f.lit(0))
+    took = f.col("t_recv_us") - f.col("t_send_us") - f.coalesce(clock_skew.rounded(ahead), f.lit(0))
     return came.join(mine, "sender", "left").join(theirs, ["observer", "component"], "left").withColumn("took", took)

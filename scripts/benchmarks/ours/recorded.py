@@ -10,20 +10,20 @@ from typing import Self
 
 from benchmarks.ours.core import GROUP, HUB, MULTI, Star, published
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
-from zerochat.agent.telemetry.export import Name
-from zerochat.agent.telemetry.observation import Step
-from zerochat.agent.telemetry.recorder import Bounds, Outside, Recorder
-from zerochat.agent.telemetry.schema import Fact, unpack_rows
+from zerochat.agent.telemetry.export import Subject
+from zerochat.agent.telemetry.observation import RawStep
+from zerochat.agent.telemetry.recorder import QueueProbes, Recorder, RetentionLimits
+from zerochat.agent.telemetry.schema import Record, unpack_rows
 from zerochat.group.effects import Effect
 from zerochat.group.engine import step
-from zerochat.group.inputs import Moment, SendPost, Stimulus, TurnOver
+from zerochat.group.inputs import BatchEnded, Input, SendPost, StepContext
 from zerochat.sim.node import Node
 from zerochat.sim.world import SIMULATED_PACKERS
 
 FIRST = "n1"
-"""Who is the first to join, and so hears all that the founder says."""
+"""The first to join, which receives everything that the founder sends."""
 PAGE = 1_000_000
 
 
@@ -38,14 +38,17 @@ class RecordedStar(Star):
     def __enter__(self) -> Self:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="zerochat-bench-")))
         for name in (HUB, FIRST):
-            home = places(name, {"ZEROCHAT_HOME": str(folder / name)})
+            home = profile_paths(name, {"ZEROCHAT_HOME": str(folder / name)})
             create_profile(home, name, None)
             journal = self._stack.enter_context(Journal.open(home.journal, unlock(home, None)))
-            outside = Outside(faces_b=lambda: 0, unsent=lambda: 0)
+            outside = QueueProbes(client_backlog_b=lambda: 0, dropped_envelopes=lambda: 0)
             agent = self.nodes[name].agent
-            # The recorder looks at the real clock, and what was said years before would pass for repaired.
+            # The recorder reads the real clock; an event dated years before would count as a retransmission.
             self.now = max(self.now, int(time.time() * 1000))
-            self._recorders[name] = Recorder(journal.telemetry(), agent, name, Bounds(64, 30), outside), journal
+            self._recorders[name] = (
+                Recorder(journal.telemetry(), agent, name, RetentionLimits(64, 30), outside),
+                journal,
+            )
         return self
 
     def __exit__(
@@ -55,34 +58,34 @@ class RecordedStar(Star):
         self._stack.close()
 
     def post(self, text: str) -> int:
-        """Have the founder say something, and wait until it has arrived; gives the bytes of it for all its readers."""
-        self.ask(HUB, SendPost(GROUP, text))
+        """Post at the founder and wait until it has arrived; returns the bytes for all recipients."""
+        self.run_command(HUB, SendPost(GROUP, text))
         sent = published(self._said_last)
         self.run(for_ms=50)
         return sent
 
-    def recorded(self) -> Iterator[tuple[str, list[Sequence[Fact]], Mapping[int, Name]]]:
-        """Of each who records: its name, all facts, and what the numbers in them stand for."""
+    def recorded(self) -> Iterator[tuple[str, list[Sequence[Record]], Mapping[int, Subject]]]:
+        """For each recording member: its name, all records, and the names for their numbers."""
         for name, (recorder, journal) in self._recorders.items():
             recorder.close(self.nodes[name].agent)
             store = journal.telemetry()
-            names = {number: Name(group, did) for number, group, did in store.names(0, PAGE)}
+            names = {number: Subject(group, did) for number, group, did in store.names(0, PAGE)}
             yield name, [unpack_rows(batch.data) for batch in store.batches(0, PAGE)], names
 
     # --- of the simulated machine room --------------------------------------------------------------------------------
 
-    def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
+    def _step(self, node: Node, stimulus: Input) -> list[Effect]:
         if node.name not in self._recorders:
             return super()._step(node, stimulus)
         recorder, _ = self._recorders[node.name]
-        moment, effects, steps = Moment(self._clock(node), self.dice.randbytes), list[Effect](), list[Step]()
+        moment, effects, steps = StepContext(self._clock(node), self.rng.randbytes), list[Effect](), list[RawStep]()
         woke_ns = time.time_ns()
-        for heard in (stimulus, TurnOver()):
+        for heard in (stimulus, BatchEnded()):
             before, begun_ns = node.agent, time.time_ns()
             node.agent, said = step(before, heard, moment, SIMULATED_PACKERS)
             steps.append((heard, before, node.agent, said, begun_ns, time.time_ns(), None))
             effects += said
-        recorder.told(node.agent, [(steps, woke_ns, time.time_ns())], time.monotonic(), faces=False)
+        recorder.observe(node.agent, [(steps, woke_ns, time.time_ns())], time.monotonic(), clients=False)
         if node.name == HUB and isinstance(getattr(stimulus, "command", None), SendPost):
             self._said_last = effects
         return effects

@@ -22,14 +22,14 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "edge": (
         EDGE,
         (
-            *("expected", "delivered", "direct", "repair", "history", "mediator", "dups", "late", "hold_us"),
+            *("expected", "delivered", "direct", "retransmission", "history", "mediator", "dups", "late", "hold_us"),
             *("hold_max_us", "corrected", "p50_us", "p90_us", "p99_us", "max_us"),
         ),
     ),
     "minute": (("observer", "minute"), ("expected", "direct", "mailed")),
     "outage": (("observer", "t_from_us"), ("t_to_us", "bad_minutes", "expected", "direct", "mailed")),
 }
-"""By table: what identifies a row, and what must be equal of it."""
+"""By table: the columns of the key, and the columns to compare."""
 
 
 def table(place: Path, name: str) -> pa.Table:
@@ -55,7 +55,7 @@ def table(place: Path, name: str) -> pa.Table:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What is not the same, in words; nothing where all is."""
+    """The differences in words; empty if there are none."""
     said = []
     for name, (_, values) in TABLES.items():
         mine, theirs = table(one, name), table(other, name)

@@ -1,9 +1,9 @@
-"""The programs whose panes are measured, each in a terminal of its own: ours, and what Textual has for the same.
+"""The programs whose panes are measured, each in a terminal of its own: ours, and Textual's widgets for the same.
 
 `python screens.py ours SOCKET FILE` is the chat itself, over a control socket. `richlog N FILE` and `statics N FILE`
 show the same messages, when `o` is pressed; `a` lets one arrive, `l` a late one, `b` a burst. On SIGUSR1 each writes to
-FILE how long its event loop has stood still at the longest since the last time, and for how long it has worked at most
-without a pause: by the clock and by the processor, in milliseconds.
+FILE the longest stall of its event loop and its longest uninterrupted work since the last time: by wall clock and by
+processor, in milliseconds.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BEAT_S = 0.002
 
 
 async def beat(file: Path) -> None:
-    """Look at the clock again and again; whatever keeps this from it keeps the screen from being drawn."""
+    """Read the clock continuously; a delay of this loop also delays drawing."""
     longest, last = 0.0, time.perf_counter()
     hardest, spent = 0.0, time.process_time()
 
@@ -109,7 +109,7 @@ def theirs(kind: str, messages: int, file: Path) -> None:
             self.count += 1
             if isinstance(self.pane, VerticalScroll):
                 self.pane.mount(Static(line_of(self.count - 1)), before=len(self.pane.children) - 5)
-                self.call_after_refresh(self.pane.scroll_end, animate=False)  # else the end goes out of sight
+                self.call_after_refresh(self.pane.scroll_end, animate=False)  # else the end scrolls out of sight
 
     app = Shown()
     app.animation_level = "none"

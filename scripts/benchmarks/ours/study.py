@@ -19,7 +19,7 @@ def peak_mb() -> float:
 
 
 def peak_of(process: int | None) -> float | None:
-    """Of another one (MB), where the system tells."""
+    """Of another process (MB), where the system reports it."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     except OSError:
@@ -29,22 +29,23 @@ def peak_of(process: int | None) -> float | None:
 
 def with_spark(engine: str, exports: Path, out: Path) -> dict[str, Any]:
     from analytics.cli import is_small
-    from analytics.looks import looking_ahead
+    from analytics.file_scan import background_scan
     from analytics.pipeline.run import STEPS, Options, run
     from analytics.progress import Progress
-    from analytics.session import Wanted, java_process, started
+    from analytics.session import SparkSettings, java_process, spark_session
 
     progress = Progress(STEPS, quiet=True)
     # The naive one gets more: with as little as the real one needs, it would not end.
-    wanted = Wanted(short=is_small(str(exports))) if engine == "spark" else Wanted(memory="4g")
-    with looking_ahead(exports) as ahead, started(wanted) as (spark, _):
+    small = is_small(str(exports))
+    wanted = SparkSettings(short=small) if engine == "spark" or small else SparkSettings(memory="4g")
+    with background_scan(exports) as ahead, spark_session(wanted) as (spark, _):
         begun = time.monotonic()
         if engine == "spark":
             run(spark, str(exports), str(out), Options(deliveries=True), progress, ahead)
         else:
             from benchmarks.ours import naive
 
-            naive.study(spark, exports, out)
+            naive.study(spark, exports, out, 2 if small else 200)
         took = time.monotonic() - begun
         return {"inner_s": took, "java_mb": peak_of(java_process(spark)), "steps": progress.took_s}
 
@@ -56,11 +57,9 @@ def main() -> int:
         told = with_spark(engine, exports, out)
     else:
         begun = time.monotonic()
-        if engine == "duckdb":
-            from benchmarks.peers import delivery_duckdb as peer
-        else:
-            from benchmarks.peers import delivery_polars as peer  # type: ignore[no-redef]
-        peer.study(exports, out)
+        from benchmarks.peers import delivery_duckdb
+
+        delivery_duckdb.study(exports, out)
         told = {"inner_s": time.monotonic() - begun, "java_mb": None, "steps": {}}
     print(json.dumps(told | {"mb": peak_mb()}))
     return 0

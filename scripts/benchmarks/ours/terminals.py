@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal, seen from the far side: what it writes, and when."""
+"""A program in a pseudo-terminal, observed from the far side: its output and when it came."""
 
 import contextlib
 import fcntl
@@ -15,11 +15,11 @@ QUIET_S = 0.12
 """Nothing, or next to nothing, has been written for so long: it is waiting."""
 SETTLE_S_MAX = 60.0
 BLINK_BYTES = 200
-"""What a blinking cursor may write in that time."""
+"""The output of a blinking cursor in that time."""
 
 
 class NotPainted(SystemExit):
-    """What was waited for has not come. The first word is the whole story; `briefly` is for a table."""
+    """An expected output has not come. The first argument is the full text; `briefly` is for a table."""
 
     def __init__(self, command: Sequence[str], what: str, within_s: float) -> None:
         super().__init__(f"{' '.join(command)} did not paint {what} within {within_s:.0f} s")
@@ -49,12 +49,12 @@ class Terminal:
         os.kill(self.child, signal.SIGUSR1)
 
     def drain(self, seconds: float) -> bytes:
-        """What it writes within so long; at once when there is something."""
+        """The output within this time; returns at once when there is any."""
         if not select.select([self.master], [], [], seconds)[0]:
             return b""
         try:
             return os.read(self.master, 1 << 20)
-        except OSError:  # how Linux says that nobody holds the other side any more
+        except OSError:  # Linux reports that the other side is closed
             raise SystemExit(f"{' '.join(self.command)} has ended") from None
 
     def settle(self, quiet_s: float = QUIET_S) -> None:
@@ -80,7 +80,7 @@ class Terminal:
                 return (time.perf_counter() - start) * 1000
 
     def close(self) -> None:
-        """Stop it politely, and read what it still writes so that it is not held up."""
+        """End it politely, and read its last output, so that a full terminal does not block it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signal.SIGTERM)
         deadline = time.monotonic() + 3

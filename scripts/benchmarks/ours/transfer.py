@@ -1,9 +1,9 @@
-"""The history for a newcomer: how long two real agents take to hand over all that was said, and what it could cost.
+"""The history for a new member: the time for two real agents to transfer all of it, and its floor.
 
-The old member's journal is full before it starts (`past.py`). The newcomer joins by an invitation, is killed in the
-middle, starts again and goes on; meanwhile the old member posts, and the newcomer's face is waited for. In the end both
-journals are read and must hold the same, nothing twice. Beside it, in the same run: the same rows from one plain SQLite
-file into another, in as many transactions; and the floor, reading the rows and hashing them.
+The old member's journal is filled in advance (`past.py`). The new member joins by an invitation, is killed halfway,
+restarts and resumes; meanwhile the old member posts, and the new member's client is timed. At the end both journals
+must hold the same, nothing twice. Beside it, in the same run: the same rows from one plain SQLite file into another, in
+as many transactions; and the floor, reading the rows and hashing them.
 """
 
 import contextlib
@@ -18,26 +18,27 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks import Figure, Row
+from benchmarks.journal import PLAIN_SCHEMA
 from benchmarks.ours.agents import GROUP, STEP_S_MAX, NotReady, connected, running
 from benchmarks.ours.past import OLD, fill
 from zerochat.agent.api.client import Client, connect
 from zerochat.agent.storage.database import WAL_PAGES
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.journal import Row as Kept
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
-from zerochat.agent.storage.tables import COLUMNS, SCHEMA
+from zerochat.agent.storage.tables import COLUMNS
 from zerochat.errors import LocalError
 from zerochat.group.event_log.event import POST
 from zerochat.group.wire.event_runs import RUN_EVENTS_MAX
-from zerochat.rpc import EarlierNews, Event
+from zerochat.rpc import BackfillNotification, Event
 
 RATE_MIN, POST_MS_MAX = 10_000, 250
 """The goals: rows in a second, and how long a post may take meanwhile."""
 POST_S = 0.2
 """From one post of the old member to the next."""
 STALL_S_MAX = 60.0
-"""How long nothing more may come before it counts as failed."""
+"""The transfer has failed if nothing arrives for this long."""
 NEW = "newcomer"
 READ_ROWS = 1_000
 AGENT = ["agent", "--listen", "127.0.0.1"]
@@ -45,7 +46,7 @@ AGENT = ["agent", "--listen", "127.0.0.1"]
 
 @dataclass(slots=True)
 class Course:
-    """What the newcomer's face was told, and when. Times are monotonic seconds."""
+    """The notifications of the new member's client, with monotonic times in seconds."""
 
     told: list[tuple[float, int]] = field(default_factory=list)
     """How many rows of the history were there; the newcomer was dead before the first of `second`."""
@@ -81,8 +82,8 @@ class Course:
 
 
 def transfer_rows(posts: int, folder: Path, say: Callable[[str], None]) -> list[Row]:
-    """`say`: what is told meanwhile. Raises NotReady where the newcomer does not get all of it."""
-    old, new = (places(name, {"ZEROCHAT_HOME": str(folder / name)}) for name in (OLD, NEW))
+    """`say`: the posts meanwhile. Raises NotReady if the transfer does not complete."""
+    old, new = (profile_paths(name, {"ZEROCHAT_HOME": str(folder / name)}) for name in (OLD, NEW))
     begun = time.monotonic()
     fill(old, GROUP, posts)
     say(f"an old member has {posts:,} messages after {time.monotonic() - begun:.0f} s")
@@ -115,20 +116,20 @@ def transfer_rows(posts: int, folder: Path, say: Callable[[str], None]) -> list[
 # --- the two agents ---------------------------------------------------------------------------------------------------
 
 
-def hand_over(old: Places, new: Places, posts: int, say: Callable[[str], None]) -> Course:
-    """Raises NotReady where the newcomer does not get all of it, or a post of the old member never comes."""
+def hand_over(old: ProfilePaths, new: ProfilePaths, posts: int, say: Callable[[str], None]) -> Course:
+    """Raises NotReady if the new member does not receive all of it, or a post of the old member never arrives."""
     course = Course()
     with running(AGENT, old) as process:
         with connected(process, old) as face:
-            code = face.invite(GROUP, uses=1).code
+            code = face.create_invitation(GROUP, uses=1).code
         with agent(new) as (process, news):
-            news.join(code)
+            news.join_group(code)
             with posting(old, course):
                 if follow(news, course, posts // 2):
                     raise NotReady("the newcomer had all of it before it could be killed")
                 process.kill()
         course.second = len(course.told)
-        # Nobody is told of what it had and had not yet told; whether that is there, the journals say in the end.
+        # Rows from before the kill are not notified again; the journals are compared at the end.
         course.said = {text: at for text, at in course.said.items() if text in course.heard}
         say(f"the newcomer is killed with {course.told[-1][1]:,} rows")
         with agent(new) as (process, news):
@@ -141,15 +142,15 @@ def hand_over(old: Places, new: Places, posts: int, say: Callable[[str], None]) 
 
 
 @contextlib.contextmanager
-def agent(home: Places) -> Iterator[tuple["subprocess.Popen[bytes]", Client]]:
+def agent(home: ProfilePaths) -> Iterator[tuple["subprocess.Popen[bytes]", Client]]:
     with running(AGENT, home) as process, connected(process, home) as news:
         news.subscribe()
         yield process, news
 
 
 @contextlib.contextmanager
-def posting(old: Places, course: Course) -> Iterator[None]:
-    """Have the old member say something now and then."""
+def posting(old: ProfilePaths, course: Course) -> Iterator[None]:
+    """Post at the old member now and then."""
     done = threading.Event()
     poster = threading.Thread(target=post, args=(old, course, done), daemon=True)
     poster.start()
@@ -160,25 +161,25 @@ def posting(old: Places, course: Course) -> Iterator[None]:
         poster.join(STEP_S_MAX)
 
 
-def post(old: Places, course: Course, done: threading.Event) -> None:
-    """Whoever is not answered in time, as a face sees it, goes on over a new connection: how long a post took, and
-    whether it came at all, shows where it arrives."""
+def post(old: ProfilePaths, course: Course, done: threading.Event) -> None:
+    """A request that times out at the client continues over a new connection; the arrival shows how long a post took
+    and whether it arrived."""
     while not done.is_set():
         with contextlib.suppress(LocalError), connect(old, "benchmark") as face:
             while not done.wait(POST_S):
                 at = time.monotonic()
                 text = f"meanwhile, at {at}"
                 course.said[text] = at
-                face.send(GROUP, text)
+                face.send_message(GROUP, text)
 
 
 def follow(news: Client, course: Course, enough: int | None) -> bool:
-    """Hear the newcomer's news until it has so many rows, or (True) all of them. Raises NotReady when no more come."""
+    """Receive until the new member has this many rows, or (True) all of them. Raises NotReady when no more arrive."""
     moved = time.monotonic()
-    for item in news.news(STALL_S_MAX):
+    for item in news.notifications(STALL_S_MAX):
         now = time.monotonic()
-        match item.item:
-            case EarlierNews(got=got, done=done):
+        match item.params:
+            case BackfillNotification(received=got, done=done):
                 if got > (course.told[-1][1] if course.told else 0):
                     course.told.append((now, got))
                     moved = now
@@ -192,20 +193,20 @@ def follow(news: Client, course: Course, enough: int | None) -> bool:
 
 
 def await_posts(news: Client, course: Course) -> None:
-    """Hear what was posted and has not come yet. Raises NotReady when it does not."""
+    """Receive the posts that have not arrived yet. Raises NotReady if they do not."""
     deadline = time.monotonic() + STALL_S_MAX
     while (missing := course.said.keys() - course.heard.keys()) and (left := deadline - time.monotonic()) > 0:
-        item = news.next_news(left)
-        if item is not None and isinstance(item.item, Event) and item.item.type == "message":
-            course.heard.setdefault(item.item.body["text"], time.monotonic())
+        item = news.next_notification(left)
+        if item is not None and isinstance(item.params, Event) and item.params.type == "message":
+            course.heard.setdefault(item.params.body["text"], time.monotonic())
     if missing:
         raise NotReady(f"{len(missing)} of {len(course.said)} posts have not come")
 
 
-# --- what they have ---------------------------------------------------------------------------------------------------
+# --- journals ---------------------------------------------------------------------------------------------------
 
 
-def compared(old: Places, new: Places) -> list[Kept]:
+def compared(old: ProfilePaths, new: ProfilePaths) -> list[Kept]:
     """The posts that both have, in their order. Raises NotReady unless they are the same, each once."""
     theirs, mine = posts_of(old), posts_of(new)
     if [row.record for row in theirs] != [row.record for row in mine]:
@@ -215,7 +216,7 @@ def compared(old: Places, new: Places) -> list[Kept]:
     return theirs
 
 
-def posts_of(home: Places) -> list[Kept]:
+def posts_of(home: ProfilePaths) -> list[Kept]:
     with Journal.open(home.journal, unlock(home, None)) as journal:
         found: list[Kept] = []
         while page := journal.by_seq(found[-1].seq if found else 0, READ_ROWS):
@@ -238,12 +239,12 @@ def copied(rows: Sequence[Kept], folder: Path) -> float:
 
 
 def plain(path: Path) -> sqlite3.Connection:
-    """A new file without a cipher, with the journal's tables and as rare checkpoints."""
+    """A new file without a cipher and search index, with the journal's tables and as rare checkpoints."""
     db = sqlite3.connect(path)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    db.executescript(SCHEMA)
+    db.executescript(PLAIN_SCHEMA)
     return db
 
 
@@ -255,7 +256,7 @@ def keep(db: sqlite3.Connection, rows: Sequence[Sequence[object]]) -> None:
 
 def values(row: Kept) -> tuple[object, ...]:
     where = (row.seq, row.group, row.id, row.author, row.position, row.lamport, row.type, row.record, row.received)
-    return (*where, row.late, row.vouched, row.refuted, row.history)
+    return (*where, row.late, row.relayed_by, row.refuted, row.history, row.target)
 
 
 def read_and_hashed(folder: Path) -> float:

@@ -1,9 +1,9 @@
-"""The work of the pipeline over telemetry once more, in DuckDB: an oracle for its results, and a peer for its speed.
+"""The pipeline's work in DuckDB: an oracle for its results, and a peer for its speed.
 
-The same files are looked through (size, SHA-256, footer), no two exports may have rows of one observer, the same rows
-are believed, and the tables that the pipeline calls DELIVERIES are written, with all of their columns.
+The same files are verified (size, SHA-256, footer), no two exports may hold rows of one observer, the same rows are
+accepted, and the tables that the pipeline calls DELIVERIES are written with all columns.
 
-Only what simulated exports have: all members have exports, no group has had more than 64, nothing is set aside.
+Only simulated exports are supported: all members export, no group exceeds 64 members, no file is set aside.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ ALWAYS_US, SETTLE_US, MINUTE_US, APART_US = 946_684_800_000_000, 60_000_000, 60_
 
 TIMES, LONG_US, SEQ_MAX, SIZE_MAX, MEMBERS_MAX = (ALWAYS_US, 7_258_118_400_000_000), 10**13, 2**53, 2**40, 4095
 KEYS = ("pairwise-multi", "pairwise-single", "sender-key")
-PATHS = ("direct", "repair", "history", "mediator")
+PATHS = ("direct", "retransmission", "history", "mediator")
 BELIEVABLE = {
     "recv": f"""observer IS NOT NULL AND "group" IS NOT NULL AND sender IS NOT NULL AND seq BETWEEN 0 AND {SEQ_MAX}
         AND keys IS NOT NULL AND path IS NOT NULL AND dup IS NOT NULL AND late IS NOT NULL
@@ -312,8 +312,8 @@ Line: TypeAlias = tuple[int, int, float, float, int]
 
 
 def fitted(pairs: list[tuple[int, int, int, int, int]]) -> list[Line]:
-    """The clock of each member, (member, component, base_us, slope, start_us), that agrees best with what all pairs say
-    of two: (member, peer, base_us, slope, start_us)."""
+    """The clock of each member, (member, component, base_us, slope, start_us), that best fits the pairs' offsets:
+    (member, peer, base_us, slope, start_us)."""
     lines: list[Line] = []
     pairs = [pair for pair in pairs if abs(pair[3]) <= 10**13]
     peers: dict[int, set[int]] = {}
@@ -400,7 +400,7 @@ class Damaged(Exception):
 
 
 def check(path: Path, told: dict[str, Any], version: int) -> None:
-    """Size, SHA-256, and what the end of the file says of its rows and its schema. Raises Damaged."""
+    """Size, SHA-256, and the rows and schema that the footer declares. Raises Damaged."""
     content = path.read_bytes()
     if len(content) != told["bytes"] or hashlib.sha256(content).hexdigest() != told["sha256"]:
         raise Damaged(path)

@@ -1,8 +1,8 @@
-"""Other people's envelopes, for the benchmark of the same name: timed by themselves, in their own environment.
+"""Envelopes of other libraries, timed in their own environment for the benchmark of the same name.
 
-It reads questions as JSON lines and answers each with one line. The first names the two parties and their keys; every
-library then gets what it can keep: keys, documents, services. A library packs from Alice to Bob, and unpacks what
-zerochat has packed, so that all of them have the same work.
+Reads requests as JSON lines and answers each with one line. The first request names the two parties and their keys;
+every library then caches whatever it can: keys, documents, services. A library packs from Alice to Bob, and unpacks
+zerochat's envelopes, so that all of them have the same work.
 """
 
 import base64
@@ -37,7 +37,7 @@ def once(coroutine: Any) -> Any:
 
 
 class AskarV2:
-    """aries-askar, ECDH-1PU: the recipe that ACA-Py and didcomm-messaging follow, with the keys kept."""
+    """aries-askar, ECDH-1PU: the recipe of ACA-Py and didcomm-messaging, with cached keys."""
 
     def __init__(self, alice: Tree, bob: Tree) -> None:
         askar = import_module("aries_askar")
@@ -91,7 +91,7 @@ class AskarV2:
 
 
 class AskarV1:
-    """aries-askar, RFC 0019: the recipe of ACA-Py, with the keys kept."""
+    """aries-askar, RFC 0019: the recipe of ACA-Py, with cached keys."""
 
     def __init__(self, alice: Tree, bob: Tree) -> None:
         askar = import_module("aries_askar")
@@ -244,7 +244,7 @@ def time_paced(call: Callable[[], object], count: int, pause_s: float) -> list[f
 
 
 def main() -> None:
-    warnings.showwarning = lambda *_, **__: None  # what other people's code is warned of is not our news
+    warnings.showwarning = lambda *_, **__: None  # warnings of other code do not concern this benchmark
     made: dict[str, Any] = {}
     for line in sys.stdin:
         question = json.loads(line)

@@ -1,14 +1,13 @@
-"""One publisher and its members as separate processes on loopback, for the benchmark `group`: other ways to do it.
+"""One publisher and its members as separate processes on loopback, for the benchmark `group`: alternative transports.
 
-`room.py WAY MEMBERS` reads one JSON object (what the way needs), says `ready` when everybody is there, and then answers
-each `BATCH TEXT` with a line `MS CAME`: milliseconds until the last member had the last message, and how many copies
-came. This process is the publisher; the members are forked from it and tell through shared memory. It ends when its
-standard input does, and the members with it.
+`room.py WAY MEMBERS` reads one JSON object (the parameters of the way), prints `ready` when all members are connected,
+and then answers each `BATCH TEXT` with a line `MS CAME`: milliseconds until the last member had the last message, and
+the number of copies. This process is the publisher; the members are its forks and report through shared memory. It ends
+when its standard input does, and the members with it.
 
 `floor` and `floor-single` are bare CURVE XPUB and SUB, with a queue for each member and with one for all. `lean`,
 `lean-single` and `lean-signed` seal and open as zerochat does, and do nothing else. `didcomm` are SICPA's envelopes.
-`irc` is a client's end of an IRC server. It runs in the peers' Python too, so what only one way needs is imported
-there.
+`irc` is a client's end of an IRC server. It runs in the peers' Python too, so imports for one way stay in that way.
 """
 
 import json
@@ -29,13 +28,13 @@ Tree = dict[str, Any]
 Seal = Callable[[str], list[bytes]]
 """The frames of one message, one for each queue."""
 Open = Callable[[int, bytes], object]
-"""What the member with this number does with a frame."""
+"""The processing of a frame by the member with this number."""
 
 START_S_MAX = 60.0
 BURST_S_MAX, SILENCE_S_MAX = 120.0, 15.0
-"""How long a burst may take, and how long nothing more of it may come until it is over."""
+"""The time limit of a burst, and the silence after which it is over."""
 LOOK_S = 0.0005
-"""How often the publisher looks whether all have come. The members say themselves when it was."""
+"""The interval of polling for completion. The members report the times themselves."""
 SLOT = struct.Struct("=Qd")
 HEAD_BYTES = 16
 CHANNEL = b"#bench"
@@ -91,7 +90,7 @@ class CurveRoom:
         self.publisher.rcvtimeo = int(START_S_MAX * 1000)
         self.board.port = self.publisher.bind_to_random_port("tcp://127.0.0.1")
         for _ in range(self.board.members):
-            self.publisher.recv()  # a subscription; raises when one does not come
+            self.publisher.recv()  # a subscription; raises if one does not arrive
 
     def say(self, text: str) -> None:
         for queue, frame in zip(self.queues, self.seal(text), strict=True):
@@ -186,7 +185,7 @@ def floor(board: Board, needs: Tree, *, shared: bool) -> CurveRoom:
 
 
 def lean(board: Board, needs: Tree, keys: str) -> CurveRoom:
-    """zerochat's own keys and envelopes, without everything else."""
+    """zerochat's own keys and envelopes alone."""
     sys.path[:0] = needs["path"]
     made = getattr(import_module("benchmarks.ours.core"), keys)(board.members)
     return CurveRoom(board, made.seal, made.open, shared=keys != "lean_multi")
@@ -236,7 +235,7 @@ def burst(room: Any, board: Board, batch: int, text: str) -> tuple[float, int]:
 
 def main() -> None:
     way, members = sys.argv[1], int(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
     board = Board(members)
     room = WAYS[way](board, json.loads(sys.stdin.readline()))
     children = []

@@ -1,7 +1,7 @@
-"""Other ways to bring a message to a group, each as a program on loopback that answers how long a burst took.
+"""Alternative transports for a group, each as a program on loopback that reports the time of a burst.
 
-`room.py` is one publisher and its members in processes of their own; `tox.c` is a whole Tox network in one. Whatever is
-not installed gives `NotHere`, and whoever asked goes on without it.
+`room.py` is one publisher and its members in processes of their own; `tox.c` is a whole Tox network in one. A transport
+that is not installed raises `NotHere`, and the benchmark continues without it.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ START_S_MAX, BURST_S_MAX = 180.0, 150.0
 
 
 class NotHere(Exception):
-    """This way is not installed here, or does not work; says why."""
+    """This transport is not installed or does not work here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Burst:
 
 @dataclass(slots=True)
 class Room:
-    """A program that says `ready`, and then answers one line with one line."""
+    """A program that prints `ready`, and then answers one line with one line."""
 
     process: "subprocess.Popen[str]"
     name: str
@@ -58,7 +58,7 @@ class Room:
     bursts: int = 0
 
     def burst(self, members: int, batch: int, text_bytes: int, *, sized: bool = False) -> Burst:
-        """`sized`: the program has groups of several sizes, and is told which is meant."""
+        """`sized`: the program has groups of several sizes, and the request names one."""
         self.bursts += 1
         text = f"{self.bursts:0{text_bytes}d}"
         before = self._sent()
@@ -71,7 +71,7 @@ class Room:
         return Burst(float(ms), int(came), members * batch, sent)
 
     def line(self, within_s: float) -> str:
-        """What it says next. Raises NotHere when it says nothing."""
+        """Its next line. Raises NotHere if there is none."""
         assert self.process.stdout is not None
         heard = select.select([self.process.stdout], [], [], within_s)[0]
         line = self.process.stdout.readline() if heard else ""

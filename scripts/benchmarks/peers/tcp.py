@@ -1,7 +1,7 @@
-"""What a process has sent over TCP, as Linux counts it for each of its connections.
+"""The bytes that a process has sent over TCP, as Linux counts them for each of its connections.
 
-The kernel's socket diagnostics (sock_diag(7)) give every connection's `tcp_info`; /proc says which are a process's own.
-Repeated segments count again, headers do not. Elsewhere than on Linux there is no answer.
+The kernel's socket diagnostics (sock_diag(7)) give every connection's `tcp_info`; /proc lists a process's connections.
+Retransmitted segments count again, headers do not. Outside Linux there is no result.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""The wire forms of the ZeroComm thesis, with real libsodium encryption; the sizes that it published of them stand in
-`analytics.thesis`.
+"""The wire formats of the ZeroComm thesis, with real libsodium encryption; `analytics.thesis` has its published sizes.
 
-Only sizes are of interest here: nothing of this is meant to be read by the thesis' own programs.
+Only the sizes matter: the thesis' own programs are not meant to read these messages.
 """
 
 import base64
@@ -51,7 +50,7 @@ def authcrypt(plain: bytes, dice: random.Random) -> bytes:
 
 
 def member(number: int, dice: random.Random) -> bytes:
-    """What a state message says of one member: among other things its whole invitation."""
+    """One member's entry in a state message, which includes its whole invitation."""
     host, label = f"10.0.0.{number % 250 + 4}", f"bob-{number}"
     service = {
         "id": identifier(dice),

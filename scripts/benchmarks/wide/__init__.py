@@ -1,8 +1,7 @@
-"""The wide-area line itself: whether it is as long as it says, and whether TCP over it behaves as on a real one.
+"""The wide-area line itself: its measured delay, and TCP's behaviour over it.
 
-`line.py` makes the line, `agents.py` puts real agents on its hosts, `bare.py` sockets without any program around them,
-`thesis.py` has the published figures and the distances that they were taken over. What is measured over the line is in
-`wan.py` and `join.py` beside this package.
+`line.py` builds the line, `agents.py` runs real agents on its hosts, `bare.py` bare sockets, `thesis.py` has the
+published figures and distances. `wan.py` and `join.py` beside this package measure over the line.
 """
 
 import time
@@ -13,7 +12,7 @@ from benchmarks.wide.line import Host, Line, NoLine, ping_ms
 from benchmarks.wide.thesis import BURST_MS, BURST_RTT_MS
 
 FRAME_BYTES = 42
-"""What CURVE and ZMTP add to a message."""
+"""The overhead of CURVE and ZMTP for a message."""
 SEGMENT_BYTES, WINDOW_SEGMENTS = 1448, 10
 IDLE_S = 2.0
 """Between two bursts: longer than the retransmission timeout, so that slow start begins again."""
@@ -42,7 +41,7 @@ def measure(quick: bool) -> Report:
 
 
 def rows_of(line: Line) -> list[Row]:
-    """What a line, now closed, says of itself. Where it was late by more than a few ms, do not believe the rest."""
+    """Statistics of a line, now closed. If it was late by more than a few ms, the other figures are not valid."""
     if line.carried is None:
         return []
     usual_ms, worst_ms = line.carried.late_us_p99 / 1000, line.carried.late_us_max / 1000

@@ -1,8 +1,8 @@
-"""Real agents on the hosts of a line, and faces that put the time on everything that they are told.
+"""Real agents on the hosts of a line, and clients that timestamp every notification.
 
-Each agent is a process of its own (`zerochat agent`), with a profile in a temporary folder and its host's address as
-the one that it listens on and advertises. Their control sockets are files, so this one process can be every agent's
-face, and all times are of one clock: the monotonic one, in seconds.
+Each agent is a process of its own (`zerochat agent`), with a profile in a temporary folder, listening on and
+advertising its host's address. Control sockets are files, so this one process is every agent's client, and all times
+are of one clock: the monotonic one, in seconds.
 """
 
 import os
@@ -21,34 +21,36 @@ from typing import Self
 
 from benchmarks import ROOT
 from benchmarks.wide.line import Line
-from zerochat.agent.api.client import AgentError, Client, Dialogue, News, NoAgent, Reply, connect
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import NoAgent
+from zerochat.agent.api.client_protocol import AgentError, ClientProtocol, Notification, Reply
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import create_profile
 from zerochat.rpc import JoinStatus
 
 START_S_MAX, STOP_S_MAX = 60.0, 10.0
 GROUP_S_MAX = 90.0
-"""How long a group may take until the agent that is asked is connected with everybody."""
+"""The time limit until the agent is connected with all members."""
 POLL_S = 0.1
 
 
 class Stuck(Exception):
-    """Something did not come about in its time."""
+    """A state was not reached in its time."""
 
 
 class Face:
-    """A second face of an agent, for what is timed: it asks without waiting, and stamps what it hears."""
+    """A second client of an agent, for timing: it sends requests without waiting, and timestamps what arrives."""
 
-    def __init__(self, home: Places) -> None:
+    def __init__(self, home: ProfilePaths) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(str(home.socket))
-        self._dialogue = Dialogue()
-        self.heard: list[tuple[float, Reply | News]] = []
+        self._dialogue = ClientProtocol()
+        self.heard: list[tuple[float, Reply | Notification]] = []
         self.ask([("hello", {"protocol": 1, "client": "bench"}), ("subscribe", {})])
 
     def ask(self, questions: Iterable[tuple[str, dict[str, object]]]) -> float:
-        """Ask all of this at once; gives when."""
-        lines = b"".join(self._dialogue.ask(method, params)[1] for method, params in questions)
+        """Send all these requests at once; returns when."""
+        lines = b"".join(self._dialogue.request(method, params)[1] for method, params in questions)
         begun = time.monotonic()
         self._socket.sendall(lines)
         return begun
@@ -57,22 +59,22 @@ class Face:
         return self._socket.fileno()
 
     def read(self) -> None:
-        """Take in what is there; it was told by now."""
+        """Receive what is there; its arrival is no later than now."""
         data = self._socket.recv(1 << 18)
         now = time.monotonic()
         if not data:
             raise Stuck("an agent has closed its control socket")
-        self.heard += [(now, said) for said in self._dialogue.hear(data)]
+        self.heard += [(now, said) for said in self._dialogue.receive(data)]
 
     def close(self) -> None:
         self._socket.close()
 
 
 class Seat:
-    """One agent: its process, its host's name, a client of it, and the face for what is timed."""
+    """One agent: its process, its host's name, its client, and its client for timing."""
 
-    def __init__(self, host: str, home: Places, process: "subprocess.Popen[bytes]") -> None:
-        self.host, self.home, self.process = host, home, process
+    def __init__(self, host: str, home: ProfilePaths, process: "subprocess.Popen[bytes]", output: Path) -> None:
+        self.host, self.home, self.process, self._output = host, home, process, output
         self._client: Client | None = None
         self._face: Face | None = None
 
@@ -85,22 +87,22 @@ class Seat:
                 self._client = connect(self.home, "bench")
             except NoAgent:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise Stuck(f"the agent on {self.host} did not start") from None
+                    raise Stuck(f"the agent on {self.host} did not start: {self._output.read_text()[-500:]}") from None
                 time.sleep(0.05)
         return self._client
 
     @property
     def face(self) -> Face:
         if self._face is None:
-            self.client.status()  # it is there
+            self.client.get_status()  # it is there
             self._face = Face(self.home)
         return self._face
 
     def connected(self, group: str) -> int:
-        return next((info.connected for info in self.client.groups() if info.id == group), 0)
+        return next((info.connected for info in self.client.list_groups() if info.id == group), 0)
 
     def members(self, group: str) -> int:
-        return next((info.members for info in self.client.groups() if info.id == group), 0)
+        return next((info.members for info in self.client.list_groups() if info.id == group), 0)
 
     def close(self) -> None:
         for end in (self._client, self._face):
@@ -111,7 +113,7 @@ class Seat:
 
 
 class Agents:
-    """All agents of one measurement; a context, at the end of which none of them runs and their folder is gone."""
+    """All agents of one measurement; a context that ends them all and deletes their folder."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -132,10 +134,10 @@ class Agents:
         self._folder.cleanup()
 
     def start(self, host: str, name: str = "") -> Seat:
-        """Start an agent on this host; it may not be ready yet. `name`: what its member is called, if not the host."""
+        """Start an agent on this host; it may not be ready yet. `name`: the member's display name, if not the host."""
         folder = Path(self._folder.name) / str(next(self._numbers))
         folder.mkdir()
-        home = places(None, {"ZEROCHAT_HOME": str(folder)})
+        home = profile_paths(None, {"ZEROCHAT_HOME": str(folder)})
         create_profile(home, name or host, None)
         environment = {
             "HOME": str(folder),
@@ -150,7 +152,7 @@ class Agents:
             process = self._line.hosts[host].start(
                 command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        seat = Seat(host, home, process)
+        seat = Seat(host, home, process, folder / "output")
         self._seats.append(seat)
         return seat
 
@@ -169,7 +171,7 @@ def _reap(process: "subprocess.Popen[bytes]") -> None:
 
 
 def listen(faces: Sequence[Face], done: Callable[[], bool], within_s: float) -> bool:
-    """Hear all of these faces until it is `done`, or has not been within this time (False)."""
+    """Receive from all these clients until `done` is true, or the time is over (False)."""
     deadline = time.monotonic() + within_s
     with selectors.DefaultSelector() as selector:
         for face in faces:
@@ -184,7 +186,7 @@ def listen(faces: Sequence[Face], done: Callable[[], bool], within_s: float) -> 
 
 
 def drain(faces: Sequence[Face], quiet_s: float) -> None:
-    """Hear, and forget, what is told until nothing more comes to mind."""
+    """Receive and discard until nothing more arrives."""
     listen(faces, lambda: False, quiet_s)
     for face in faces:
         face.heard.clear()
@@ -203,11 +205,11 @@ def grow(group: str, inviter: Seat, newcomers: Sequence[Seat], size: int) -> Non
     """Have all newcomers join at once, and wait until the inviter has `size` members in its view. Untimed, but over
     the same line. Raises Stuck."""
     if newcomers:
-        invitation = inviter.client.invite(group, uses=len(newcomers)).url
+        invitation = inviter.client.create_invitation(group, uses=len(newcomers)).url
         for seat in newcomers:
             with suppress(AgentError):
                 seat.client.subscribe()
-            seat.client.join(invitation)
+            seat.client.join_group(invitation)
         for seat in newcomers:
             _seated(seat.client, seat.host)
     until(f"{size} members at {inviter.host}", lambda: inviter.members(group) == size)
@@ -215,9 +217,9 @@ def grow(group: str, inviter: Seat, newcomers: Sequence[Seat], size: int) -> Non
 
 def _seated(client: Client, name: str) -> None:
     deadline = time.monotonic() + GROUP_S_MAX
-    while (news := client.next_news(max(0.0, deadline - time.monotonic()))) is not None:
-        if isinstance(news.item, JoinStatus) and news.item.phase == "failed":
-            raise Stuck(f"{name} could not join: {news.item.text}")
-        if isinstance(news.item, JoinStatus) and news.item.phase == "joined":
+    while (news := client.next_notification(max(0.0, deadline - time.monotonic()))) is not None:
+        if isinstance(news.params, JoinStatus) and news.params.phase == "failed":
+            raise Stuck(f"{name} could not join: {news.params.text}")
+        if isinstance(news.params, JoinStatus) and news.params.phase == "joined":
             return
     raise Stuck(f"{name} did not join")

@@ -1,4 +1,4 @@
-"""Sockets on the hosts of a line and nothing around them: what ZeroMQ, CURVE and TCP take by themselves."""
+"""Bare sockets on the hosts of a line: the time of ZeroMQ, CURVE and TCP alone."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,12 +11,12 @@ import zmq
 from benchmarks.wide.line import Host
 
 MESSAGE_BYTES, TOPIC_BYTES = 773, 37
-"""A message of the thesis', and the name of its queue with what parts the two."""
+"""A message of the thesis' size, and the name of its queue with its separator."""
 _QUEUE = b"t" * (TOPIC_BYTES - 1)
 
 
 class Bare:
-    """One XPUB socket and a SUB socket of each subscriber, over CURVE; a context, at the end of which they are gone."""
+    """One XPUB socket and a SUB socket of each subscriber, over CURVE; a context that closes them."""
 
     def __init__(self, publisher: Host, subscribers: Sequence[Host]) -> None:
         self._publisher, self._subscribers = publisher, subscribers
@@ -39,7 +39,7 @@ class Bare:
         server_public, server_secret = zmq.curve_keypair()
         pub = self._pub = self._publisher.call(self._context(self._publisher).socket, zmq.XPUB)
         pub.curve_secretkey, pub.curve_publickey, pub.curve_server = server_secret, server_public, True
-        pub.xpub_verbose = True  # each subscriber is told of, although they all want the same
+        pub.xpub_verbose = True  # reported for each subscriber, although all have the same topic
         pub.rcvtimeo = 10_000
         port = self._publisher.call(pub.bind_to_random_port, f"tcp://{self._publisher.address}")
         for host in self._subscribers:
@@ -54,7 +54,7 @@ class Bare:
             pub.recv()
 
     def _context(self, host: Host) -> "zmq.Context[zmq.Socket[bytes]]":
-        """A context whose own threads are on this host: it keeps to the one on which its first socket was made."""
+        """A context whose threads are on this host: a ZeroMQ context stays on the host of its first socket."""
         make: Callable[[], zmq.Context[zmq.Socket[bytes]]] = zmq.Context
         context = host.call(make)
         self._contexts.callback(context.destroy, 0)

@@ -1,13 +1,13 @@
-"""Hosts far apart, on one machine: each in a network namespace of its own, joined by a line that delays IP packets.
+"""Distant hosts on one machine: network namespaces joined by a line that delays IP packets.
 
-It has to be packets. A proxy of byte streams would end TCP, and hide what most figures of short messages over a wide
-area really show: the kernel's slow start. So each host has a TUN device, and one process (`carry.c`, built here with
-the system's compiler, because at n = 16 it must carry thousands of packets a second without adding to their delay)
-takes packets from all of them and hands each over late, by the sum of both hosts' one-way delays.
+The delay applies to packets. A proxy of byte streams would terminate TCP, and hide the main cost of short messages over
+a wide area: the kernel's slow start. So each host has a TUN device, and one process (`carry.c`, built here with the
+system's compiler, because at n = 16 it must carry thousands of packets a second without adding to their delay) delivers
+each packet after the sum of both hosts' one-way delays.
 
-The namespaces have no names. Each belongs to one thread of this process, in which whatever is to happen on that host is
-begun (`Host.call`, `Host.start`); so two runs never meet, nothing outside is touched, and when this process ends, in
-whatever way, the kernel takes all of it down.
+The namespaces are anonymous. Each belongs to one thread of this process, which starts everything on that host
+(`Host.call`, `Host.start`); so two runs never meet, nothing outside changes, and the kernel removes all of it when this
+process ends.
 """
 
 import ctypes
@@ -44,17 +44,17 @@ TCP = {
     "tcp_slow_start_after_idle": "1",
     "tcp_no_metrics_save": "1",
 }
-"""What every host is told of TCP, the kernel's defaults apart: the plainest of the congestion controls, so that runs
-compare; a window that is ten segments again after a pause; and nothing learnt from one connection for the next."""
+"""The TCP settings of every host beyond the kernel's defaults: a plain congestion control, so that runs compare; slow
+start after idling; and no metrics cached between connections."""
 
 
 class NoLine(Exception):
-    """No such line can be made here; its text says why."""
+    """No such line can be built here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What the line has done: packets, and how late they were beyond their time."""
+    """Statistics of the line: packets, and their excess delay."""
 
     carried: int
     dropped: int
@@ -81,7 +81,7 @@ class Host:
         return self._thread.submit(work, *arguments, **named).result()
 
     def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-        """Start a process on the host, as Popen does; it is killed when this thread ends, however that comes about."""
+        """Start a process on the host, as Popen does; it is killed when this thread ends."""
 
         def popen() -> "subprocess.Popen[bytes]":
             return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], **options)
@@ -125,13 +125,13 @@ def _with_address(name: bytes, address: str) -> bytes:
 
 
 class Line:
-    """The hosts and what carries their packets; a context, at the end of which nothing of it is left."""
+    """The hosts and the process that carries their packets; a context that removes them."""
 
     def __init__(self, one_way_ms: Mapping[str, float]) -> None:
         """Names of hosts, and each one's share of the way in ms. Raises NoLine."""
         self.hosts: dict[str, Host] = {}
         self.carried: Carried | None = None
-        """What was carried, once the line is closed."""
+        """The statistics, once the line is closed."""
         self._carrier: subprocess.Popen[bytes] | None = None
         if fault := why_not():
             raise NoLine(fault)

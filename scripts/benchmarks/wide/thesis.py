@@ -1,8 +1,8 @@
-"""The published figures that the wide area is measured beside, and the hosts that they were taken between.
+"""The published wide-area figures of the ZeroComm thesis, and the hosts between which they were taken.
 
-They are those of the ZeroComm thesis: members on machines in several regions, and a tester that joined their groups and
-published to them. Its pings count a TCP handshake in, so three quarters of them are the round trip. Its latencies are
-until the last member's confirmation has come back, less half the slowest round trip, and averages of three.
+Members ran on machines in several regions, and a tester joined their groups and published to them. Its pings include a
+TCP handshake, so three quarters of them are the round trip. Its latencies are until the last member's acknowledgement
+has returned, less half the slowest round trip, averaged over three runs.
 """
 
 from itertools import cycle, islice
@@ -19,7 +19,7 @@ PUBLISHED_MS = {
 }
 """Table 8: by queue mode and number of members, the latency of each of `thesis.BATCHES`; None where not all arrived."""
 ARRIVED_PERCENT = {("single", 16, 100): 91.48}
-"""Table 8: what arrived, where that was not everything."""
+"""Table 8: the success rate, where it is below 100 %."""
 
 JOINED_MS = {size: joins for size, joins in thesis.JOINED_MS.items() if size <= 32}
 """Table 6, as far as it is measured here."""
