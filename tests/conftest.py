@@ -1,4 +1,4 @@
-"""What several test files share: an agent that only pretends, behind a real control socket."""
+"""Shared fixtures: a fake agent behind a real control socket."""
 
 import faulthandler
 import os
@@ -15,9 +15,12 @@ import pytest
 from hypothesis import settings
 from msgspec import Struct
 
-from zerochat.agent.api.server import ControlServer, read_params
+from tests.support import agents
+from zerochat.agent.api.server import Call, ControlServer
 from zerochat.errors import LocalError
-from zerochat.rpc import REFUSED, Hello, NoParams, Request
+from zerochat.rpc import REFUSED, Hello, NoParams
+
+people = agents.people
 
 # No test asserts a time: a busy machine is no fault of ours.
 settings.register_profile("zerochat", deadline=None)
@@ -41,7 +44,7 @@ class FakeAgent:
         self.server = ControlServer(path)
         self.answers = answers
         self.asked: list[tuple[str, Struct]] = []
-        self.open: list[tuple[int, Request]] = []
+        self.open: list[Call] = []
         self.subscribers: set[int] = set()
         self._todo: deque[Callable[[], None]] = deque()
         self._ear, self._bell = socket.socketpair()
@@ -92,27 +95,27 @@ class FakeAgent:
                 while self._todo:
                     self._todo.popleft()()
                 for fd in {*readable, *writable}:
-                    for client, request in self.server.ready(fd):
-                        self._serve(client, request)
+                    for call in self.server.ready(fd):
+                        self._serve(call)
 
-    def _serve(self, client: int, request: Request) -> None:
-        params = read_params(request)
-        self.asked.append((request.method, params))
-        if request.method == "subscribe":
-            self.subscribers.add(client)
-        answer = self.answers.get(request.method)
+    def _serve(self, call: Call) -> None:
+        self.asked.append((call.method, call.params))
+        if call.method == "subscribe":
+            self.subscribers.add(call.client)
+        answer = self.answers.get(call.method)
         if answer is None:
-            self.server.refuse(client, request.id, REFUSED, f"No answer for {request.method}.", {"code": "NoAnswer"})
+            message = f"No answer for {call.method}."
+            self.server.refuse(call.client, call.id, REFUSED, message, {"code": "NoAnswer"})
             return
         try:
-            result = answer(params)
+            result = answer(call.params)
         except LocalError as error:
-            self.server.refuse_error(client, request.id, error)
+            self.server.refuse_error(call, error)
             return
         if result is None:
-            self.open.append((client, request))
+            self.open.append(call)
         else:
-            self.server.respond(client, request.id, result)
+            self.server.respond(call, result)
 
 
 @pytest.fixture
@@ -182,9 +185,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One Spark session for a whole run of the tests: starting one takes as long as many of them."""
-    from analytics.session import Wanted, started
+    from analytics.session import SparkSettings, spark_session
 
-    with started(Wanted(memory="1g", short=True)) as (session, _):
+    with spark_session(SparkSettings(memory="1g", short=True)) as (session, _):
         yield session
 
 

@@ -1,6 +1,5 @@
 """Whole agents over real sockets on loopback: journal, transport, core and control socket together."""
 
-import contextlib
 import json
 import logging
 import os
@@ -13,95 +12,31 @@ from typing import Any
 
 import pytest
 
-from zerochat.agent import loop
-from zerochat.agent.api.client import AgentError, connect
-from zerochat.agent.loop import AgentThread
+from tests.support import agents
+from tests.support.agents import DEADLINE_S, meet
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.agent.effects import EffectExecutor
+from zerochat.agent.loop import DISPUTE_REVIEW_S, AgentLoop
 from zerochat.agent.storage.journal import DiskFull, Journal
-from zerochat.agent.storage.paths import places
-from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.storage.profiles import unlock
 from zerochat.demo import run_script
 from zerochat.errors import Malformed
-from zerochat.group.effects import Fetch, LookUp, Recall
-from zerochat.group.tlog.lookups import Piece
+from zerochat.group.effects import QueryTlog, ReadHistory, ReadOwnEvents
+from zerochat.group.tlog.queries import ExtensionQuery
 from zerochat.rpc import Event
 
-DEADLINE_S = 30.0
-
-
-def until(condition, what, within_s=DEADLINE_S):
-    """Wait for a condition; fail with its name when it does not come."""
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
-    return found
-
-
-class Person:
-    """A profile with its agent thread and a client of it."""
-
-    def __init__(self, folder, name):
-        self.places = places(name, {"ZEROCHAT_HOME": str(folder / name)})
-        create_profile(self.places, name, None)
-        self.name = name
-
-    def wake(self):
-        self.thread = AgentThread(self.places, unlock(self.places, None), listen="127.0.0.1")
-        self.thread.start()
-        self.client = connect(self.places, "test")
-        return self
-
-    def sleep(self):
-        self.client.close()
-        self.thread.stop()
-        assert not self.thread.is_alive()
-
-    def texts(self, group="friends"):
-        return [e.body["text"] for e in self.client.history(group, limit=500).events if e.type == "message"]
-
-    def ids(self, group="friends"):
-        return [e.id for e in self.client.history(group, limit=500).events]
-
-
-@pytest.fixture
-def people(tmp_path):
-    awake = []
-
-    def make(*names):
-        awake.extend(Person(tmp_path, name).wake() for name in names)
-        return awake[-len(names) :]
-
-    yield make
-    for person in awake:
-        with contextlib.suppress(Exception):
-            person.sleep()
-
-
-def meet(host, *guests, group="friends"):
-    host.client.new(group)
-    for guest in guests:
-        guest.client.subscribe()
-        guest.client.join(host.client.invite(group).url)
-        until(lambda guest=guest: any(g.state == "active" for g in guest.client.groups()), "joining")
-    everybody = [host, *guests]
-    until(
-        lambda: all(
-            m.connection in ("self", "connected") and m.view_agrees is not False
-            for person in everybody
-            for m in person.client.members(group)
-        ),
-        "meeting",
-    )
+people = agents.people
 
 
 @pytest.mark.slow
-def test_two_people_talk_and_both_have_everything_after_a_restart(people):
+def test_two_users_talk_and_restart_without_loss(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     for n in range(5):
-        report = alice.client.wait("friends", alice.client.send("friends", f"a{n}").id)
+        report = alice.client.wait_for_delivery("friends", alice.client.send_message("friends", f"a{n}").id)
         assert (report.complete, report.delivered, report.of) == (True, 1, 1)
-        assert bob.client.wait("friends", bob.client.send("friends", f"b{n}").id).complete
+        assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", f"b{n}").id).complete
     before = alice.ids()
     assert before == bob.ids() and len(before) == 12
     alice.sleep()
@@ -109,35 +44,35 @@ def test_two_people_talk_and_both_have_everything_after_a_restart(people):
     alice.wake()
     bob.wake()
     assert alice.ids() == bob.ids() == before
-    sent = bob.client.send("friends", "again")
-    assert bob.client.wait("friends", sent.id).complete, "reconnected without a new invitation"
+    sent = bob.client.send_message("friends", "again")
+    assert bob.client.wait_for_delivery("friends", sent.id).complete, "reconnected without a new invitation"
     assert alice.ids() == bob.ids()
 
 
-def test_what_is_said_while_somebody_is_away_reaches_it_later(people):
+def test_messages_sent_during_an_absence_arrive_later(people):
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
     carol.sleep()
-    sent = [alice.client.send("friends", f"while you were away {n}") for n in range(100)]
-    assert alice.client.wait("friends", sent[-1].id, count=1).delivered == 1
-    assert not alice.client.wait("friends", sent[-1].id, timeout_s=0.1).complete
+    sent = [alice.client.send_message("friends", f"while you were away {n}") for n in range(100)]
+    assert alice.client.wait_for_delivery("friends", sent[-1].id, count=1).delivered == 1
+    assert not alice.client.wait_for_delivery("friends", sent[-1].id, timeout_s=0.1).complete
     carol.wake()
-    assert alice.client.wait("friends", sent[-1].id).complete
+    assert alice.client.wait_for_delivery("friends", sent[-1].id).complete
     assert carol.texts() == alice.texts() == bob.texts()
 
 
-def test_an_agent_that_moves_to_other_ports_is_found_again(people):
+def test_an_agent_on_new_ports_is_reconnected(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
-    was = bob.client.status().pair
+    was = bob.client.get_status().pair
     bob.sleep()
     with Journal.open(bob.places.journal, unlock(bob.places, None)) as journal:
         for name in ("pair_port", "queue_port"):
             journal.meta_set(name, b"0")
     bob.wake()
-    assert bob.client.status().pair != was
-    assert alice.client.wait("friends", alice.client.send("friends", "where are you?").id).complete
-    assert bob.client.wait("friends", bob.client.send("friends", "here").id).complete
+    assert bob.client.get_status().pair != was
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "where are you?").id).complete
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "here").id).complete
 
 
 @pytest.mark.slow
@@ -153,54 +88,54 @@ def test_a_full_disk_loses_nothing(people, monkeypatch):
 
     monkeypatch.setattr(Journal, "commit", limited)
     with pytest.raises(AgentError) as caught:
-        bob.client.send("friends", "no room for this")
+        bob.client.send_message("friends", "no room for this")
     assert caught.value.code == "DiskFull"
-    sent = alice.client.send("friends", "did you get this?")
-    assert not alice.client.wait("friends", sent.id, timeout_s=1.5).complete, (
+    sent = alice.client.send_message("friends", "did you get this?")
+    assert not alice.client.wait_for_delivery("friends", sent.id, timeout_s=1.5).complete, (
         "nothing is acknowledged that is not on disk"
     )
-    assert "friends" in [g.name for g in bob.client.groups()]
-    assert bob.client.status().warning
+    assert "friends" in [g.name for g in bob.client.list_groups()]
+    assert bob.client.get_status().warning
     full.clear()
-    assert alice.client.wait("friends", sent.id).complete
-    assert bob.client.wait("friends", bob.client.send("friends", "now there is").id).complete
+    assert alice.client.wait_for_delivery("friends", sent.id).complete
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "now there is").id).complete
     assert bob.texts() == alice.texts() == ["did you get this?", "now there is"]
-    assert not bob.client.status().warning
+    assert not bob.client.get_status().warning
 
 
 def test_leaving_does_not_make_an_undelivered_message_delivered(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     bob.sleep()
-    sent = alice.client.send("friends", "bob?")
-    alice.client.leave("friends")
-    report = alice.client.wait("friends", sent.id, timeout_s=0.5)
+    sent = alice.client.send_message("friends", "bob?")
+    alice.client.leave_group("friends")
+    report = alice.client.wait_for_delivery("friends", sent.id, timeout_s=0.5)
     assert (report.delivered, report.of, report.complete) == (0, 1, False)
 
 
-def test_text_that_does_not_fit_is_refused_in_words(people):
+def test_text_that_does_not_fit_is_refused_with_a_reason(people):
     (alice,) = people("alice")
-    alice.client.new("friends")
+    alice.client.create_group("friends")
     for text in ("x" * 65_537, "\n" * 60_000, "\x01" * 20_000):
         with pytest.raises(AgentError) as caught:
-            alice.client.send("friends", text)
+            alice.client.send_message("friends", text)
         assert caught.value.code == "PostTooLong"
-    alice.client.send("friends", "x" * 65_536)
+    alice.client.send_message("friends", "x" * 65_536)
     assert alice.texts() == ["x" * 65_536]
 
 
 @pytest.mark.slow
-def test_a_subscriber_hears_every_event_once_and_in_order(people):
+def test_a_subscriber_gets_every_event_once_and_in_order(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     with connect(bob.places, "tail") as tail:
         tail.subscribe(since=0)
         for n in range(300):
-            alice.client.send("friends", f"{n}")
+            alice.client.send_message("friends", f"{n}")
         heard = []
-        for news in tail.news(DEADLINE_S):
-            if isinstance(news.item, Event):
-                heard.append(news.item)
+        for news in tail.notifications(DEADLINE_S):
+            if isinstance(news.params, Event):
+                heard.append(news.params)
             if len(heard) == 302:
                 break
     assert [e.body["text"] for e in heard if e.type == "message"] == [str(n) for n in range(300)]
@@ -263,7 +198,7 @@ def shell(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_profiles_by_the_command_line_alone_and_again_after_kill_9(shell):
+def test_two_profiles_on_the_command_line_survive_kill_9(shell):
     for name in ("alice", "bob"):
         shell(name, "init", "--name", name)
         shell(name, "status", code=6)
@@ -293,38 +228,46 @@ def test_two_profiles_by_the_command_line_alone_and_again_after_kill_9(shell):
     assert shell.kill("alice", signal.SIGTERM) == 0
 
 
-def test_an_agent_that_is_kept_busy_looks_after_its_cases_all_the_same(monkeypatch):
-    """Whoever accuses falsely could ask it something all the time until the time for an answer is over."""
-    bare: Any = object.__new__(AgentThread)
-    bare._agent, bare._clock, bare._plead_by = SimpleNamespace(leap=0), SimpleNamespace(now=lambda: 5), 0.0
+def bare_loop(**parts: Any) -> Any:
+    loop: Any = object.__new__(AgentLoop)
+    loop.agent, loop.clock, loop._review_at = SimpleNamespace(clock_offset_ms=0), SimpleNamespace(now=lambda: 5), 0.0
+    loop.executor = SimpleNamespace(pending=[])
+    for name, part in parts.items():
+        setattr(loop, name, part)
+    return loop
+
+
+def test_a_busy_agent_reviews_its_disputes(monkeypatch):
+    """A false accuser must not keep it busy until the deadline of its defence."""
     reviews, now = [], [100.0]
-    bare._counsel = SimpleNamespace(review=lambda agent, at: reviews.append(at) or ["answer"])
+    loop = bare_loop(disputes=SimpleNamespace(review=lambda agent, at: reviews.append(at) or ["answer"]))
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    bare._pending = ["something else"]
-    bare._plead()
-    assert bare._pending == ["something else", "answer"]
-    bare._plead()
+    loop.executor.pending = ["something else"]
+    loop._review_disputes()
+    assert loop.executor.pending == ["something else", "answer"]
+    loop._review_disputes()
     assert len(reviews) == 1, "not each time"
-    now[0] += loop.PLEAD_S
-    bare._plead()
+    now[0] += DISPUTE_REVIEW_S
+    loop._review_disputes()
     assert len(reviews) == 2
-    bare._pending = []
-    bare._plead()
-    assert len(reviews) == 3, "at once where there is nothing else to do"
+    loop.executor.pending = []
+    loop._review_disputes()
+    assert len(reviews) == 3, "at once when idle"
 
 
 @pytest.mark.parametrize("fault", [Malformed(why="bytes"), DiskFull(path="x"), ValueError("bytes")])
-def test_no_fault_in_a_case_or_in_what_a_peer_asks_ends_the_agent(fault, caplog):
+def test_no_fault_in_a_case_or_a_read_ends_the_agent(fault, caplog):
     def fails(*_):
         raise fault
 
-    bare: Any = object.__new__(AgentThread)
-    bare._agent, bare._clock, bare._plead_by = SimpleNamespace(leap=0), SimpleNamespace(now=lambda: 5), 0.0
-    bare._log, bare._pending = logging.getLogger("bare"), []
-    bare._counsel, bare._shares = SimpleNamespace(review=fails), SimpleNamespace(fetch=fails)
-    bare._journal = SimpleNamespace(logbook=SimpleNamespace(answer=fails), chain=fails)
-    bare._plead()
-    bare._look_up(LookUp("group", "origin", Piece("", 0, 1)))
-    bare._recall(Recall("group", "member", "author", 0, 1))
-    bare._fetch(Fetch("group", "member", "thread", (), back=True, limit=1, joined=0, rules=()))
-    assert not bare._pending and len(caplog.records) == 4
+    log = logging.getLogger("bare")
+    loop = bare_loop(log=log, disputes=SimpleNamespace(review=fails))
+    loop._review_disputes()
+    executor: Any = object.__new__(EffectExecutor)
+    executor.log, executor.pending = log, []
+    executor.history = SimpleNamespace(answer_pull=fails)
+    executor.journal = SimpleNamespace(tlog=SimpleNamespace(answer=fails), chain=fails)
+    executor._perform(QueryTlog("group", "origin", ExtensionQuery("", 0, 1)))
+    executor._perform(ReadOwnEvents("group", "member", "author", 0, 1))
+    executor._perform(ReadHistory("group", "member", "thread", (), backwards=True, limit=1, joined=0, rules=()))
+    assert not executor.pending and not loop.executor.pending and len(caplog.records) == 4

@@ -1,4 +1,4 @@
-"""The check of a whole log: a sound one is found sound, and every way to spoil it is found out; and logs in files."""
+"""Log audits: a sound log passes, every kind of tampering is found, and log files round-trip."""
 
 import base64
 import io
@@ -11,29 +11,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.cli import test_cli
-from tests.group.test_completeness import Parted
-from tests.group.test_join import Small
-from tests.group.test_members import Ruled
+from tests.support import audited_logs, cli_harness
+from tests.support.audited_logs import checked, found, kept, pages
+from tests.support.parted_world import Parted
+from tests.support.ruled_world import Ruled
+from tests.support.small_world import Small
 from zerochat.agent.archive import log_file as archive
-from zerochat.agent.archive.audit import Audit, Verdict
-from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views import event_pages
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import LocalError
 from zerochat.group.event_log.event import LABEL, POST, Event, load_event
-from zerochat.group.inputs import AcceptInvitation, ChangeLabel, ChangeRole, LeaveGroup, RemoveMember, SendPost
+from zerochat.group.inputs import AcceptInvitation, ChangeLabel, ChangeRole, LeaveGroup, SendPost
 from zerochat.group.state import Difference
-from zerochat.rpc import METHODS, GroupInfo, Height, Ledger, LogRow, Rows, RowsParams
-from zerochat.sim import play
+from zerochat.rpc import ChainExtent, EventPage, EventPageParams, GroupInfo, LogRow, LogSummary
+from zerochat.sim import play_history
 
-KEY = bytes(range(32))
-run, agent, home = test_cli.run, test_cli.agent, test_cli.home
+log, played = audited_logs.log, audited_logs.played
+
+run, agent, home = cli_harness.run, cli_harness.agent, cli_harness.home
 
 
 class Growing(Ruled):
@@ -47,66 +46,8 @@ class Growing(Ruled):
             self.bring(name)
 
     def bring(self, name: str) -> None:
-        self.ask(name, AcceptInvitation(self.invite(self.id), name))
+        self.run_command(name, AcceptInvitation(self.invite(self.id), name))
         self.run(for_ms=3_000)
-
-
-def kept(tmp_path: Path, world: Any, name: str) -> Journal:
-    """A journal with what a node has remembered."""
-    node = world.nodes[name]
-    journal = Journal.create(tmp_path / f"{name}.db", KEY)
-    journal.commit(node.agent, [*node.log, *node.receipts])
-    return journal
-
-
-def pages(journal: Journal, group: Any, about: Ledger) -> Iterator[LogRow]:
-    """As `Client.log` asks for them, and through the same bytes."""
-    after = None
-    while True:
-        found = event_pages.rows(journal, group, RowsParams(group.id, about.latest, after))
-        page: Any = msgspec.json.decode(msgspec.json.encode(found), type=METHODS["rows"][1])
-        yield from page.rows
-        if page.last is None:
-            return
-        after = page.last
-
-
-def checked(about: Ledger, rows: Any) -> Verdict:
-    audit = Audit(about)
-    for row in rows:
-        audit.take(row)
-    return audit.verdict()
-
-
-@pytest.fixture(scope="module")
-def played() -> Ruled:
-    """Members who come, talk, change what they may, and go."""
-    world = Ruled(4)
-    for turn in range(3):
-        for name in world.nodes:
-            world.ask(name, SendPost("friends", f"{name} says {turn}"))
-        world.settle()
-    world.says("n3", ChangeRole("friends", "", "reader"))
-    for name in ("n1", "n2"):
-        world.says(name, RemoveMember("friends", "n3"))
-    world.says("n2", LeaveGroup("friends"))
-    world.says("n0", SendPost("friends", "two are left"))
-    return world
-
-
-@pytest.fixture
-def log(tmp_path: Path, played: Ruled) -> tuple[Ledger, list[LogRow]]:
-    with kept(tmp_path, played, "n1") as journal:
-        group = played.group("n1")
-        about = event_pages.ledger(journal, group)
-        return about, list(pages(journal, group, about))
-
-
-def found(log: tuple[Ledger, list[LogRow]], rows: list[LogRow], **about: Any) -> list[str]:
-    ordered = sorted(rows, key=lambda row: (row.lamport, row.author, row.id))
-    verdict = checked(replace(log[0], **{"events": len(rows), **about}), ordered)
-    assert verdict.sound is (not verdict.breaks)
-    return [one.what for one in verdict.breaks]
 
 
 def place(rows: list[LogRow], text: str) -> int:
@@ -116,14 +57,14 @@ def place(rows: list[LogRow], text: str) -> int:
 # --- a sound one ------------------------------------------------------------------------------------------------------
 
 
-def test_everybody_s_log_is_sound(tmp_path: Path, played: Ruled) -> None:
+def test_every_members_log_is_sound(tmp_path: Path, played: Ruled) -> None:
     for name in played.nodes:
         with kept(tmp_path, played, name) as journal:
             group = played.group(name)
-            about = event_pages.ledger(journal, group)
+            about = event_pages.log_summary(journal, group)
             rows = list(pages(journal, group, about))
             verdict = checked(about, rows)
-            assert verdict.sound, (name, verdict.breaks)
+            assert verdict.sound, (name, verdict.violations)
             assert verdict.view == group.view.checksum == about.view
             assert verdict.events == len(rows) == journal.count(group.id) > 15
             assert verdict.posts + verdict.membership == verdict.events
@@ -131,7 +72,7 @@ def test_everybody_s_log_is_sound(tmp_path: Path, played: Ruled) -> None:
 
 
 @pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
-def test_what_was_said_can_be_denied_until_its_author_signs_something_else(keys: str) -> None:
+def test_a_post_is_deniable_until_its_author_signs_something(keys: str) -> None:
     """Posts have no signature in pairwise groups, and nothing that is signed names them at first. But all that a member
     says hangs on one chain, by hashes: the next thing that it signs names the last post, and so every one before it."""
     world = Ruled(3, keys=keys)
@@ -155,55 +96,55 @@ def test_what_was_said_can_be_denied_until_its_author_signs_something_else(keys:
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7, 11, 12, 28])
-def test_logs_are_sound_however_they_came_to_be(tmp_path: Path, seed: int) -> None:
+def test_logs_of_faulty_histories_are_sound(tmp_path: Path, seed: int) -> None:
     """Whole histories over a bad network, behind mediators, with newcomers, leavers and processes that end: audited."""
-    world = play(seed)
+    world = play_history(seed)
     for name, node in world.nodes.items():
         for group in node.agent.groups.values():
             with kept(tmp_path, world, name) as journal:
-                about = event_pages.ledger(journal, group)
+                about = event_pages.log_summary(journal, group)
                 verdict = checked(about, pages(journal, group, about))
-                assert verdict.sound, (name, verdict.breaks, about.heights)
+                assert verdict.sound, (name, verdict.violations, about.chains)
 
 
-def test_what_others_have_handed_over_is_counted(tmp_path: Path) -> None:
+def test_relayed_events_are_counted(tmp_path: Path) -> None:
     world = Parted()
     world.part("n1", "n2")
     for text in ("one", "two"):
-        world.ask("n2", SendPost("friends", text))
+        world.run_command("n2", SendPost("friends", text))
     world.run(until=lambda: "two" in world.texts("n1"), for_ms=120_000)
     with kept(tmp_path, world, "n1") as journal:
         group = world.group("n1")
-        about = event_pages.ledger(journal, group)
+        about = event_pages.log_summary(journal, group)
         verdict = checked(about, pages(journal, group, about))
-        assert verdict.sound, verdict.breaks
-        assert verdict.vouched == 2
-        height = next(one for one in about.heights if one.nick == "n2")
-        assert height.sure == height.seq - 2
+        assert verdict.sound, verdict.violations
+        assert verdict.unconfirmed == 2
+        height = next(one for one in about.chains if one.nick == "n2")
+        assert height.confirmed == height.seq - 2
 
 
 @pytest.mark.slow
-def test_a_newcomer_s_log_is_sound_while_its_history_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_sound_during_backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The past of those who are there and of one who has left, before and after anybody has said something new."""
     monkeypatch.setattr("zerochat.group.sync.backfill.RUN_EVENTS_MAX", 10)
     world = Growing()
-    for turn in range(30):
+    for tx in range(30):
         for name in ("n0", "n1", "n2"):
-            world.ask(name, SendPost("friends", f"{name} says {turn}"))
+            world.run_command(name, SendPost("friends", f"{name} says {tx}"))
         world.run(for_ms=300)
     world.settle()
     world.says("n2", LeaveGroup("friends"))
     world.says("n1", SendPost("friends", "one has left"))
-    world.ask("n3", AcceptInvitation(world.invite(world.id), "n3"))
+    world.run_command("n3", AcceptInvitation(world.invite(world.id), "n3"))
     sound: list[tuple[int, int]] = []
 
     def look(step: str) -> None:
         with kept(tmp_path / step, world, "n3") as journal:
             group = world.group("n3")
-            about = event_pages.ledger(journal, group)
+            about = event_pages.log_summary(journal, group)
             verdict = checked(about, pages(journal, group, about))
-            assert verdict.sound, (step, verdict.breaks[:3], about.heights)
-            sound.append((verdict.posts, verdict.vouched))
+            assert verdict.sound, (step, verdict.violations[:3], about.chains)
+            sound.append((verdict.posts, verdict.unconfirmed))
 
     for step in range(200):
         world.run(for_ms=40)
@@ -221,26 +162,26 @@ def test_a_newcomer_s_log_is_sound_while_its_history_comes(tmp_path: Path, monke
     assert sound[-1] == (93, 0), "everybody has confirmed what others had handed over"
 
 
-def test_what_comes_while_it_is_read_is_not_meant(tmp_path: Path, played: Ruled) -> None:
+def test_events_that_arrive_during_an_audit_are_ignored(tmp_path: Path, played: Ruled) -> None:
     with kept(tmp_path, played, "n1") as journal:
         group, node = played.group("n1"), played.nodes["n1"]
-        about = event_pages.ledger(journal, group)
+        about = event_pages.log_summary(journal, group)
         last = [row for row in node.log if row.type == POST][-1]
         journal.commit(node.agent, [replace(last, id="x" * 43, seq=last.seq + 1, lamport=last.lamport + 1)])
         assert checked(about, pages(journal, group, about)).sound
-        again = event_pages.ledger(journal, group)
+        again = event_pages.log_summary(journal, group)
         assert again.events == about.events + 1 and not checked(again, pages(journal, group, again)).sound
 
 
 def test_pages_are_as_short_as_a_line_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, played: Ruled) -> None:
     with kept(tmp_path, played, "n1") as journal:
         group = played.group("n1")
-        about = event_pages.ledger(journal, group)
+        about = event_pages.log_summary(journal, group)
         whole = list(pages(journal, group, about))
         monkeypatch.setattr(event_pages, "ROWS_MAX", 3)
         assert list(pages(journal, group, about)) == whole
         monkeypatch.setattr(event_pages, "ROWS_BYTES_MAX", 1)
-        one = event_pages.rows(journal, group, RowsParams(group.id, about.latest, None))
+        one = event_pages.event_page(journal, group, EventPageParams(group.id, about.latest, None))
         assert len(one.rows) == 1 and one.last is not None
         assert list(pages(journal, group, about)) == whole
 
@@ -248,38 +189,39 @@ def test_pages_are_as_short_as_a_line_allows(tmp_path: Path, monkeypatch: pytest
 # --- spoilt ones ------------------------------------------------------------------------------------------------------
 
 
-def test_a_word_that_was_changed_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_a_changed_text_is_found(log: tuple[LogSummary, list[LogRow]]) -> None:
     rows = list(log[1])
     at = place(rows, "n2 says 1")
     rows[at] = replace(rows[at], record=rows[at].record.replace(b"n2 says 1", b"n2 says 7"))
     assert found(log, rows) == [
-        "its record is not the one that its id names",
-        "it does not follow what stands before it in its author's chain",
+        "its id is not the hash of its record",
+        "it does not refer to the event before it in its author's chain",
     ]
     rows[at] = replace(rows[at], id=load_event(rows[at].record).id)
-    assert found(log, rows) == ["it does not follow what stands before it in its author's chain"]
+    assert found(log, rows) == ["it does not refer to the event before it in its author's chain"]
 
 
-def test_what_was_taken_out_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_a_deleted_event_is_found(log: tuple[LogSummary, list[LogRow]]) -> None:
     about, rows = log
     gone = rows[place(rows, "n2 says 1")]
     without = [row for row in rows if row is not gone]
-    assert found(log, without) == [
-        f"1 event is missing before it in its author's chain, from number {gone.position} on"
-    ]
-    assert found(log, without, events=len(rows))[-1] == f"{len(without)} events are there, and {len(rows)} should be"
+    assert found(log, without) == [f"1 event is missing before it in its author's chain, from position {gone.position}"]
+    assert (
+        found(log, without, events=len(rows))[-1]
+        == f"the log has {len(without)} events, and the state expects {len(rows)}"
+    )
     # At its end nothing follows; then the state knows.
     last = rows[place(rows, "two are left")]
-    height = next(one for one in about.heights if one.author == last.author)
+    height = next(one for one in about.chains if one.author == last.author)
     assert found(log, [row for row in rows if row is not last]) == [
-        f"its author's chain should end at {last.position} with {height.tip}, and does not"
+        f"its author's chain does not end at {last.position} with {height.head}"
     ]
     first = next(row for row in rows if row.type == "add")
     whys = found(log, [row for row in rows if row is not first])
-    assert "a membership event that it rests on is missing" in whys
+    assert "a membership event that it depends on is missing" in whys
 
 
-def test_what_was_put_in_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_an_inserted_event_is_found(log: tuple[LogSummary, list[LogRow]]) -> None:
     about, rows = log
     last = load_event(rows[place(rows, "two are left")].record)
 
@@ -298,72 +240,75 @@ def test_what_was_put_in_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
 
     more = replace(last, seq=last.seq + 1, pre=last.id, lamport=last.lamport + 1)
     assert found(log, [*rows, row(more)])[0].startswith("the state knows its author's chain from 1 to ")
-    assert found(log, [*rows, row(more, vouched=about.me)]) == [], "one that others have said may be there"
+    assert found(log, [*rows, row(more, relayed_by=about.me)]) == [], "one that others have said may be there"
     other = replace(last, body={"text": "something else"})
-    assert "its author has said something else in the same place" in found(log, [*rows, row(other)])
+    assert "its author has another event at this position (a fork)" in found(log, [*rows, row(other)])
     stranger = did_key(ed25519_public(bytes(32)))
     theirs = replace(last, author=stranger, seq=1, pre="")
     assert found(log, [*rows, row(theirs)]) == [
-        "the state knows nothing of what its author has said",
-        "somebody is among the authors who was never a member",
+        "the state has no chain of its author",
+        "an author was never a member",
     ]
     early = found(log, [*rows, row(replace(more, lamport=last.lamport))])
-    assert {"its time is not after that of what its author said before", "its author's chain runs backwards here"} & {
-        *early
-    }
+    assert {
+        "its Lamport time is not greater than that of its author's previous event",
+        "its position is smaller than that of the event before it",
+    } & {*early}
 
 
-def test_what_is_filed_wrong_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_a_misfiled_event_is_found(log: tuple[LogSummary, list[LogRow]]) -> None:
     rows = list(log[1])
     at = place(rows, "n0 says 1")
-    for fields in ({"position": 77}, {"type": "add"}, {"author": log[0].heights[1].author}):
+    for fields in ({"position": 77}, {"type": "add"}, {"author": log[0].chains[1].author}):
         spoilt = [*rows[:at], replace(rows[at], **fields), *rows[at + 1 :]]
-        assert "it is filed as something else than what it says of itself" in found(log, spoilt), fields
+        assert "its row contradicts its record" in found(log, spoilt), fields
     unreadable = [*rows[:at], replace(rows[at], record=b"{"), *rows[at + 1 :]]
     assert "its record cannot be read" in found(log, unreadable)
     spaced = [*rows[:at], replace(rows[at], record=rows[at].record.replace(b'":', b'": ', 1)), *rows[at + 1 :]]
-    assert found(log, spaced) == ["its record is not written as it was hashed"]
+    assert found(log, spaced) == ["its record is not in canonical form"]
     turned = checked(log[0], reversed(rows))
-    assert "it does not stand where its time puts it" in [one.what for one in turned.breaks] and not turned.sound
+    assert "it is not in the order of its Lamport time" in [one.what for one in turned.violations] and not turned.sound
 
 
-def test_a_right_that_nobody_had_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_an_event_without_permission_is_found(log: tuple[LogSummary, list[LogRow]]) -> None:
     rows = list(log[1])
     at = next(n for n, row in enumerate(rows) if row.type == "remove")
     event = load_event(rows[at].record)
     spoilt = replace(event, sig=base64.urlsafe_b64encode(bytes(64)).decode().rstrip("="))
     broken = [*rows[:at], replace(rows[at], record=spoilt.record), *rows[at + 1 :]]
     verdict = checked(log[0], broken)
-    (why,) = [one for one in verdict.breaks if one.id == event.id]
-    assert why.what.startswith("its author could not do this (Unauthentic") and verdict.view == ""
+    (why,) = [one for one in verdict.violations if one.id == event.id]
+    assert why.what.startswith("its author was not allowed to do this (Unauthentic") and verdict.view == ""
 
 
-def test_what_the_state_says_must_come_of_it(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_the_state_must_follow_from_the_log(log: tuple[LogSummary, list[LogRow]]) -> None:
     about, rows = log
     assert found(log, rows) == []
-    assert found(log, rows, view="another")[0].startswith(f"the members come to {about.view}, and the state has")
-    heights = [replace(one, tip="y" * 43) if one.nick == "n0" else one for one in about.heights]
-    assert [what[:36] for what in found(log, rows, heights=heights)] == [
-        "its author's chain should end at 15 "[:36]
-    ] or ("its author's chain should end at" in found(log, rows, heights=heights)[0])
+    assert found(log, rows, view="another")[0].startswith(
+        f"the membership events give the view {about.view}, and the state has"
+    )
+    heights = [replace(one, head="y" * 43) if one.nick == "n0" else one for one in about.chains]
+    assert [what[:36] for what in found(log, rows, chains=heights)] == [
+        "its author's chain does not end at 15 "[:36]
+    ] or ("its author's chain does not end at" in found(log, rows, chains=heights)[0])
 
 
-def test_what_is_known_of_two_versions_is_no_sound_log(tmp_path: Path, played: Ruled) -> None:
+def test_an_equivocation_is_no_sound_log(tmp_path: Path, played: Ruled) -> None:
     group, other = played.group("n1"), played.group("n0").me
-    chain = replace(group.chain(other), forked=3)
+    chain = replace(group.chain(other), fork_seq=3)
     told = Difference(other, 2, played.group("n2").me, 1)
     group = replace(group, chains={**group.chains, other: chain}, differences=(told,))
     with kept(tmp_path, played, "n1") as journal:
-        about = event_pages.ledger(journal, group)
+        about = event_pages.log_summary(journal, group)
         verdict = checked(about, pages(journal, group, about))
     assert not verdict.sound
-    assert [(one.author, one.position, one.what[:29]) for one in verdict.breaks] == [
-        (other, 3, "its author has said something"),
-        (other, 2, "a member has something else i"),
+    assert [(one.author, one.position, one.what[:29]) for one in verdict.violations] == [
+        (other, 3, "its author has signed another"),
+        (other, 2, "a member has another event at"),
     ]
 
 
-def test_a_reader_s_post_that_is_not_kept_is_no_break() -> None:
+def test_a_discarded_post_of_a_reader_is_no_violation() -> None:
     world = Ruled(2)
     world.says("n1", SendPost("friends", "before"))
     world.says("n1", ChangeRole("friends", "", "reader"))
@@ -386,42 +331,44 @@ def test_a_reader_s_post_that_is_not_kept_is_no_break() -> None:
         ),
         key=lambda row: (row.lamport, row.author, row.id),
     )
-    heights = [Height(author=did, nick="", seq=chain.seq, tip=chain.tip) for did, chain in group.chains.items()]
-    about = Ledger(
-        group=group.id, name="", me=group.me, nick="", view=group.view.checksum, heights=heights, events=len(rows)
+    heights = [
+        ChainExtent(author=did, nick="", seq=chain.seq, head=chain.head_id) for did, chain in group.chains.items()
+    ]
+    about = LogSummary(
+        group=group.id, name="", me=group.me, nick="", view=group.view.checksum, chains=heights, events=len(rows)
     )
-    assert checked(about, rows).breaks == []
-    unkept = [replace(one, seq=tip.seq + 1, tip="z" * 43) if one.author == author else one for one in heights]
-    assert checked(replace(about, heights=unkept), rows).breaks == [], "a reader's post has its place, and no row"
-    writer = [replace(one, seq=one.seq + 1, tip="z" * 43) if one.author == group.me else one for one in heights]
-    assert len(checked(replace(about, heights=writer), rows).breaks) == 1
+    assert checked(about, rows).violations == []
+    unkept = [replace(one, seq=tip.seq + 1, head="z" * 43) if one.author == author else one for one in heights]
+    assert checked(replace(about, chains=unkept), rows).violations == [], "a reader's post has its place, and no row"
+    writer = [replace(one, seq=one.seq + 1, head="z" * 43) if one.author == group.me else one for one in heights]
+    assert len(checked(replace(about, chains=writer), rows).violations) == 1
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def exported(log: tuple[Ledger, list[LogRow]]) -> bytes:
+def exported(log: tuple[LogSummary, list[LogRow]]) -> bytes:
     file = io.BytesIO()
-    header = archive.Header(exported_at="2026-07-01T12:00:00.000Z", ledger=log[0])
+    header = archive.Header(exported_at="2026-07-01T12:00:00.000Z", summary=log[0])
     assert archive.write(header, log[1], file) == len(log[1])
     return file.getvalue()
 
 
-def test_a_file_has_everything(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_a_file_has_everything(log: tuple[LogSummary, list[LogRow]]) -> None:
     data = exported(log)
     first, *lines = data.decode().splitlines()
-    assert json.loads(first)["zerochat"] == "history" and json.loads(first)["ledger"]["view"] == log[0].view
+    assert json.loads(first)["zerochat"] == "history" and json.loads(first)["summary"]["view"] == log[0].view
     assert json.loads(lines[-1])["record"]["body"]["text"] == "two are left"
     header, rows = archive.read(Path("x"), io.BytesIO(data))
-    assert header.ledger == log[0] and list(rows) == log[1]
+    assert header.summary == log[0] and list(rows) == log[1]
     header, rows = archive.read(Path("x"), io.BytesIO(data))
-    assert checked(header.ledger, rows).sound
+    assert checked(header.summary, rows).sound
     spoilt = data.replace(b"n2 says 1", b"n2 says 8")
     header, rows = archive.read(Path("x"), io.BytesIO(spoilt))
-    assert not checked(header.ledger, rows).sound
+    assert not checked(header.summary, rows).sound
 
 
-def test_what_is_no_such_file_is_said(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_a_file_of_another_kind_is_reported(log: tuple[LogSummary, list[LogRow]]) -> None:
     data = exported(log)
     for strange in (b"", b"\n", b"hello\n", b'{"zerochat": "other", "v": 1}\n', b'{"zerochat": "history", "v": 1}\n'):
         with pytest.raises(archive.NotAnArchive):
@@ -434,7 +381,7 @@ def test_what_is_no_such_file_is_said(log: tuple[Ledger, list[LogRow]]) -> None:
             list(rows)
     bad = replace(log[1][0], record=b"\xff{")
     with pytest.raises(archive.Unexportable):
-        archive.write(archive.Header(exported_at="", ledger=log[0]), [bad], io.BytesIO())
+        archive.write(archive.Header(exported_at="", summary=log[0]), [bad], io.BytesIO())
 
 
 NUMBERS = [-1, 2**53, 2**62, 2**63, 2**64, 10**30, 10**5000, 0.5, 1e300, True, None, "1", [], {}]
@@ -468,10 +415,10 @@ def spelt(number: Any) -> str:
     return "1" + "0" * 5000 if number == 10**5000 else json.dumps(number)
 
 
-def test_a_number_in_a_file_is_one_that_zerochat_counts_to(log: tuple[Ledger, list[LogRow]]) -> None:
+def test_numbers_in_a_file_must_be_in_range(log: tuple[LogSummary, list[LogRow]]) -> None:
     first, row, *rest = exported(log).splitlines(keepends=True)
     places = list(numbers_in(json.loads(first)))
-    assert {path[-1] for path in places} == {"v", "seq", "first", "sure", "events", "refuted", "latest"}
+    assert {path[-1] for path in places} == {"v", "seq", "first", "confirmed", "events", "refuted", "latest"}
     for path in places:
         for number in NUMBERS:
             with pytest.raises((archive.NotAnArchive, archive.NewerArchive)):
@@ -479,7 +426,7 @@ def test_a_number_in_a_file_is_one_that_zerochat_counts_to(log: tuple[Ledger, li
         for number in (0, 2**53 - 1):
             if path != ("v",):
                 header, rows = archive.read(Path("x"), io.BytesIO(put(json.loads(first), path, spelt(number)) + row))
-                checked(header.ledger, rows)
+                checked(header.summary, rows)
     places = list(numbers_in(json.loads(row)))
     assert {path[-1] for path in places} == {"seq", "position", "lamport", "received"}
     for path in places:
@@ -516,7 +463,7 @@ def mutated(dice: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [3_000, pytest.param(60_000, marks=pytest.mark.long)])
-def test_whatever_a_file_says_it_is_read_or_refused(log: tuple[Ledger, list[LogRow]], times: int) -> None:
+def test_any_file_is_audited_or_refused(log: tuple[LogSummary, list[LogRow]], times: int) -> None:
     """A file is a stranger's: it comes to a verdict, or is refused as no history or as a damaged one."""
     about, rows = log
     good = exported((about, rows[:6]))
@@ -528,9 +475,9 @@ def test_whatever_a_file_says_it_is_read_or_refused(log: tuple[Ledger, list[LogR
         try:
             header, found = archive.read(Path("x"), io.BytesIO(file))
             taken = list(found)
-            seen["sound" if checked(header.ledger, taken).sound else "not sound"] += 1
+            seen["sound" if checked(header.summary, taken).sound else "not sound"] += 1
             control = [row for row in taken if row.type != POST]
-            seen["shown"] += len(list(archive.events(Path("x"), header.ledger, taken, control))) > 0
+            seen["shown"] += len(list(archive.events(Path("x"), header.summary, taken, control))) > 0
         except LocalError as refused:
             seen[refused.code if refused.sentence() else "nothing is said"] += 1
     assert {"not sound", "shown", "NotAnArchive", "ArchiveBroken"} <= seen.keys(), seen
@@ -538,43 +485,48 @@ def test_whatever_a_file_says_it_is_read_or_refused(log: tuple[Ledger, list[LogR
 
 
 @pytest.fixture
-def served(agent: Any, log: tuple[Ledger, list[LogRow]]) -> Any:
+def served(agent: Any, log: tuple[LogSummary, list[LogRow]]) -> Any:
     """An agent whose one group has this log."""
     about, rows = log
-    info = replace(test_cli.HIKERS, id=about.group, name="friends", view=about.view)
+    info = replace(cli_harness.HIKERS, id=about.group, name="friends", view=about.view)
 
-    def page(params: RowsParams) -> Rows:
+    def page(params: EventPageParams) -> EventPage:
         start = 0
         if params.after is not None:
             start = next(n for n, row in enumerate(rows, 1) if (row.lamport, row.author, row.id) == params.after)
         bite = rows[start : start + 4]
         last = (bite[-1].lamport, bite[-1].author, bite[-1].id) if start + 4 < len(rows) else None
-        return Rows(bite, last)
+        return EventPage(bite, last)
 
     groups: list[GroupInfo] = [info]
-    return agent(groups=lambda _: groups, ledger=lambda _: about, rows=page, status=lambda _: test_cli.STATUS)
+    return agent(
+        list_groups=lambda _: groups,
+        get_log_summary=lambda _: about,
+        get_event_page=page,
+        get_status=lambda _: cli_harness.STATUS,
+    )
 
 
 def test_audit_and_export_on_the_command_line(
-    run: Any, served: Any, log: tuple[Ledger, list[LogRow]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, served: Any, log: tuple[LogSummary, list[LogRow]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = run("audit friends")
-    assert (code, err) == (0, "") and out.rstrip().endswith("sound") and "as the agent has it" in out
+    assert (code, err) == (0, "") and out.rstrip().endswith("valid") and "as stored by the agent" in out
     verdict = json.loads(run("audit friends --format jsonl")[1])
-    assert verdict["sound"] and verdict["events"] == len(log[1]) and verdict["breaks"] == []
+    assert verdict["sound"] and verdict["events"] == len(log[1]) and verdict["violations"] == []
 
     code, out, err = run("export friends")
     assert (code, out) == (0, "friends.jsonl\n") and "not encrypted" in err
     path = tmp_path / "friends.jsonl"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.read_bytes().count(b"\n") == len(log[1]) + 1
     code, out, err = run("export friends")
-    assert code == 1 and "is there already" in err
+    assert code == 1 and "exists already" in err
     served.stop()
 
     # From here on nobody serves the profile.
     code, out, _ = run("audit --file friends.jsonl")
-    assert code == 0 and "exported by n1" in out and out.rstrip().endswith("sound")
+    assert code == 0 and "exported by n1" in out and out.rstrip().endswith("valid")
     code, out, _ = run("history --file friends.jsonl -n 2")
     assert code == 0 and out.endswith("n0: two are left\n") and len(out.splitlines()) == 2
     assert "✓" not in run("history --file friends.jsonl --all")[1]
@@ -584,8 +536,8 @@ def test_audit_and_export_on_the_command_line(
 
     path.write_bytes(path.read_bytes().replace(b"n2 says 1", b"n2 says \\u001b"))
     code, out, _ = run("audit --file friends.jsonl")
-    assert code == 7 and "NOT SOUND: 2 breaks" in out
-    assert "n2 " in out and "its record is not the one that its id names." in out
+    assert code == 7 and "INVALID: 2 errors" in out
+    assert "n2 " in out and "its id is not the hash of its record." in out
     assert "\x1b" not in run("history --file friends.jsonl --all")[1]
     path.write_bytes(path.read_bytes()[:-9])
     code, _, err = run("audit --file friends.jsonl")
@@ -596,15 +548,15 @@ def test_audit_and_export_on_the_command_line(
 
 
 def test_a_broken_log_ends_with_7(
-    run: Any, served: Any, log: tuple[Ledger, list[LogRow]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, served: Any, log: tuple[LogSummary, list[LogRow]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served.answers["ledger"] = lambda _: replace(log[0], view="another")
+    served.answers["get_log_summary"] = lambda _: replace(log[0], view="another")
     code, out, _ = run("audit friends")
-    assert code == 7 and "NOT SOUND: 1 break" in out and "the state has another" in out
+    assert code == 7 and "INVALID: 1 error" in out and "the state has another" in out
 
-    def unreadable(_: Any) -> Rows:
-        return Rows([replace(log[1][0], record=b"\xff")], None)
+    def unreadable(_: Any) -> EventPage:
+        return EventPage([replace(log[1][0], record=b"\xff")], None)
 
-    served.answers["rows"] = unreadable
+    served.answers["get_event_page"] = unreadable
     code, _, err = run(f"export friends {tmp_path}/out.jsonl")
-    assert code == 7 and "no JSON" in err and not (tmp_path / "out.jsonl").exists()
+    assert code == 7 and "invalid record" in err and not (tmp_path / "out.jsonl").exists()

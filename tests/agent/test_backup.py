@@ -1,4 +1,4 @@
-"""A passphrase is only a lock, and a backup is a profile: what goes in comes out, and nothing opens without the key."""
+"""Passphrases and backups: a restored profile equals the original and opens only with its key."""
 
 import contextlib
 import io
@@ -16,24 +16,24 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_agent import Person, meet, until
-from tests.agent.test_profile import PASSPHRASE, StandInKeyring, content, home
-from zerochat.agent.api.client import AgentError
+from tests.support.agents import Person, meet, until
+from tests.support.profile_fixtures import PASSPHRASE, StandInKeyring, content, home
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.storage import backup, database, key_wrapping
 from zerochat.agent.storage import profiles as vault
-from zerochat.agent.storage.backup import BackupThere, BadBackup, copy_beside, restore, write_backup
+from zerochat.agent.storage.backup import BackupThere, BadBackup, copy_journal, restore, write_backup
 from zerochat.agent.storage.journal import DiskFull, Journal
-from zerochat.agent.storage.key_wrapping import Lock, Vault
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.key_wrapping import WrappedKeyFile, WrappingParameters
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import (
     BadPassphrase,
     PassphraseNeeded,
     ProfileExists,
     WrongPassphrase,
+    change_key_location,
     create_profile,
-    how_locked,
+    key_location,
     profile_exists,
-    rewrap,
     unlock,
 )
 from zerochat.crypto.encoding import b64url
@@ -61,13 +61,13 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> StandInKeyring:
 
 @pytest.mark.parametrize("before", ["key", "keyring", "passphrase"])
 @pytest.mark.parametrize("after", ["key", "keyring", "passphrase"])
-def test_another_lock_for_the_same_key(before: str, after: str, home: Places, keyring: StandInKeyring):
+def test_another_passphrase_for_the_same_key(before: str, after: str, home: ProfilePaths, keyring: StandInKeyring):
     create_profile(home, "zoe", PASSPHRASE if before == "passphrase" else None, keyring=before == "keyring")
-    assert how_locked(home) == before
+    assert key_location(home) == before
     key = unlock(home, said(PASSPHRASE))
     journal = home.journal.read_bytes()
-    rewrap(home, key, OTHER if after == "passphrase" else None, keyring=after == "keyring")
-    assert how_locked(home) == after
+    change_key_location(home, key, OTHER if after == "passphrase" else None, keyring=after == "keyring")
+    assert key_location(home) == after
     assert unlock(home, said(OTHER)) == key
     if after == "passphrase":
         with pytest.raises(WrongPassphrase):
@@ -75,7 +75,10 @@ def test_another_lock_for_the_same_key(before: str, after: str, home: Places, ke
         with pytest.raises(PassphraseNeeded):
             unlock(home, None)
     # Nothing of the old way is left, and the journal was not touched.
-    assert set(content(home)) == {"journal.db", {"key": "key", "keyring": "keyring", "passphrase": "vault"}[after]}
+    assert set(content(home)) == {
+        "journal.db",
+        {"key": "key", "keyring": "keyring", "passphrase": "wrapped-key"}[after],
+    }
     assert home.journal.read_bytes() == journal
     assert len(keyring.kept) == (after == "keyring")
     assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in home.data.iterdir())
@@ -83,19 +86,17 @@ def test_another_lock_for_the_same_key(before: str, after: str, home: Places, ke
         assert all(b64url(key).encode() not in each for each in content(home).values())
 
 
-def test_a_passphrase_that_cannot_be_used_changes_nothing(home: Places):
+def test_a_passphrase_that_cannot_be_used_changes_nothing(home: ProfilePaths):
     create_profile(home, "zoe", PASSPHRASE)
     before = content(home)
     for bad in (b"", b"x" * 5000):
         with pytest.raises(BadPassphrase):
-            rewrap(home, unlock(home, said(PASSPHRASE)), bad)
+            change_key_location(home, unlock(home, said(PASSPHRASE)), bad)
     assert content(home) == before
 
 
 @pytest.mark.parametrize("step", ["write_secret", "replace", "sync_folder"])
-def test_a_disk_that_fails_on_the_way_leaves_a_profile_that_opens(
-    step: str, home: Places, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failing_disk_leaves_a_profile_that_opens(step: str, home: ProfilePaths, monkeypatch: pytest.MonkeyPatch):
     create_profile(home, "zoe", PASSPHRASE)
     key = unlock(home, said(PASSPHRASE))
 
@@ -105,7 +106,7 @@ def test_a_disk_that_fails_on_the_way_leaves_a_profile_that_opens(
     with monkeypatch.context() as patch:
         patch.setattr(Path if step == "replace" else vault, step, fail)
         with pytest.raises(DiskFull):
-            rewrap(home, key, OTHER)
+            change_key_location(home, key, OTHER)
     answers = []
     for passphrase in (PASSPHRASE, OTHER):
         with contextlib.suppress(WrongPassphrase):
@@ -117,16 +118,16 @@ def test_a_disk_that_fails_on_the_way_leaves_a_profile_that_opens(
 # --- backups ----------------------------------------------------------------------------------------------------------
 
 
-def make(home: Places, target: Path, passphrase: bytes | None = None, *, as_it_is: bool = False) -> None:
+def make(home: ProfilePaths, target: Path, passphrase: bytes | None = None, *, as_it_is: bool = False) -> None:
     key = unlock(home, said(PASSPHRASE))
     with Journal.open(home.journal, key) as journal:
-        copy = copy_beside(journal)
+        copy = copy_journal(journal)
     write_backup(home, target, copy, None if as_it_is else key, passphrase)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Places:
-    return places("back", {"ZEROCHAT_HOME": str(tmp_path / "elsewhere")})
+def elsewhere(tmp_path: Path) -> ProfilePaths:
+    return profile_paths("back", {"ZEROCHAT_HOME": str(tmp_path / "elsewhere")})
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,8 @@ def elsewhere(tmp_path: Path) -> Places:
         (PASSPHRASE, PASSPHRASE, "passphrase"),
     ],
 )
-def test_what_was_in_the_profile_is_in_the_restored_one(
-    profile: bytes | None, wanted: bytes | None, lock: str, home: Places, elsewhere: Places, tmp_path: Path
+def test_the_restored_profile_equals_the_original(
+    profile: bytes | None, wanted: bytes | None, lock: str, home: ProfilePaths, elsewhere: ProfilePaths, tmp_path: Path
 ):
     create_profile(home, LABEL, profile)
     key = unlock(home, said(profile))
@@ -149,21 +150,21 @@ def test_what_was_in_the_profile_is_in_the_restored_one(
     make(home, target, wanted, as_it_is=profile is not None and wanted is profile)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600 and not (home.data / "backup.db").exists()
     found = restore(elsewhere, target, said(wanted))
-    assert (found.profile, found.lock) == ("p", lock) and found.made > 1_700_000_000_000
-    assert how_locked(elsewhere) == lock and unlock(elsewhere, said(wanted)) == key
+    assert (found.profile, found.key_location) == ("p", lock) and found.made_at > 1_700_000_000_000
+    assert key_location(elsewhere) == lock and unlock(elsewhere, said(wanted)) == key
     with Journal.open(elsewhere.journal, key) as journal:
         assert journal.meta_get("what") == WORDS and journal.meta_get("label") == LABEL.encode()
-        assert int(journal.meta_get(vault.RESTORED_AT) or 0) >= found.made
+        assert int(journal.meta_get(vault.RESTORED_AT) or 0) >= found.made_at
     with Journal.open(home.journal, key) as journal:
         assert journal.meta_get(vault.RESTORED_AT) is None
     assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in elsewhere.data.iterdir())
-    assert set(content(elsewhere)) == {"journal.db", "key" if lock == "key" else "vault"}
+    assert set(content(elsewhere)) == {"journal.db", "key" if lock == "key" else "wrapped-key"}
     if lock == "passphrase":
         raw = target.read_bytes()
         assert not any(each in raw for each in (key, b64url(key).encode(), key.hex().encode(), LABEL.encode(), WORDS))
 
 
-def test_nothing_is_replaced(home: Places, elsewhere: Places, tmp_path: Path):
+def test_nothing_is_replaced(home: ProfilePaths, elsewhere: ProfilePaths, tmp_path: Path):
     create_profile(home, "zoe", None)
     target = tmp_path / "backup"
     make(home, target)
@@ -179,7 +180,7 @@ def test_nothing_is_replaced(home: Places, elsewhere: Places, tmp_path: Path):
     assert [each.name for each in elsewhere.data.parent.iterdir()] == ["back"]
 
 
-def test_a_backup_needs_its_passphrase(home: Places, elsewhere: Places, tmp_path: Path):
+def test_a_backup_needs_its_passphrase(home: ProfilePaths, elsewhere: ProfilePaths, tmp_path: Path):
     create_profile(home, "zoe", PASSPHRASE)
     target = tmp_path / "backup"
     make(home, target, as_it_is=True)
@@ -190,9 +191,7 @@ def test_a_backup_needs_its_passphrase(home: Places, elsewhere: Places, tmp_path
     assert not profile_exists(elsewhere) and not list(elsewhere.data.parent.iterdir())
 
 
-def test_a_backup_that_does_not_get_through_leaves_nothing(
-    home: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_interrupted_backup_leaves_no_file(home: ProfilePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     create_profile(home, "zoe", None)
     target = tmp_path / "backup"
 
@@ -213,7 +212,7 @@ def test_a_backup_that_does_not_get_through_leaves_nothing(
     make(home, target)
 
 
-def refused(elsewhere: Places, target: Path) -> str:
+def refused(elsewhere: ProfilePaths, target: Path) -> str:
     with pytest.raises(BadBackup) as refusal:
         restore(elsewhere, target, None)
     assert str(target) in str(refusal.value) and str(elsewhere.data.parent) not in str(refusal.value)
@@ -221,7 +220,7 @@ def refused(elsewhere: Places, target: Path) -> str:
     return str(refusal.value)
 
 
-def test_a_backup_that_was_cut_off_or_changed_is_refused(home: Places, elsewhere: Places, tmp_path: Path):
+def test_a_backup_that_was_cut_off_or_changed_is_refused(home: ProfilePaths, elsewhere: ProfilePaths, tmp_path: Path):
     create_profile(home, "zoe", None)
     target = tmp_path / "a file"
     make(home, target)
@@ -252,7 +251,7 @@ def test_a_backup_that_was_cut_off_or_changed_is_refused(home: Places, elsewhere
     refused(elsewhere, target)
 
 
-MANIFEST = b'{"zerochat":"backup","profile":"p","made":1,"version":1}'
+MANIFEST = b'{"zerochat":"backup","profile":"p","made_at":1,"version":1}'
 KEY = json.dumps({"zerochat": "key", "key": b64url(bytes(32)), "version": 1}).encode()
 
 
@@ -270,14 +269,14 @@ KEY = json.dumps({"zerochat": "key", "key": b64url(bytes(32)), "version": 1}).en
         [("backup.json", MANIFEST), ("key", b"{}")],
         [("backup.json", MANIFEST), ("key", b" " * 5000)],
         [("backup.json", MANIFEST), ("key", KEY.replace(b"AAAA", b"AA"))],
-        [("backup.json", MANIFEST), ("vault", KEY)],
+        [("backup.json", MANIFEST), ("wrapped-key", KEY)],
         [("backup.json", MANIFEST), ("key", KEY)],
         [("backup.json", MANIFEST), ("key", KEY), ("journal.db", b"hello")],
         [("backup.json", MANIFEST), ("key", KEY), ("journal.db", b""), ("more", b"")],
         [("key", KEY), ("backup.json", MANIFEST), ("journal.db", b"")],
     ],
 )
-def test_what_is_no_backup_is_refused(entries: list[tuple[str, bytes]], elsewhere: Places, tmp_path: Path):
+def test_an_invalid_backup_is_refused(entries: list[tuple[str, bytes]], elsewhere: ProfilePaths, tmp_path: Path):
     a_backup_of(tmp_path / "a file", *entries)
     refused(elsewhere, tmp_path / "a file")
 
@@ -290,18 +289,20 @@ def a_backup_of(target: Path, *entries: tuple[str, bytes]) -> None:
             tar.addfile(entry, io.BytesIO(body))
 
 
-def test_a_strangers_backup_asks_this_machine_for_no_more_than_zerochat_does(
-    elsewhere: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_foreign_backup_is_limited_in_memory_and_time(
+    elsewhere: ProfilePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Neither memory nor time for its passphrase, nor a date that there is not, whatever is said where."""
-    asked: list[Lock] = []
+    asked: list[WrappingParameters] = []
 
-    def stretched(passphrase: bytes, lock: Lock) -> bytes:
+    def stretched(passphrase: bytes, lock: WrappingParameters) -> bytes:
         asked.append(lock)
         return bytes(32)
 
     monkeypatch.setattr(key_wrapping, "_stretch", stretched)
-    good = json.loads(msgspec.json.encode(Vault(Lock(b64url(bytes(16)), b64url(bytes(24))), b64url(bytes(48)))))
+    good = json.loads(
+        msgspec.json.encode(WrappedKeyFile(WrappingParameters(b64url(bytes(16)), b64url(bytes(24))), b64url(bytes(48))))
+    )
     manifest, lock, target = json.loads(MANIFEST), good["lock"], tmp_path / "a file"
     bad = ("-1", "9007199254740992", "18446744073709551616", "1" + "0" * 3000, "1.5", "null", '"1"')
     unusual = ("0", "1", "2", "4", "67108863", "67108865", "4294967296", "9007199254740991")
@@ -310,27 +311,27 @@ def test_a_strangers_backup_asks_this_machine_for_no_more_than_zerochat_does(
         before, where[name] = where[name], "HERE"
         first, second = (json.dumps(one).replace('"HERE"', number).encode() for one in (manifest, good))
         where[name] = before
-        a_backup_of(target, ("backup.json", first), ("vault", second), ("journal.db", b""))
+        a_backup_of(target, ("backup.json", first), ("wrapped-key", second), ("journal.db", b""))
         with pytest.raises(BadBackup) as refusal:
             restore(elsewhere, target, lambda: b"passphrase")
         assert not asked and not profile_exists(elsewhere), (name, number)
         return str(refusal.value)
 
-    for where, name in ((manifest, "made"), (manifest, "version"), (good, "version")):
+    for where, name in ((manifest, "made_at"), (manifest, "version"), (good, "version")):
         for number in bad:
             refusal_with(where, name, number)
     for name in ("passes", "memory_bytes"):
         for number in (*bad, *unusual):
             refusal_with(lock, name, number)
     assert "4096 MiB and 3 passes of Argon2id" in refusal_with(lock, "memory_bytes", str(4 << 30))
-    a_backup_of(target, ("backup.json", MANIFEST), ("vault", json.dumps(good).encode()), ("journal.db", b""))
+    a_backup_of(target, ("backup.json", MANIFEST), ("wrapped-key", json.dumps(good).encode()), ("journal.db", b""))
     with pytest.raises(WrongPassphrase):
         restore(elsewhere, target, lambda: b"passphrase")
     assert [(one.passes, one.memory_bytes) for one in asked] == [(3, 64 << 20)]
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
-def test_a_backup_has_files_and_nothing_else(kind: bytes, elsewhere: Places, tmp_path: Path):
+def test_a_backup_contains_only_regular_files(kind: bytes, elsewhere: ProfilePaths, tmp_path: Path):
     target = tmp_path / "a file"
     with tarfile.open(target, "w") as tar:
         entry = tarfile.TarInfo("backup.json")
@@ -339,24 +340,7 @@ def test_a_backup_has_files_and_nothing_else(kind: bytes, elsewhere: Places, tmp
     refused(elsewhere, target)
 
 
-def test_a_backup_with_an_old_journal_comes_back_as_a_new_one(elsewhere: Places, tmp_path: Path):
-    old = places("old", {"ZEROCHAT_HOME": str(tmp_path / "old")})
-    sample = Path(__file__).parents[2] / "assets" / "old-profiles" / "journal-2"
-    old.data.mkdir(parents=True)
-    for name in ("journal.db", "key"):
-        shutil.copyfile(sample / name, old.data / name)
-        (old.data / name).chmod(0o600)
-    copy = old.data / "backup.db"
-    shutil.copyfile(old.journal, copy)
-    target = tmp_path / "a file"
-    write_backup(old, target, copy, unlock(old, None), None)
-    restore(elsewhere, target, None)
-    assert set(content(elsewhere)) == {"journal.db", "key"}
-    with Journal.open(elsewhere.journal, unlock(elsewhere, None)) as journal:
-        assert journal.latest() == 9
-
-
-def test_a_backup_of_an_agent_that_goes_on_talking(tmp_path: Path):
+def test_a_backup_of_a_busy_agent_is_consistent(tmp_path: Path):
     """Each is whole: all that was acknowledged before it was asked for, and a state that belongs to its events."""
     from zerochat.group.state import Agent
 
@@ -364,21 +348,21 @@ def test_a_backup_of_an_agent_that_goes_on_talking(tmp_path: Path):
     try:
         meet(alice, bob)
         for n in range(4):
-            sent = [alice.client.send("friends", f"{n} {m}").id for m in range(10)]
-            copy = Path(alice.client.backup())
+            sent = [alice.client.send_message("friends", f"{n} {m}").id for m in range(10)]
+            copy = Path(alice.client.create_backup())
             assert copy.parent == alice.places.data
             target = tmp_path / f"backup {n}"
             write_backup(alice.places, target, copy, unlock(alice.places, None), None)
-            alice.client.send("friends", "after it")
-            back = places("back", {"ZEROCHAT_HOME": str(tmp_path / f"home {n}")})
+            alice.client.send_message("friends", "after it")
+            back = profile_paths("back", {"ZEROCHAT_HOME": str(tmp_path / f"home {n}")})
             restore(back, target, None)
             with Journal.open(back.journal, unlock(back, None)) as journal:
                 state = journal.load(Agent)
                 assert state is not None
                 (group,) = state.groups.values()
                 assert journal.event(group.id, sent[-1]) is not None
-                assert journal.heights(group.id)[group.me][0] == group.seq
-        assert alice.client.wait("friends", alice.client.send("friends", "still here").id).complete
+                assert journal.chain_heads(group.id)[group.me][0] == group.seq
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "still here").id).complete
     finally:
         alice.sleep()
         bob.sleep()
@@ -410,8 +394,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return command
 
 
-def test_the_verbs_from_one_lock_to_the_next(run, tmp_path: Path):
-    at = places(None, os.environ)
+def test_the_verbs_that_change_the_passphrase(run, tmp_path: Path):
+    at = profile_paths(None, os.environ)
     assert run("passphrase")[0] == 6, "there is no profile yet"
     assert run("init", "--name", "alice")[0] == 0
     code, _, err = run("passphrase")
@@ -419,22 +403,22 @@ def test_the_verbs_from_one_lock_to_the_next(run, tmp_path: Path):
     code, _, err = run("passphrase", new=b"")
     assert code == 2 and "empty" in err
     code, out, err = run("passphrase", new=PASSPHRASE)
-    assert (code, out) == (0, "") and "opens with the new passphrase" in err and "old key file" in err
-    assert how_locked(at) == "passphrase"
+    assert (code, out) == (0, "") and "locked with the new passphrase" in err and "old key file" in err
+    assert key_location(at) == "passphrase"
     assert run("passphrase", new=OTHER)[0] == 6, "the old one is asked for"
-    assert run("passphrase", old=OTHER, new=OTHER)[0] == 6 and how_locked(at) == "passphrase"
+    assert run("passphrase", old=OTHER, new=OTHER)[0] == 6 and key_location(at) == "passphrase"
     code, out, _ = run("passphrase", "--format", "jsonl", old=PASSPHRASE, new=OTHER)
     assert code == 0 and json.loads(out) == {"profile": "default", "was": "passphrase", "lock": "passphrase"}
     assert unlock(at, said(OTHER))
     code, _, err = run("passphrase", "--remove", old=OTHER)
-    assert code == 0 and str(at.key_file) in err and how_locked(at) == "key"
+    assert code == 0 and str(at.key_file) in err and key_location(at) == "key"
     assert run("passphrase", "--remove", "--keyring")[0] == 2
 
 
 def test_a_backup_of_a_damaged_journal_names_the_journal(run, tmp_path: Path):
     """And not the copy of it, which is gone."""
     assert run("init", "--name", "alice")[0] == 0
-    home = places("default", os.environ)
+    home = profile_paths("default", os.environ)
     with home.journal.open("r+b") as file:
         file.seek(home.journal.stat().st_size - 99)
         file.write(b"\0" * 32)
@@ -448,13 +432,14 @@ def test_the_verbs_backup_and_restore(run, tmp_path: Path):
     assert run("backup", str(target))[0] == 6
     assert run("init", "--name", "alice")[0] == 0
     code, out, err = run("backup", str(target))
-    assert (code, out) == (0, f"{target}\n") and "opens by itself" in err
+    assert (code, out) == (0, f"{target}\n") and "has no passphrase" in err
     assert run("backup", str(target))[0] == 2
     locked = tmp_path / "locked"
     code, out, _ = run("backup", str(locked), "--passphrase", "--format", "jsonl", new=OTHER)
     assert code == 0 and json.loads(out)["passphrase"] is True and json.loads(out)["bytes"] == locked.stat().st_size
     code, out, err = run("--profile", "two", "restore", str(target))
-    assert code == 0 and out.strip() == str(places("two", os.environ).data) and "must not be used" in err
+    assert code == 0 and out.strip() == str(profile_paths("two", os.environ).data)
+    assert "Never use the original profile again" in err
     assert run("--profile", "two", "restore", str(target))[0] == 1
     assert run("--profile", "three", "restore", str(locked))[0] == 6
     assert run("--profile", "three", "restore", str(locked), old=PASSPHRASE)[0] == 6
@@ -464,7 +449,7 @@ def test_the_verbs_backup_and_restore(run, tmp_path: Path):
     assert run("--profile", "four", "restore", str(tmp_path / "again"), old=OTHER)[0] == 0
 
 
-def test_restoring_says_where_nothing_can_be_said_yet(run, tmp_path: Path):
+def test_restoring_names_groups_that_must_be_resumed(run, tmp_path: Path):
     from zerochat.group.state import Agent
 
     def restored(name: str, *more: str) -> tuple[list[str], str]:
@@ -479,18 +464,18 @@ def test_restoring_says_where_nothing_can_be_said_yet(run, tmp_path: Path):
     assert alone == [] and "resume" not in err and "in a group again" not in err
     assert run("new", "two words")[0] == 0
     alone, err = restored("one")
-    assert alone == ["two words"] and "`zerochat --profile one resume 'two words'` goes on there" in err
+    assert alone == ["two words"] and "`zerochat --profile one resume 'two words'`" in err
     assert "in a group again" not in err
     code, _, err = run("--profile", "one", "send", "two words", "-m", "hello")
-    assert code == 1 and "`zerochat --profile one resume 'two words'` goes on" in err
+    assert code == 1 and "`zerochat --profile one resume 'two words'`" in err
     assert run("--profile", "one", "resume", "two words")[0] == 2, "nobody to ask"
     assert run("--profile", "one", "resume", "two words", "--yes")[0] == 0
     assert run("--profile", "one", "send", "two words", "-m", "hello")[0] == 0
     assert run("--profile", "one", "resume", "two words", "--yes")[0] == 1, "nothing to resume"
     assert run("new", "hikers")[0] == 0
-    assert "alone when the backup was made: two words, hikers" in restored("two")[1]
+    assert "two words, hikers" in restored("two")[1]
 
-    at = places(None, os.environ)
+    at = profile_paths(None, os.environ)
     with Journal.open(at.journal, unlock(at, None)) as journal:
         state = journal.load(Agent)
         assert state is not None
@@ -499,7 +484,7 @@ def test_restoring_says_where_nothing_can_be_said_yet(run, tmp_path: Path):
         view = replace(group.view, members={**group.view.members, "did:key:z6MkBob": replace(member, label="bob")})
         journal.commit(replace(state, groups={**state.groups, group.id: replace(group, view=view)}))
     alone, err = restored("three")
-    assert alone == ["two words"] and "in a group again when all its members" in err
+    assert alone == ["two words"] and "once all its members have sent" in err
 
 
 def test_a_key_in_the_keyring_gets_a_passphrase_for_the_backup(run, tmp_path: Path, keyring: StandInKeyring):
@@ -509,12 +494,12 @@ def test_a_key_in_the_keyring_gets_a_passphrase_for_the_backup(run, tmp_path: Pa
     assert run("backup", str(target), new=OTHER)[0] == 0
     keyring.kept.clear()
     assert run("--profile", "two", "restore", str(target), old=OTHER)[0] == 0
-    assert how_locked(places("two", os.environ)) == "passphrase"
+    assert key_location(profile_paths("two", os.environ)) == "passphrase"
 
 
 def test_a_mediator_is_not_backed_up(run, tmp_path: Path):
     assert run("init", "--name", "mediator")[0] == 0
-    (places(None, os.environ).data / "mediator.db").touch()
+    (profile_paths(None, os.environ).data / "mediator.db").touch()
     code, _, err = run("backup", str(tmp_path / "backup"))
     assert code == 1 and "mediator" in err and not (tmp_path / "backup").exists()
 
@@ -529,86 +514,84 @@ def back_to(person: Person, backup_file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_restored_profile_says_nothing_twice(tmp_path: Path):
+def test_a_restored_profile_repeats_no_message(tmp_path: Path):
     """What it said after the backup comes back from the other member, and only then does it go on."""
     alice, bob = Person(tmp_path, "alice").wake(), Person(tmp_path, "bob").wake()
     try:
         meet(alice, bob)
-        assert alice.client.wait("friends", alice.client.send("friends", "before").id).complete
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "before").id).complete
         target = tmp_path / "backup"
-        write_backup(alice.places, target, Path(alice.client.backup()), unlock(alice.places, None), None)
-        sent = [alice.client.send("friends", f"after {n}").id for n in range(20)]
-        assert alice.client.wait("friends", sent[-1]).complete
+        write_backup(alice.places, target, Path(alice.client.create_backup()), unlock(alice.places, None), None)
+        sent = [alice.client.send_message("friends", f"after {n}").id for n in range(20)]
+        assert alice.client.wait_for_delivery("friends", sent[-1]).complete
         everything = bob.ids()
         bob.sleep()
         alice.sleep()
         back_to(alice, target)
         alice.wake()
-        assert "after 19" not in alice.texts() and alice.client.status().warning
+        assert "after 19" not in alice.texts() and alice.client.get_status().warning
         with pytest.raises(AgentError):
-            alice.client.send("friends", "too early")
+            alice.client.send_message("friends", "too early")
         alice.sleep()
         alice.wake()
         with pytest.raises(AgentError):
-            alice.client.send("friends", "too early, after another start too")
+            alice.client.send_message("friends", "too early, after another start too")
         bob.wake()
         until(lambda: alice.ids() == everything, "what was lost coming back")
-        until(lambda: not alice.client.status().warning, "the end of the warning")
-        assert alice.client.wait("friends", alice.client.send("friends", "and on").id).complete
+        until(lambda: not alice.client.get_status().warning, "the end of the warning")
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "and on").id).complete
         assert bob.ids() == alice.ids() and bob.texts()[-1] == "and on"
         alice.sleep()
         with Journal.open(alice.places.journal, unlock(alice.places, None)) as journal:
             assert not journal.meta_get(vault.RESTORED_AT)
         alice.wake()
-        assert alice.client.wait("friends", alice.client.send("friends", "as before").id).complete
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "as before").id).complete
     finally:
         alice.sleep()
         bob.sleep()
 
 
-def test_a_restored_profile_that_is_alone_goes_on_when_a_person_says_so(tmp_path: Path):
+def test_a_restored_profile_without_peers_resumes_on_request(tmp_path: Path):
     """Somebody may have joined since, whom it does not know; and what it founds later is none of that."""
     alice, bob = Person(tmp_path, "alice").wake(), Person(tmp_path, "bob").wake()
     try:
         meet(alice, bob)
-        alice.client.new("mine")
+        alice.client.create_group("mine")
         target = tmp_path / "backup"
-        write_backup(alice.places, target, Path(alice.client.backup()), unlock(alice.places, None), None)
+        write_backup(alice.places, target, Path(alice.client.create_backup()), unlock(alice.places, None), None)
         alice.sleep()
         bob.sleep()
         back_to(alice, target)
         alice.wake()
-        assert {one.name: one.suspended for one in alice.client.groups()} == {"mine": True, "friends": True}
-        assert "`resume`" in alice.client.status().warning
+        assert {one.name: one.suspended for one in alice.client.list_groups()} == {"mine": True, "friends": True}
+        assert "`resume`" in alice.client.get_status().warning
         with pytest.raises(AgentError, match=r"you were alone in mine when it was made.*`zerochat resume mine`"):
-            alice.client.send("mine", "too early")
-        with pytest.raises(
-            AgentError, match=r"until all members have .* no word yet from bob.* `zerochat resume friends`"
-        ):
-            alice.client.send("friends", "too early")
+            alice.client.send_message("mine", "too early")
+        with pytest.raises(AgentError, match=r"once every member has .*\(missing: bob\).* `zerochat resume friends`"):
+            alice.client.send_message("friends", "too early")
         with pytest.raises(AgentError, match="alone in mine"):
-            alice.client.invite("mine")
-        assert not alice.client.resume("mine").suspended
-        alice.client.new("another")
+            alice.client.create_invitation("mine")
+        assert not alice.client.resume_group("mine").suspended
+        alice.client.create_group("another")
         alice.sleep()
         with Journal.open(alice.places.journal, unlock(alice.places, None)) as journal:
             assert not journal.meta_get(vault.RESTORED_AT)
         alice.wake()
-        alice.client.send("mine", "hello")
-        alice.client.send("another", "hello")
+        alice.client.send_message("mine", "hello")
+        alice.client.send_message("another", "hello")
         with pytest.raises(AgentError, match="nothing to resume in mine"):
-            alice.client.resume("mine")
-        assert [one.name for one in alice.client.groups() if one.suspended] == ["friends"]
-        assert alice.client.status().warning
-        alice.client.resume("friends")
-        alice.client.send("friends", "nobody else is left")
-        assert not alice.client.status().warning
+            alice.client.resume_group("mine")
+        assert [one.name for one in alice.client.list_groups() if one.suspended] == ["friends"]
+        assert alice.client.get_status().warning
+        alice.client.resume_group("friends")
+        alice.client.send_message("friends", "nobody else is left")
+        assert not alice.client.get_status().warning
     finally:
         alice.sleep()
         bob.sleep()
 
 
-def test_an_old_copy_that_somebody_has_put_back_by_hand_is_noticed(tmp_path: Path):
+def test_a_profile_restored_by_hand_is_noticed(tmp_path: Path):
     """There is no mark then: only the other members know better."""
     alice, bob, carol = (Person(tmp_path, name).wake() for name in ("alice", "bob", "carol"))
     try:
@@ -617,17 +600,17 @@ def test_an_old_copy_that_somebody_has_put_back_by_hand_is_noticed(tmp_path: Pat
         old = tmp_path / "old"
         shutil.copytree(alice.places.data, old)
         alice.wake()
-        sent = [alice.client.send("friends", f"after {n}").id for n in range(5)]
-        assert alice.client.wait("friends", sent[-1]).complete
+        sent = [alice.client.send_message("friends", f"after {n}").id for n in range(5)]
+        assert alice.client.wait_for_delivery("friends", sent[-1]).complete
         everything = bob.ids()
         alice.sleep()
         shutil.rmtree(alice.places.data)
         shutil.copytree(old, alice.places.data)
         alice.wake()
         until(lambda: alice.ids() == everything, "what was lost coming back")
-        assert alice.client.wait("friends", alice.client.send("friends", "and on").id).complete
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "and on").id).complete
         assert bob.ids() == carol.ids() == alice.ids()
-        assert all(not m.forked for p in (bob, carol) for m in p.client.members("friends"))
+        assert all(not m.forked for p in (bob, carol) for m in p.client.list_members("friends"))
     finally:
         for person in (alice, bob, carol):
             person.sleep()

@@ -1,10 +1,9 @@
-"""At rest: of what people say, of their names, passphrases and keys, nothing can be read outside of the sealed journal.
+"""Confidentiality at rest: no content, name, passphrase or key leaves the encrypted journal.
 
-Recognisable words and the very keys are looked for, raw and in every usual encoding, in all files of real agents in
-processes of their own, in what they print, and in what the system shows of them: while they run, when they have ended,
-and when they were killed. Whatever a process may take for a home, for its working folder, or for a place for temporary
-files is inside what is searched. So are a newcomer's history, a backup, what is left of an export and of a fault of our
-own, and a mediator's store.
+Recognisable words and the keys themselves are searched for, raw and in every usual encoding, in all files of real
+agent processes, in their output, and in what the system shows of them: while they run, after they have ended, and
+after they were killed. The home, the working folder and the folder for temporary files are searched, and so are
+backfilled history, a backup, what remains of an export and of an internal error, and the store of a mediator.
 """
 
 import base64
@@ -23,13 +22,15 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tests.agent.test_agent import until
-from zerochat.agent.api.client import AgentError, AgentGone, connect
+from tests.support.agents import until
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_connection import AgentGone
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.mediator.identity import open_store
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
-from zerochat.crypto.redacted import Veiled
+from zerochat.crypto.structs import Redacted
 from zerochat.group.state import Agent
 
 ROOT = Path(__file__).parents[2]
@@ -40,30 +41,31 @@ AGENT = ("agent", "--listen", "127.0.0.1")
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc here")
 FAULTY = """
 import sys
-from zerochat.agent import thread
+from zerochat.agent import loop
+from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.cli import main
 
-step, tell, said = thread.step, thread.Desk.tell, []
+step, notify, texts = loop.step, RequestHandlers.notify, []
 
-def stumbling(agent, stimulus, moment):
-    text = getattr(getattr(stimulus, "command", None), "text", "")
+def faulty_step(agent, input_, context):
+    text = getattr(getattr(input_, "command", None), "text", "")
     if text.startswith("core"):
         try:
             {}[text]
         except KeyError:
             raise ValueError(f"{text} of {agent}")
-    said.append(text)
-    return step(agent, stimulus, moment)
+    texts.append(text)
+    return step(agent, input_, context)
 
-def telling(self, news, agent):
-    if any(text.startswith("desk") for text in said):
-        raise RuntimeError(f"{said} of {agent}")
-    return tell(self, news, agent)
+def faulty_notify(self, changes, agent):
+    if any(text.startswith("handlers") for text in texts):
+        raise RuntimeError(f"{texts} of {agent}")
+    return notify(self, changes, agent)
 
-thread.step, thread.Desk.tell = stumbling, telling
+loop.step, RequestHandlers.notify = faulty_step, faulty_notify
 sys.exit(main())
 """
-"""An agent that stumbles over what it is told to send, and says what that was: in the core, and outside of it."""
+"""An agent with internal errors, in the core and outside of it, whose exceptions contain the message's text."""
 
 
 def encodings(secret: bytes) -> Iterator[bytes]:
@@ -99,7 +101,7 @@ def secrets_of(value: Any, where: str = "state") -> Iterator[tuple[str, bytes]]:
         for number, each in enumerate(value):
             yield from secrets_of(each, f"{where}[{number}]")
     elif isinstance(value, Struct):
-        veiled = value.VEILED if isinstance(value, Veiled) else ()
+        veiled = value.REDACTED if isinstance(value, Redacted) else ()
         for name, inner in asdict(value).items():
             if name in veiled and isinstance(inner, bytes) and 16 <= len(inner) <= 64:
                 yield f"{where}.{name}", inner
@@ -116,7 +118,7 @@ class Person:
         """For what belongs to the person, and not to the profile."""
         self.outside.mkdir()
         self.words = {word: f"{word}-{secrets.token_hex(8)}" for word in WORDS}
-        self.places: Places = places("p", {"ZEROCHAT_HOME": str(self.home)})
+        self.places: ProfilePaths = profile_paths("p", {"ZEROCHAT_HOME": str(self.home)})
         self.passphrase = self.words["passphrase"].encode()
         create_profile(self.places, self.words["nick"], self.passphrase)
         self.key = unlock(self.places, lambda: self.passphrase)
@@ -168,7 +170,7 @@ class Person:
 
     def keys(self) -> dict[str, bytes]:
         """Every key that the journal holds, and its own; read from a copy, the agent has the journal."""
-        copy = Path(self.client.backup())
+        copy = Path(self.client.create_backup())
         scratch = copy.rename(self.outside / "copy.db")
         with Journal.open(scratch, self.key) as journal:
             state = journal.load(Agent)
@@ -184,7 +186,7 @@ def needles_of(people: list[Person]) -> dict[str, bytes]:
         keys = person.keys()
         assert len(set(keys.values())) >= 5, "the search has keys to look for"
         needles |= {f"{name} of {number}": key for name, key in keys.items()}
-        for group in person.client.groups():
+        for group in person.client.list_groups():
             needles |= {f"a group's id of {number}": group.id.encode(), f"a DID of {number}": group.me.encode()}
     return needles
 
@@ -196,23 +198,23 @@ def folders_of(people: list[Person]) -> list[Path]:
 def bring_in(host: Person, guest: Person) -> None:
     """Into the host's group, under the guest's label."""
     guest.client.subscribe()
-    guest.client.join(host.client.invite(host.words["group"]).url, name=guest.words["label"])
-    until(lambda: any(each.state == "active" for each in guest.client.groups()), "joining")
+    guest.client.join_group(host.client.create_invitation(host.words["group"]).url, name=guest.words["label"])
+    until(lambda: any(each.state == "active" for each in guest.client.list_groups()), "joining")
 
 
 def met(person: Person, group: str) -> bool:
-    return all(m.connection in ("self", "connected") for m in person.client.members(group))
+    return all(m.connection in ("self", "connected") for m in person.client.list_members(group))
 
 
 def say(person: Person, group: str, *hearers: Person) -> None:
     """The person's message, until everybody has it."""
-    sent = person.client.send(group, person.words["message"])
-    assert person.client.wait(group, sent.id).complete
+    sent = person.client.send_message(group, person.words["message"])
+    assert person.client.wait_for_delivery(group, sent.id).complete
     assert all(person.words["message"] in said_to(one, group) for one in hearers)
 
 
 def said_to(person: Person, group: str) -> list[object]:
-    return [event.body.get("text") for event in person.client.history(group, limit=500).events]
+    return [event.body.get("text") for event in person.client.get_history(group, limit=500).events]
 
 
 @pytest.fixture
@@ -230,22 +232,22 @@ def people(tmp_path: Path) -> Iterator[list[Person]]:
 
 @pytest.mark.slow
 @linux
-def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
+def test_no_content_is_readable_at_rest_or_from_outside(people: list[Person]):
     one, two = people = people[:2]
     for person in people:
         person.start()
     group = one.words["group"]
-    one.client.new(group)
+    one.client.create_group(group)
     bring_in(one, two)
     until(lambda: met(one, group), "meeting")
-    one.client.rename(group, one.words["label"])
+    one.client.set_display_name(group, one.words["label"])
     for person in people:  # what is recorded of it lies in the same place
-        asked = person.client.call("telemetry")
-        assert person.client.call("telemetry_set", on=True, consent=asked.consent).recording
+        asked = person.client.call("get_telemetry")
+        assert person.client.call("set_telemetry", on=True, consent=asked.consent).recording
     say(one, group, two)
     say(two, group, one)
 
-    assert all(person.client.call("telemetry").rows for person in people)
+    assert all(person.client.call("get_telemetry").rows for person in people)
     needles, folders = needles_of(people), folders_of(people)
     for person in people:
         log = person.places.journal.with_name("journal.db-wal")
@@ -256,7 +258,7 @@ def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
         assert limit.split()[4] == "0", "a crash would put the memory on disk"
 
     assert findings(folders, running, needles) == [], "while they run"
-    copy = Path(one.client.backup())
+    copy = Path(one.client.create_backup())
     assert findings(folders, running, needles) == [], "with the copy for a backup"
     copy.unlink()
 
@@ -284,7 +286,7 @@ def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
 
     for person in people:
         person.start()
-    one.client.send(group, one.words["message"])
+    one.client.send_message(group, one.words["message"])
     assert findings(folders, [person.process.pid for person in people], needles) == [], "when they run again"
     for person in people:
         person.end(signal.SIGKILL)
@@ -293,12 +295,12 @@ def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
 
 @pytest.mark.slow
 @linux
-def test_a_newcomers_history_a_backup_and_an_export_leave_nothing_to_be_read(people: list[Person]):
+def test_history_backup_and_export_leave_no_plaintext(people: list[Person]):
     one, two, three = people
     for person in people:
         person.start()
     group = one.words["group"]
-    one.client.new(group)
+    one.client.create_group(group)
     bring_in(one, two)
     until(lambda: met(one, group), "meeting")
     say(one, group, two)
@@ -329,31 +331,33 @@ def test_a_newcomers_history_a_backup_and_an_export_leave_nothing_to_be_read(peo
 
 @pytest.mark.slow
 @linux
-def test_a_fault_of_our_own_does_not_write_down_what_it_has_stumbled_over(people: list[Person]):
+def test_an_internal_error_logs_no_content(people: list[Person]):
     """In the core, where the agent goes on, and outside of it, where it ends."""
     (one,) = people = people[:1]
     one.start(("-c", FAULTY))
-    one.client.new(one.words["group"])
-    one.client.send(one.words["group"], one.words["message"])
+    one.client.create_group(one.words["group"])
+    one.client.send_message(one.words["group"], one.words["message"])
     needles, folders = needles_of(people), folders_of(people)
-    with pytest.raises(AgentError, match="fault"):
-        one.client.send(one.words["group"], f"core {one.words['message']}")
+    with pytest.raises(AgentError, match="Internal error"):
+        one.client.send_message(one.words["group"], f"core {one.words['message']}")
     log = one.places.log.read_text()
-    assert "a fault in the core while hearing Ask" in log and "ValueError" in log and "KeyError" in log
-    assert "in stumbling" in log, "it says where"
+    assert (
+        "internal error in the core while processing CommandInput" in log and "ValueError" in log and "KeyError" in log
+    )
+    assert "in faulty_step" in log, "the log names the function"
     assert findings(folders, [one.process.pid], needles) == [], "after a fault in the core"
     with suppress(AgentGone):  # it may be answered before
-        one.client.send(one.words["group"], f"desk {one.words['message']}")
+        one.client.send_message(one.words["group"], f"handlers {one.words['message']}")
     assert one.process.wait(START_S) not in (0, -signal.SIGSEGV)
-    assert "ended by a fault of its own" in one.places.log.read_text()
+    assert "the agent ended because of an internal error" in one.places.log.read_text()
     for text in (one.places.log.read_text(), one.printed.read_text()):
-        assert "RuntimeError" in text and "in telling" in text
+        assert "RuntimeError" in text and "in faulty_notify" in text
     assert findings(folders, [], needles) == [], "after the end of it"
 
 
 @pytest.mark.slow
 @linux
-def test_a_mediator_has_nothing_that_it_could_read(people: list[Person]):
+def test_a_mediator_stores_no_plaintext(people: list[Person]):
     """What it keeps for somebody who is away: not in its store, nor in what SQLite writes beside it, nor where its
     operator opens the store with the key to it."""
     one, two, relay = people
@@ -363,10 +367,12 @@ def test_a_mediator_has_nothing_that_it_could_read(people: list[Person]):
     for person in (one, two):
         person.start()
     group = one.words["group"]
-    one.client.new(group)
+    one.client.create_group(group)
     two.client.subscribe()
-    two.client.call("connect", invitation=told["link"], mediate=True, name=two.words["nick"])
-    until(lambda: any(c.mediator == "granted" and c.reachable for c in two.client.call("connections")), "mediation")
+    two.client.call("open_connection", invitation=told["link"], mediate=True, name=two.words["nick"])
+    until(
+        lambda: any(c.mediator == "granted" and c.reachable for c in two.client.call("list_connections")), "mediation"
+    )
     bring_in(one, two)
     until(lambda: met(one, group), "meeting")
     say(one, group, two)
@@ -375,10 +381,10 @@ def test_a_mediator_has_nothing_that_it_could_read(people: list[Person]):
     needles |= {"key of the mediator": relay.key}
 
     two.end(signal.SIGTERM)
-    until(lambda: not any(m.via == "link" for m in one.client.members(group)), "being away")
+    until(lambda: not any(m.via == "link" for m in one.client.list_members(group)), "being away")
     before = kept_by(relay)
     text = f"{one.words['message']} {secrets.token_hex(LETTER_CHARS // 2)}"
-    one.client.send(group, text)
+    one.client.send_message(group, text)
     until(lambda: kept_by(relay) > before + LETTER_CHARS, "the mediator keeping it")
     names = {path.name for path in relay.home.rglob("*") if path.is_file()}
     assert any(name.endswith("-wal") for name in names), names

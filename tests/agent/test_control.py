@@ -1,4 +1,4 @@
-"""The control socket: whatever a client does, the server stays unmoved and the other clients are served."""
+"""The control socket: no client disturbs the server or the other clients."""
 
 import json
 import os
@@ -18,23 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zerochat.agent.api import server as control
-from zerochat.agent.api.client import (
-    AgentError,
-    AgentGone,
-    AgentSilent,
-    AgentUnclear,
-    AgentUnreachable,
-    Client,
-    Dialogue,
-    News,
-    NoAgent,
-    Reply,
-    connect,
-)
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import AgentGone, AgentSilent, AgentUnreachable, NoAgent
+from zerochat.agent.api.client_protocol import AgentError, AgentUnclear, ClientProtocol, Notification, Reply
 from zerochat.agent.api.server import (
     BACKLOG_BYTES_MAX,
     CLIENTS_MAX,
     SEND_BYTES,
+    Call,
     ControlServer,
     FolderOpenToOthers,
     SocketInUse,
@@ -56,10 +47,10 @@ from zerochat.rpc import (
     Hello,
     History,
     NoParams,
-    PongNews,
+    PongNotification,
     Sent,
     Subscribed,
-    ViewNews,
+    ViewNotification,
 )
 
 SENT = Sent(group="g", id="e", lamport=1, position=1, of=2)
@@ -99,7 +90,7 @@ def lines(connection: socket.socket, count: int) -> list[Any]:
     return [json.loads(line) for line in data.splitlines()]
 
 
-def is_cut(connection: socket.socket) -> bool:
+def is_revocation(connection: socket.socket) -> bool:
     """Whether the server closes: reads until the end, which must come."""
     try:
         while connection.recv(65536):
@@ -130,24 +121,24 @@ def call(method: str, params: object = None, request_id: object = 1) -> bytes:
         (b"\xff\xfe\x00", PARSE_ERROR),
         (b'"\\ud800"', PARSE_ERROR),
         (b"[" * 100_000, INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":1,"method":"status"', PARSE_ERROR),
-        (b'{"jsonrpc":"2.0","id":1,"method":"status","params":{"a":' + b"[" * 50_000, PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"method":"get_status"', PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"method":"get_status","params":{"a":' + b"[" * 50_000, PARSE_ERROR),
         (b"[]", INVALID_REQUEST),
         (b"7", INVALID_REQUEST),
         (b"null", INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":1}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":1,"method":7}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":[1],"method":"status"}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":1.5,"method":"status"}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":1,"method":"status","params":[1]}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","method":"status"}', INVALID_REQUEST),
-        (b'{"id":1,"method":"status"}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":' + b"9" * 400 + b',"method":"status"}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":"' + b"x" * 500 + b'","method":"status"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":[1],"method":"get_status"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"get_status"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"method":"get_status","params":[1]}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","method":"get_status"}', INVALID_REQUEST),
+        (b'{"id":1,"method":"get_status"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":' + b"9" * 400 + b',"method":"get_status"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":"' + b"x" * 500 + b'","method":"get_status"}', INVALID_REQUEST),
         (call("nonsense").strip(), METHOD_NOT_FOUND),
-        (call("send").strip(), INVALID_PARAMS),
-        (call("send", {"group": 1, "text": "x"}).strip(), INVALID_PARAMS),
-        (call("wait", {"group": "g", "id": "e", "count": "all"}).strip(), INVALID_PARAMS),
+        (call("send_message").strip(), INVALID_PARAMS),
+        (call("send_message", {"group": 1, "text": "x"}).strip(), INVALID_PARAMS),
+        (call("wait_for_delivery", {"group": "g", "id": "e", "count": "all"}).strip(), INVALID_PARAMS),
         (call("subscribe", {"groups": "g"}).strip(), INVALID_PARAMS),
     ],
 )
@@ -162,7 +153,7 @@ def test_a_bad_line_is_answered_and_the_next_is_served(fake_agent, tmp_path, lin
     assert [method for method, _ in agent.asked] == ["hello"]
 
 
-def test_ids_come_back_as_they_went(fake_agent) -> None:
+def test_ids_are_returned_unchanged(fake_agent) -> None:
     agent = fake_agent()
     ids = [0, -1, 2**53 - 1, "x", "", "ä", None]
     with dial(agent.server.path) as connection:
@@ -175,7 +166,9 @@ def test_ids_come_back_as_they_went(fake_agent) -> None:
     st.lists(
         st.one_of(
             st.binary(max_size=40),
-            st.sampled_from([b"\n", b"{", b'{"jsonrpc":"2.0"', call("hello"), call("send", {"group": "g"}), b"\x00"]),
+            st.sampled_from(
+                [b"\n", b"{", b'{"jsonrpc":"2.0"', call("hello"), call("send_message", {"group": "g"}), b"\x00"]
+            ),
             st.recursive(
                 st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
                 lambda inner: st.dictionaries(st.sampled_from(["id", "method", "params", "jsonrpc"]), inner),
@@ -185,7 +178,7 @@ def test_ids_come_back_as_they_went(fake_agent) -> None:
         max_size=12,
     )
 )
-def test_junk_moves_nothing(fake_agent, tmp_path_factory, pieces: list[bytes]) -> None:
+def test_malformed_input_changes_nothing(fake_agent, tmp_path_factory, pieces: list[bytes]) -> None:
     agent = _one_for_all(fake_agent)
     with dial(agent.server.path) as connection:
         connection.sendall(b"".join(pieces) + b"\n" + call("hello", {"protocol": 1}, "last"))
@@ -217,7 +210,7 @@ def test_lines_in_pieces_and_lines_together(fake_agent) -> None:
     assert len(agent.asked) == 3
 
 
-def test_a_line_without_end_is_cut_off(fake_agent) -> None:
+def test_an_endless_line_is_cut_off(fake_agent) -> None:
     agent = fake_agent()
     with dial(agent.server.path) as connection:
         try:
@@ -227,19 +220,19 @@ def test_a_line_without_end_is_cut_off(fake_agent) -> None:
             pass
         [refusal] = lines(connection, 1)
         assert refusal["error"]["code"] == INVALID_REQUEST
-        assert is_cut(connection)
+        assert is_revocation(connection)
     assert greets(agent.server.path)
 
 
 def test_the_longest_line_that_is_allowed(fake_agent) -> None:
-    agent = fake_agent(send=lambda params: SENT)
-    text = "x" * (LINE_BYTES_MAX - len(call("send", {"group": "g", "text": ""})) + 1)
+    agent = fake_agent(send_message=lambda params: SENT)
+    text = "x" * (LINE_BYTES_MAX - len(call("send_message", {"group": "g", "text": ""})) + 1)
     with dial(agent.server.path) as connection:
-        connection.sendall(call("send", {"group": "g", "text": text}))
+        connection.sendall(call("send_message", {"group": "g", "text": text}))
         assert lines(connection, 1)[0]["result"]["id"] == "e"
-        connection.sendall(call("send", {"group": "g", "text": text + "x"}))
+        connection.sendall(call("send_message", {"group": "g", "text": text + "x"}))
         assert lines(connection, 1)[0]["error"]["code"] == INVALID_REQUEST
-        assert is_cut(connection)
+        assert is_revocation(connection)
 
 
 def test_many_clients_and_no_more_than_that(fake_agent) -> None:
@@ -250,8 +243,8 @@ def test_many_clients_and_no_more_than_that(fake_agent) -> None:
             connection.sendall(call("hello", {"protocol": 1}))
         assert all(lines(connection, 1)[0]["result"]["protocol"] == 1 for connection in crowd)
         with dial(agent.server.path) as late:
-            assert "places are taken" in lines(late, 1)[0]["error"]["message"]
-            assert is_cut(late)
+            assert "Too many clients" in lines(late, 1)[0]["error"]["message"]
+            assert is_revocation(late)
         crowd.pop().close()
         _until(lambda: len(agent.server.clients) < CLIENTS_MAX)
         crowd.append(dial(agent.server.path))
@@ -289,15 +282,15 @@ def test_other_users_are_turned_away(fake_agent, monkeypatch) -> None:
     for stranger in (os.geteuid() + 1, None):
         monkeypatch.setattr(control, "peer_uid", lambda _, uid=stranger: uid)
         with dial(agent.server.path) as connection:
-            assert "own user" in lines(connection, 1)[0]["error"]["message"]
-            assert is_cut(connection)
+            assert "Only the user" in lines(connection, 1)[0]["error"]["message"]
+            assert is_revocation(connection)
     assert agent.asked == []
 
 
 # --- what clients do not read ---------------------------------------------------------------------------------------
 
 
-def test_who_does_not_read_is_cut_off_and_nobody_else(fake_agent) -> None:
+def test_only_the_client_that_does_not_read_is_disconnected(fake_agent) -> None:
     agent = fake_agent()
     with dial(agent.server.path) as sleeper, dial(agent.server.path) as reader:
         for connection in (sleeper, reader):
@@ -323,12 +316,12 @@ def test_who_does_not_read_is_cut_off_and_nobody_else(fake_agent) -> None:
         assert max(backlogs) > BACKLOG_BYTES_MAX // 2, "the sleeper's backlog should have grown first"
         assert max(backlogs) <= BACKLOG_BYTES_MAX
         assert agent.server.clients == {2}
-        assert is_cut(sleeper)
+        assert is_revocation(sleeper)
         heard = bytes(got).count(b'"method":"event"')
         assert heard == BACKLOG_BYTES_MAX // 60_000 + 21
 
 
-def test_all_of_a_turn_reaches_a_client_at_once(tmp_path: Path) -> None:
+def test_all_notifications_of_a_batch_reach_a_client_at_once(tmp_path: Path) -> None:
     with ControlServer(tmp_path / "agent.sock") as server, dial(server.path) as connection:
         (listener,) = server.fds()
         server.ready(listener)
@@ -344,24 +337,24 @@ def test_all_of_a_turn_reaches_a_client_at_once(tmp_path: Path) -> None:
         assert connection.recv(1 << 16)
 
 
-def test_news_for_somebody_who_has_gone(fake_agent) -> None:
+def test_notifications_for_a_disconnected_client_are_dropped(fake_agent) -> None:
     agent = fake_agent()
     with dial(agent.server.path) as connection:
         connection.sendall(call("subscribe"))
         lines(connection, 1)
     _until(lambda: not agent.server.clients)
-    agent.do(lambda: agent.server.notify([1], "view", ViewNews("g")))
-    agent.do(lambda: agent.server.respond(1, 7, NoParams()))
+    agent.do(lambda: agent.server.notify([1], "view_changed", ViewNotification("g")))
+    agent.do(lambda: agent.server.respond(Call(1, 7, "get_status", NoParams()), NoParams()))
     assert greets(agent.server.path)
 
 
 def test_an_answer_that_fits_no_line_is_refused(fake_agent) -> None:
     agent = fake_agent(
-        history=lambda params: History([event("x" * LINE_BYTES_MAX)], False),
-        send=lambda params: Sent(group="\ud800", id="e", lamport=1, position=1, of=1),
+        get_history=lambda params: History([event("x" * LINE_BYTES_MAX)], False),
+        send_message=lambda params: Sent(group="\ud800", id="e", lamport=1, position=1, of=1),
     )
     with dial(agent.server.path) as connection:
-        connection.sendall(call("history", {"group": "g"}, 5) + call("send", {"group": "g", "text": ""}, 6))
+        connection.sendall(call("get_history", {"group": "g"}, 5) + call("send_message", {"group": "g", "text": ""}, 6))
         for request_id, answer in zip((5, 6), lines(connection, 2), strict=True):
             assert answer["id"] == request_id
             assert answer["error"]["code"] == INTERNAL_ERROR
@@ -447,7 +440,7 @@ def test_without_descriptors_the_queue_is_still_emptied(tmp_path: Path, monkeypa
         monkeypatch.setattr(server, "_listener", Exhausted())
         with dial(server.path) as unlucky:
             server.ready(listener)
-            assert is_cut(unlucky)
+            assert is_revocation(unlucky)
         with dial(server.path):
             server.ready(listener)
             assert len(server.clients) == 1
@@ -461,22 +454,22 @@ def home(path: Path) -> Any:
     return SimpleNamespace(socket=path, profile="default")
 
 
-def test_calls_and_refusals(fake_agent) -> None:
+def test_calls_and_errors(fake_agent) -> None:
     def send(params):
         raise UnknownGroup(group=params.group)
 
-    agent = fake_agent(send=send, history=lambda params: History([event(params.group)], more=True))
+    agent = fake_agent(send_message=send, get_history=lambda params: History([event(params.group)], more=True))
     with connect(home(agent.server.path)) as client:
         assert client.hello().nick == "alice"
-        with pytest.raises(AgentError, match="no group called hikers") as refused:
-            client.send("hikers", "x")
+        with pytest.raises(AgentError, match="Unknown group hikers") as refused:
+            client.send_message("hikers", "x")
         assert (refused.value.code, refused.value.exit_code) == ("UnknownGroup", 1)
-        assert client.history("g\u2028ä😀").events[0].body["text"] == "g\u2028ä😀"
+        assert client.get_history("g\u2028ä😀").events[0].body["text"] == "g\u2028ä😀"
         with pytest.raises(AgentError, match="do not fit"):
-            client.call("send", group=1)
+            client.call("send_message", group=1)
 
 
-def test_news_between_answers_is_kept_in_order(fake_agent) -> None:
+def test_notifications_between_answers_keep_their_order(fake_agent) -> None:
     agent = fake_agent()
 
     def answer(params):
@@ -484,16 +477,16 @@ def test_news_between_answers_is_kept_in_order(fake_agent) -> None:
             agent.server.notify([1], "event", event("x", seq))
         return SENT
 
-    agent.answers["send"] = answer
+    agent.answers["send_message"] = answer
     with connect(home(agent.server.path)) as client:
         client.subscribe()
-        assert client.send("g", "x") == SENT
-        agent.tell("view", ViewNews("g"))
-        news = list(client.news(0.05))
-    assert [getattr(one.item, "seq", one.method) for one in news] == [1, 2, 3, "view"]
+        assert client.send_message("g", "x") == SENT
+        agent.tell("view_changed", ViewNotification("g"))
+        news = list(client.notifications(0.05))
+    assert [getattr(one.params, "seq", one.method) for one in news] == [1, 2, 3, "view_changed"]
 
 
-def test_no_agent_and_a_dead_one(tmp_path: Path) -> None:
+def test_a_missing_agent_and_a_dead_socket(tmp_path: Path) -> None:
     with pytest.raises(NoAgent, match="zerochat --profile default agent"):
         connect(home(tmp_path / "none.sock"))
     path = tmp_path / "dead.sock"
@@ -505,27 +498,27 @@ def test_no_agent_and_a_dead_one(tmp_path: Path) -> None:
         connect(home(tmp_path / ("x" * 200)))
 
 
-def test_an_agent_that_goes_and_one_that_is_silent(fake_agent) -> None:
-    agent = fake_agent(status=lambda params: None)
+def test_an_agent_that_ends_and_one_that_is_silent(fake_agent) -> None:
+    agent = fake_agent(get_status=lambda params: None)
     with connect(home(agent.server.path)) as client:
         with pytest.raises(AgentSilent, match="status"):
-            client.call("status", within_s=0.05)
-        assert client.next_news(0.01) is None
+            client.call("get_status", within_s=0.05)
+        assert client.next_notification(0.01) is None
         agent.stop()
         with pytest.raises(AgentGone):
-            client.next_news(10)
+            client.next_notification(10)
         with pytest.raises(AgentGone):
-            client.status()
-        client.stop()
+            client.get_status()
+        client.stop_agent()
 
 
-def test_late_answers_are_not_taken_for_others(fake_agent) -> None:
-    agent = fake_agent(send=lambda params: None)
+def test_a_late_answer_is_not_mistaken_for_another(fake_agent) -> None:
+    agent = fake_agent(send_message=lambda params: None)
     with connect(home(agent.server.path)) as client:
         with pytest.raises(AgentSilent):
-            client.call("send", within_s=0.05, group="g", text="x")
-        [(who, request)] = agent.open
-        agent.do(lambda: agent.server.respond(who, request.id, SENT))
+            client.call("send_message", within_s=0.05, group="g", text="x")
+        [call] = agent.open
+        agent.do(lambda: agent.server.respond(call, SENT))
         assert isinstance(client.hello(), Hello)
         assert not client._replies
 
@@ -540,67 +533,70 @@ def test_another_protocol(fake_agent) -> None:
     "line",
     [b"junk\n", b'{"id":1,"result":7}\n', b'{"method":"event","params":{}}\n', b"x" * (LINE_BYTES_MAX + 1)],
 )
-def test_nonsense_from_an_agent(line: bytes) -> None:
-    dialogue = Dialogue()
-    assert dialogue.ask("hello", {"protocol": 1})[0] == 1
+def test_malformed_messages_from_an_agent_are_refused(line: bytes) -> None:
+    dialogue = ClientProtocol()
+    assert dialogue.request("hello", {"protocol": 1})[0] == 1
     with pytest.raises(AgentUnclear):
-        dialogue.hear(line)
+        dialogue.receive(line)
 
 
-def test_what_we_do_not_know_is_skipped() -> None:
-    dialogue = Dialogue()
-    dialogue.ask("subscribe", {})
+def test_unknown_messages_are_skipped() -> None:
+    dialogue = ClientProtocol()
+    dialogue.request("subscribe", {})
     said = (
         b'{"jsonrpc":"2.0","method":"weather","params":{"rain":true}}\n'
-        b'{"jsonrpc":"2.0","method":"view","params":{"group":"g","colour":"red"},"more":1}\n'
+        b'{"jsonrpc":"2.0","method":"view_changed","params":{"group":"g","colour":"red"},"more":1}\n'
         b'{"jsonrpc":"2.0","id":77,"result":{}}\n{"jsonrpc":"2.0","id":1,"result":{"new":1}}\n{"half'
     )
-    assert dialogue.hear(said) == [News("view", ViewNews("g")), Reply(1, "subscribe", Subscribed())]
+    assert dialogue.receive(said) == [
+        Notification("view_changed", ViewNotification("g")),
+        Reply(1, "subscribe", Subscribed()),
+    ]
 
 
 @given(st.binary(max_size=200))
 def test_the_client_survives_any_bytes(data: bytes) -> None:
-    dialogue = Dialogue()
-    dialogue.ask("status", {})
+    dialogue = ClientProtocol()
+    dialogue.request("get_status", {})
     with suppress(AgentUnclear, AgentError):
-        dialogue.hear(data + b"\n")
+        dialogue.receive(data + b"\n")
 
 
 @pytest.mark.parametrize(
     ("method", "params"),
     [
-        ("new", {"group": "g", "envelope": 1}),
-        ("ping", {}),
-        ("features", {"peer": "bob", "match": None}),
-        ("connect", {"invitation": "x", "mediate": "yes"}),
-        ("offer", {"expires_s": "1h"}),
-        ("tell", {"peer": "bob"}),
+        ("create_group", {"group": "g", "envelope": 1}),
+        ("ping_peer", {}),
+        ("query_features", {"peer": "bob", "match": None}),
+        ("open_connection", {"invitation": "x", "mediate": "yes"}),
+        ("offer_connection", {"expires_s": "1h"}),
+        ("send_connection_message", {"peer": "bob"}),
     ],
 )
-def test_what_is_asked_of_peers_has_a_shape(fake_agent, method: str, params: dict[str, Any]) -> None:
+def test_peer_queries_have_a_schema(fake_agent, method: str, params: dict[str, Any]) -> None:
     agent = fake_agent()
     with connect(home(agent.server.path)) as client, pytest.raises(AgentError, match="do not fit"):
         client.call(method, **params)
     assert [asked for asked, _ in agent.asked] == ["hello"]
 
 
-def test_what_peers_say_arrives_as_they_said_it(fake_agent) -> None:
+def test_answers_of_peers_arrive_unchanged(fake_agent) -> None:
     agent = fake_agent()
-    pong = PongNews(
-        thread="t", peer="\x1b[2J\u202e", rtt_ms=1, envelope="x", their_key="k\n", my_key="\u2028", way="direct"
+    pong = PongNotification(
+        thread="t", peer="\x1b[2J\u202e", rtt_ms=1, envelope="x", their_key="k\n", my_key="\u2028", channel="direct"
     )
     with connect(home(agent.server.path)) as client:
         client.subscribe()
         agent.tell("pong", pong)
-        assert client.next_news(10) == News("pong", pong)
+        assert client.next_notification(10) == Notification("pong", pong)
 
 
-def test_every_news_survives_the_way(fake_agent) -> None:
+def test_notifications_round_trip(fake_agent) -> None:
     agent = fake_agent()
     item = event("\x1b[2J ‮ 😀 \u2028", seq=3)
     with connect(home(agent.server.path)) as client:
         client.subscribe()
         agent.tell("event", item)
-        news = client.next_news(10)
-    assert news == News("event", item)
+        news = client.next_notification(10)
+    assert news == Notification("event", item)
     assert msgspec.json.decode(msgspec.json.encode(item), type=Event) == item

@@ -1,5 +1,4 @@
-"""A full disk: nothing is lost or half there, nothing is acknowledged that is not kept, the person is told, and when
-there is room again everything goes on."""
+"""A full disk: no loss, no partial write, no acknowledgement without storage, and recovery."""
 
 import logging
 import random
@@ -16,13 +15,13 @@ from tests.support.full_journal import ENDLESS, Narrow, lived
 from tests.support.machines import GROUP, Machine, acknowledged, check, everybody_has, machines, meet, until
 from tests.support.power_cut_journal import deeds, folders
 from tests.support.small_disk import BALLAST, LOG, SmallDisk, why_not
-from zerochat.agent.api.client import AgentError
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.archive.log_file import FileThere, Header
 from zerochat.agent.service.crash_log import LogFile
 from zerochat.agent.storage.journal import DiskFailed, DiskFull
-from zerochat.agent.storage.paths import places
-from zerochat.cli.audit import _to_file
-from zerochat.rpc import Ledger, LogRow
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.cli.verbs.audit import write_export as _to_file
+from zerochat.rpc import LogRow, LogSummary
 
 DISK_BYTES = 4 << 20
 
@@ -44,7 +43,7 @@ def narrow():
 
 
 @pytest.mark.slow
-def test_any_write_may_be_the_first_for_which_there_is_no_room(narrow):
+def test_a_full_disk_at_any_write_loses_nothing(narrow):
     with folders() as (folder, _):
         work = deeds(random.Random(5), 16)
         usual, again = lived(folder / "journal.db", narrow, work, ENDLESS)
@@ -61,7 +60,7 @@ def test_any_write_may_be_the_first_for_which_there_is_no_room(narrow):
 @pytest.mark.crash
 @pytest.mark.usefixtures("small_disk")
 def test_a_journal_finds_no_room_at_any_moment(tmp_path, budget):
-    zoe = places("zoe", {"ZEROCHAT_HOME": str(tmp_path)})
+    zoe = profile_paths("zoe", {"ZEROCHAT_HOME": str(tmp_path)})
     zoe.data.mkdir(parents=True)
     times = budget(25)
     with SmallDisk(zoe, DISK_BYTES) as disk:
@@ -79,13 +78,13 @@ def test_a_journal_finds_no_room_at_any_moment(tmp_path, budget):
 def known_to_have(author: Machine, reader: Machine) -> set[str]:
     """The ids of the author's messages of which it has heard that the reader has them."""
     events = [event for event in author.events() if event.type == "message" and event.author.nick == author.name]
-    reports = [author.client.delivery(GROUP, event.id) for event in events]
+    reports = [author.client.get_delivery(GROUP, event.id) for event in events]
     return {one.id for one in reports if any(m.nick == reader.name and m.delivered for m in one.members)}
 
 
 @pytest.mark.crash
 @pytest.mark.usefixtures("small_disk")
-def test_an_agent_whose_disk_is_full_waits_for_room_and_goes_on(tmp_path):
+def test_an_agent_with_a_full_disk_waits_and_resumes(tmp_path):
     dice = random.Random(5)
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
         bob.kill()
@@ -101,7 +100,7 @@ def test_an_agent_whose_disk_is_full_waits_for_room_and_goes_on(tmp_path):
                 refused(bob, "no room for this")
                 for number in range(10):
                     alice.say(f"did you get this? {again} {number} {dice.randbytes(1500).hex()}")
-                until(lambda: "disk" in bob.client.status().warning, "a warning")
+                until(lambda: "disk" in bob.client.get_status().warning, "a warning")
                 refused(bob, "nor for this")
                 shown = disk.run("status", environment=bob.environment)
                 assert shown.returncode == 0
@@ -116,7 +115,7 @@ def test_an_agent_whose_disk_is_full_waits_for_room_and_goes_on(tmp_path):
                 if again:
                     bob.kill()
                 else:
-                    bob.client.stop()
+                    bob.client.stop_agent()
                     assert process.wait(20) == 0
                     bob.client.close()
                 process = bob.start().process
@@ -128,7 +127,7 @@ def test_an_agent_whose_disk_is_full_waits_for_room_and_goes_on(tmp_path):
             bob.say("now there is room")
             everybody_has((alice, bob), 22, 60)
             acknowledged((alice, bob))
-            assert "The disk is full" not in bob.client.status().warning
+            assert "The disk is full" not in bob.client.get_status().warning
             assert [event["body"]["text"] for event in check([alice], bob) if event["type"] == "message"] == bob.texts()
             audit = disk.run("audit", GROUP, environment=bob.environment)
             assert audit.returncode == 0, audit.stdout
@@ -138,7 +137,7 @@ def test_an_agent_whose_disk_is_full_waits_for_room_and_goes_on(tmp_path):
 def refused(machine: Machine, text: str) -> None:
     """It is not said, and it is said why not."""
     with pytest.raises(AgentError, match="The disk is full") as refusal:
-        machine.client.send(GROUP, text + " " + "x" * 30_000)
+        machine.client.send_message(GROUP, text + " " + "x" * 30_000)
     assert refusal.value.code == "DiskFull" and str(machine.places.journal) in str(refusal.value)
 
 
@@ -147,7 +146,7 @@ def refused(machine: Machine, text: str) -> None:
 
 @pytest.mark.crash
 @pytest.mark.usefixtures("small_disk")
-def test_verbs_that_find_no_room_say_so_and_leave_everything_as_it_was(tmp_path):
+def test_verbs_on_a_full_disk_report_it_and_change_nothing(tmp_path):
     for name in ("old", "new"):
         (tmp_path / name).write_text(f"the {name} passphrase")
         (tmp_path / name).chmod(0o600)
@@ -155,7 +154,7 @@ def test_verbs_that_find_no_room_say_so_and_leave_everything_as_it_was(tmp_path)
         zoe.kill()
         with SmallDisk(zoe.places, DISK_BYTES) as disk:
             zoe.host = cast(Any, disk)
-            zoe.start().client.new(GROUP)
+            zoe.start().client.create_group(GROUP)
             for number in range(40):
                 zoe.say(f"{number} " + "x" * 2000)
             environment = {**zoe.environment, "ZEROCHAT_NEW_PASSPHRASE_FILE": str(tmp_path / "old")}
@@ -179,11 +178,11 @@ def test_verbs_that_find_no_room_say_so_and_leave_everything_as_it_was(tmp_path)
             # A vault that is there gives way to a new one only when that is whole.
             environment["ZEROCHAT_PASSPHRASE_FILE"] = str(tmp_path / "old")
             environment["ZEROCHAT_NEW_PASSPHRASE_FILE"] = str(tmp_path / "new")
-            before, vault = names(disk), (disk.here / "vault").read_bytes()
+            before, vault = names(disk), (disk.here / "wrapped-key").read_bytes()
             disk.fill()
             done = disk.run("passphrase", environment=environment)
             assert done.returncode and "The disk is full" in done.stderr, done
-            assert names(disk) - {BALLAST} == before and (disk.here / "vault").read_bytes() == vault
+            assert names(disk) - {BALLAST} == before and (disk.here / "wrapped-key").read_bytes() == vault
             # A verb that runs an agent of its own has a log that cannot be written either.
             zoe.kill()
             disk.make_room()
@@ -213,10 +212,10 @@ def test_an_export_that_does_not_fit_leaves_no_file(tmp_path):
         record=b"{}",
         received=1,
     )
-    about = Ledger(group="g", name="g", me="a", nick="a", view="", heights=[], events=60)
+    about = LogSummary(group="g", name="g", me="a", nick="a", view="", chains=[], events=60)
 
     class Here:
-        def log(self, ledger):
+        def event_rows(self, summary):
             return iter([row] * 60)
 
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -224,18 +223,18 @@ def test_an_export_that_does_not_fit_leaves_no_file(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limit[1]))
     try:
         with pytest.raises((DiskFull, DiskFailed), match="log"):
-            _to_file(path, Header(exported_at="", ledger=about), cast(Any, Here()))
+            _to_file(path, Header(exported_at="", summary=about), cast(Any, Here()))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert not path.exists()
-    assert _to_file(path, Header(exported_at="", ledger=about), cast(Any, Here())) == 60
+    assert _to_file(path, Header(exported_at="", summary=about), cast(Any, Here())) == 60
     with pytest.raises(FileThere):
-        _to_file(path, Header(exported_at="", ledger=about), cast(Any, Here()))
+        _to_file(path, Header(exported_at="", summary=about), cast(Any, Here()))
     assert path.read_bytes().count(b"\n") == 61
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_a_log_that_cannot_be_written_disturbs_nobody(capfd):
+def test_an_unwritable_log_file_is_harmless(capfd):
     log = logging.Logger("full")
     handler = LogFile("/dev/full", encoding="utf-8")
     log.addHandler(handler)

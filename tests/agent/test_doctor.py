@@ -1,4 +1,4 @@
-"""The doctor: each thing that can be wrong is made wrong for real, and it is found, and a remedy named."""
+"""`zerochat doctor`: every fault that it knows is caused for real, found, and given a remedy."""
 
 import json
 import os
@@ -14,25 +14,25 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.cli.test_cli import HIKERS, MEMBERS, STATUS
+from tests.support.cli_harness import HIKERS, MEMBERS, STATUS
 from tests.support.machines import Machine, machines, meet, until
 from tests.support.small_disk import SmallDisk, why_not
-from zerochat.agent.doctor import CHECKS, Patient, look
-from zerochat.agent.storage.paths import places
+from zerochat.agent.doctor import CHECKS, CheckContext, run_checks
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
 
 
 @pytest.fixture
 def home(tmp_path):
-    found = places("alice", {"ZEROCHAT_HOME": str(tmp_path / "h")})
+    found = profile_paths("alice", {"ZEROCHAT_HOME": str(tmp_path / "h")})
     create_profile(found, "alice", None)
     return found
 
 
 def checked(home, *wanted, environ=(), key=True):
     """What the checks find, by their names: (state, text, remedy)."""
-    patient = Patient(home, dict(environ), partial(unlock, home, None) if key else None)
-    found = look(patient, wanted)
+    patient = CheckContext(home, dict(environ), partial(unlock, home, None) if key else None)
+    found = run_checks(patient, wanted)
     if patient.client is not None:
         patient.client.close()
     for one in found.checks:
@@ -54,7 +54,7 @@ def doctor(environment, *words, **options):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_where_all_is_well_it_says_so_and_leaves_nothing_behind(home, tmp_path):
+def test_a_healthy_profile_passes_and_leaves_no_trace(home, tmp_path):
     before = sorted((path, path.stat().st_mtime_ns) for path in home.data.rglob("*") if path.name != "lock")
     found = checked(home)
     assert list(reversed(found)) == list(CHECKS)
@@ -68,11 +68,11 @@ def test_where_all_is_well_it_says_so_and_leaves_nothing_behind(home, tmp_path):
     code, out, err = doctor(environment, "disk", "journal")
     assert code == 0 and [line.split()[:2] for line in out.splitlines()] == [["ok", "disk"], ["ok", "journal"]]
     code, out, err = doctor(environment, "dsik")
-    assert (code, out) == (2, "") and "no check called" in err and "disk" in err
+    assert (code, out) == (2, "") and "Unknown check" in err and "disk" in err
 
 
 def test_no_profile(tmp_path):
-    home = places("nobody", {"ZEROCHAT_HOME": str(tmp_path / "h")})
+    home = profile_paths("nobody", {"ZEROCHAT_HOME": str(tmp_path / "h")})
     found = checked(home, key=False)
     assert found["profile"][0] == "fail" and "zerochat init" in found["profile"][2]
     assert found["journal"][0] == "skip"
@@ -84,12 +84,12 @@ def test_folders_that_are_open_to_others(home):
     home.key_file.chmod(0o644)
     home.socket.parent.mkdir(mode=0o755)
     home.socket.parent.chmod(0o755)
-    patient = Patient(home, {})
-    said = {(one.state, one.remedy) for one in look(patient, ["profile", "socket"]).checks}
+    patient = CheckContext(home, {})
+    said = {(one.state, one.remedy) for one in run_checks(patient, ["profile", "socket"]).checks}
     assert said == {
-        ("fail", f"Close it: `chmod 700 {home.data}`."),
-        ("fail", f"Close it: `chmod 600 {home.key_file}`."),
-        ("fail", f"Close it: `chmod 700 {home.socket.parent}`."),
+        ("fail", f"Restrict it: `chmod 700 {home.data}`."),
+        ("fail", f"Restrict it: `chmod 600 {home.key_file}`."),
+        ("fail", f"Restrict it: `chmod 700 {home.socket.parent}`."),
     }
 
 
@@ -115,7 +115,7 @@ def test_something_else_that_answers_there(home):
         server.start()
         found = checked(home, "socket")["socket"]
         server.join(10)
-    assert found[0] == "fail" and "not as an agent does" in found[1]
+    assert found[0] == "fail" and "does not respond as an agent" in found[1]
 
 
 def test_settings_that_cannot_be_used_and_some_that_mean_nothing(home):
@@ -128,14 +128,14 @@ def test_settings_that_cannot_be_used_and_some_that_mean_nothing(home):
 
 
 @pytest.mark.parametrize("family", ["pair", "queue"])
-def test_a_port_that_somebody_else_has(home, family):
+def test_a_port_in_use_is_found(home, family):
     with socket.socket() as taker:
         taker.bind(("127.0.0.1", 0))
         taker.listen()
         port = taker.getsockname()[1]
         home.config.write_text(f'[network]\nlisten = "127.0.0.1:{f"{port}:0" if family == "pair" else f"0:{port}"}"\n')
         state, text, remedy = checked(home, "ports")["ports"]
-        assert state == "fail" and f"port {port}" in text and "network.listen" in remedy
+        assert state == "fail" and f"Port {port}" in text and "network.listen" in remedy
     home.config.write_text('[network]\nlisten = "198.51.100.7:4242"\n')
     state, text, _ = checked(home, "ports")["ports"]
     assert state == "fail" and "has no address 198.51.100.7" in text
@@ -143,14 +143,14 @@ def test_a_port_that_somebody_else_has(home, family):
 
 def test_the_ports_that_the_journal_remembers_are_looked_at(tmp_path):
     one = Machine(tmp_path, "alice").start()
-    port = int(one.client.status().pair.rpartition(":")[2])
+    port = int(one.client.get_status().pair.rpartition(":")[2])
     one.kill()
     with socket.socket() as taker:
         taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taker.bind(("127.0.0.1", port))
         taker.listen()
         state, text, _ = checked(one.places, "ports")["ports"]
-        assert state == "fail" and f"port {port}" in text
+        assert state == "fail" and f"Port {port}" in text
     assert checked(one.places, "ports")["ports"][0] == "ok"
 
 
@@ -168,26 +168,20 @@ def test_too_few_files(home, tmp_path):
         )
 
 
-def test_an_old_journal_is_named_and_not_touched(home):
+def test_another_journal_format_is_reported_and_unchanged(home):
     from zerochat.agent.storage.database import create_database
     from zerochat.agent.storage.tables import FORMAT
 
     key = unlock(home, None)
-    assert min(FORMAT.migrations) < FORMAT.version
     home.journal.unlink()
     with closing(create_database(home.journal, key)) as database:
         database.pragma("application_id", FORMAT.mark)
-        database.pragma("user_version", FORMAT.version - 1)
-        database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB)")
-    state, text, _ = checked(home, "journal")["journal"]
-    assert state == "warn" and f"older format ({FORMAT.version - 1}," in text
-    from zerochat.agent.storage.database import open_database
-
-    with closing(open_database(home.journal, key, FORMAT)) as database:
-        assert database.pragma("user_version") == FORMAT.version - 1, "it is as it was"
         database.pragma("user_version", FORMAT.version + 1)
-    state, _, remedy = checked(home, "journal")["journal"]
-    assert state == "fail" and "newer zerochat" in remedy
+        database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB)")
+    before = home.journal.read_bytes()
+    state, text, remedy = checked(home, "journal")["journal"]
+    assert state == "fail" and "cannot be used" in text
+    assert "reads only format" in remedy and home.journal.read_bytes() == before
 
 
 def test_a_damaged_journal(home):
@@ -198,9 +192,9 @@ def test_a_damaged_journal(home):
     assert state == "fail" and remedy
 
 
-def test_a_journal_behind_a_passphrase_is_not_asked_for(tmp_path):
+def test_a_journal_with_a_passphrase_is_skipped(tmp_path):
     environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path / "h"), "ZEROCHAT_PROFILE": "alice"}
-    home = places("alice", environment)
+    home = profile_paths("alice", environment)
     create_profile(home, "alice", b"open sesame and more")
     (one,) = json.loads(doctor(environment, "journal", "--format", "json")[1])["checks"]
     assert one["state"] == "skip" and "ZEROCHAT_PASSPHRASE_FILE" in one["remedy"]
@@ -219,7 +213,7 @@ def test_a_full_disk(tmp_path):
     with SmallDisk(one.places, 4 << 20) as disk:
         found = disk.run("doctor", "disk", "--format", "json", environment=one.environment)
         (little,) = json.loads(found.stdout)["checks"]
-        assert (little["state"], found.returncode) == ("warn", 0) and "MB left" in little["text"]
+        assert (little["state"], found.returncode) == ("warn", 0) and "MB are free" in little["text"]
         disk.fill()
         found = disk.run("doctor", "disk", "--format", "json", environment=one.environment)
         (full,) = json.loads(found.stdout)["checks"]
@@ -241,7 +235,7 @@ def test_a_folder_that_cannot_be_written(home):
 # --- with an agent ----------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_asked_about_what_only_it_knows(tmp_path):
+def test_a_running_agent_is_queried(tmp_path):
     with machines(tmp_path, ["alice", "bob"]) as (alice, bob):
         assert checked(alice.places, "clock")["clock"][0] == "skip", "nobody has said what time it is"
         meet(alice, bob)
@@ -269,7 +263,7 @@ def test_clocks_that_are_off(home, fake_agent, ahead, state, said):
         MEMBERS[1].__class__(**{**as_struct(MEMBERS[1]), "did": f"did:key:z{number}", "ahead_ms": ms})
         for number, ms in enumerate(ahead)
     ]
-    fake_agent(path=home.socket, status=lambda _: STATUS, members=lambda _: [MEMBERS[0], *members, MEMBERS[3]])
+    fake_agent(path=home.socket, get_status=lambda _: STATUS, list_members=lambda _: [MEMBERS[0], *members, MEMBERS[3]])
     found = checked(home, "clock")["clock"]
     assert found[0] == state and said in found[1]
 
@@ -279,12 +273,12 @@ def as_struct(struct):
 
 
 @pytest.mark.slow
-def test_what_a_peer_has_said_cannot_do_anything_to_the_terminal(home, fake_agent, tmp_path):
+def test_hostile_peer_text_is_made_printable(home, fake_agent, tmp_path):
     """Whatever of others or of a settings file comes into a line is made printable."""
     evil = STATUS.__class__(
         **{**as_struct(STATUS), "warning": "\x1b[2Jgone", "groups": [HIKERS], "web": ["http://x\x1b]0;t\x07/"]}
     )
-    fake_agent(path=home.socket, status=lambda _: evil, members=lambda _: [])
+    fake_agent(path=home.socket, get_status=lambda _: evil, list_members=lambda _: [])
     home.config.write_text('[network]\n"\\u001b[2Jx" = 1\n')
     environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path / "h"), "ZEROCHAT_PROFILE": "alice"}
     _, out, err = doctor(environment)
@@ -296,7 +290,7 @@ def test_what_a_peer_has_said_cannot_do_anything_to_the_terminal(home, fake_agen
     [({}, 0), ({"warning": "The disk has only 3 MB left."}, 1), ({"closed": True}, 1), ({"damaged": True}, 7)],
 )
 def test_status_as_a_health_check(home, fake_agent, tmp_path, fields, code):
-    fake_agent(path=home.socket, status=lambda _: STATUS.__class__(**{**as_struct(STATUS), **fields}))
+    fake_agent(path=home.socket, get_status=lambda _: STATUS.__class__(**{**as_struct(STATUS), **fields}))
     environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path / "h"), "ZEROCHAT_PROFILE": "alice"}
     for words, expected in ((["--check"], code), ([], 0)):
         done = subprocess.run(
@@ -309,11 +303,11 @@ def test_status_as_a_health_check(home, fake_agent, tmp_path, fields, code):
 
 
 @pytest.mark.slow
-def test_an_address_that_nobody_answers_at(home, fake_agent):
+def test_an_unreachable_address_is_found(home, fake_agent):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = f"zmq+tcp://127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
-        fake_agent(path=home.socket, status=lambda _: STATUS.__class__(**{**as_struct(STATUS), "pair": where}))
+        fake_agent(path=home.socket, get_status=lambda _: STATUS.__class__(**{**as_struct(STATUS), "pair": where}))
         state, text, remedy = checked(home, "reach")["reach"]
     assert state == "fail" and where in text and "firewall" in remedy
 

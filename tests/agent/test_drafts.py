@@ -1,14 +1,14 @@
-"""What was begun and not sent: kept by the agent, in the journal, for each group its own."""
+"""Drafts: stored by the agent in the journal, one per group."""
 
 import msgspec
 import pytest
 
-from tests.agent.test_request_handlers import Office
+from tests.support.handler_offices import Office
 from zerochat.agent.storage import drafts
 from zerochat.agent.storage.drafts import DRAFT_BYTES_MAX, DraftTooLong
 from zerochat.agent.storage.journal import Journal
 from zerochat.errors import UnknownGroup
-from zerochat.group.effects import Forget
+from zerochat.group.effects import DeleteLog
 from zerochat.group.state import Agent
 from zerochat.rpc import LINE_BYTES_MAX, Draft
 
@@ -25,7 +25,7 @@ def every(journal, groups):
     """All drafts, page by page, and how many pages there were."""
     found, after, pages = {}, "", 0
     while True:
-        page = drafts.page(journal, groups, after)
+        page = drafts.drafts_page(journal, groups, after)
         pages += 1
         assert len(msgspec.json.encode(page)) < LINE_BYTES_MAX
         found |= {one.group: one.text for one in page.drafts}
@@ -35,53 +35,53 @@ def every(journal, groups):
 
 
 def test_a_draft_lasts_until_it_is_empty(journal, tmp_path):
-    drafts.keep(journal, "g", "At eigh")
-    drafts.keep(journal, "h", " two\nlines\x1b[2J \ud800")
-    drafts.keep(journal, "g", "At eight")
+    drafts.store_draft(journal, "g", "At eigh")
+    drafts.store_draft(journal, "h", " two\nlines\x1b[2J \ud800")
+    drafts.store_draft(journal, "g", "At eight")
     journal.close()
     with Journal.open(tmp_path / "journal.db", KEY) as again:
         assert every(again, ["h", "g", "none"]) == ({"g": "At eight", "h": " two\nlines\x1b[2J ?"}, 1)
-        drafts.keep(again, "g", " \n")
+        drafts.store_draft(again, "g", " \n")
         assert every(again, ["g", "h"])[0].keys() == {"h"}
-        drafts.keep(again, "g", "")
+        drafts.store_draft(again, "g", "")
 
 
-def test_many_drafts_come_in_pages_that_fit_a_line(journal):
+def test_many_drafts_are_paged(journal):
     text = "\x01" * DRAFT_BYTES_MAX  # six characters each in JSON: nothing is longer
     groups = [f"g{number}" for number in range(5)]
     for group in groups:
-        drafts.keep(journal, group, text)
+        drafts.store_draft(journal, group, text)
     assert every(journal, groups) == (dict.fromkeys(groups, text), 5)
-    drafts.keep(journal, "g0", "short")
-    drafts.keep(journal, "g1", "short")
+    drafts.store_draft(journal, "g0", "short")
+    drafts.store_draft(journal, "g1", "short")
     assert every(journal, groups)[1] == 4
 
 
-def test_what_is_too_long_leaves_the_one_before(journal):
-    drafts.keep(journal, "g", "before")
+def test_a_draft_that_is_too_long_keeps_the_previous_one(journal):
+    drafts.store_draft(journal, "g", "before")
     with pytest.raises(DraftTooLong):
-        drafts.keep(journal, "g", "é" * (DRAFT_BYTES_MAX // 2 + 1))
+        drafts.store_draft(journal, "g", "é" * (DRAFT_BYTES_MAX // 2 + 1))
     assert every(journal, ["g"])[0] == {"g": "before"}
 
 
-def test_a_draft_goes_with_its_group(journal):
-    drafts.keep(journal, "g", "a secret")
-    drafts.keep(journal, "h", "another")
-    journal.commit(Agent("n"), [Forget("g")])
+def test_a_draft_is_deleted_with_its_group(journal):
+    drafts.store_draft(journal, "g", "a secret")
+    drafts.store_draft(journal, "h", "another")
+    journal.commit(Agent("n"), [DeleteLog("g")])
     assert every(journal, ["g", "h"])[0] == {"h": "another"}
 
 
-def test_a_face_has_a_draft_kept(tmp_path):
+def test_a_client_stores_a_draft(tmp_path):
     office = Office()
     with Journal.create(tmp_path / "drafts.db", KEY) as journal:
-        office.desks["alice"].journal = journal
-        group = office.call("alice", "new", group="hikers").id
-        office.call("alice", "draft", group="hikers", text="At eigh")
-        found = office.call("alice", "drafts")
+        office.handlers["alice"].journal = journal
+        group = office.call("alice", "create_group", group="hikers").id
+        office.call("alice", "save_draft", group="hikers", text="At eigh")
+        found = office.call("alice", "list_drafts")
         assert (found.drafts, found.more) == ([Draft(group, "At eigh")], False)
         with pytest.raises(UnknownGroup):
-            office.call("alice", "draft", group="nobody's", text="x")
+            office.call("alice", "save_draft", group="nobody's", text="x")
         with pytest.raises(DraftTooLong):
-            office.call("alice", "draft", group=group, text="x" * (DRAFT_BYTES_MAX + 1))
-        office.call("alice", "draft", group=group, text="")
-        assert office.call("alice", "drafts").drafts == []
+            office.call("alice", "save_draft", group=group, text="x" * (DRAFT_BYTES_MAX + 1))
+        office.call("alice", "save_draft", group=group, text="")
+        assert office.call("alice", "list_drafts").drafts == []

@@ -1,4 +1,4 @@
-"""Files between whole agents over real sockets on loopback: with disks, kills, and a second member who gives."""
+"""Files between whole agents on loopback: disks, kills, and a second source."""
 
 import hashlib
 import os
@@ -6,46 +6,26 @@ import stat
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import meet, until
-from zerochat.agent.api.client import AgentError
+from tests.support import agents
+from tests.support.agents import meet, until
+from tests.support.shared_files import files, is_here, the_file, write
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.files import handlers
 from zerochat.group.files.hash_tree import PART_BYTES
-from zerochat.rpc import Event, FileNews
+from zerochat.rpc import Event, FileNotification
 
-people = test_agent.people
-
-
-def write(folder, name, size, seed=b"x"):
-    """A file with so many bytes, no two parts of it the same."""
-    path = folder / name
-    data = b"".join(hashlib.sha256(seed + number.to_bytes(8)).digest() for number in range(-(-size // 32)))[:size]
-    path.write_bytes(data)
-    return path, data
+people = agents.people
 
 
-def files(person, group="friends"):
-    return list(person.client.files(group))
-
-
-def the_file(person, group="friends"):
-    found = files(person, group)
-    return found[0].file if found else None
-
-
-def is_here(person, group="friends"):
-    return (one := the_file(person, group)) is not None and one.state == "here"
-
-
-def test_a_photo_goes_to_everybody_and_is_saved_under_a_harmless_name(people, tmp_path):
+def test_a_photo_reaches_all_members_and_gets_a_safe_name(people, tmp_path):
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
     path, data = write(tmp_path, "photo.jpg", 200_000)
-    sent = alice.client.attach("friends", [str(path)], "look")
+    sent = alice.client.send_files("friends", [str(path)], "look")
     assert sent.of == 2
     for person in (bob, carol):
         until(lambda person=person: is_here(person), "the file")
-        event = person.client.history("friends").events[-1]
+        event = person.client.get_history("friends").events[-1]
         assert event.body == {"text": "look"}
         (file,) = event.attachments
         assert (file.name, file.size, file.type, file.state, file.have) == (
@@ -54,86 +34,88 @@ def test_a_photo_goes_to_everybody_and_is_saved_under_a_harmless_name(people, tm
     until(lambda: the_file(alice).holders == 2, "both have said so")
     target = tmp_path / "out"
     target.mkdir()
-    saved = bob.client.save("friends", "photo.jpg", str(target))
+    saved = bob.client.save_file("friends", "photo.jpg", str(target))
     assert saved.path == str(target / "photo.jpg") and saved.sha256 == hashlib.sha256(data).hexdigest()
     assert (target / "photo.jpg").read_bytes() == data
     assert stat.S_IMODE((target / "photo.jpg").stat().st_mode) == 0o600
-    again = bob.client.save("friends", sent.id, str(target))
+    again = bob.client.save_file("friends", sent.id, str(target))
     assert again.path == str(target / "photo (1).jpg") and (target / "photo (1).jpg").read_bytes() == data
     assert sorted(one.name for one in target.iterdir()) == ["photo (1).jpg", "photo.jpg"]
 
 
 @pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
 @pytest.mark.parametrize("envelope", ["didcomm/v1", "didcomm/v2"])
-def test_in_every_kind_of_group(people, tmp_path, envelope, keys):
+def test_files_in_every_kind_of_group(people, tmp_path, envelope, keys):
     alice, bob = people("alice", "bob")
-    alice.client.new("friends", envelope=envelope, keys=keys)
+    alice.client.create_group("friends", envelope=envelope, keys=keys)
     bob.client.subscribe()
-    bob.client.join(alice.client.invite("friends").url)
+    bob.client.join_group(alice.client.create_invitation("friends").url)
     path, data = write(tmp_path, "photo.jpg", 500_000)
-    until(lambda: any(one.connection == "connected" for one in alice.client.members("friends")), "meeting")
-    alice.client.attach("friends", [str(path)])
-    until(lambda: bob.client.groups() and is_here(bob), "the file")
-    assert bob.client.save("friends", "photo.jpg", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    until(lambda: any(one.connection == "connected" for one in alice.client.list_members("friends")), "meeting")
+    alice.client.send_files("friends", [str(path)])
+    until(lambda: bob.client.list_groups() and is_here(bob), "the file")
+    assert (
+        bob.client.save_file("friends", "photo.jpg", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    )
 
 
-def test_on_disk_nothing_of_it_is_readable_and_forgetting_removes_it(people, tmp_path):
+def test_stored_files_are_encrypted_and_deleted_with_the_group(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     secret = b"the secret plan " * 5_000
     path = tmp_path / "plan.txt"
     path.write_bytes(secret)
-    alice.client.attach("friends", [str(path)])
+    alice.client.send_files("friends", [str(path)])
     until(lambda: is_here(bob), "the file")
     for person in (alice, bob):
         kept = [one for one in person.places.files.rglob("*") if one.is_file()]
         assert len(kept) == 1 and b"secret plan" not in kept[0].read_bytes()
         assert stat.S_IMODE(kept[0].stat().st_mode) == 0o600
-    bob.client.leave("friends")
-    until(lambda: bob.client.groups()[0].state == "left", "leaving")
-    bob.client.forget("friends")
+    bob.client.leave_group("friends")
+    until(lambda: bob.client.list_groups()[0].state == "left", "leaving")
+    bob.client.forget_group("friends")
     until(lambda: not [one for one in bob.places.files.rglob("*") if one.is_file()], "the file is removed")
 
 
 @pytest.mark.slow
-def test_a_large_file_comes_on_request_with_news_on_both_sides(people, tmp_path, monkeypatch):
-    monkeypatch.setattr(handlers, "NEWS_S", 0)  # a fast machine has all of it before the second news
+def test_a_large_file_is_downloaded_on_request_with_progress(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(handlers, "PROGRESS_S", 0)  # a fast machine has all of it before the second report
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     alice.client.subscribe()
     path, data = write(tmp_path, "film.mkv", 5 << 20)
-    alice.client.attach("friends", [str(path)])
+    alice.client.send_files("friends", [str(path)])
     until(lambda: the_file(bob) is not None, "the offer")
     assert the_file(bob).state == "offered"
-    with pytest.raises(AgentError, match="not here, or not all of it yet"):
-        bob.client.save("friends", "film.mkv")
-    assert bob.client.get("friends", "film.mkv").file.state == "getting"
+    with pytest.raises(AgentError, match="is not downloaded, or not completely"):
+        bob.client.save_file("friends", "film.mkv")
+    assert bob.client.fetch_file("friends", "film.mkv").file.state == "getting"
     seen = []
     while not seen or seen[-1].state != "here":
-        news = bob.client.next_news(test_agent.DEADLINE_S)
+        news = bob.client.next_notification(agents.DEADLINE_S)
         assert news is not None
-        if isinstance(news.item, FileNews):
-            seen.append(news.item.file)
+        if isinstance(news.params, FileNotification):
+            seen.append(news.params.file)
     have = [one.have for one in seen]
     assert have == sorted(have) and have[-1] == len(data)
     assert any(one.from_ and one.from_.nick == "alice" for one in seen)
     while True:
-        news = alice.client.next_news(test_agent.DEADLINE_S)
+        news = alice.client.next_notification(agents.DEADLINE_S)
         assert news is not None
-        if isinstance(news.item, FileNews) and news.item.file.holders == 1:
+        if isinstance(news.params, FileNotification) and news.params.file.holders == 1:
             break
-    saved = bob.client.save("friends", "film.mkv", str(tmp_path / "film.mkv.copy"))
+    saved = bob.client.save_file("friends", "film.mkv", str(tmp_path / "film.mkv.copy"))
     assert saved.sha256 == hashlib.sha256(data).hexdigest()
 
 
 @pytest.mark.slow
-def test_it_goes_on_after_a_restart_from_what_is_on_disk(people, tmp_path):
+def test_a_download_resumes_after_a_restart(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     path, data = write(tmp_path, "film.mkv", 20 << 20)
-    alice.client.attach("friends", [str(path)])
+    alice.client.send_files("friends", [str(path)])
     until(lambda: the_file(bob) is not None, "the offer")
-    bob.client.get("friends", "film.mkv")
+    bob.client.fetch_file("friends", "film.mkv")
     until(lambda: the_file(bob).have > 3 << 20, "some of it")
     bob.sleep()
     alice.sleep()
@@ -145,68 +127,74 @@ def test_it_goes_on_after_a_restart_from_what_is_on_disk(people, tmp_path):
     assert before.state == "getting" and before.have >= 3 << 20, "nobody is there to give it anew"
     alice.wake()
     until(lambda: is_here(bob), "the rest")
-    assert bob.client.save("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    assert (
+        bob.client.save_file("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    )
 
 
 @pytest.mark.slow
-def test_somebody_else_gives_what_its_author_cannot(people, tmp_path):
+def test_another_member_provides_the_file_if_its_author_cannot(people, tmp_path):
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
     path, data = write(tmp_path, "film.mkv", 3 << 20)
-    alice.client.attach("friends", [str(path)])
+    alice.client.send_files("friends", [str(path)])
     until(lambda: the_file(bob) and the_file(carol), "the offer")
-    bob.client.get("friends", "film.mkv")
+    bob.client.fetch_file("friends", "film.mkv")
     until(lambda: is_here(bob), "the file")
     alice.sleep()
-    carol.client.get("friends", "film.mkv")
+    carol.client.fetch_file("friends", "film.mkv")
     until(lambda: is_here(carol), "the file from bob")
-    assert carol.client.save("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    assert (
+        carol.client.save_file("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    )
 
 
 @pytest.mark.slow
-def test_what_was_spoilt_on_disk_is_never_given_on_and_is_fetched_anew(people, tmp_path):
+def test_a_corrupted_file_is_not_passed_on_and_fetched_again(people, tmp_path):
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
     path, data = write(tmp_path, "film.mkv", 3 << 20)
-    alice.client.attach("friends", [str(path)])
+    alice.client.send_files("friends", [str(path)])
     until(lambda: the_file(bob) and the_file(carol), "the offer")
-    bob.client.get("friends", "film.mkv")
+    bob.client.fetch_file("friends", "film.mkv")
     until(lambda: is_here(bob), "the file")
     (kept,) = (one for one in bob.places.files.rglob("*") if one.is_file())
     with kept.open("r+b") as file:
         file.seek(PART_BYTES * 20)
         file.write(b"something else")
-    with pytest.raises(AgentError, match="is not what it was"):
-        bob.client.save("friends", "film.mkv", str(tmp_path / "copy"))
+    with pytest.raises(AgentError, match="is damaged, so nothing was saved"):
+        bob.client.save_file("friends", "film.mkv", str(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists() and not [one for one in tmp_path.iterdir() if ".zerochat-" in one.name]
     alice.sleep()
-    carol.client.get("friends", "film.mkv")
+    carol.client.fetch_file("friends", "film.mkv")
     until(lambda: the_file(bob).state == "offered", "bob has noticed")
     alice.wake()
     until(lambda: is_here(carol), "the file from alice")
-    bob.client.get("friends", "film.mkv")
+    bob.client.fetch_file("friends", "film.mkv")
     until(lambda: is_here(bob), "the file once more")
-    assert bob.client.save("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    assert (
+        bob.client.save_file("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
+    )
 
 
-def test_what_was_deleted_is_kept_by_nobody(people, tmp_path):
+def test_a_deleted_file_is_kept_by_no_member(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     path, _ = write(tmp_path, "photo.jpg", 50_000)
-    sent = alice.client.attach("friends", [str(path)], "oops")
+    sent = alice.client.send_files("friends", [str(path)], "oops")
     until(lambda: is_here(bob), "the file")
-    alice.client.call("delete", group="friends", event=sent.id)
+    alice.client.call("delete_message", group="friends", event=sent.id)
     until(lambda: not files(bob) and not files(alice), "it is offered no more")
     for person in (alice, bob):
         until(lambda p=person: not [one for one in p.places.files.rglob("*") if one.is_file()], "it is gone from disk")
-    message = next(one for one in bob.client.history("friends").events if one.id == sent.id)
+    message = next(one for one in bob.client.get_history("friends").events if one.id == sent.id)
     assert isinstance(message, Event) and message.deleted and message.attachments == []
 
 
 @pytest.mark.parametrize("what", ["missing", "folder", "pipe", "empty", "large", "relative", "nine", "none"])
-def test_what_cannot_be_sent_says_why_and_sends_nothing(people, tmp_path, what):
+def test_an_unsendable_file_explains_why(people, tmp_path, what):
     (alice,) = people("alice")
-    alice.client.new("friends")
+    alice.client.create_group("friends")
     paths = [str(tmp_path / "it")]
     match what:
         case "folder":
@@ -214,7 +202,7 @@ def test_what_cannot_be_sent_says_why_and_sends_nothing(people, tmp_path, what):
             why = "it is a folder"
         case "pipe":
             os.mkfifo(tmp_path / "it")
-            why = "it is no regular file"
+            why = "it is not a regular file"
         case "empty":
             (tmp_path / "it").touch()
             why = "it is empty"
@@ -223,23 +211,23 @@ def test_what_cannot_be_sent_says_why_and_sends_nothing(people, tmp_path, what):
                 file.truncate((64 << 20) + 1)
             why = "at most 67108864 can be sent"
         case "relative":
-            paths, why = ["it"], "not the whole path"
+            paths, why = ["it"], "not an absolute path"
         case "nine":
             paths, why = paths * 9, "at most 8 files"
         case "none":
-            paths, why = [], "No file was named"
+            paths, why = [], "No file given"
         case _:
             why = "no such file"
     with pytest.raises(AgentError, match=why):
-        alice.client.attach("friends", paths, "look")
+        alice.client.send_files("friends", paths, "look")
     assert alice.texts() == [] and not [one for one in alice.places.files.rglob("*") if one.is_file()]
 
 
-def test_one_that_is_written_to_while_it_is_read_is_refused(people, tmp_path, monkeypatch):
+def test_a_file_that_changes_while_read_is_refused(people, tmp_path, monkeypatch):
     from zerochat.agent.files import sources
 
     (alice,) = people("alice")
-    alice.client.new("friends")
+    alice.client.create_group("friends")
     path, _ = write(tmp_path, "log.txt", 100_000)
     read = sources._full
 
@@ -250,27 +238,28 @@ def test_one_that_is_written_to_while_it_is_read_is_refused(people, tmp_path, mo
         return part
 
     monkeypatch.setattr(sources, "_full", and_write)
-    with pytest.raises(AgentError, match="has changed while it was read"):
-        alice.client.attach("friends", [str(path)])
+    with pytest.raises(AgentError, match="changed while it was read"):
+        alice.client.send_files("friends", [str(path)])
     assert not [one for one in alice.places.files.rglob("*") if one.is_file()]
 
 
 def test_two_groups_have_nothing_to_do_with_each_other(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
-    alice.client.new("others")
-    bob.client.join(alice.client.invite("others").url)
+    alice.client.create_group("others")
+    bob.client.join_group(alice.client.create_invitation("others").url)
     until(
-        lambda: {one.name for one in bob.client.groups() if one.state == "active"} == {"friends", "others"}, "joining"
+        lambda: {one.name for one in bob.client.list_groups() if one.state == "active"} == {"friends", "others"},
+        "joining",
     )
     path, _ = write(tmp_path, "photo.jpg", 2 << 20)
-    sent = alice.client.attach("friends", [str(path)])
+    sent = alice.client.send_files("friends", [str(path)])
     until(lambda: the_file(bob), "the offer")
     with pytest.raises(AgentError, match="no file"):
-        bob.client.get("others", the_file(bob).id)
-    alice.client.attach("others", [str(path)])
+        bob.client.fetch_file("others", the_file(bob).id)
+    alice.client.send_files("others", [str(path)])
     until(lambda: the_file(bob, "others"), "the offer")
     assert the_file(bob, "others").id == the_file(bob).id
-    bob.client.get("others", "photo.jpg")
+    bob.client.fetch_file("others", "photo.jpg")
     until(lambda: is_here(bob, "others"), "the file")
     assert the_file(bob).state == "offered" and sent.group != files(bob, "others")[0].group

@@ -1,15 +1,14 @@
-"""Files between processes that are killed, over connections that are cut, slow, or change bytes: in the end the file is
-there, and it is the right one."""
+"""Files between killed processes over cut, slow or corrupting connections arrive unchanged."""
 
 import hashlib
 from random import Random
 
 import pytest
 
-from tests.agent.test_files_agents import write
 from tests.support.chaos_proxy import Chaos
 from tests.support.machines import GROUP, machines, meet, until
-from zerochat.agent.files.blobs import PLACE_BYTES
+from tests.support.shared_files import write
+from zerochat.agent.files.blobs import SEALED_PART_BYTES
 from zerochat.group.files.hash_tree import PART_BYTES
 
 SIZE = 6 << 20
@@ -24,19 +23,19 @@ def chaos():
 
 
 def the_file(machine):
-    found = list(machine.client.files(GROUP))
+    found = list(machine.client.list_files(GROUP))
     return found[0].file if found else None
 
 
 def offered(alice, bob, path):
-    alice.client.attach(GROUP, [str(path)])
+    alice.client.send_files(GROUP, [str(path)])
     until(lambda: the_file(bob), "the offer")
-    bob.client.get(GROUP, path.name)
+    bob.client.fetch_file(GROUP, path.name)
 
 
 def right(machine, data, folder):
     until(lambda: the_file(machine).state == "here", "the file")
-    saved = machine.client.save(GROUP, the_file(machine).id, str(folder / f"from-{machine.name}"))
+    saved = machine.client.save_file(GROUP, the_file(machine).id, str(folder / f"from-{machine.name}"))
     assert saved.sha256 == hashlib.sha256(data).hexdigest()
 
 
@@ -45,7 +44,7 @@ def on_disk(machine):
 
 
 @pytest.mark.slow
-def test_kill_9_again_and_again_loses_nothing_that_counted(tmp_path, chaos):
+def test_repeated_kill_9_loses_no_stored_part(tmp_path, chaos):
     path, data = write(tmp_path, "film.mkv", SIZE)
     dice = Random(3)
     with machines(tmp_path, ("alice", "bob"), chaos) as everybody:
@@ -60,7 +59,7 @@ def test_kill_9_again_and_again_loses_nothing_that_counted(tmp_path, chaos):
             until(lambda wanted=wanted: the_file(bob).have >= wanted, "some more of it")
             counted = the_file(bob).have
             bob.kill()
-            assert on_disk(bob) >= counted // PART_BYTES * PLACE_BYTES, "what counted is on disk"
+            assert on_disk(bob) >= counted // PART_BYTES * SEALED_PART_BYTES, "what counted is on disk"
             chaos.part("alice", "bob")
             bob.start()
             file = the_file(bob)
@@ -73,7 +72,7 @@ def test_kill_9_again_and_again_loses_nothing_that_counted(tmp_path, chaos):
 
 
 @pytest.mark.chaos
-def test_it_comes_over_connections_that_are_cut_all_the_time(tmp_path, chaos):
+def test_a_file_arrives_while_connections_are_cut(tmp_path, chaos):
     path, data = write(tmp_path, "film.mkv", SIZE)
     with machines(tmp_path, ("alice", "bob"), chaos) as everybody:
         alice, bob = everybody
@@ -89,7 +88,7 @@ def test_it_comes_over_connections_that_are_cut_all_the_time(tmp_path, chaos):
 
 
 @pytest.mark.chaos
-def test_somebody_else_gives_it_when_one_goes_silent(tmp_path, chaos):
+def test_another_source_takes_over_when_one_goes_silent(tmp_path, chaos):
     path, data = write(tmp_path, "film.mkv", SIZE)
     with machines(tmp_path, ("alice", "bob", "carol"), chaos) as everybody:
         alice, bob, carol = everybody
@@ -98,7 +97,7 @@ def test_somebody_else_gives_it_when_one_goes_silent(tmp_path, chaos):
         until(lambda: the_file(bob).state == "here", "the file")
         for way in (*chaos.ways("alice", "carol"),):
             way.bytes_per_s = 1 << 20
-        carol.client.get(GROUP, path.name)
+        carol.client.fetch_file(GROUP, path.name)
         until(lambda: the_file(carol).have > 500_000, "some of it")
         assert the_file(carol).from_.nick == "alice"
         alice.stop()
@@ -113,7 +112,7 @@ def test_somebody_else_gives_it_when_one_goes_silent(tmp_path, chaos):
 
 
 @pytest.mark.slow
-def test_chat_comes_through_on_a_slow_line_while_a_file_does(tmp_path, chaos):
+def test_chat_is_not_blocked_by_a_file_on_a_slow_line(tmp_path, chaos):
     path, _ = write(tmp_path, "film.mkv", SIZE)
     with machines(tmp_path, ("alice", "bob"), chaos) as everybody:
         alice, bob = everybody
@@ -123,7 +122,11 @@ def test_chat_comes_through_on_a_slow_line_while_a_file_does(tmp_path, chaos):
         offered(alice, bob, path)
         until(lambda: the_file(bob).have > 300_000, "some of it")
         for number in range(5):
-            report = alice.client.wait(GROUP, alice.client.send(GROUP, f"hello {number}").id, timeout_s=20)
+            report = alice.client.wait_for_delivery(
+                GROUP, alice.client.send_message(GROUP, f"hello {number}").id, timeout_s=20
+            )
             assert report.complete
-            assert bob.client.wait(GROUP, bob.client.send(GROUP, f"and {number}").id, timeout_s=20).complete
+            assert bob.client.wait_for_delivery(
+                GROUP, bob.client.send_message(GROUP, f"and {number}").id, timeout_s=20
+            ).complete
         assert the_file(bob).state == "getting", "it is still coming"

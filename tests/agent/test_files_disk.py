@@ -1,4 +1,4 @@
-"""Files on a disk: what they are called, where they go, and what is left of them when something goes wrong."""
+"""Files on disk: names, locations, and what remains after errors."""
 
 import errno
 import os
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from zerochat.agent.files import saving
-from zerochat.agent.files.blobs import PLACE_BYTES, Blobs
+from zerochat.agent.files.blobs import SEALED_PART_BYTES, Blobs
 from zerochat.agent.files.safe_names import NAME_BYTES_MAX, numbered, safe_name
 from zerochat.agent.files.saving import NoSuchFolder, downloads, save
-from zerochat.agent.files.worker import FileRoom
+from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.storage.database import DiskFull
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import InternalFault, Unauthentic
-from zerochat.group.effects import DropFile, FinishFile, ReadParts, StoreParts
+from zerochat.group.effects import DeleteFileData, ReadParts, StoreParts, VerifyFile
 from zerochat.group.files.descriptor import File
 from zerochat.group.files.hash_tree import PART_BYTES, leads_to, leaf, levels_over
-from zerochat.group.inputs import FileFailed, FilesFound, FileWhole, PartsRead, PartsStored
+from zerochat.group.inputs import FileFailed, FilesFound, FileVerified, PartsRead, PartsStored
 
 GROUP, OTHER = "g" * 43, "h" * 43
 DATA = b"".join(number.to_bytes(8) for number in range(PART_BYTES // 8 * 3 + 100))
@@ -67,7 +67,7 @@ FILE = File(b64url(levels_over(LEAVES)[-1][0]), len(DATA), "photo.jpg")
         ("a\u00a0\u3000 b", "a b"),
     ],
 )
-def test_a_name_of_somebody_else_s_does_nothing_by_itself(name, safe):
+def test_a_hostile_file_name_becomes_harmless(name, safe):
     assert safe_name(name) == safe
     assert safe_name(safe) == safe
 
@@ -106,7 +106,7 @@ def test_a_file_system_without_links_does_as_well(tmp_path, monkeypatch):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a (1).txt", "a.txt"]
 
 
-def test_what_breaks_off_leaves_nothing(tmp_path):
+def test_an_interrupted_write_leaves_no_file(tmp_path):
     def parts():
         yield b"one"
         raise Unauthentic
@@ -116,7 +116,7 @@ def test_what_breaks_off_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path):
     def parts():
         yield b"one"
         raise OSError(errno.ENOSPC, "no space left on device")
@@ -126,7 +126,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_it_goes(tmp_path):
+def test_where_a_file_is_saved(tmp_path):
     with pytest.raises(NoSuchFolder):
         save("a.txt", [b"x"], str(tmp_path / "no" / "b.txt"), tmp_path)
     assert save("../a.txt", [b"x"], str(tmp_path), tmp_path).path == tmp_path / "a.txt"
@@ -148,12 +148,14 @@ def always():
     return True
 
 
-def test_parts_that_came_become_a_file_that_can_be_given_on(blobs):
+def test_stored_parts_become_a_file_for_others(blobs):
     blobs.store(GROUP, FILE.id, 0, PARTS[:1])
     blobs.store(GROUP, FILE.id, 1, PARTS[1:])
     assert next(iter(blobs.scan()))[3] is False
     assert blobs.finish(GROUP, FILE.id, FILE.root, FILE.size, always)
-    assert list(blobs.scan()) == [(GROUP, FILE.id, blobs.path(GROUP, FILE.id).stat().st_size // PLACE_BYTES, True)]
+    assert list(blobs.scan()) == [
+        (GROUP, FILE.id, blobs.path(GROUP, FILE.id).stat().st_size // SEALED_PART_BYTES, True)
+    ]
     assert b"".join(blobs.content(GROUP, FILE.id, FILE.size)) == DATA
     root = levels_over(LEAVES)[-1][0]
     for number, (data, path) in enumerate(blobs.read(GROUP, FILE.id, FILE.size, 0, 99)):
@@ -162,12 +164,12 @@ def test_parts_that_came_become_a_file_that_can_be_given_on(blobs):
 
 @pytest.mark.parametrize("number", range(len(PARTS)))
 @pytest.mark.parametrize("at", [0, 100, -1])
-def test_one_byte_that_the_disk_has_changed_is_noticed(blobs, number, at):
-    assert blobs.take_in(GROUP, FILE.id, FILE.size, LEAVES, iter(PARTS))
+def test_a_changed_byte_on_disk_is_noticed(blobs, number, at):
+    assert blobs.import_file(GROUP, FILE.id, FILE.size, LEAVES, iter(PARTS))
     path = blobs.path(GROUP, FILE.id)
     kept = bytearray(path.read_bytes())
-    end = min((number + 1) * PLACE_BYTES, FILE.size + FILE.parts * 16)
-    kept[number * PLACE_BYTES + at if at >= 0 else end - 1] ^= 1
+    end = min((number + 1) * SEALED_PART_BYTES, FILE.size + FILE.parts * 16)
+    kept[number * SEALED_PART_BYTES + at if at >= 0 else end - 1] ^= 1
     path.write_bytes(kept)
     with pytest.raises(Unauthentic):
         blobs.read(GROUP, FILE.id, FILE.size, number, 1)
@@ -178,32 +180,32 @@ def test_one_byte_that_the_disk_has_changed_is_noticed(blobs, number, at):
     assert not path.exists(), "it never looks whole"
 
 
-def test_parts_in_the_wrong_places_or_of_another_group_are_no_file(blobs):
+def test_misplaced_or_foreign_parts_form_no_file(blobs):
     blobs.store(GROUP, FILE.id, 0, [PARTS[1], PARTS[0], *PARTS[2:]])
     assert not blobs.finish(GROUP, FILE.id, FILE.root, FILE.size, always)
-    assert blobs.take_in(OTHER, FILE.id, FILE.size, LEAVES, iter(PARTS))
+    assert blobs.import_file(OTHER, FILE.id, FILE.size, LEAVES, iter(PARTS))
     blobs.drop(GROUP, FILE.id)
     blobs.path(OTHER, FILE.id).rename(blobs.path(GROUP, FILE.id))
     with pytest.raises(Unauthentic):
         blobs.read(GROUP, FILE.id, FILE.size, 0, 1)
 
 
-def test_the_same_in_two_groups_looks_like_two_things(blobs):
+def test_equal_files_in_two_groups_look_different(blobs):
     for group in (GROUP, OTHER):
-        assert blobs.take_in(group, FILE.id, FILE.size, LEAVES, iter(PARTS))
+        assert blobs.import_file(group, FILE.id, FILE.size, LEAVES, iter(PARTS))
     assert blobs.path(GROUP, FILE.id).read_bytes() != blobs.path(OTHER, FILE.id).read_bytes()
     assert Blobs(blobs.folder, b"t" * 32).path(GROUP, FILE.id).exists()
     with pytest.raises(Unauthentic):
         Blobs(blobs.folder, b"t" * 32).read(GROUP, FILE.id, FILE.size, 0, 1)
 
 
-def test_what_does_not_agree_with_its_first_reading_is_not_taken_in(blobs):
+def test_a_file_changed_after_hashing_is_not_imported(blobs):
     for parts in ([*PARTS, b"more"], PARTS[:-1], [b"x" * PART_BYTES, *PARTS[1:]]):
-        assert not blobs.take_in(GROUP, FILE.id, FILE.size, LEAVES, iter(parts))
+        assert not blobs.import_file(GROUP, FILE.id, FILE.size, LEAVES, iter(parts))
         assert list(blobs.path(GROUP, FILE.id).parent.iterdir()) == []
 
 
-def test_what_was_begun_and_never_named_goes_at_the_next_start(blobs):
+def test_unfinished_files_are_deleted_at_the_next_start(blobs):
     blobs.store(GROUP, FILE.id, 0, PARTS[:2])
     fresh = blobs.path(GROUP, FILE.id, ".new")
     fresh.write_bytes(b"half")
@@ -234,10 +236,10 @@ class Bell:
         return heard
 
 
-def test_the_room_does_all_of_it_in_order(tmp_path):
+def test_the_file_worker_performs_commands_in_order(tmp_path):
     bell = Bell()
-    with FileRoom(tmp_path / "files", b"s" * 32, bell) as room:
-        assert room.found() == [FilesFound(())]
+    with FileWorker(tmp_path / "files", b"s" * 32, bell) as room:
+        assert room.files_on_disk() == [FilesFound(())]
         for number, part in enumerate(PARTS):
             room.perform(StoreParts(GROUP, FILE.id, FILE.size, number, part))
         stored = 0
@@ -245,19 +247,19 @@ def test_the_room_does_all_of_it_in_order(tmp_path):
             (one, *_) = bell.wait(room, 1)
             assert isinstance(one, PartsStored) and one.upto > stored
             stored = one.upto
-        room.perform(FinishFile(GROUP, FILE.id, FILE.root, FILE.size))
-        assert bell.wait(room, 1) == [FileWhole(GROUP, FILE.id)]
+        room.perform(VerifyFile(GROUP, FILE.id, FILE.root, FILE.size))
+        assert bell.wait(room, 1) == [FileVerified(GROUP, FILE.id)]
         room.perform(ReadParts(GROUP, "bob", FILE.id, FILE.size, 1, 2))
         (read,) = bell.wait(room, 1)
         assert isinstance(read, PartsRead) and [data for data, _ in read.parts] == PARTS[1:3]
-        room.perform(DropFile(GROUP, FILE.id))
+        room.perform(DeleteFileData(GROUP, FILE.id))
         room.perform(ReadParts(GROUP, "bob", FILE.id, FILE.size, 1, 2))
         assert bell.wait(room, 1) == [PartsRead(GROUP, "bob", FILE.id, 1, ())], "it is not there any more"
 
 
-def test_what_the_disk_cannot_do_now_says_nothing_of_the_file(tmp_path, monkeypatch):
+def test_a_disk_error_does_not_condemn_the_file(tmp_path, monkeypatch):
     bell = Bell()
-    with FileRoom(tmp_path / "files", b"s" * 32, bell) as room:
+    with FileWorker(tmp_path / "files", b"s" * 32, bell) as room:
 
         def fail(*_):
             raise OSError(errno.EMFILE, "Too many open files")
@@ -269,28 +271,28 @@ def test_what_the_disk_cannot_do_now_says_nothing_of_the_file(tmp_path, monkeypa
         assert isinstance(one, PartsStored), "nobody was told that the file is not there"
 
 
-def test_a_full_disk_is_told_the_core_in_words(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_to_the_core(tmp_path, monkeypatch):
     bell = Bell()
 
     def full(*_):
         raise OSError(errno.ENOSPC, "no space left on device", str(tmp_path))
 
-    with FileRoom(tmp_path / "files", b"s" * 32, bell) as room:
+    with FileWorker(tmp_path / "files", b"s" * 32, bell) as room:
         monkeypatch.setattr(os, "pwrite", full)
         room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
         (told,) = bell.wait(room, 1)
         assert isinstance(told, FileFailed) and "full" in told.why
 
 
-def test_a_fault_of_our_own_is_answered_and_the_room_goes_on(tmp_path, monkeypatch, caplog):
+def test_an_internal_error_is_answered_and_the_worker_continues(tmp_path, monkeypatch, caplog):
     bell, answers = Bell(), []
 
     def stumble(*_):
         raise ZeroDivisionError("secret words")
 
-    with FileRoom(tmp_path / "files", b"s" * 32, bell) as room:
-        room.long(stumble, answers.append)
-        room.long(lambda: "done", answers.append)
+    with FileWorker(tmp_path / "files", b"s" * 32, bell) as room:
+        room.submit(stumble, answers.append)
+        room.submit(lambda: "done", answers.append)
         while len(answers) < 2:
             assert bell.rung.acquire(timeout=30)
             room.take()
@@ -299,11 +301,11 @@ def test_a_fault_of_our_own_is_answered_and_the_room_goes_on(tmp_path, monkeypat
             for what in ("store", "read", "finish", "drop"):
                 patch.setattr(room.blobs, what, stumble)
             room.perform(ReadParts(GROUP, "bob", FILE.id, FILE.size, 1, 2))
-            room.perform(DropFile(GROUP, FILE.id))
+            room.perform(DeleteFileData(GROUP, FILE.id))
             room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
-            room.perform(FinishFile(GROUP, FILE.id, FILE.root, FILE.size))
+            room.perform(VerifyFile(GROUP, FILE.id, FILE.root, FILE.size))
             told = bell.wait(room, 2)
-            assert all(isinstance(one, FileFailed) and "fault" in one.why for one in told)
+            assert all(isinstance(one, FileFailed) and "internal error" in one.why.lower() for one in told)
         room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
         assert isinstance(bell.wait(room, 1)[0], PartsStored)
     assert "secret words" not in str([answers[0].sentence(), told]) and len(caplog.records) == 5
@@ -312,11 +314,11 @@ def test_a_fault_of_our_own_is_answered_and_the_room_goes_on(tmp_path, monkeypat
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_how_much_room_there_is_stands_in_the_settings(tmp_path):
+def test_file_size_limits_are_settings(tmp_path):
     from zerochat.agent.settings.config_file import BadSettings
-    from zerochat.agent.storage.paths import places
+    from zerochat.agent.storage.paths import profile_paths
 
-    home = places("work", {"ZEROCHAT_HOME": str(tmp_path)})
+    home = profile_paths("work", {"ZEROCHAT_HOME": str(tmp_path)})
     assert (load_settings(home, {}).auto_max, load_settings(home, {}).size_max) == (1, 64)
     home.config.parent.mkdir(exist_ok=True)
     home.config.write_text("[files]\nauto_max = 0\nsize_max = 1024\ntotal_max = 10\n")

@@ -1,19 +1,19 @@
-"""Members post, want, drop and lie about files where there is room for few: nothing fails, and what is said arrives.
+"""File transfer under low limits: members post, request, drop and lie; no failure, no loss.
 
-What is known of files is pruned, given up and taken up again all the time then, in an order that nobody has thought of.
+State about files is then pruned, abandoned and resumed all the time, in arbitrary order.
 """
 
 import random
 
 import pytest
 
-from tests.group.test_files import Filed, content, cut_up, file_of
+from tests.support.file_world import Filed, content, cut_up, file_of
 from zerochat.crypto.encoding import b64url
-from zerochat.group.effects import FinishFile, ReadParts
+from zerochat.group.effects import ReadParts, VerifyFile
 from zerochat.group.files import catalogue, download
 from zerochat.group.files.hash_tree import leaf, levels_over, path_in
-from zerochat.group.inputs import DropFile, FileFailed, FilesFound, PartsRead, RemoveMember, SendPost
-from zerochat.group.wire.files import FILE_ASK, FILE_HAVE, FILE_LACK, FILE_PART
+from zerochat.group.inputs import DeleteFile, FileFailed, FilesFound, PartsRead, RemoveMember, SendPost
+from zerochat.group.wire.files import FILE_PART, FILE_REQUEST, FILE_UNAVAILABLE, FILES_AVAILABLE
 
 SLICE = 60
 """Lives in CI's slice."""
@@ -31,7 +31,7 @@ class Torn(Filed):
                 if len(self.disks.get((node.name, group, key), ())) < first + count:
                     self._later(1, node.name, PartsRead(group, member, key, first, ()))
                     return
-            case FinishFile(group, key, _, _):
+            case VerifyFile(group, key, _, _):
                 if not self.disks.get((node.name, group, key)):
                     self._later(1, node.name, FileFailed(group, key, ""))
                     return
@@ -42,7 +42,7 @@ class Torn(Filed):
 def little_room(monkeypatch):
     monkeypatch.setattr(catalogue, "OFFERED_MAX", 5)
     monkeypatch.setattr(catalogue, "KEPT_MAX", 16)
-    monkeypatch.setattr(download, "HAVE_FILES_MAX", 5)
+    monkeypatch.setattr(download, "AVAILABLE_FILES_MAX", 5)
 
 
 def live(seed):
@@ -77,42 +77,42 @@ def deed(world, dice, name):
             has_them = dice.random() < 0.5
             for one in numbers if has_them else ():
                 world.disks[name, world.id, FILES[one].id] = cut_up(POOL[one])
-            world.ask(name, SendPost(world.id, "x", files=tuple(FILES[one] for one in numbers)))
+            world.run_command(name, SendPost(world.id, "x", files=tuple(FILES[one] for one in numbers)))
             for one in () if has_them else numbers:
-                world.ask(name, DropFile(world.id, FILES[one].id))
+                world.run_command(name, DeleteFile(world.id, FILES[one].id))
         case "get":
             world.get(name, file)
         case "drop":
-            world.ask(name, DropFile(world.id, file.id))
+            world.run_command(name, DeleteFile(world.id, file.id))
         case "have":
             some = dice.sample(FILES, dice.randint(1, 5))
-            say(FILE_HAVE, files=[one.id for one in some])
+            say(FILES_AVAILABLE, files=[one.id for one in some])
         case "lack":
-            say(FILE_LACK, file=file.id, why=dice.choice(["absent", "busy"]))
+            say(FILE_UNAVAILABLE, file=file.id, why=dice.choice(["absent", "busy"]))
         case "ask":
-            say(FILE_ASK, file=file.id, first=dice.randrange(6), count=dice.randint(1, 16))
+            say(FILE_REQUEST, file=file.id, first=dice.randrange(6), count=dice.randint(1, 16))
         case "part":
             parts = cut_up(data)
             part, levels = dice.randrange(len(parts)), levels_over([leaf(each) for each in parts])
             path = [b64url(each) for each in path_in(levels, part)]
             say(FILE_PART, file=file.id, part=part, data=b64url(parts[part]), path=path)
         case "remove" if dice.random() < 0.1:
-            world.ask(name, RemoveMember(world.id, world.did(to)))
+            world.run_command(name, RemoveMember(world.id, world.did(to)))
         case "found":
             some = dice.sample(FILES, 3)
             there = tuple((world.id, one.id, dice.randrange(3), dice.random() < 0.3) for one in some)
-            world.hear(name, FilesFound(there))
+            world.process(name, FilesFound(there))
         case "failed" if dice.random() < 0.2:
-            world.hear(name, FileFailed(world.id, file.id, dice.choice(["", "full"])))
+            world.process(name, FileFailed(world.id, file.id, dice.choice(["", "full"])))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_fails(seed):
+def test_no_operation_fails_with_little_room(seed):
     live(seed)
 
 
 @pytest.mark.sim
-def test_nothing_fails_in_many_more(budget):
+def test_no_operation_fails_with_many_seeds(budget):
     for seed in range(100, 100 + budget(SLICE)):
         live(seed)

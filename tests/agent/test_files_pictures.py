@@ -1,4 +1,4 @@
-"""Pictures of other people's: decoded in a process of its own that can do little, and shown small."""
+"""Thumbnails of foreign pictures, decoded in a sandboxed process."""
 
 import errno
 import io
@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import meet, until
-from tests.agent.test_files_agents import is_here
-from zerochat.agent.api.client import AgentError
+from tests.support import agents
+from tests.support.agents import meet, until
+from tests.support.shared_files import is_here
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.files import thumbnail_decoder
 from zerochat.agent.files.thumbnail import PICTURE_BYTES_MAX, NoPictureHere, small_picture
 
 Image = pytest.importorskip("PIL.Image")
-people = test_agent.people
+people = agents.people
 
 
 def made(kind, size=(64, 32), colour=(250, 10, 20)):
@@ -30,14 +30,14 @@ def small(content, width=40, height=40):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
-def test_what_people_send_each_other_becomes_small(kind):
+def test_common_picture_formats_become_thumbnails(kind):
     width, height, pixels = small(made(kind))
     assert (width, height) == (40, 20) and len(pixels) == 40 * 20 * 3
     red, green, blue = pixels[:3]
     assert red > 230 and green < 40 and blue < 40
 
 
-def test_what_phones_and_old_programs_make_needs_nothing_that_is_not_loaded():
+def test_pictures_of_phones_and_old_programs_are_decoded():
     picture = Image.linear_gradient("L").resize((64, 32)).convert("RGB")
     exif = Image.Exif()
     exif[0x0110], exif[0x0112] = "a phone", 6
@@ -56,7 +56,7 @@ def test_what_phones_and_old_programs_make_needs_nothing_that_is_not_loaded():
         assert small(content.getvalue())[:2] == (40, 20), (kind, mode)
 
 
-def test_one_that_is_small_already_is_not_made_larger():
+def test_a_small_picture_is_not_enlarged():
     assert small(made("PNG", (3, 2)))[:2] == (3, 2)
 
 
@@ -74,13 +74,13 @@ def test_one_that_is_small_already_is_not_made_larger():
     ],
     ids=range(8),
 )
-def test_what_is_none_or_damaged_or_of_another_kind_is_refused(content):
+def test_invalid_and_unsupported_pictures_are_refused(content):
     with pytest.raises(NoPictureHere, match="cannot be shown here"):
         small(content)
 
 
 @pytest.mark.slow
-def test_a_bomb_is_refused_before_it_unfolds():
+def test_a_decompression_bomb_is_refused():
     bomb = made("PNG", (20_000, 20_000))
     assert len(bomb) < 2 << 20
     with pytest.raises(NoPictureHere):
@@ -89,7 +89,7 @@ def test_a_bomb_is_refused_before_it_unfolds():
         small_picture("it", PICTURE_BYTES_MAX + 1, [], 10, 10)
 
 
-def test_whoever_decodes_can_write_nothing_and_has_little_memory(tmp_path):
+def test_the_decoder_cannot_write_and_has_little_memory(tmp_path):
     """The same process, with something else in the place of the decoder."""
     probe = (
         "import resource, runpy, socket, sys\n"
@@ -121,9 +121,11 @@ def test_a_picture_from_one_agent_to_another_is_shown_small(people, tmp_path):
     meet(alice, bob)
     (tmp_path / "red.png").write_bytes(made("PNG"))
     (tmp_path / "not.png").write_bytes(b"not one")
-    alice.client.attach("friends", [str(tmp_path / "red.png"), str(tmp_path / "not.png")])
-    until(lambda: is_here(bob) and all(one.file.state == "here" for one in bob.client.files("friends")), "the files")
-    shown = bob.client.call("picture", group="friends", file="red.png", width=20, height=20)
+    alice.client.send_files("friends", [str(tmp_path / "red.png"), str(tmp_path / "not.png")])
+    until(
+        lambda: is_here(bob) and all(one.file.state == "here" for one in bob.client.list_files("friends")), "the files"
+    )
+    shown = bob.client.call("render_picture", group="friends", file="red.png", width=20, height=20)
     assert (shown.width, shown.height, len(shown.pixels)) == (20, 10, 600)
     with pytest.raises(AgentError, match=r"'not.png' cannot be shown here"):
-        bob.client.call("picture", group="friends", file="not.png", width=20, height=20)
+        bob.client.call("render_picture", group="friends", file="not.png", width=20, height=20)

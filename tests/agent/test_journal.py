@@ -1,4 +1,4 @@
-"""The journal: what was committed is there, whatever happens; what was not has left no trace; nobody else reads it."""
+"""The journal: atomic commits, durability, confidentiality, and integrity checks."""
 
 import logging
 import os
@@ -20,52 +20,28 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct, defstruct, field
+from msgspec import defstruct, field
 from msgspec.structs import replace
 
+from tests.support.journals import KEY, Branch, Leaf, Tree
 from zerochat.agent.storage import journal as journal_module
 from zerochat.agent.storage import tables as rows
-from zerochat.agent.storage.integrity_scan import Rounds
+from zerochat.agent.storage.integrity_scan import IntegrityScan
 from zerochat.agent.storage.journal import (
     DiskFailed,
     DiskFull,
-    Held,
+    EventReceipt,
     Journal,
     JournalDamaged,
     JournalInUse,
-    NewerJournal,
     NoSuchEvent,
     NotAJournal,
     ReadOnly,
+    UnsupportedJournal,
     WrongKey,
 )
 from zerochat.agent.storage.state_parts import changes
-from zerochat.group.effects import Confirm, DropBlobs, KeepBlob, Receipt, Refute, Remember
-
-KEY = bytes(range(32))
-
-
-class Leaf(Struct, frozen=True):
-    number: int
-    blob: bytes = b""
-    names: frozenset[str] = frozenset()
-    chain: tuple[tuple[str, int], ...] = ()
-
-
-class Branch(Struct, frozen=True):
-    """An entry that is split again, for it has entries of its own."""
-
-    title: str
-    leaves: dict[bytes, Leaf] = field(default_factory=dict)
-    limbo: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    where: Leaf | None = None
-
-
-class Tree(Struct, frozen=True):
-    label: str
-    branches: dict[str, Branch] = field(default_factory=dict)
-    singles: dict[bytes, Leaf] = field(default_factory=dict)
-    up: frozenset[bytes] = frozenset()
+from zerochat.group.effects import ConfirmEvents, DeleteBlobs, RefuteEvents, StoreBlob, StoreEvent, StoreReceipt
 
 
 @pytest.fixture
@@ -81,8 +57,8 @@ def journal(path: Path) -> Iterator[Journal]:
 
 def post(
     number: int, seq: int = 0, *, group: str = "g", author: str = "did:key:a", size: int = 500, **others: Any
-) -> Remember:
-    event = Remember(
+) -> StoreEvent:
+    event = StoreEvent(
         group, f"id-{number}", author, seq or number, number, "message", bytes(size), 1_000 + number, False
     )
     return replace(event, **others)
@@ -154,7 +130,7 @@ def long_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journal]:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(start=tree, data=st.data())
-def test_every_state_comes_back_exactly(long_lived: Journal, start: Tree, data: st.DataObject):
+def test_every_state_round_trips(long_lived: Journal, start: Tree, data: st.DataObject):
     state = start
     long_lived.commit(state)
     for _ in range(data.draw(st.integers(0, 5))):
@@ -167,7 +143,7 @@ def test_every_state_comes_back_exactly(long_lived: Journal, start: Tree, data: 
     assert stored == {path for path, _ in changes(None, state)}
 
 
-def test_only_what_is_another_object_is_written(path: Path):
+def test_only_changed_objects_are_written(path: Path):
     leaves = {b"\x01": Leaf(1), b"\x02": Leaf(2)}
     before = Tree("x", {"g/1": Branch("t", leaves), "h": Branch("u", leaves)}, {b"z": Leaf(9)})
     inner = replace(before.branches["g/1"], leaves={b"\x02": leaves[b"\x02"], b"\x03": Leaf(3)}, title="new")
@@ -188,7 +164,7 @@ def test_only_what_is_another_object_is_written(path: Path):
         assert journal.load(Tree) == after
 
 
-def test_a_removed_entry_takes_along_what_is_below_it_and_nothing_else(journal: Journal):
+def test_a_removed_entry_takes_only_its_children_along(journal: Journal):
     names = ["a", "a/", "a0", "a.", "a/b", "", "%", "a%2F"]
     state = Tree("x", {name: Branch(name, {b"": Leaf(1)}) for name in names})
     journal.commit(state)
@@ -198,7 +174,7 @@ def test_a_removed_entry_takes_along_what_is_below_it_and_nothing_else(journal: 
         assert journal.load(Tree) == state
 
 
-def test_the_order_of_entries_comes_back(journal: Journal):
+def test_the_order_of_entries_round_trips(journal: Journal):
     state = Tree("x", singles={bytes([n]): Leaf(n) for n in (5, 3, 9)})
     journal.commit(state)
     state = replace(state, singles={**state.singles, b"\x03": Leaf(4), b"\x01": Leaf(1)})
@@ -207,11 +183,11 @@ def test_the_order_of_entries_comes_back(journal: Journal):
     assert found is not None and list(found.singles) == list(state.singles)
 
 
-def test_the_states_of_whole_groups_come_back(tmp_path: Path):
+def test_states_of_whole_groups_round_trip(tmp_path: Path):
     from zerochat import sim
     from zerochat.group.state import Agent
 
-    world = sim.play(2, members=3, posts=6)
+    world = sim.play_history(2, members=3, posts=6)
     for name, node in world.nodes.items():
         with Journal.create(tmp_path / name, KEY) as journal:
             journal.commit(Agent("before"))
@@ -222,7 +198,7 @@ def test_the_states_of_whole_groups_come_back(tmp_path: Path):
 
 def test_a_new_journal_has_no_state(journal: Journal):
     assert journal.load(Tree) is None
-    assert journal.latest() == 0 and journal.history("g", 10) == [] and journal.count("g") == 0
+    assert journal.last_seq() == 0 and journal.history("g", 10) == [] and journal.count("g") == 0
 
 
 # --- when the types change --------------------------------------------------------------------------------------------
@@ -233,7 +209,7 @@ def evolve(*fields: Any) -> Any:
     return defstruct("Tree", fields, frozen=True)
 
 
-def test_a_new_field_takes_its_default_and_an_old_one_is_left_alone(journal: Journal):
+def test_new_fields_get_defaults_and_old_ones_are_ignored(journal: Journal):
     journal.commit(Tree("x", {"b": Branch("t", {b"k": Leaf(1)})}, up=frozenset([b"u"])))
     newer = evolve(("label", str), ("more", int, 7), ("new", dict[str, Leaf], field(default_factory=dict)))
     state = journal.load(newer)
@@ -285,7 +261,7 @@ def test_an_entry_may_get_entries_of_its_own_and_lose_them(path: Path):
     ],
     ids=["missing", "type", "split", "whole", "keys"],
 )
-def test_a_state_that_does_not_fit_is_no_state(other: Any, journal: Journal):
+def test_a_state_of_another_type_is_damage(other: Any, journal: Journal):
     journal.commit(Tree("x", {"b": Branch("t")}))
     with pytest.raises(JournalDamaged):
         journal.load(other)
@@ -314,7 +290,7 @@ def test_the_log_in_its_orders(journal: Journal):
     rows = journal.by_seq(0, 1000)
     assert [row.id for row in rows] == [event.id for event in events]
     assert all(one.seq < other.seq for one, other in pairwise(rows))
-    assert journal.latest() == rows[-1].seq
+    assert journal.last_seq() == rows[-1].seq
     assert journal.by_seq(rows[49].seq, 50) == rows[50:100]
     for group in "gh":
         mine = [row for row in rows if row.group == group]
@@ -344,22 +320,22 @@ def test_the_log_in_its_orders(journal: Journal):
         (rows.BY_SEQ, (5, 10), "INTEGER PRIMARY KEY"),
         (rows.CHAIN, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.CHAIN_BACK, ("g", "did:a", 5, 10), "events_by_chain"),
-        (rows.STRETCH_BACK, ("g", "did:a", 5, 11, 0, 8), "events_by_chain"),
-        (rows.CONFIRM, ("g", "did:a", 5, 10), "events_by_chain"),
-        (rows.REFUTE, ("g", "did:a", 5, 9), "events_by_chain"),
-        (rows.COUNT, ("g",), "COVERING INDEX"),
+        (rows.CHAIN_RANGE_BACKWARDS, ("g", "did:a", 5, 11, 0, 8), "events_by_chain"),
+        (rows.CONFIRM_EVENTS, ("g", "did:a", 5, 10), "events_by_chain"),
+        (rows.REFUTE_EVENTS, ("g", "did:a", 5, 9), "events_by_chain"),
+        (rows.COUNT_EVENTS, ("g",), "COVERING INDEX"),
         ("SELECT max(seq) FROM events", (), "SEARCH"),
-        (rows.DROP, ("branches/a",), "sqlite_autoindex_checkpoint_1"),
-        (rows.TARGETS.replace("DISTINCT ", ""), ("g", "did:a", 0, 5, 9, 99), "events_by_chain"),
+        (rows.DELETE_PARTS, ("branches/a",), "sqlite_autoindex_checkpoint_1"),
+        (rows.ANNOTATED_POSTS.replace("DISTINCT ", ""), ("g", "did:a", 0, 5, 9, 99), "events_by_chain"),
     ],
 )
-def test_no_question_reads_the_whole_log(query: str, bindings: tuple[str | int, ...], index: str, journal: Journal):
+def test_no_query_reads_the_whole_log(query: str, bindings: tuple[str | int, ...], index: str, journal: Journal):
     plan = " ".join(str(row[3]) for row in journal._db.execute("EXPLAIN QUERY PLAN " + query, bindings))
     assert index in plan and "SCAN" not in plan and "TEMP B-TREE" not in plan, plan
 
 
-@pytest.mark.parametrize(("query", "bindings"), [(rows.HEIGHTS, ("g",)), (rows.RECEIPTS_OF, ("g", "did:a", 5))])
-def test_a_question_about_everybody_asks_for_each_once(query: str, bindings: tuple[str | int, ...], journal: Journal):
+@pytest.mark.parametrize(("query", "bindings"), [(rows.CHAIN_HEADS, ("g",)), (rows.RECEIPTS_OF, ("g", "did:a", 5))])
+def test_queries_over_all_members_visit_each_once(query: str, bindings: tuple[str | int, ...], journal: Journal):
     """It goes from one author, or member, to the next, and never through what they have said."""
     plan = [str(row[3]) for row in journal._db.execute("EXPLAIN QUERY PLAN " + query, bindings)]
     assert any("SEARCH" in step for step in plan)
@@ -370,14 +346,12 @@ def test_a_question_about_everybody_asks_for_each_once(query: str, bindings: tup
 @pytest.mark.parametrize(
     ("query", "bindings", "index"),
     [
-        (rows.ROWS_NAMED, ("g", '["a"]'), "sqlite_autoindex_events_1"),
-        (rows.REMARKS, ("g", '[["a", "b"]]'), "events_about"),
-        (rows.LAST_IN, ("g", '[["a", 0, 9]]', "topic"), "events_about"),
+        (rows.ROWS_BY_ID, ("g", '["a"]'), "sqlite_autoindex_events_1"),
+        (rows.ANNOTATIONS, ("g", '[["a", "b"]]'), "events_by_target"),
+        (rows.LAST_IN_RANGES, ("g", '[["a", 0, 9]]', "topic"), "events_by_target"),
     ],
 )
-def test_a_question_about_several_events_asks_for_each(
-    query: str, bindings: tuple[str, str], index: str, journal: Journal
-):
+def test_queries_over_several_events_use_an_index(query: str, bindings: tuple[str, str], index: str, journal: Journal):
     plan = [str(row[3]) for row in journal._db.execute("EXPLAIN QUERY PLAN " + query, bindings)]
     assert any(index in step for step in plan), plan
     # What it does go through are its own list, and the few rows that it has made itself.
@@ -390,72 +364,72 @@ def test_a_question_about_several_events_asks_for_each(
 POST_ID = "p" * 43
 
 
-def remark(number: int, kind: str = "react", **others: Any) -> Remember:
+def remark(number: int, kind: str = "react", **others: Any) -> StoreEvent:
     return post(number, **{"type": kind, "target": POST_ID, **others})
 
 
-def test_what_is_said_about_a_post_is_found(journal: Journal):
+def test_annotations_of_a_post_are_found(journal: Journal):
     elsewhere = [remark(8, target="q" * 43), remark(9, group="h"), post(10), remark(11, "topic", target="topic")]
     edits = [remark(3, "edit"), remark(4, "edit", author="did:b"), remark(5, "delete"), remark(6, "delete", author="c")]
     journal.commit(Tree("x"), [remark(1), remark(2, author="did:b"), *edits, *elsewhere])
-    found = journal.remarks("g", [(POST_ID, "did:key:a"), ("none", "did:b")])
+    found = journal.annotations("g", [(POST_ID, "did:key:a"), ("none", "did:b")])
     assert sorted(row.id for row in found) == ["id-1", "id-2", "id-3", "id-5"], "only its author edits and deletes"
-    assert {row.target for row in found} == {POST_ID} and journal.remarks("g", []) == []
-    both = journal.remarks("g", [(POST_ID, "did:b"), ("q" * 43, "")])
+    assert {row.target for row in found} == {POST_ID} and journal.annotations("g", []) == []
+    both = journal.annotations("g", [(POST_ID, "did:b"), ("q" * 43, "")])
     assert sorted(row.id for row in both) == ["id-1", "id-2", "id-4", "id-8"]
-    assert [row.id for row in journal.named("g", ["id-1", "id-1", "id-9", "none"])] == ["id-1"]
+    assert [row.id for row in journal.events_by_id("g", ["id-1", "id-1", "id-9", "none"])] == ["id-1"]
 
 
-def test_nobody_pushes_out_what_others_have_said(journal: Journal):
+def test_a_flood_of_annotations_displaces_no_others(journal: Journal):
     flood = [remark(n, author="did:b") for n in range(10, 400)]
     journal.commit(Tree("x"), [remark(1), remark(2, "edit"), remark(3, "delete"), *flood])
-    found = journal.remarks("g", [(POST_ID, "did:key:a")])
+    found = journal.annotations("g", [(POST_ID, "did:key:a")])
     theirs = sorted(row.position for row in found if row.author == "did:b")
-    assert theirs == list(range(400 - rows.REMARKS_OF_ONE, 400))
+    assert theirs == list(range(400 - rows.ANNOTATIONS_MAX, 400))
     assert sorted(row.id for row in found if row.author != "did:b") == ["id-1", "id-2", "id-3"]
 
 
-def test_what_was_refuted_is_said_about_nothing(journal: Journal):
-    journal.commit(Tree("x"), [remark(n, vouched="did:v") for n in (1, 2, 3)])
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 1, 3)])
-    assert [row.id for row in journal.remarks("g", [(POST_ID, "")])] == ["id-1"]
-    assert journal.targets("g", "did:key:a", 1, 3, 9, refuted=True) == [POST_ID]
-    assert journal.targets("g", "did:key:a", 1, 3, 9, refuted=False) == []
-    assert journal.targets("g", "did:key:a", 0, 3, 9, refuted=False) == [POST_ID]
-    assert [row.id for row in journal.named("g", ["id-1", "id-2"])] == ["id-1"]
+def test_refuted_annotations_do_not_count(journal: Journal):
+    journal.commit(Tree("x"), [remark(n, relayed_by="did:v") for n in (1, 2, 3)])
+    journal.commit(Tree("x"), [RefuteEvents("g", "did:key:a", 1, 3)])
+    assert [row.id for row in journal.annotations("g", [(POST_ID, "")])] == ["id-1"]
+    assert journal.annotated_posts("g", "did:key:a", 1, 3, 9, refuted=True) == [POST_ID]
+    assert journal.annotated_posts("g", "did:key:a", 1, 3, 9, refuted=False) == []
+    assert journal.annotated_posts("g", "did:key:a", 0, 3, 9, refuted=False) == [POST_ID]
+    assert [row.id for row in journal.events_by_id("g", ["id-1", "id-2"])] == ["id-1"]
 
 
 def test_the_last_topic_of_each_stretch(journal: Journal):
     said = [post(n, type="topic", target="topic") for n in (2, 4, 6, 8)]
     journal.commit(Tree("x"), [*said, post(9, author="did:b", type="topic", target="topic"), post(10)])
     spans = [("did:key:a", 0, 3), ("did:key:a", 3, 7), ("did:key:a", 8, 99), ("did:b", 0, 99), ("did:c", 0, 9)]
-    assert sorted(row.id for row in journal.topics("g", spans)) == ["id-2", "id-6", "id-9"]
-    assert journal.topics("h", spans) == journal.topics("g", []) == []
+    assert sorted(row.id for row in journal.last_topics("g", spans)) == ["id-2", "id-6", "id-9"]
+    assert journal.last_topics("h", spans) == journal.last_topics("g", []) == []
 
 
 # --- what comes from others than its author ---------------------------------------------------------------------------
 
 
-def test_what_is_vouched_for_is_confirmed_or_refuted(path: Path):
-    vouched = [post(n, vouched="did:v", lamport=10 * n) for n in range(1, 7)]
+def test_relayed_events_are_confirmed_or_refuted(path: Path):
+    relayed = [post(n, relayed_by="did:v", lamport=10 * n) for n in range(1, 7)]
     with Journal.create(path, KEY) as journal:
-        journal.commit(Tree("x"), [post(9, author="did:b"), *vouched])
-        assert [row.vouched for row in journal.by_seq(0, 99)] == ["", *["did:v"] * 6]
+        journal.commit(Tree("x"), [post(9, author="did:b"), *relayed])
+        assert [row.relayed_by for row in journal.by_seq(0, 99)] == ["", *["did:v"] * 6]
         assert not any(row.refuted for row in journal.by_seq(0, 99))
-        journal.commit(Tree("y"), [Confirm("g", "did:key:a", 1, 3)])
-        assert [row.position for row in journal.by_seq(0, 99) if row.vouched] == [1, 4, 5, 6]
+        journal.commit(Tree("y"), [ConfirmEvents("g", "did:key:a", 1, 3)])
+        assert [row.position for row in journal.by_seq(0, 99) if row.relayed_by] == [1, 4, 5, 6]
         # The author says otherwise from the fifth on, and its own words take those places in the same turn.
         own = [post(n, id=f"own-{n}", lamport=10 * n + 1, record=b"own") for n in (5, 6)]
-        journal.commit(Tree("z"), [Refute("g", "did:key:a", 4, 6), *own, Confirm("g", "did:key:a", 0, 6)])
+        journal.commit(Tree("z"), [RefuteEvents("g", "did:key:a", 4, 6), *own, ConfirmEvents("g", "did:key:a", 0, 6)])
     with Journal.open(path, KEY) as journal:
         shown = ["id-9", "id-1", "id-2", "id-3", "id-4", "own-5", "own-6"]
         assert [row.id for row in journal.by_seq(0, 99)] == shown
-        assert not any(row.vouched or row.refuted for row in journal.by_seq(0, 99))
+        assert not any(row.relayed_by or row.refuted for row in journal.by_seq(0, 99))
         assert sorted(row.id for row in journal.history("g", 99)) == sorted(shown) and journal.count("g") == 7
         assert journal.chain("g", "did:key:a", 4, 9) == [b"own", b"own"]
         assert journal.chain_back("g", "did:key:a", 6, 3) == [b"own", bytes(500), bytes(500)]
-        assert journal.heights("g") == {"did:b": (9, "id-9"), "did:key:a": (6, "own-6")}
-        assert [(row.id, row.vouched, row.refuted) for row in journal.refuted("g")] == [
+        assert journal.chain_heads("g") == {"did:b": (9, "id-9"), "did:key:a": (6, "own-6")}
+        assert [(row.id, row.relayed_by, row.refuted) for row in journal.refuted("g")] == [
             ("id-5", "did:v", True),
             ("id-6", "did:v", True),
         ]
@@ -466,40 +440,44 @@ def test_what_is_vouched_for_is_confirmed_or_refuted(path: Path):
         assert [row.id for row in journal.history("g", 2, "id-5")] == ["id-3", "id-4"]
 
 
-def test_only_what_is_vouched_for_can_be_refuted(journal: Journal):
-    journal.commit(Tree("x"), [post(1), post(2), post(3, vouched="did:v"), post(4, group="h", vouched="did:v")])
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 0, 99)])
+def test_only_relayed_events_can_be_refuted(journal: Journal):
+    journal.commit(Tree("x"), [post(1), post(2), post(3, relayed_by="did:v"), post(4, group="h", relayed_by="did:v")])
+    journal.commit(Tree("x"), [RefuteEvents("g", "did:key:a", 0, 99)])
     assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-2", "id-4"]
-    journal.commit(Tree("x"), [post(n, vouched="did:v") for n in (5, 6, 7)])
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 5, 6)])
+    journal.commit(Tree("x"), [post(n, relayed_by="did:v") for n in (5, 6, 7)])
+    journal.commit(Tree("x"), [RefuteEvents("g", "did:key:a", 5, 6)])
     assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-2", "id-4", "id-5", "id-7"]
 
 
-def test_what_was_refuted_comes_anew_with_its_authors_own_word(journal: Journal):
-    journal.commit(Tree("x"), [post(n, vouched="did:v") for n in (1, 2, 3)])
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 0, 3), post(1), post(4, 2)])
-    assert [(row.id, row.vouched) for row in journal.by_seq(0, 99)] == [("id-1", ""), ("id-4", "")]
+def test_refuted_events_can_return_from_their_author(journal: Journal):
+    journal.commit(Tree("x"), [post(n, relayed_by="did:v") for n in (1, 2, 3)])
+    journal.commit(Tree("x"), [RefuteEvents("g", "did:key:a", 0, 3), post(1), post(4, 2)])
+    assert [(row.id, row.relayed_by) for row in journal.by_seq(0, 99)] == [("id-1", ""), ("id-4", "")]
     assert [row.id for row in journal.refuted("g")] == ["id-2", "id-3"]
     # Of what the author has said itself nothing is taken back.
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 0, 99), post(3, vouched="did:w")])
-    assert [(row.id, row.vouched) for row in journal.by_seq(0, 99)] == [("id-1", ""), ("id-3", "did:w"), ("id-4", "")]
+    journal.commit(Tree("x"), [RefuteEvents("g", "did:key:a", 0, 99), post(3, relayed_by="did:w")])
+    assert [(row.id, row.relayed_by) for row in journal.by_seq(0, 99)] == [
+        ("id-1", ""),
+        ("id-3", "did:w"),
+        ("id-4", ""),
+    ]
 
 
-def test_what_is_from_before_our_time_says_so(journal: Journal):
+def test_events_from_before_the_join_are_marked(journal: Journal):
     journal.commit(Tree("x"), [post(1, history=True), post(2)])
     assert [row.history for row in journal.by_seq(0, 9)] == [True, False]
 
 
-def test_whoever_hears_it_from_the_author_needs_nobody_to_vouch(journal: Journal):
-    journal.commit(Tree("x"), [post(1, vouched="did:v"), post(2, vouched="did:v"), post(3)])
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 1, 2)])
-    journal.commit(Tree("x"), [post(n, vouched="did:w", received=5) for n in (1, 2, 3)])
-    held = [(row.id, row.vouched) for row in journal.by_seq(0, 9)]
+def test_an_event_from_its_author_needs_no_relayer(journal: Journal):
+    journal.commit(Tree("x"), [post(1, relayed_by="did:v"), post(2, relayed_by="did:v"), post(3)])
+    journal.commit(Tree("x"), [RefuteEvents("g", "did:key:a", 1, 2)])
+    journal.commit(Tree("x"), [post(n, relayed_by="did:w", received=5) for n in (1, 2, 3)])
+    held = [(row.id, row.relayed_by) for row in journal.by_seq(0, 9)]
     assert held == [("id-1", "did:v"), ("id-2", "did:w"), ("id-3", "")], "what was given up may come anew"
     assert journal.refuted("g") == []
     journal.commit(Tree("x"), [post(n, received=5) for n in (1, 2)])
     rows = journal.by_seq(0, 9)
-    assert [(row.id, row.vouched, row.received) for row in rows] == [
+    assert [(row.id, row.relayed_by, row.received) for row in rows] == [
         ("id-1", "", 1001),
         ("id-2", "", 1002),
         ("id-3", "", 1003),
@@ -520,20 +498,22 @@ def test_a_page_has_an_end_in_time_and_in_number(journal: Journal):
 def test_a_chain_is_read_backwards_in_pieces(journal: Journal):
     chain = [post(n) for n in range(1, 700)]
     journal.commit(Tree("x"), [*chain, replace(chain[299], id="a-fork")])
-    read = [entry.position for entry in journal.stretch_back("g", "did:key:a", 10, 650)]
+    read = [entry.position for entry in journal.chain_range_backwards("g", "did:key:a", 10, 650)]
     assert read == sorted((*range(11, 651), 300), reverse=True)
     assert (
-        list(journal.stretch_back("g", "did:key:b", 0, 9)) == list(journal.stretch_back("g", "did:key:a", 9, 9)) == []
+        list(journal.chain_range_backwards("g", "did:key:b", 0, 9))
+        == list(journal.chain_range_backwards("g", "did:key:a", 9, 9))
+        == []
     )
 
 
-def test_whoever_has_enough_of_many_chains_leaves_nothing_open(journal: Journal):
+def test_merged_reads_leave_no_open_statements(journal: Journal):
     """Found by the soak test: each newcomer that was given the last hundred messages cost the giver a megabyte."""
     authors = [f"did:{n}" for n in range(50)]
     journal.commit(Tree("x"), [post(n, n // 50 + 1, author=authors[n % 50]) for n in range(500)])
 
     def read() -> int:
-        chains = [journal.stretch_back("g", author, 0, 99) for author in authors]
+        chains = [journal.chain_range_backwards("g", author, 0, 99) for author in authors]
         together = merge(*chains, key=lambda entry: entry.lamport, reverse=True)
         assert len([next(together) for _ in range(20)]) == 20
         return int(journal._db.status(apsw.SQLITE_DBSTATUS_STMT_USED)[0])
@@ -551,27 +531,31 @@ def test_the_heights_of_many_chains(journal: Journal):
     for group in "gh":
         ours = [event for event in events if event.group == group]
         tops = {author: max(e.seq for e in ours if e.author == author) for author in {e.author for e in ours}}
-        assert journal.heights(group) == {author: (seq, f"id-{seq}") for author, seq in tops.items()}
-    assert journal.heights("nobody") == {}
+        assert journal.chain_heads(group) == {author: (seq, f"id-{seq}") for author, seq in tops.items()}
+    assert journal.chain_heads("nobody") == {}
 
 
 # --- who has what -----------------------------------------------------------------------------------------------------
 
 
-def test_receipts_tell_since_when_a_member_has_it(path: Path):
+def test_receipts_record_since_when_a_member_has_a_message(path: Path):
     said = [
-        Receipt("g", "did:m", "did:a", 3, 100, "link"),
-        Receipt("g", "did:m", "did:a", 7, 200, "mail"),
-        Receipt("g", "did:m", "did:a", 5, 300, "link"),  # it had that long since
-        Receipt("g", "did:m", "did:a", 7, 400),
-        Receipt("g", "did:m", "did:b", 9, 100),
-        Receipt("g", "did:n", "did:a", 4, 150),
-        Receipt("h", "did:o", "did:a", 9, 100),
+        StoreReceipt("g", "did:m", "did:a", 3, 100, "link"),
+        StoreReceipt("g", "did:m", "did:a", 7, 200, "mail"),
+        StoreReceipt("g", "did:m", "did:a", 5, 300, "link"),  # it had that long since
+        StoreReceipt("g", "did:m", "did:a", 7, 400),
+        StoreReceipt("g", "did:m", "did:b", 9, 100),
+        StoreReceipt("g", "did:n", "did:a", 4, 150),
+        StoreReceipt("h", "did:o", "did:a", 9, 100),
     ]
     with Journal.create(path, KEY) as journal:
         journal.commit(Tree("x"), said)
     with Journal.open(path, KEY) as journal:
-        m3, m7, n4 = (Held("did:m", 3, 100, "link"), Held("did:m", 7, 200, "mail"), Held("did:n", 4, 150, ""))
+        m3, m7, n4 = (
+            EventReceipt("did:m", 3, 100, "link"),
+            EventReceipt("did:m", 7, 200, "mail"),
+            EventReceipt("did:n", 4, 150, ""),
+        )
         assert journal.receipts_of("g", "did:a", 1) == journal.receipts_of("g", "did:a", 3) == [m3, n4]
         assert journal.receipts_of("g", "did:a", 4) == [m7, n4]
         assert journal.receipts_of("g", "did:a", 5) == [m7]
@@ -581,20 +565,20 @@ def test_receipts_tell_since_when_a_member_has_it(path: Path):
 def test_the_oldest_receipts_of_a_member_go(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(journal_module, "RECEIPTS_MAX", 50)
     with Journal.create(path, KEY) as journal:
-        journal.commit(Tree("x"), [Receipt("g", "did:n", "did:a", 1, 1)])
-        journal.commit(Tree("x"), [Receipt("g", "did:m", "did:a", n, n) for n in range(1, 48)])
+        journal.commit(Tree("x"), [StoreReceipt("g", "did:n", "did:a", 1, 1)])
+        journal.commit(Tree("x"), [StoreReceipt("g", "did:m", "did:a", n, n) for n in range(1, 48)])
     with Journal.open(path, KEY) as journal:
         for n in range(48, 200):
-            journal.commit(Tree("x"), [Receipt("g", "did:m", "did:a", n, n)])
+            journal.commit(Tree("x"), [StoreReceipt("g", "did:m", "did:a", n, n)])
             kept = [upto for (upto,) in journal._db.execute("SELECT upto FROM receipts WHERE member = 'did:m'")]
             assert len(kept) <= 50 and kept == list(range(n - len(kept) + 1, n + 1)) and len(kept) >= min(n, 45)
-        assert journal.receipts_of("g", "did:a", 1)[-1] == Held("did:n", 1, 1, "")
+        assert journal.receipts_of("g", "did:a", 1)[-1] == EventReceipt("did:n", 1, 1, "")
 
 
-def test_a_turn_that_fails_counts_no_receipts(journal: Journal):
-    bad = Receipt("g", "did:m", "did:a", 2, 1 << 63)
+def test_a_failed_transaction_counts_no_receipts(journal: Journal):
+    bad = StoreReceipt("g", "did:m", "did:a", 2, 1 << 63)
     with pytest.raises(OverflowError):
-        journal.commit(Tree("x"), [Receipt("g", "did:m", "did:a", 1, 1), bad])
+        journal.commit(Tree("x"), [StoreReceipt("g", "did:m", "did:a", 1, 1), bad])
     assert journal.receipts_of("g", "did:a", 1) == [] and journal._receipts == {}
 
 
@@ -611,7 +595,7 @@ def test_meta(path: Path):
 # --- what others can see ----------------------------------------------------------------------------------------------
 
 
-def test_what_the_agent_must_know_counts_with_the_turn_that_goes_by_it(path: Path, journal: Journal):
+def test_metadata_is_committed_with_its_transaction(path: Path, journal: Journal):
     journal.commit(Tree("t"), (), None, {"clock": b"1"})
     journal.commit(Tree("t"), (), None, {"clock": b"2"})
     assert journal.meta_get("clock") == b"2"
@@ -646,7 +630,7 @@ def test_nothing_can_be_read_without_the_key(path: Path):
 def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
     state = Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)})
     with Journal.create(path, KEY) as journal:
-        journal.commit(state, [*(post(n) for n in range(20)), Receipt("g", "did:m", "did:key:a", 9, 1)])
+        journal.commit(state, [*(post(n) for n in range(20)), StoreReceipt("g", "did:m", "did:key:a", 9, 1)])
     good = path.read_bytes()
     dice = random.Random(2)
     found = set()
@@ -663,15 +647,23 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
                 assert not journal.stream.consumers and journal.stream.key("g", "k", 0) is None
                 assert not journal.telemetry().newest(9) and not journal.telemetry().names(0, 9)
                 assert journal.telemetry().number("g") == 1
-                signed = journal.signed
-                assert not (signed.lacking("g", "a", b"", 0, 9) or signed.carrier("g", "a", 1) or signed.acks("g", b""))
-                assert not signed.statements("g", "m") and not signed.behind("g", "a", b"", b"")
-                assert not (signed.rivals("g") or signed.strays("g", "a"))
-                assert not (journal.cases.all("g") or journal.cases.answers("g", "d") or journal.cases.read("g", "o"))
-                logbook = journal.logbook
-                assert not (logbook.origins("g") or logbook.last("g", "o") or logbook.blob("g", "A" * 43))
-                assert logbook.place_of("g", "o", b"") is None and not logbook.entries("g", "o", 0, 9)
-                journal.commit(state, [DropBlobs("g", 0), KeepBlob("h", "A" * 43, "a", b"x", 1), DropBlobs("h", 9)])
+                signed = journal.signed_messages
+                assert not (signed.recall("g", "a", b"", 0, 9) or signed.carrier("g", "a", 1) or signed.acks("g", b""))
+                assert not signed.statements("g", "m") and not signed.successor("g", "a", b"", b"")
+                assert not (signed.equivocations("g") or signed.rejected("g", "a"))
+                assert not (
+                    journal.cases.all_cases("g")
+                    or journal.cases.defences("g", "d")
+                    or journal.cases.entries_read("g", "o")
+                )
+                logbook = journal.tlog
+                assert not (
+                    logbook.all_rules("g") or logbook.latest_checkpoint("g", "o") or logbook.blob("g", "A" * 43)
+                )
+                assert logbook.index_of("g", "o", b"") is None and not logbook.entries("g", "o", 0, 9)
+                journal.commit(
+                    state, [DeleteBlobs("g", 0), StoreBlob("h", "A" * 43, "a", b"x", 1), DeleteBlobs("h", 9)]
+                )
         except (JournalDamaged, WrongKey, NotAJournal):
             found.add(page)
     # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence, or of
@@ -698,7 +690,7 @@ def damaged_copies(good: bytes) -> Iterator[tuple[str, bytes]]:
         yield f"{size} bytes", good[:size]
 
 
-def test_whatever_has_happened_to_a_page_is_said_and_nothing_is_touched(path: Path):
+def test_any_damaged_page_is_reported_and_left_alone(path: Path):
     with Journal.create(path, KEY) as journal:
         journal.commit(Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)}))
         journal.commit(Tree("x"), [post(n) for n in range(20)])
@@ -717,7 +709,7 @@ def test_whatever_has_happened_to_a_page_is_said_and_nothing_is_touched(path: Pa
     assert seen > 30
 
 
-def test_every_page_is_read_again_from_the_disk_whoever_has_it_in_memory(path: Path):
+def test_every_page_is_read_from_disk_despite_the_cache(path: Path):
     with Journal.create(path, KEY) as journal:
         journal.commit(Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)}), [post(1)])
     good = path.read_bytes()
@@ -726,13 +718,16 @@ def test_every_page_is_read_again_from_the_disk_whoever_has_it_in_memory(path: P
     for bad in range(pages):
         with Journal.open(path, KEY) as journal:
             journal.check()  # all of them are in memory
-            assert journal.reread(0, 4) + journal.reread(4, pages) == pages and journal.reread(pages, 4) == 0
+            assert (
+                journal.verify_pages(0, 4) + journal.verify_pages(4, pages) == pages
+                and journal.verify_pages(pages, 4) == 0
+            )
             with path.open("r+b", buffering=0) as file:
                 file.seek(4096 * bad + 99)
                 file.write(bytes([good[4096 * bad + 99] ^ 4]))
-            assert journal.reread(0, bad) == bad and not journal.damage
+            assert journal.verify_pages(0, bad) == bad and not journal.damage
             with pytest.raises(JournalDamaged):
-                journal.reread(bad, 1)
+                journal.verify_pages(bad, 1)
             assert str(path) in journal.damage
             with suppress(JournalDamaged, WrongKey):
                 journal.meta_set("what comes", b"is kept")
@@ -741,7 +736,7 @@ def test_every_page_is_read_again_from_the_disk_whoever_has_it_in_memory(path: P
     assert kept > pages // 2, "whoever does not need the page goes on as before"
 
 
-def test_a_page_that_the_power_has_cut_short_is_not_called_damaged(path: Path, tmp_path: Path):
+def test_a_torn_page_in_the_database_is_not_called_damaged(path: Path, tmp_path: Path):
     """The write-ahead log has it whole, and whoever reads it reads that."""
     torn = tmp_path / "torn.db"
     with Journal.create(path, KEY) as journal:
@@ -752,20 +747,20 @@ def test_a_page_that_the_power_has_cut_short_is_not_called_damaged(path: Path, t
         torn.write_bytes(good[: 4096 * pages - 100] + bytes(100))
         shutil.copy(f"{path}-wal", f"{torn}-wal")
     with Journal.open(torn, KEY) as journal:
-        assert journal.reread(0, pages) == pages and not journal.damage
+        assert journal.verify_pages(0, pages) == pages and not journal.damage
         journal.check()
 
 
-def test_a_journal_that_was_moved_away_is_said_to_be_and_ends_nobody(path: Path, tmp_path: Path):
+def test_a_moved_journal_is_reported_and_the_agent_continues(path: Path, tmp_path: Path):
     """SQLite goes on with the file that it has opened; so does the agent, whose round through it is tried again."""
     with Journal.create(path, KEY) as journal:
         journal.commit(Tree("x"), [post(1)])
     with Journal.open(path, KEY) as journal:
         path.rename(tmp_path / "elsewhere")
         with pytest.raises(DiskFailed):
-            journal.reread(0, 1)
+            journal.verify_pages(0, 1)
         assert not journal.damage
-        Rounds(journal, logging.getLogger("test")).go_on()
+        IntegrityScan(journal, logging.getLogger("test")).run_if_due()
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------
@@ -832,7 +827,7 @@ def folder(path: Path) -> None:
     [plain_database, other_database, unfinished, junk, text, link, missing, folder],
     ids=lambda make: make.__name__,
 )
-def test_what_is_no_journal_is_not_touched(make: Any, path: Path):
+def test_a_file_that_is_no_journal_is_left_alone(make: Any, path: Path):
     make(path)
     before = everything(path)
     with pytest.raises(NotAJournal) as refusal:
@@ -845,16 +840,17 @@ def test_what_is_no_journal_is_not_touched(make: Any, path: Path):
         assert everything(path) == before
 
 
-def test_a_newer_journal_is_not_touched(path: Path):
+@pytest.mark.parametrize("version", [0, rows.SCHEMA_VERSION + 1])
+def test_another_schema_version_is_refused_unchanged(path: Path, version: int):
     with Journal.create(path, KEY) as journal:
-        journal._db.pragma("user_version", rows.SCHEMA_VERSION + 1)
+        journal._db.pragma("user_version", version)
     before = everything(path)
-    with pytest.raises(NewerJournal, match="newer"):
+    with pytest.raises(UnsupportedJournal, match="reads only format"):
         Journal.open(path, KEY)
     assert everything(path) == before
 
 
-def test_one_at_a_time(path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch):
+def test_a_journal_has_one_owner(path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(journal_module, "BUSY_MS", 1)
     with pytest.raises(JournalInUse):
         Journal.open(path, KEY)
@@ -913,7 +909,7 @@ def test_a_full_disk(path: Path):
         assert journal.load(Tree) == after and journal.count("g") == 29
 
 
-def test_after_a_full_disk_another_state_may_come(path: Path):
+def test_after_a_full_disk_another_state_can_be_committed(path: Path):
     """What was not written is not taken for written."""
     with Journal.create(path, KEY) as journal:
         journal.commit(Tree("one", singles={b"a": Leaf(1)}))
@@ -949,10 +945,10 @@ def test_a_write_that_the_system_refuses(path: Path):
         assert journal.load(Tree) == Tree("two") and journal.count("g") == 2
 
 
-def test_a_fault_of_our_own_leaves_nothing_behind_either(journal: Journal):
+def test_an_internal_error_leaves_no_partial_commit(journal: Journal):
     with pytest.raises(OverflowError):
         journal.commit(Tree("two"), [post(1), post(2, lamport=1 << 63)])
-    assert journal.load(Tree) is None and journal.latest() == 0
+    assert journal.load(Tree) is None and journal.last_seq() == 0
     journal.commit(Tree("two"), [post(1)])
     assert journal.load(Tree) == Tree("two") and journal.count("g") == 1
 
@@ -962,7 +958,7 @@ import sys
 from pathlib import Path
 from msgspec import Struct
 from zerochat.agent.storage.journal import Journal
-from zerochat.group.effects import Remember
+from zerochat.group.effects import StoreEvent
 
 class Entry(Struct, frozen=True):
     number: int
@@ -974,20 +970,20 @@ class State(Struct, frozen=True):
 
 with Journal.open(Path(sys.argv[1]), bytes(range(32))) as journal:
     state = journal.load(State) or State("0", {})
-    number = journal.latest()
+    number = journal.last_seq()
     while True:
         number += 1
         state = State(str(number), {**state.entries, bytes([number % 7]): Entry(number, bytes(300))})
-        event = Remember("g", f"id-{number}", "did:key:a", number, number, "message", bytes(500), number, False)
+        event = StoreEvent("g", f"id-{number}", "did:key:a", number, number, "message", bytes(500), number, False)
         journal.commit(state, [event])
         print(number, flush=True)
 """
 
 
-def test_what_was_acknowledged_survives_kill_9(path: Path):
+def test_acknowledged_data_survives_kill_9(path: Path):
     """And the state on disk is always the one that belongs to the last event on disk."""
     with Journal.create(path, KEY) as journal:
-        assert journal.latest() == 0
+        assert journal.last_seq() == 0
     entry: Any = defstruct("Entry", [("number", int), ("blob", bytes)])
     state: Any = defstruct("State", [("label", str), ("entries", dict[bytes, entry])])
     dice = random.Random(4)
@@ -1001,7 +997,7 @@ def test_what_was_acknowledged_survives_kill_9(path: Path):
             # A line that the kill has cut is no acknowledgement.
             acknowledged = max([acknowledged, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1])])
         with Journal.open(path, KEY) as journal:
-            found = journal.latest()
+            found = journal.last_seq()
             assert found >= acknowledged
             assert [row.position for row in journal.by_seq(0, found + 1)] == list(range(1, found + 1))
             kept = journal.load(state)

@@ -1,5 +1,4 @@
-"""A face, `zerochat tail`, `zerochat send` in a loop and three bots on one profile at once, while a friend talks too:
-everybody hears everything, once and in order."""
+"""Chat, tail, send and three bots on one profile at once: each gets every event once, in order."""
 
 import json
 import random
@@ -59,13 +58,13 @@ def face(machine: Machine, crowd: Crowd, heard: Heard) -> None:
     with connect(machine.places, "face") as client:
         client.subscribe(since=0)
         while not crowd.over.is_set():
-            news = client.next_news(0.1)
+            news = client.next_notification(0.1)
             if news is not None and news.method == "event":
-                assert isinstance(news.item, Event)
-                heard.append((news.item.seq, news.item.id))
-                if news.item.seq % 16 == 0:
-                    client.history(GROUP, limit=50)
-                    client.members(GROUP)
+                assert isinstance(news.params, Event)
+                heard.append((news.params.seq, news.params.id))
+                if news.params.seq % 16 == 0:
+                    client.get_history(GROUP, limit=50)
+                    client.list_members(GROUP)
 
 
 def bot(machine: Machine, crowd: Crowd, heard: Heard, name: str, credit: int, every: int, dice: random.Random) -> None:
@@ -74,23 +73,25 @@ def bot(machine: Machine, crowd: Crowd, heard: Heard, name: str, credit: int, ev
     while not crowd.over.is_set():
         with connect(machine.places, name) as client:
             # Another connection of its own may not have been seen to be gone.
-            client.subscribe(consumer=name, since="start" if not heard and not done else None, credit=credit, take=True)
+            client.subscribe(
+                consumer=name, since="start" if not heard and not done else None, credit=credit, take_over=True
+            )
             unacked = 0
             while not crowd.over.is_set():
-                news = client.next_news(0.1)
+                news = client.next_notification(0.1)
                 if news is None:
                     if unacked:
-                        client.ack(name, done)
+                        client.acknowledge(name, done)
                         unacked = 0
                     continue
-                if not isinstance(news.item, Item):
+                if not isinstance(news.params, Item):
                     continue
-                assert news.item.seq > done or news.item.redelivered
-                if news.item.author is not None:
-                    heard.append((news.item.seq, news.item.id))
-                done, unacked = news.item.seq, unacked + 1
+                assert news.params.seq > done or news.params.redelivered
+                if news.params.author is not None:
+                    heard.append((news.params.seq, news.params.id))
+                done, unacked = news.params.seq, unacked + 1
                 if unacked >= every:
-                    client.ack(name, done)
+                    client.acknowledge(name, done)
                     unacked = 0
                     if dice.random() < 0.05:
                         break  # all is acknowledged, so nothing may come again
@@ -117,7 +118,7 @@ def send(machine: Machine, crowd: Crowd, sent: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [2.0, pytest.param(60.0, marks=pytest.mark.long)])
-def test_everybody_hears_everything_once_and_in_order(tmp_path: Path, seconds: float) -> None:
+def test_every_client_gets_everything_once_and_in_order(tmp_path: Path, seconds: float) -> None:
     dice = random.Random(9)
     heard: dict[str, Heard] = {name: [] for name in ("face", "tail", "quick", "slow", "lazy")}
     sent: list[str] = []
@@ -138,7 +139,7 @@ def test_everybody_hears_everything_once_and_in_order(tmp_path: Path, seconds: f
                 own = random.Random(machine.name)
                 while not talking.over.is_set():
                     for _ in range(own.randrange(1, 8)):
-                        last = machine.client.send(GROUP, f"{machine.name} {said[0]}")
+                        last = machine.client.send_message(GROUP, f"{machine.name} {said[0]}")
                         said[0] += 1
                         if own.random() < 0.2:
                             machine.client.react(GROUP, last.id, "👍")

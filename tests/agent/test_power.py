@@ -1,7 +1,7 @@
-"""The power is cut at every moment: what was promised is there, and the file opens.
+"""Power cuts at every write: committed data survives and the journal opens.
 
-`powercut.py` is the disk, and `cutting.py` what is done on it and what must be there afterwards. That a loss would be
-noticed is tested too: with the settings that are usually recommended there must be some.
+`powercut.py` is the disk, and `power_cut_journal.py` the workload with its expected contents. The tests also show that
+losses are detected: the settings that are usually recommended must lose data.
 """
 
 import os
@@ -29,14 +29,14 @@ from tests.support.transactions import Step
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.storage.journal import Journal
 from zerochat.group.effects import (
-    Confirm,
-    Forget,
-    KeepAck,
-    KeepMessage,
-    KeepStatement,
-    Receipt,
-    Refute,
-    Remember,
+    ConfirmEvents,
+    DeleteLog,
+    RefuteEvents,
+    StoreEvent,
+    StoreReceipt,
+    StoreSignedAck,
+    StoreSignedMessage,
+    StoreStatement,
 )
 from zerochat.group.state import Agent
 
@@ -52,7 +52,7 @@ WEAK = {
 
 
 @pytest.mark.slow
-def test_nothing_promised_is_lost():
+def test_no_committed_data_is_lost():
     verdict = cut_many("every day", 600)
     assert verdict.states >= 600 and not verdict.bad, f"{verdict}: {verdict.first}"
 
@@ -63,7 +63,7 @@ def test_with_other_settings_a_loss_is_noticed(mode: Mode):
     assert verdict.bad, str(verdict)
 
 
-def test_a_turn_in_two_parts_is_noticed(monkeypatch: pytest.MonkeyPatch):
+def test_a_transaction_in_two_commits_is_detected(monkeypatch: pytest.MonkeyPatch):
     commit = Journal.commit
 
     def in_two(journal: Journal, after: object, *rest: Any) -> None:
@@ -93,7 +93,7 @@ STRICT = {
 
 
 @pytest.mark.parametrize("kind", [Journal, Store])
-def test_every_database_of_ours_is_as_strict_as_that(kind, tmp_path: Path):
+def test_every_database_has_strict_settings(kind, tmp_path: Path):
     """Nobody makes it faster by a word: without the first four something is lost, here or on macOS."""
     for opened in (kind.create, kind.open):
         with opened(tmp_path / "new.db", KEY) as one:
@@ -101,7 +101,7 @@ def test_every_database_of_ours_is_as_strict_as_that(kind, tmp_path: Path):
             assert not one._db.pragma("mmap_size"), "nothing is written past the cipher"
 
 
-def test_every_sync_goes_through_to_the_disk_itself():
+def test_every_sync_reaches_the_disk():
     """And not only as far as the drive's cache, which is what fsync does on macOS."""
 
     def syncs(mode: Mode) -> list[Op]:
@@ -115,8 +115,20 @@ def test_every_sync_goes_through_to_the_disk_itself():
     assert not any(op.full for op in syncs(Mode(through=False))), "it would be noticed"
 
 
-def test_the_lives_have_in_them_whatever_an_agent_remembers():
-    wanted = {Meta, Fold, Restart, Remember, Receipt, Confirm, Refute, Forget, KeepMessage, KeepStatement, KeepAck}
+def test_the_workloads_contain_every_effect():
+    wanted = {
+        Meta,
+        Fold,
+        Restart,
+        StoreEvent,
+        StoreReceipt,
+        ConfirmEvents,
+        RefuteEvents,
+        DeleteLog,
+        StoreSignedMessage,
+        StoreStatement,
+        StoreSignedAck,
+    }
     for number in range(500):  # confirmed or refuted is little of it
         for deed in deeds(random.Random(number)) if wanted else ():
             wanted -= {type(deed), *(type(effect) for effect in (deed.remembered if isinstance(deed, Step) else ()))}
@@ -127,7 +139,7 @@ def test_the_lives_have_in_them_whatever_an_agent_remembers():
 
 
 @pytest.mark.crash
-def test_no_power_cut_loses_what_was_promised(budget):
+def test_no_power_cut_loses_committed_data(budget):
     begun = time.monotonic()
     everywhere = cut_everywhere("one life", 8)
     print(f"\nevery moment of one life: {everywhere}")
@@ -141,7 +153,7 @@ def test_no_power_cut_loses_what_was_promised(budget):
 
 
 @pytest.mark.crash
-def test_what_each_setting_loses(budget):
+def test_data_lost_by_each_sync_setting(budget):
     """The weak ones, as a check of all this; the usual advice loses a good part of what was promised."""
     for name, mode in WEAK.items():
         verdict = cut_many("weak by lot", budget(300), mode)
@@ -156,7 +168,7 @@ def test_what_each_setting_loses(budget):
 
 
 @pytest.mark.crash
-def test_how_soon_a_long_history_is_back(budget):
+def test_a_long_history_is_recovered_quickly(budget):
     """After a kill or a power cut: what is in the write-ahead log is found, and an agent can go on."""
     events = budget(100_000)
     body = os.urandom(200)
@@ -168,7 +180,7 @@ def test_how_soon_a_long_history_is_back(budget):
             for begin in range(0, events, 1000):
                 numbers = range(begin + 1, min(begin + 1000, events) + 1)
                 state = Agent(str(begin))
-                journal.commit(state, [Remember("g", f"id-{n}", "a", n, n, "post", body, n, False) for n in numbers])
+                journal.commit(state, [StoreEvent("g", f"id-{n}", "a", n, n, "post", body, n, False) for n in numbers])
             write_folder(after, read_folder(alive))  # as it is in the middle of things
         begun = time.perf_counter()
         with Journal.open(after / "journal.db", KEY) as journal:

@@ -1,4 +1,4 @@
-"""The power is cut while a profile is made, gets another lock, is copied or comes back: it opens, before and after."""
+"""Power cuts while a profile is created, re-encrypted, backed up or restored."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from tests.support.powercut import KINDS, Disk, write_folder
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.storage import key_wrapping
 from zerochat.agent.storage import profiles as vault
-from zerochat.agent.storage.backup import BadBackup, copy_beside, restore, write_backup
+from zerochat.agent.storage.backup import BadBackup, copy_journal, restore, write_backup
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.storage.paths import Places, places
-from zerochat.agent.storage.profiles import create_profile, how_locked, profile_exists, rewrap, unlock
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
+from zerochat.agent.storage.profiles import change_key_location, create_profile, key_location, profile_exists, unlock
 
 FIRST, OTHER = b"the first passphrase", b"another one"
 
@@ -35,11 +35,11 @@ def roots() -> Iterator[tuple[Path, Path]]:
         yield found
 
 
-def home(root: Path, profile: str = "p") -> Places:
-    return places(profile, {"ZEROCHAT_HOME": str(root)})
+def home(root: Path, profile: str = "p") -> ProfilePaths:
+    return profile_paths(profile, {"ZEROCHAT_HOME": str(root)})
 
 
-def label(where: Places, *passphrases: bytes) -> bytes | None:
+def label(where: ProfilePaths, *passphrases: bytes) -> bytes | None:
     """What the journal of a profile says, opened with one of these; None: there is no profile."""
     if not profile_exists(where):
         return None
@@ -70,7 +70,7 @@ def cut(disk: Disk, after: Path, look: Callable[[bool], None], again: int = 4) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("passphrase", [None, FIRST])
-def test_a_profile_is_there_whole_or_not_at_all(passphrase: bytes | None, roots: tuple[Path, Path]):
+def test_a_new_profile_is_complete_or_absent(passphrase: bytes | None, roots: tuple[Path, Path]):
     live, after = roots
     with Disk(live, files=True) as disk:
         create_profile(home(live), "zoe", passphrase)
@@ -84,33 +84,33 @@ def test_a_profile_is_there_whole_or_not_at_all(passphrase: bytes | None, roots:
 
 
 @pytest.mark.parametrize(("before", "now"), [(None, FIRST), (FIRST, OTHER), (FIRST, None)])
-def test_a_profile_that_gets_another_lock_always_opens(
+def test_a_profile_with_a_changed_passphrase_always_opens(
     before: bytes | None, now: bytes | None, roots: tuple[Path, Path]
 ):
     live, after = roots
     create_profile(home(live), "zoe", before)
     key = unlock(home(live), lambda: before or b"")
     with Disk(live, files=True) as disk:
-        rewrap(home(live), key, now)
+        change_key_location(home(live), key, now)
         disk.mark("locked")
 
     def look(promised: bool) -> None:
         there = home(after)
         known = [one for one in ((now,) if promised else (before, now)) if one]
         assert label(there, *known) == b"zoe"
-        assert not promised or how_locked(there) == ("passphrase" if now else "key")
+        assert not promised or key_location(there) == ("passphrase" if now else "key")
         assert not promised or there.key_file.exists() is (now is None), "an old key in the open is gone for good"
 
     assert cut(disk, after, look) > 10
 
 
-def test_a_lock_that_is_not_synced_would_be_noticed(roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch):
+def test_an_unsynced_passphrase_change_would_be_noticed(roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch):
     live, after = roots
     create_profile(home(live), "zoe", None)
     key = unlock(home(live), None)
     monkeypatch.setattr(vault, "sync_folder", lambda folder: None)
     with Disk(live, files=True) as disk:
-        rewrap(home(live), key, FIRST)
+        change_key_location(home(live), key, FIRST)
         disk.mark("locked")
 
     def look(promised: bool) -> None:
@@ -121,12 +121,12 @@ def test_a_lock_that_is_not_synced_would_be_noticed(roots: tuple[Path, Path], mo
 
 
 @pytest.mark.slow
-def test_a_backup_is_whole_or_says_that_it_is_not(roots: tuple[Path, Path], tmp_path: Path):
+def test_a_backup_is_complete_or_marked_incomplete(roots: tuple[Path, Path], tmp_path: Path):
     live, after = roots
     create_profile(home(live), "zoe", FIRST)
     key = unlock(home(live), lambda: FIRST)
     with Journal.open(home(live).journal, key) as journal, Disk(live, files=True) as disk:
-        write_backup(home(live), live / "backup", copy_beside(journal), key, OTHER)
+        write_backup(home(live), live / "backup", copy_journal(journal), key, OTHER)
         disk.mark("made")
     numbers = iter(range(1 << 20))
 
@@ -149,11 +149,11 @@ def test_a_backup_is_whole_or_says_that_it_is_not(roots: tuple[Path, Path], tmp_
     assert cut(disk, after, look) > 50
 
 
-def test_what_is_restored_is_there_whole_or_not_at_all(roots: tuple[Path, Path]):
+def test_a_restored_profile_is_complete_or_absent(roots: tuple[Path, Path]):
     live, after = roots
     create_profile(home(live), "zoe", None)
     with Journal.open(home(live).journal, unlock(home(live), None)) as journal:
-        copy = copy_beside(journal)
+        copy = copy_journal(journal)
     write_backup(home(live), live / "backup", copy, unlock(home(live), None), None)
     with Disk(live, files=True) as disk:
         restore(home(live, "back"), live / "backup", None)
@@ -174,7 +174,7 @@ def test_what_is_restored_is_there_whole_or_not_at_all(roots: tuple[Path, Path])
 
 
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
-def test_a_mediator_has_what_it_has_said_it_has(synchronous: str, roots: tuple[Path, Path]):
+def test_a_mediator_keeps_all_acknowledged_envelopes(synchronous: str, roots: tuple[Path, Path]):
     """Each turn in which envelopes come, wait and are fetched is there whole, or it is not. With NORMAL instead of the
     FULL that every database of ours has, it would not be."""
     live, after = roots
@@ -183,28 +183,28 @@ def test_a_mediator_has_what_it_has_said_it_has(synchronous: str, roots: tuple[P
     contents: list[list[object]] = []
 
     def content(store: Store) -> list[object]:
-        tables = ("recipients", "dids", "names", "messages", "waiting", "seen")
+        tables = ("recipients", "dids", "names", "messages", "delayed", "delivered")
         return [store._rows(f"SELECT * FROM {table}") for table in tables]
 
     with Disk(live, files=True) as disk, Store.open(live / "mediator.db", key) as store:
         store._db.pragma("wal_autocheckpoint", 40)
         store._db.pragma("synchronous", synchronous)
-        with store.turn():
+        with store.transaction():
             store.grant("did:r", "did:r:long", "did:own", 1)
         recipient = store.recipient("did:r")
         assert recipient is not None
         for number in range(12):
-            with store.turn():
+            with store.transaction():
                 if number == 0:
                     store.register(recipient.id, "did:m", "did:m:long", (), False)
-                place = store.place("did:m")
+                place = store.registration("did:m")
                 assert place is not None
                 for one in range(dice.randrange(4)):
-                    store.keep(place, f"{number} {one}", dice.randbytes(dice.randrange(3000)), number, 1 << 40)
+                    store.store(place, f"{number} {one}", dice.randbytes(dice.randrange(3000)), number, 1 << 40)
                 if dice.random() < 0.3:
-                    store.wait(place, None, dice.randbytes(900), number, 1 << 40)
+                    store.delay(place, None, dice.randbytes(900), number, 1 << 40)
                 fetched = store.fetch(recipient.id, dice.randrange(3))
-                store.received(recipient.id, [kept.id for kept in fetched], 1 << 40)
+                store.acknowledge(recipient.id, [kept.id for kept in fetched], 1 << 40)
             contents.append(content(store))
             disk.mark(number)
 

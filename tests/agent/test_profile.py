@@ -1,4 +1,4 @@
-"""Profiles: made whole or not at all, opened by their key alone, owned by one process."""
+"""Profiles: created completely or not at all, opened by their key alone, owned by one process."""
 
 import errno
 import json
@@ -9,13 +9,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from tests.support import profile_fixtures
+from tests.support.profile_fixtures import PASSPHRASE, StandInKeyring, content
 from zerochat.agent.storage import key_wrapping, os_keyring, profiles
 from zerochat.agent.storage.journal import DiskFailed, DiskFull, Journal, ReadOnly, WrongKey
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import (
     BadPassphrase,
     BadSecretFile,
@@ -35,12 +36,7 @@ from zerochat.agent.storage.profiles import (
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import BadName, LocalError
 
-PASSPHRASE = b"correct horse battery staple"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Places:
-    return places("p", {"ZEROCHAT_HOME": str(tmp_path / "home")})
+home = profile_fixtures.home
 
 
 @pytest.fixture
@@ -50,12 +46,8 @@ def open_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def content(places: Places) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in places.data.iterdir()}
-
-
-def read_meta(places: Places, passphrase: Callable[[], bytes] | None, key: str) -> bytes | None:
-    with Journal.open(places.journal, unlock(places, passphrase)) as journal:
+def read_meta(profile_paths: ProfilePaths, passphrase: Callable[[], bytes] | None, key: str) -> bytes | None:
+    with Journal.open(profile_paths.journal, unlock(profile_paths, passphrase)) as journal:
         return journal.meta_get(key)
 
 
@@ -63,7 +55,7 @@ def read_meta(places: Places, passphrase: Callable[[], bytes] | None, key: str) 
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_a_new_profile(home: Places):
+def test_a_new_profile(home: ProfilePaths):
     assert not profile_exists(home)
     create_profile(home, "Zoe\u0308", None)
     assert profile_exists(home)
@@ -78,8 +70,8 @@ def test_a_new_profile(home: Places):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_profiles_share_no_secret(home: Places, tmp_path: Path):
-    other = places("q", {"ZEROCHAT_HOME": str(tmp_path / "home")})
+def test_profiles_share_no_secret(home: ProfilePaths, tmp_path: Path):
+    other = profile_paths("q", {"ZEROCHAT_HOME": str(tmp_path / "home")})
     create_profile(home, "zoe", None)
     create_profile(other, "zoe", None)
     assert unlock(home, None) != unlock(other, None)
@@ -89,7 +81,7 @@ def test_profiles_share_no_secret(home: Places, tmp_path: Path):
 
 
 @pytest.mark.parametrize("label", ["", " zoe", "zoe\n", "zo\u202ee", "\x1b[2J", "z" * 65])
-def test_a_label_that_cannot_be_shown_is_refused(label: str, home: Places):
+def test_a_label_that_cannot_be_shown_is_refused(label: str, home: ProfilePaths):
     with pytest.raises(BadName) as refusal:
         create_profile(home, label, None)
     assert "\x1b" not in str(refusal.value)
@@ -97,14 +89,14 @@ def test_a_label_that_cannot_be_shown_is_refused(label: str, home: Places):
 
 
 @pytest.mark.parametrize("passphrase", [b"", b"x" * 4097])
-def test_a_passphrase_that_is_none_is_refused(passphrase: bytes, home: Places):
+def test_an_invalid_passphrase_is_refused(passphrase: bytes, home: ProfilePaths):
     with pytest.raises(BadPassphrase):
         create_profile(home, "zoe", passphrase)
     assert not home.data.exists()
 
 
-@pytest.mark.parametrize("left", [("journal.db",), ("key",), ("vault",), ("journal.db", "key")])
-def test_an_existing_profile_is_kept_as_it_is(left: tuple[str, ...], home: Places):
+@pytest.mark.parametrize("left", [("journal.db",), ("key",), ("wrapped-key",), ("journal.db", "key")])
+def test_an_existing_profile_is_kept_as_it_is(left: tuple[str, ...], home: ProfilePaths):
     """Be it incomplete: somebody may have the rest in a backup."""
     create_profile(home, "zoe", None)
     for path in home.data.iterdir():
@@ -119,7 +111,7 @@ def test_an_existing_profile_is_kept_as_it_is(left: tuple[str, ...], home: Place
     assert content(home) == before
 
 
-def test_a_profile_that_appears_meanwhile_is_kept_as_it_is(home: Places, monkeypatch: pytest.MonkeyPatch):
+def test_a_profile_that_appears_meanwhile_is_kept_as_it_is(home: ProfilePaths, monkeypatch: pytest.MonkeyPatch):
     create_profile(home, "zoe", None)
     before = content(home)
     monkeypatch.setattr(profiles, "profile_exists", lambda _: False)
@@ -129,7 +121,7 @@ def test_a_profile_that_appears_meanwhile_is_kept_as_it_is(home: Places, monkeyp
     assert [path.name for path in home.data.parent.iterdir()] == ["p"]
 
 
-def test_an_empty_folder_is_no_obstacle(home: Places):
+def test_an_empty_folder_is_accepted(home: ProfilePaths):
     home.data.mkdir(parents=True)
     create_profile(home, "zoe", None)
     assert stat.S_IMODE(home.data.stat().st_mode) == 0o700
@@ -148,7 +140,12 @@ def test_an_empty_folder_is_no_obstacle(home: Places):
     ],
 )
 def test_a_disk_that_refuses_leaves_no_profile(
-    where: object, name: str, number: int, refusal: type[LocalError], home: Places, monkeypatch: pytest.MonkeyPatch
+    where: object,
+    name: str,
+    number: int,
+    refusal: type[LocalError],
+    home: ProfilePaths,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     willing = getattr(where, name)
 
@@ -166,7 +163,7 @@ def test_a_disk_that_refuses_leaves_no_profile(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for the superuser")
-def test_a_read_only_home(home: Places):
+def test_a_read_only_home(home: ProfilePaths):
     home.data.parent.parent.mkdir(mode=0o500)
     with pytest.raises(ReadOnly, match="ZEROCHAT_HOME"):
         create_profile(home, "zoe", None)
@@ -175,7 +172,7 @@ def test_a_read_only_home(home: Places):
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def test_no_profile(home: Places):
+def test_no_profile(home: ProfilePaths):
     with pytest.raises(NoProfile, match="zerochat --profile p init --name NAME"):
         unlock(home, None)
     with pytest.raises(NoProfile):
@@ -184,7 +181,7 @@ def test_no_profile(home: Places):
 
 
 @pytest.mark.parametrize("lost", ["journal.db", "key"])
-def test_an_incomplete_profile_says_what_it_lacks(lost: str, home: Places):
+def test_an_incomplete_profile_names_its_missing_file(lost: str, home: ProfilePaths):
     create_profile(home, "zoe", None)
     (home.data / lost).unlink()
     with pytest.raises(ProfileIncomplete) as refusal:
@@ -192,9 +189,9 @@ def test_an_incomplete_profile_says_what_it_lacks(lost: str, home: Places):
     assert str(home.data / lost) in str(refusal.value)
 
 
-def test_a_passphrase_locks(home: Places):
+def test_a_passphrase_locks(home: ProfilePaths):
     create_profile(home, "zoe", PASSPHRASE)
-    assert {path.name for path in home.data.iterdir()} == {"journal.db", "vault"}
+    assert {path.name for path in home.data.iterdir()} == {"journal.db", "wrapped-key"}
     assert read_meta(home, lambda: PASSPHRASE, "label") == b"zoe"
     before = content(home)
     with pytest.raises(WrongPassphrase):
@@ -209,10 +206,10 @@ def test_a_passphrase_locks(home: Places):
         assert not any(text in there for there in before.values())
 
 
-def test_a_vault_that_was_changed_does_not_open(home: Places, monkeypatch: pytest.MonkeyPatch):
+def test_a_changed_key_wrapping_does_not_open(home: ProfilePaths, monkeypatch: pytest.MonkeyPatch):
     """Not with cheaper parameters, so that nobody can make the next guess easier; nor with dearer ones."""
     create_profile(home, "zoe", PASSPHRASE)
-    good = json.loads(home.vault.read_bytes())
+    good = json.loads(home.wrapped_key_file.read_bytes())
     lock = good["lock"]
     stretched: list[int] = []
     honest = key_wrapping._stretch
@@ -231,16 +228,18 @@ def test_a_vault_that_was_changed_does_not_open(home: Places, monkeypatch: pytes
         ({"nonce": "!" + lock["nonce"][1:]}, BadSecretFile),
         ({"nonce": ("B" if lock["nonce"][0] == "A" else "A") + lock["nonce"][1:]}, WrongPassphrase),
     ):
-        home.vault.write_text(json.dumps({**good, "lock": {**lock, **change}}))
+        home.wrapped_key_file.write_text(json.dumps({**good, "lock": {**lock, **change}}))
         with pytest.raises(refusal):
             unlock(home, lambda: PASSPHRASE)
     assert stretched == [64 << 20]  # the others were refused before any work
-    home.vault.write_text(json.dumps(good))
+    home.wrapped_key_file.write_text(json.dumps(good))
     assert unlock(home, lambda: PASSPHRASE)
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[" * 4096, b'{"zerochat":"vault","version":1}', b"\xff", b"0" * 9000])
-def test_a_key_file_that_is_none(text: bytes, home: Places):
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b"[" * 4096, b'{"zerochat":"wrapped-key","version":1}', b"\xff", b"0" * 9000]
+)
+def test_an_invalid_key_file_is_refused(text: bytes, home: ProfilePaths):
     create_profile(home, "zoe", None)
     home.key_file.write_bytes(text)
     with pytest.raises(BadSecretFile) as refusal:
@@ -248,7 +247,7 @@ def test_a_key_file_that_is_none(text: bytes, home: Places):
     assert str(home.key_file) in str(refusal.value)
 
 
-def test_a_key_file_of_a_newer_version(home: Places):
+def test_a_key_file_of_a_newer_version(home: ProfilePaths):
     create_profile(home, "zoe", None)
     home.key_file.write_bytes(b'{"zerochat": "key", "version": 2, "wrapped": {}}')
     with pytest.raises(BadSecretFile, match="newer"):
@@ -256,7 +255,7 @@ def test_a_key_file_of_a_newer_version(home: Places):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
-def test_a_key_file_that_others_can_open_is_refused(mode: int, home: Places):
+def test_a_key_file_that_others_can_open_is_refused(mode: int, home: ProfilePaths):
     create_profile(home, "zoe", None)
     home.key_file.chmod(mode)
     with pytest.raises(OpenToOthers, match="chmod 600"):
@@ -265,7 +264,7 @@ def test_a_key_file_that_others_can_open_is_refused(mode: int, home: Places):
     assert unlock(home, None)
 
 
-def test_a_key_file_must_be_the_file_itself(home: Places, tmp_path: Path):
+def test_a_key_file_must_be_the_file_itself(home: ProfilePaths, tmp_path: Path):
     create_profile(home, "zoe", None)
     home.key_file.rename(tmp_path / "elsewhere")
     home.key_file.symlink_to(tmp_path / "elsewhere")
@@ -273,11 +272,11 @@ def test_a_key_file_must_be_the_file_itself(home: Places, tmp_path: Path):
         unlock(home, None)
     home.key_file.unlink()
     os.mkfifo(home.key_file, 0o600)
-    with pytest.raises(BadSecretFile, match="plain file"):
+    with pytest.raises(BadSecretFile, match="regular file"):
         unlock(home, None)
     home.key_file.unlink()
     home.key_file.mkdir(mode=0o700)
-    with pytest.raises(BadSecretFile, match="plain file"):
+    with pytest.raises(BadSecretFile, match="regular file"):
         unlock(home, None)
 
 
@@ -302,7 +301,7 @@ def test_a_passphrase_from_a_descriptor(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", [None, b"", b"\n", b"x" * 5000])
-def test_a_passphrase_file_without_one(text: bytes | None, tmp_path: Path):
+def test_a_passphrase_file_without_passphrase_is_refused(text: bytes | None, tmp_path: Path):
     path = tmp_path / "passphrase"
     if text is not None:
         path.write_bytes(text)
@@ -320,7 +319,7 @@ def test_no_passphrase_file():
 # --- ownership --------------------------------------------------------------------------------------------------------
 
 
-def test_one_owner_at_a_time(home: Places):
+def test_one_owner_at_a_time(home: ProfilePaths):
     create_profile(home, "zoe", None)
     with lock_profile(home) as lock:
         with pytest.raises(ProfileOwned, match=f"process {os.getpid()}"):
@@ -336,15 +335,15 @@ def test_one_owner_at_a_time(home: Places):
 HOLD = """
 import sys
 from pathlib import Path
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import lock_profile
-with lock_profile(places("p", {"ZEROCHAT_HOME": sys.argv[1]})):
+with lock_profile(profile_paths("p", {"ZEROCHAT_HOME": sys.argv[1]})):
     print("mine", flush=True)
     sys.stdin.read()
 """
 
 
-def test_a_killed_owner_lets_go(home: Places, tmp_path: Path):
+def test_a_killed_owner_releases_the_lock(home: ProfilePaths, tmp_path: Path):
     create_profile(home, "zoe", None)
     owner = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "home")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -361,41 +360,21 @@ def test_a_killed_owner_lets_go(home: Places, tmp_path: Path):
 # --- the system's keyring -------------------------------------------------------------------------------------------
 
 
-class StandInKeyring(ModuleType):
-    """What the package `keyring` is to us: two functions. This one keeps its secrets in a dict."""
-
-    def __init__(self, broken=False):
-        super().__init__("keyring")
-        self.kept: dict[tuple[str, str], str] = {}
-        self.broken = broken
-
-    def set_password(self, service, account, secret):
-        if self.broken:
-            raise RuntimeError(f"no backend for {secret}")
-        self.kept[service, account] = secret
-
-    def delete_password(self, service, account):
-        del self.kept[service, account]
-
-    def get_password(self, service, account):
-        return self.kept.get((service, account))
-
-
 def test_a_key_in_the_keyring_is_nowhere_on_disk(home, monkeypatch):
     keyring = StandInKeyring()
     monkeypatch.setitem(sys.modules, "keyring", keyring)
     profiles.create_profile(home, "alice", None, keyring=True)
     (secret,) = keyring.kept.values()
-    assert not home.key_file.exists() and not home.vault.exists()
+    assert not home.key_file.exists() and not home.wrapped_key_file.exists()
     assert all(secret.encode() not in path.read_bytes() for path in home.data.rglob("*") if path.is_file())
     Journal.open(home.journal, profiles.unlock(home, None)).close()
     keyring.kept.clear()
-    with pytest.raises(os_keyring.NoKeyring, match="not in it"):
+    with pytest.raises(os_keyring.NoKeyring, match="does not have the key"):
         profiles.unlock(home, None)
 
 
 @pytest.mark.parametrize("module", [None, StandInKeyring(broken=True)], ids=["absent", "locked"])
-def test_without_a_keyring_there_is_no_profile_and_no_secret_in_the_error(home, monkeypatch, module):
+def test_without_a_keyring_no_profile_and_no_leaked_secret(home, monkeypatch, module):
     monkeypatch.setitem(sys.modules, "keyring", module)
     with pytest.raises(os_keyring.NoKeyring) as caught:
         profiles.create_profile(home, "alice", None, keyring=True)

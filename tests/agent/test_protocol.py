@@ -1,92 +1,100 @@
-"""What the command line and the chat can do that is not about pixels, a program can do over the control protocol."""
+"""Every function of the command line and the chat is available in the control protocol."""
 
 import argparse
 from typing import Any
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import until
-from zerochat.agent.api.client import AgentError
+from tests.support import agents
+from tests.support.agents import until
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.cli.parser import grammar
 from zerochat.rpc import METHODS
 from zerochat.slash_commands import COMMANDS
 
-people = test_agent.people
+people = agents.people
 
 VERBS: dict[str, set[str]] = {
-    "accuse": {"accuse"},
-    "admit": {"answer"},
-    "audit": {"ledger", "rows"},
-    "backup": {"backup"},
-    "case": {"case"},
-    "cases": {"cases"},
-    "config": {"settings", "set"},
-    "connect": {"connect", "offer"},
-    "connections": {"connections"},
-    "delete": {"delete"},
-    "delivery": {"delivery"},
-    "disconnect": {"disconnect"},
-    "edit": {"edit"},
-    "export": {"ledger", "rows"},
-    "features": {"features"},
-    "files": {"files", "get", "save", "drop"},
-    "forget": {"forget"},
-    "history": {"history"},
-    "import": {"import"},
-    "info": {"groups"},
-    "invite": {"invite", "invitations", "revoke"},
-    "join": {"join", "cancel"},
-    "leave": {"leave"},
-    "letters": {"letters"},
-    "log": {"log", "terms"},
-    "members": {"members"},
-    "new": {"new"},
-    "ping": {"ping"},
-    "proof": {"proof"},
-    "evidence": {"evidence"},
+    "accuse": {"accuse_member"},
+    "admit": {"answer_join_request"},
+    "audit": {"get_log_summary", "get_event_page"},
+    "backup": {"create_backup"},
+    "case": {"get_case"},
+    "cases": {"list_cases"},
+    "config": {"list_settings", "change_setting"},
+    "connect": {"open_connection", "offer_connection"},
+    "connections": {"list_connections"},
+    "delete": {"delete_message"},
+    "delivery": {"get_delivery"},
+    "disconnect": {"close_connection"},
+    "edit": {"edit_message"},
+    "export": {"get_log_summary", "get_event_page"},
+    "features": {"query_features"},
+    "files": {"list_files", "fetch_file", "save_file", "drop_file"},
+    "forget": {"forget_group"},
+    "history": {"get_history"},
+    "import": {"import_events"},
+    "info": {"list_groups"},
+    "invite": {"create_invitation", "list_invitations", "revoke_invitation"},
+    "join": {"join_group", "cancel_join"},
+    "leave": {"leave_group"},
+    "messages": {"list_connection_messages"},
+    "tlog": {"get_tlog", "set_tlog_terms"},
+    "members": {"list_members"},
+    "new": {"create_group"},
+    "ping": {"ping_peer"},
+    "proof": {"get_proof"},
+    "evidence": {"get_evidence"},
     "react": {"react"},
-    "refuse": {"answer"},
-    "remove": {"remove"},
-    "rename": {"rename"},
-    "requests": {"requests"},
-    "resume": {"resume"},
-    "role": {"role"},
-    "rotate": {"rotate"},
-    "route": {"connect", "connections", "disconnect"},
+    "refuse": {"answer_join_request"},
+    "remove": {"remove_member"},
+    "rename": {"set_display_name"},
+    "requests": {"list_join_requests"},
+    "resume": {"resume_group"},
+    "role": {"set_role"},
+    "rotate": {"rotate_did"},
+    "route": {"open_connection", "list_connections", "close_connection"},
     "rpc": set(METHODS),
-    "search": {"search"},
-    "send": {"send", "attach", "wait"},
-    "status": {"status"},
+    "search": {"search_messages"},
+    "send": {"send_message", "send_files", "wait_for_delivery"},
+    "status": {"get_status"},
     "tail": {"subscribe"},
-    "telemetry": {"telemetry", "telemetry_set", "telemetry_rows", "telemetry_names", "telemetry_delete"},
-    "tell": {"tell"},
-    "topic": {"topic"},
-    "verify": {"words", "verify"},
-    "why": {"why"},
+    "telemetry": {"get_telemetry", "set_telemetry", "get_telemetry_rows", "get_telemetry_names", "delete_telemetry"},
+    "message": {"send_connection_message"},
+    "topic": {"set_topic"},
+    "verify": {"get_safety_words", "verify_member"},
+    "why": {"get_message_status"},
 }
 """By verb, the methods that do the same."""
 NO_AGENT = {
     *("agent", "chat", "demo", "bot"),  # they are programs of their own, or begin one
     *("init", "passphrase", "restore", "doctor"),  # about a profile that no agent has open, or its lock
-    *("locate", "completion", "__complete", "man", "sim", "didcomm", "mediator"),  # nothing that belongs to a profile
+    *(
+        "paths",
+        "completion",
+        "__complete",
+        "help",
+        "man",
+        "sim",
+        "didcomm",
+        "mediator",
+    ),  # nothing that belongs to a profile
     *("verify-proof", "judge"),  # all that they need stands in a file
 }
 CHAT: dict[str, set[str]] = {
-    "me": {"send"},
-    "reply": {"send"},
-    "send": {"attach"},
-    "goto": {"history"},
-    "info": {"delivery", "why"},
-    "get": {"get"},
-    "save": {"save"},
-    "set": {"settings", "set"},
-    "mute": {"set"},
-    "unmute": {"set"},
-    "profile": {"hello", "status"},
-    "cancel": {"cancel"},
-    "invitations": {"invitations", "revoke"},
-    "dismiss": {"dismiss"},
+    "reply": {"send_message"},
+    "send": {"send_files"},
+    "goto": {"get_history"},
+    "info": {"get_delivery", "get_message_status"},
+    "get": {"fetch_file"},
+    "save": {"save_file"},
+    "set": {"list_settings", "change_setting"},
+    "mute": {"change_setting"},
+    "unmute": {"change_setting"},
+    "profile": {"hello", "get_status"},
+    "cancel": {"cancel_join"},
+    "invitations": {"list_invitations", "revoke_invitation"},
+    "dismiss": {"dismiss_warnings"},
 }
 """By command of the chat, the methods that do the same, where no verb of the same name has them."""
 PIXELS = {"help", "copy", "tour", "quit"}
@@ -103,7 +111,8 @@ def test_every_verb_has_its_methods() -> None:
 
 
 def test_every_command_of_the_chat_has_its_methods() -> None:
-    reached = {name: CHAT.get(name) or VERBS.get(name) for name in COMMANDS if name not in PIXELS}
+    posts = {name: {"send_message"} for name, info in COMMANDS.items() if info.post is not None}
+    reached = {name: (posts | CHAT).get(name) or VERBS.get(name) for name in COMMANDS if name not in PIXELS}
     assert [name for name, methods in reached.items() if not methods] == []
     assert set().union(*CHAT.values()) <= METHODS.keys()
 
@@ -111,24 +120,24 @@ def test_every_command_of_the_chat_has_its_methods() -> None:
 def test_settings_over_the_control_protocol(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (alice,) = people("alice")
     ask = alice.client.call
-    before = {one.name: one for one in ask("settings")}
+    before = {one.name: one for one in ask("list_settings")}
     assert (before["chat.theme"].source, before["agent.drain"].source) == ("default", "default")
-    changed = ask("set", name="theme", value="light")
+    changed = ask("change_setting", name="theme", value="light")
     assert (changed.name, changed.value, changed.source, changed.note) == ("chat.theme", '"light"', "file", "")
-    assert "next start" in ask("set", name="network.cover", value="on").note
-    assert ask("set", name="agent.drain", value="3").note == ""
+    assert "next start" in ask("change_setting", name="network.cover", value="on").note
+    assert ask("change_setting", name="agent.drain", value="3").note == ""
     until(lambda: alice.thread.drain_s == 3.0, "that the agent goes by it")
-    assert ask("set", name="chat.groups.hikers.notify", value="none").value == '"none"'
-    assert {one.name: one.value for one in ask("settings")}["chat.groups.hikers.notify"] == '"none"'
-    assert ask("set", name="theme", value=None).source == "default"
+    assert ask("change_setting", name="chat.groups.hikers.notify", value="none").value == '"none"'
+    assert {one.name: one.value for one in ask("list_settings")}["chat.groups.hikers.notify"] == '"none"'
+    assert ask("change_setting", name="theme", value=None).source == "default"
     monkeypatch.setenv("ZEROCHAT_CHAT__THEME", "dark")
-    held = ask("set", name="theme", value="light")
+    held = ask("change_setting", name="theme", value="light")
     assert (held.value, held.source, held.note) == (
         '"dark"',
         "ZEROCHAT_CHAT__THEME",
-        "ZEROCHAT_CHAT__THEME says something else",
+        "the environment variable ZEROCHAT_CHAT__THEME overrides it",
     )
     for name, value in (("chat.theme", "beautiful"), ("no.such", "1"), ("", ""), ("agent.drain", "\x00")):
         with pytest.raises(AgentError) as refused:
-            ask("set", name=name, value=value)
+            ask("change_setting", name=name, value=value)
         assert refused.value.code == "BadSetting" and refused.value.exit_code == 2

@@ -1,4 +1,4 @@
-"""The agent as a service: when it says that it is ready, how it ends, and what it takes over while it runs."""
+"""The agent as a service: readiness, termination, reloading of settings, hooks."""
 
 import json
 import os
@@ -18,10 +18,12 @@ import pytest
 
 from tests.support.machines import Machine, machines, meet, until
 from tests.support.terminals import _own
-from zerochat.agent.api.client import AgentError, connect
-from zerochat.agent.service.sd_notify import Herald
-from zerochat.agent.settings.reader import CHECKS, Settings
-from zerochat.agent.settings.reload import AT_ONCE, differences
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.agent.service.sd_notify import ServiceNotifier
+from zerochat.agent.settings.options import AT_ONCE, CHECKS
+from zerochat.agent.settings.reader import Settings
+from zerochat.agent.settings.reload import differences
 from zerochat.cli.parser import parse
 
 
@@ -70,7 +72,7 @@ def service(machine, *words, address=None, variables=()):
 
 def asked(machine):
     with connect(machine.places, "test") as client:
-        return client.status()
+        return client.get_status()
 
 
 @pytest.fixture
@@ -79,48 +81,48 @@ def one(tmp_path):
 
 
 @pytest.mark.parametrize("address", [None, "@zerochat-test-"])
-def test_whoever_has_started_it_is_told_when_it_is_ready_and_when_it_ends(one, address):
+def test_the_service_manager_is_notified_of_start_and_end(one, address):
     with service(one, address=address and f"{address}{os.getpid()}") as run:
         assert run.manager.hears() == ["READY=1"]
         assert asked(one).pid == run.process.pid  # it can be asked at once
         run.process.send_signal(signal.SIGTERM)
-        assert run.manager.hears() == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=5000000", "STATUS=Sending what waits"]
+        assert run.manager.hears() == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=5000000", "STATUS=Sending queued messages"]
         assert run.process.wait(30) == 0
         assert run.process.stdout.read().startswith(b"ready ") and run.process.stderr.read() == b""
 
 
 @pytest.mark.slow
-def test_the_watchdog_hears_of_an_agent_that_works_and_not_of_one_that_hangs(one):
+def test_the_watchdog_is_notified_only_while_the_agent_works(one):
     with service(one, variables={"WATCHDOG_USEC": "600000"}) as run:
         assert run.manager.hears() == ["READY=1"]
         for _ in range(3):
             assert run.manager.hears() == ["WATCHDOG=1"]
 
 
-def test_a_hung_agent_thread_is_no_living_agent():
-    from zerochat.cli import running
+def test_a_hung_agent_thread_is_detected():
+    from zerochat.cli.verbs.agent import Signals, _serve
 
     said: list[str] = []
     looks: list[float] = []
-    wishes: Any = running.Wishes()
-    wishes.changed = SimpleNamespace(wait=looks.append, clear=lambda: None)
+    signals: Any = Signals()
+    signals.changed = SimpleNamespace(wait=looks.append, clear=lambda: None)
     thread: Any = SimpleNamespace(reloaded=[], is_alive=lambda: len(looks) % 5 != 4)
     herald: Any = SimpleNamespace(watchdog_s=0.001, alive=lambda: said.append("alive"))
     for beat, heard in ((time.monotonic() - 10, False), (time.monotonic() + 10, True)):
-        thread.beat = beat
+        thread.heartbeat = beat
         looks.append(0.0)
-        running._until(wishes, thread, herald)
+        _serve(signals, thread, herald)
         assert bool(said) is heard
 
 
-def test_what_is_told_to_the_manager_is_told_to_nobody_else(tmp_path):
+def test_service_notifications_stay_out_of_child_environments(tmp_path):
     given = {"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "1", "HOME": "/h"}
-    herald = Herald(given)
+    herald = ServiceNotifier(given)
     assert given == {"HOME": "/h"}
     assert herald.watchdog_s == 0.0, "meant for another process"
     herald.ready()  # nobody listens there, and that is no fault
-    assert Herald({"WATCHDOG_USEC": "2000000"}).watchdog_s == 2.0
-    assert [Herald({"WATCHDOG_USEC": odd}).watchdog_s for odd in ("", "-1", "x", "9" * 40)] == [0.0] * 4
+    assert ServiceNotifier({"WATCHDOG_USEC": "2000000"}).watchdog_s == 2.0
+    assert [ServiceNotifier({"WATCHDOG_USEC": odd}).watchdog_s for odd in ("", "-1", "x", "9" * 40)] == [0.0] * 4
 
 
 # --- the end --------------------------------------------------------------------------------------------------------
@@ -133,21 +135,21 @@ def two(tmp_path):
         yield alice, bob
 
 
-def test_told_to_end_it_sends_what_waits_and_takes_nothing_new(two):
+def test_a_terminating_agent_sends_its_queue_and_accepts_no_more(two):
     """Bob stands still, so that what Alice says waits for him; she is told to end, and he wakes up."""
     alice, bob = two
     bob.stop()
     alice.client.subscribe()
-    sent = alice.client.send("friends", "before the end")
+    sent = alice.client.send_message("friends", "before the end")
     alice.process.send_signal(signal.SIGTERM)
-    stopping = next(news for news in alice.client.news(60) if news.method == "stopping")
-    assert 0 < stopping.item.within_s <= 60
-    with pytest.raises(AgentError, match="about to end") as refused:
-        alice.client.send("friends", "too late")
+    stopping = next(news for news in alice.client.notifications(60) if news.method == "stopping")
+    assert 0 < stopping.params.within_s <= 60
+    with pytest.raises(AgentError, match="stopping and accepts no new") as refused:
+        alice.client.send_message("friends", "too late")
     assert (refused.value.code, refused.value.retry, refused.value.exit_code) == ("AgentStopping", "later", 6)
-    assert alice.client.groups()[0].name == "friends", "what is asked is still answered"
+    assert alice.client.list_groups()[0].name == "friends", "what is asked is still answered"
     answer = {}
-    waiting = threading.Thread(target=lambda: answer.update(report=alice.client.wait("friends", sent.id)))
+    waiting = threading.Thread(target=lambda: answer.update(report=alice.client.wait_for_delivery("friends", sent.id)))
     waiting.start()
     bob.go_on()
     waiting.join(60)
@@ -157,36 +159,36 @@ def test_told_to_end_it_sends_what_waits_and_takes_nothing_new(two):
 
 
 @pytest.mark.slow
-def test_nobody_who_is_silent_holds_the_end_up(two):
+def test_a_silent_peer_does_not_delay_the_end(two):
     alice, bob = two
     alice.places.config.write_text("[agent]\ndrain = 1\n")
     alice.process.send_signal(signal.SIGHUP)
     bob.stop()
     alice.client.subscribe()
-    alice.client.send("friends", "nobody hears this now")
+    alice.client.send_message("friends", "nobody hears this now")
     alice.process.send_signal(signal.SIGTERM)
-    assert next(news for news in alice.client.news(60) if news.method == "stopping").item.within_s == 1.0
+    assert next(news for news in alice.client.notifications(60) if news.method == "stopping").params.within_s == 1.0
     assert alice.process.wait(30) == 0
     bob.go_on()
 
 
-def test_told_twice_it_ends_at_once(two):
+def test_a_second_signal_ends_the_agent_at_once(two):
     alice, bob = two
     alice.places.config.write_text("[agent]\ndrain = 60\n")
     alice.process.send_signal(signal.SIGHUP)
     until(lambda: "agent.drain" in alice.places.log.read_text(), "taking over the settings")
     bob.stop()
     alice.client.subscribe()
-    alice.client.send("friends", "not heard")
+    alice.client.send_message("friends", "not heard")
     alice.process.send_signal(signal.SIGTERM)
-    assert next(news for news in alice.client.news(60) if news.method == "stopping").item.within_s == 60.0
+    assert next(news for news in alice.client.notifications(60) if news.method == "stopping").params.within_s == 60.0
     assert alice.process.poll() is None
     alice.process.send_signal(signal.SIGTERM)
     assert alice.process.wait(30) == 0, "long before the minute is over"
     bob.go_on()
 
 
-def test_when_its_terminal_goes_it_ends_and_a_signal_alone_is_about_the_settings(one):
+def test_a_lost_terminal_ends_it_and_a_plain_sighup_reloads(one):
     main, line = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "zerochat", "agent", "--listen", "127.0.0.1"],
@@ -208,13 +210,13 @@ def test_when_its_terminal_goes_it_ends_and_a_signal_alone_is_about_the_settings
     shows(b"No setting has changed.")
     os.close(main)
     assert process.wait(30) == 0
-    assert "told to end" in one.places.log.read_text()
+    assert "stopping, within" in one.places.log.read_text()
 
 
 # --- settings while it runs -----------------------------------------------------------------------------------------
 
 
-def test_settings_are_taken_over_as_far_as_they_can_be_and_a_broken_file_changes_nothing(one):
+def test_valid_settings_are_reloaded_and_broken_files_ignored(one):
     with service(one, "--log-format", "json") as run:
         assert run.manager.hears() == ["READY=1"]
         one.places.config.write_text('[agent]\nlog_level = "debug"\ndrain = 3\n[network]\nhidden = true\nodd = 1\n')
@@ -232,15 +234,19 @@ def test_settings_are_taken_over_as_far_as_they_can_be_and_a_broken_file_changes
         told = run.process.stderr.read().decode().splitlines()
     log = [json.loads(line) for line in told if line.startswith("{")]
     assert [line for line in told if not line.startswith("{")] == [
-        "There is no setting network.odd. Did you mean network.socks?"
+        'Unknown setting "network.odd". Did you mean network.socks?'
         if "network.socks?" in "".join(told)
         else next(line for line in told if "network.odd" in line),
-        "Taken over: agent.log_level, agent.drain.",
-        "From the next start of the agent on: network.hidden.",
-        next(line for line in told if line.startswith("The settings were not taken over, and the old ones hold: ")),
+        "Applied: agent.log_level, agent.drain.",
+        "Applies at the next start of the agent: network.hidden.",
+        next(
+            line
+            for line in told
+            if line.startswith("The settings were not reloaded, and the old ones stay in effect: ")
+        ),
     ]
     kinds = [line["kind"] for line in log]
-    assert "the settings were not taken over, and the old ones hold: %s" in kinds
+    assert "the settings were not reloaded, and the old ones stay in effect: %s" in kinds
     assert all(set(line) == {"at", "level", "message", "kind"} for line in log)
     assert "hush" not in json.dumps(log), "what a setting says is not for the log"
 
@@ -248,7 +254,7 @@ def test_settings_are_taken_over_as_far_as_they_can_be_and_a_broken_file_changes
 def test_each_setting_is_either_taken_over_or_waits():
     assert set(CHECKS) >= AT_ONCE
     found = differences(Settings(), Settings(listen="127.0.0.1", on_message=("x",), total_max=7))
-    assert (found.taken, found.waiting) == (("hooks.on_message", "files.total_max"), ("network.listen",))
+    assert (found.applied, found.at_restart) == (("hooks.on_message", "files.total_max"), ("network.listen",))
     assert differences(Settings(), Settings()).sentences() == ["No setting has changed."]
 
 
@@ -261,13 +267,13 @@ def test_limits_of_files_are_taken_over_by_an_agent_that_runs(two, tmp_path):
     alice.process.send_signal(signal.SIGHUP)
     until(lambda: "files.size_max" in alice.places.log.read_text(), "taking over the settings")
     with pytest.raises(AgentError, match="at most 2097152"):
-        alice.client.attach("friends", [str(large)], "too large")
+        alice.client.send_files("friends", [str(large)], "too large")
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_turns_when_it_is_full_and_three_files_are_kept(tmp_path, monkeypatch):
+def test_a_full_log_is_rotated_and_three_files_are_kept(tmp_path, monkeypatch):
     import logging
 
     from zerochat.agent.service import crash_log
@@ -286,7 +292,7 @@ def test_a_log_turns_when_it_is_full_and_three_files_are_kept(tmp_path, monkeypa
     assert [int(line.split("line ")[1][:4]) for line in lines] == list(range(20 - len(lines), 20))
 
 
-def test_a_fault_in_a_log_of_json_has_its_way_and_no_words(tmp_path):
+def test_a_fault_in_a_json_log_has_a_traceback_without_content(tmp_path):
     import logging
 
     from zerochat.agent.service import crash_log
@@ -329,12 +335,12 @@ with open(sys.argv[1], "a") as file:
 
 
 @pytest.mark.slow
-def test_hooks_get_each_message_once_and_nothing_that_they_do_moves_the_agent(two, tmp_path):
+def test_hooks_get_each_message_once_and_cannot_block_the_agent(two, tmp_path):
     alice, bob = two
     script, told, called = tmp_path / "hook.py", tmp_path / "told", tmp_path / "called"
     script.write_text(HOOK)
     words = [sys.executable, "-I", str(script)]
-    alice.client.send("friends", "before there was a hook")
+    alice.client.send_message("friends", "before there was a hook")
     alice.places.config.write_text(
         f"[hooks]\non_message = {json.dumps([*words, str(told), '$HOME; `id`'])}\n"
         f"on_mention = {json.dumps([*words, str(called)])}\ntimeout = 2\n"
@@ -343,8 +349,8 @@ def test_hooks_get_each_message_once_and_nothing_that_they_do_moves_the_agent(tw
     until(lambda: "hooks.on_message" in alice.places.log.read_text(), "taking over the settings")
     texts = ["one", "hang", "flood", "die", "@alice, look", "last"]
     for text in texts:
-        bob.client.send("friends", text)
-    alice.client.send("friends", "mine is no news to me")
+        bob.client.send_message("friends", text)
+    alice.client.send_message("friends", "mine is no news to me")
 
     def lines(path):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -355,20 +361,20 @@ def test_hooks_get_each_message_once_and_nothing_that_they_do_moves_the_agent(tw
     assert not [name for name in found[0]["environ"] if "PASS" in name or "NOTIFY" in name or name == "PYTHONPATH"]
     assert {"PATH", "ZEROCHAT_PROFILE", "ZEROCHAT_HOME"} <= set(found[0]["environ"])
     event = found[0]["event"]
-    (same,) = [one for one in alice.client.history("friends", limit=50).events if one.id == event["id"]]
+    (same,) = [one for one in alice.client.get_history("friends", limit=50).events if one.id == event["id"]]
     assert (event["type"], event["author"]["nick"], event["seq"]) == ("message", "bob", same.seq)
     until(lambda: lines(called), "the hook of mentions")
     assert [one["event"]["body"]["text"] for one in lines(called)] == ["@alice, look"]
-    assert alice.client.status().warning == ""
+    assert alice.client.get_status().warning == ""
     log = alice.places.log.read_text()
-    assert "the hook on_message was ended, because it took longer than its time" in log
+    assert "hook on_message was killed after its timeout" in log
     assert not [text for text in texts if f" {text}\n" in log]
 
 
-def test_a_hook_that_cannot_keep_up_loses_events_and_the_log_says_so(tmp_path):
+def test_a_slow_hook_loses_events_and_the_log_records_it(tmp_path):
     import logging
 
-    from tests.cli.test_cli import event
+    from tests.support.cli_harness import event
     from zerochat.agent.service import crash_log
     from zerochat.agent.service.hooks import ON_MESSAGE, WAITING_MAX, Hooks
 
@@ -386,13 +392,13 @@ def test_a_hook_that_cannot_keep_up_loses_events_and_the_log_says_so(tmp_path):
         hooks.hear([event(999, self=True), event(998, type="topic_changed"), event(997, deleted=True)], {})
     assert begun.read_text().count("\n") == 1, "one at a time, and what runs is ended with the agent"
     handler.close()
-    assert "the hook on_message is too slow: 1 events were dropped so far" in (tmp_path / "agent.log").read_text()
+    assert "hook on_message is too slow: 1 events dropped so far" in (tmp_path / "agent.log").read_text()
 
 
-def test_an_edit_that_calls_me_is_a_mention_and_no_message(tmp_path):
+def test_an_edit_that_mentions_me_is_a_mention_and_no_message(tmp_path):
     import logging
 
-    from tests.cli.test_cli import event
+    from tests.support.cli_harness import event
     from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
 
     edits = [event(seq, type="message_edited", mentions=called) for seq, called in ((1, []), (2, ["me"]))]
@@ -406,10 +412,10 @@ def test_an_edit_that_calls_me_is_a_mention_and_no_message(tmp_path):
     assert seen == {"said": [3], "called": [2]}
 
 
-def test_a_hook_that_is_not_there_is_said_in_the_log(tmp_path):
+def test_a_missing_hook_is_logged(tmp_path):
     import logging
 
-    from tests.cli.test_cli import event
+    from tests.support.cli_harness import event
     from zerochat.agent.service import crash_log
     from zerochat.agent.service.hooks import ON_MESSAGE, Hooks
 
@@ -476,8 +482,8 @@ def test_a_unit_runs_this_very_agent_and_systemd_understands_it(one, tmp_path):
         assert not complaints, complaints
 
 
-def test_words_are_escaped_as_systemd_wants_them():
-    from zerochat.cli.units import escaped
+def test_words_are_escaped_for_systemd():
+    from zerochat.cli.service_files import escaped
 
     assert escaped("/usr/bin/zerochat") == "/usr/bin/zerochat"
     assert escaped('a "b" 100% c\\d', command=True) == '"a \\"b\\" 100%% c\\\\d"'

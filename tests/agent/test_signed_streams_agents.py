@@ -1,51 +1,46 @@
-"""A group whose keys sign, between whole agents over real sockets: said once for all, signed for, and kept."""
+"""A group with sender keys, between whole agents over real sockets."""
 
 import itertools
 from typing import Any
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import Person, until
+from tests.support import agents
+from tests.support.agents import Person, until
+from tests.support.signed_agents import meet
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.profiles import unlock
-from zerochat.agent.storage.signed_messages import Kept
+from zerochat.agent.storage.signed_messages import StoredMessage
 from zerochat.evidence.messages import parse_ack, parse_data
 from zerochat.group.key_modes.sender_key import open_content
 from zerochat.group.state import Agent
 
-people = test_agent.people
+people = agents.people
 
 
-def meet(host: Person, *guests: Person) -> None:
-    host.client.new("friends", keys="sender-key")
-    for guest in guests:
-        guest.client.subscribe()
-        guest.client.join(host.client.invite("friends").url)
-        until(lambda guest=guest: any(g.state == "active" for g in guest.client.groups()), "joining")
-
-
-def kept(person: Person, author: str) -> tuple[list[Kept], dict[str, bytes]]:
+def kept(person: Person, author: str) -> tuple[list[StoredMessage], dict[str, bytes]]:
     """An author's stream in the journal of somebody who is asleep, and who has acknowledged it."""
     with Journal.open(person.places.journal, unlock(person.places, None)) as journal:
         state = journal.load(Agent)
         assert state is not None
         (group,) = state.groups.values()
-        stream = group.stream if author == group.me else group.streams[author]
+        stream = group.own_stream if author == group.me else group.streams[author]
         assert stream is not None
-        return list(journal.signed.stream(group.id, author, stream.alias)), journal.signed.acks(group.id, stream.alias)
+        return list(journal.signed_messages.stream(group.id, author, stream.alias)), journal.signed_messages.acks(
+            group.id, stream.alias
+        )
 
 
 @pytest.mark.slow
-def test_what_is_said_is_signed_once_and_everybody_signs_for_it(people: Any) -> None:
+def test_a_message_is_signed_once_and_acknowledged_by_all(people: Any) -> None:
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
     for n in range(5):
-        sent = alice.client.send("friends", f"number {n}")
-        assert alice.client.wait("friends", sent.id).complete
-    answer = bob.client.send("friends", "yes")
-    assert bob.client.wait("friends", answer.id).complete
-    me = alice.client.groups()[0].me
+        sent = alice.client.send_message("friends", f"number {n}")
+        assert alice.client.wait_for_delivery("friends", sent.id).complete
+    answer = bob.client.send_message("friends", "yes")
+    assert bob.client.wait_for_delivery("friends", answer.id).complete
+    me = alice.client.list_groups()[0].me
     until(lambda: carol.texts()[-1:] == ["yes"], "the answer")
     for person in (alice, bob, carol):
         person.sleep()
@@ -59,21 +54,21 @@ def test_what_is_said_is_signed_once_and_everybody_signs_for_it(people: Any) -> 
 
 
 @pytest.mark.slow
-def test_whoever_was_away_is_brought_the_stream_as_it_was_said(people: Any) -> None:
+def test_a_returning_member_gets_the_original_stream(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)
-    first = alice.client.send("friends", "before")
-    assert alice.client.wait("friends", first.id).complete
-    me = alice.client.groups()[0].me
+    first = alice.client.send_message("friends", "before")
+    assert alice.client.wait_for_delivery("friends", first.id).complete
+    me = alice.client.list_groups()[0].me
     bob.sleep()
     for n in range(20):
-        alice.client.send("friends", f"while you were away {n}")
+        alice.client.send_message("friends", f"while you were away {n}")
     alice.sleep()
     alice.wake()
     bob.wake()
     until(lambda: bob.texts()[-1:] == ["while you were away 19"], "all that was said")
-    last = alice.client.send("friends", "welcome back")
-    assert alice.client.wait("friends", last.id).complete
+    last = alice.client.send_message("friends", "welcome back")
+    assert alice.client.wait_for_delivery("friends", last.id).complete
     alice.sleep()
     bob.sleep()
     own, acks = kept(alice, me)
@@ -84,29 +79,29 @@ def test_whoever_was_away_is_brought_the_stream_as_it_was_said(people: Any) -> N
 
 
 @pytest.mark.slow
-def test_who_has_signed_what_is_told_with_a_message(people: Any) -> None:
+def test_signed_acknowledgements_are_listed_with_a_message(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)
 
     def signed_for() -> bool:
         """Somebody who has just joined may hear the first words before it hears the stream."""
-        sent = alice.client.send("friends", "in writing")
-        assert alice.client.wait("friends", sent.id).complete
-        told = alice.client.delivery("friends", sent.id)
+        sent = alice.client.send_message("friends", "in writing")
+        assert alice.client.wait_for_delivery("friends", sent.id).complete
+        told = alice.client.get_delivery("friends", sent.id)
         return told.signed and [(one.nick, one.signed) for one in told.members] == [("bob", True)]
 
     until(signed_for, "what bob has signed")
-    sent = alice.client.send("friends", "in writing at last")
-    assert alice.client.wait("friends", sent.id).complete
-    until(lambda: alice.client.delivery("friends", sent.id).members[0].signed, "what bob has signed of that")
-    assert alice.client.why("friends", sent.id).word == "mine"
+    sent = alice.client.send_message("friends", "in writing at last")
+    assert alice.client.wait_for_delivery("friends", sent.id).complete
+    until(lambda: alice.client.get_delivery("friends", sent.id).members[0].signed, "what bob has signed of that")
+    assert alice.client.get_message_status("friends", sent.id).provenance == "own"
     until(lambda: bob.texts()[-1:] == ["in writing at last"], "the words")
-    read = bob.client.why("friends", sent.id)
-    assert (read.word, read.report.signed) == ("signed", True)
-    alice.client.new("others", keys="pairwise-multi")
-    bob.client.join(alice.client.invite("others").url)
-    until(lambda: any(g.name == "others" and g.state == "active" for g in bob.client.groups()), "joining")
-    other = alice.client.send("others", "between us")
-    assert alice.client.wait("others", other.id).complete
-    told = alice.client.delivery("others", other.id)
+    read = bob.client.get_message_status("friends", sent.id)
+    assert (read.provenance, read.report.signed) == ("signed", True)
+    alice.client.create_group("others", keys="pairwise-multi")
+    bob.client.join_group(alice.client.create_invitation("others").url)
+    until(lambda: any(g.name == "others" and g.state == "active" for g in bob.client.list_groups()), "joining")
+    other = alice.client.send_message("others", "between us")
+    assert alice.client.wait_for_delivery("others", other.id).complete
+    told = alice.client.get_delivery("others", other.id)
     assert told.complete and not told.signed and not any(one.signed for one in told.members)

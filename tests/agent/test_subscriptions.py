@@ -1,4 +1,4 @@
-"""The stream in the journal and at the desk: numbers, retention, losses that are told, keys; the protocol's page."""
+"""The event stream in the journal: numbers, retention, gaps, credit, idempotency keys."""
 
 import itertools
 import json
@@ -13,24 +13,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_journal import KEY, Tree
+from tests.support.journals import KEY, Tree
 from zerochat import rpc
-from zerochat.agent.api.client import Dialogue, News
+from zerochat.agent.api.client_protocol import ClientProtocol, Notification
 from zerochat.agent.api.reference import document, json_schema
+from zerochat.agent.api.server import Call
 from zerochat.agent.api.subscriptions import store as stores
 from zerochat.agent.api.subscriptions import tables
 from zerochat.agent.api.subscriptions.consumers import Consumers
-from zerochat.agent.api.subscriptions.idempotency import Keys
-from zerochat.agent.api.subscriptions.store import Consumer, Happening, Kept, Notes
-from zerochat.agent.storage.database import Format, open_database
+from zerochat.agent.api.subscriptions.idempotency import IdempotencyKeys
+from zerochat.agent.api.subscriptions.store import Consumer, DurableNotification, StoredAnswer, SubscriptionRecords
 from zerochat.agent.storage.journal import DiskFull, Journal, Row
-from zerochat.agent.storage.tables import APPLICATION_ID, SCHEMA_VERSION
-from zerochat.agent.views.current_messages import Fed
+from zerochat.agent.views.current_messages import FeedEntry
 from zerochat.errors import LocalError
-from zerochat.group.effects import Forget, Refute, Remember
+from zerochat.group.effects import DeleteLog, RefuteEvents, StoreEvent
 from zerochat.group.state import Agent
 
-FORMAT_4 = {"meta", "checkpoint", "events", "receipts", "said"}
 DAY_MS = 24 * 3600 * 1000
 ROOT = Path(__file__).parents[2]
 
@@ -45,15 +43,15 @@ def consumer(name: str = "ci", acked: int = 0, **others: Any) -> Consumer:
     return Consumer(name, acked, acked, 1, 1, **others)
 
 
-def post(number: int) -> Remember:
-    return Remember("g", f"id-{number}", "did:key:a", number + 1, number, "post", b"{}", 1, False)
+def post(number: int) -> StoreEvent:
+    return StoreEvent("g", f"id-{number}", "did:key:a", number + 1, number, "post", b"{}", 1, False)
 
 
 def happen(journal: Journal, count: int, *, at: int = 1, kind: str = "gap", group: str = "g") -> list[int]:
     """So many happenings in one turn; their numbers."""
     before = journal.stream.latest()
-    turn = Notes(tuple(Happening(group, kind, at, f'{{"n":{n}}}') for n in range(count)))
-    journal.commit(Tree("x"), (), turn)
+    tx = SubscriptionRecords(tuple(DurableNotification(group, kind, at, f'{{"n":{n}}}') for n in range(count)))
+    journal.commit(Tree("x"), (), tx)
     return list(range(before + 1, journal.stream.latest() + 1))
 
 
@@ -76,11 +74,11 @@ class Server:
         if self.unread is not None:
             self.unread |= {client: self.unread.get(client, 0) + 100_000 for client in clients}
 
-    def respond(self, client: int, request: Any, result: Any) -> None:
-        self.answers[request] = result
+    def respond(self, call: Any, result: Any) -> None:
+        self.answers[call.id] = result
 
-    def refuse_error(self, client: int, request: Any, error: LocalError) -> None:
-        self.answers[request] = error
+    def refuse_error(self, call: Any, error: LocalError) -> None:
+        self.answers[call.id] = error
 
 
 class Reading:
@@ -105,72 +103,57 @@ class Reading:
     def items(self) -> list[tuple[int, str, int]]:
         return [(item.seq, item.type, item.attempt) for method, item in self.feed() if method == "item"]
 
-    def turn(self) -> None:
+    def tx(self) -> None:
         self.state += 1
-        notes = Notes((), self.consumers.notes(writing=False))
+        notes = SubscriptionRecords((), self.consumers.records(writing=False))
         self.journal.commit(Tree(str(self.state)), (), notes)
-        self.consumers.kept(notes.consumers)
+        self.consumers.committed(notes.consumers)
 
     def ack(self, seq: int, name: str = "ci") -> Any:
-        self.consumers.ack(1, "ack", name, seq)
+        self.consumers.acknowledge(Call(1, "ack", "acknowledge", rpc.NoParams()), name, seq)
         assert not self.consumers.pending or "ack" not in self.server.answers, "it is on disk before it is answered"
         if self.consumers.pending:
-            self.turn()
+            self.tx()
         return self.server.answers.pop("ack")
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def test_events_and_happenings_have_one_row_of_numbers(journal: Journal) -> None:
+def test_events_and_notifications_share_one_numbering(journal: Journal) -> None:
     journal.stream.put(consumer())
     assert happen(journal, 2) == [1, 2]
-    journal.commit(Tree("y"), [post(0), post(1)], Notes((Happening("g", "gap", 1, "{}"),)))
+    journal.commit(Tree("y"), [post(0), post(1)], SubscriptionRecords((DurableNotification("g", "gap", 1, "{}"),)))
     assert [row.seq for row in journal.by_seq(0, 9)] == [3, 4]
-    assert [one.seq for one in journal.stream.happenings(0, 9)] == [1, 2, 5] and journal.stream.latest() == 5
-    journal.commit(Tree("z"), [Forget("g")])
-    assert journal.stream.latest() == 5 and not journal.stream.happenings(0, 9) and not journal.by_seq(0, 9)
+    assert [one.seq for one in journal.stream.notifications(0, 9)] == [1, 2, 5] and journal.stream.latest() == 5
+    journal.commit(Tree("z"), [DeleteLog("g")])
+    assert journal.stream.latest() == 5 and not journal.stream.notifications(0, 9) and not journal.by_seq(0, 9)
     assert happen(journal, 1) == [6], "no number is used twice"
 
 
-def test_nothing_is_kept_while_nobody_could_miss_it(journal: Journal) -> None:
-    assert happen(journal, 2) == [] and not journal.stream.happenings(0, 9)
+def test_nothing_is_kept_without_consumers(journal: Journal) -> None:
+    assert happen(journal, 2) == [] and not journal.stream.notifications(0, 9)
     journal.stream.put(consumer())
     assert happen(journal, 1) == [1]
     journal.stream.drop("ci")
-    assert not journal.stream.consumers and not journal.stream.happenings(0, 9)
+    assert not journal.stream.consumers and not journal.stream.notifications(0, 9)
 
 
-def test_a_turn_that_fails_leaves_nothing_of_the_stream(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_transaction_leaves_no_stream_entries(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal.stream.put(consumer())
     happen(journal, 1)
-    kept = Kept("g", "k", 1, b"d", "{}")
+    kept = StoredAnswer("g", "k", 1, b"d", "{}")
     with monkeypatch.context() as patched:
         patched.setattr(tables, "PUT_KEY", "INSERT INTO nothing VALUES (?, ?, ?, ?, ?)")
         with pytest.raises(Exception, match="nothing"):
-            journal.commit(Tree("y"), (), Notes((Happening("g", "gap", 1, "{}"),), (consumer(acked=1),), (kept,)))
-    assert len(journal.stream.happenings(0, 9)) == 1 and journal.stream.unread(0) == 1
+            journal.commit(
+                Tree("y"),
+                (),
+                SubscriptionRecords((DurableNotification("g", "gap", 1, "{}"),), (consumer(acked=1),), (kept,)),
+            )
+    assert len(journal.stream.notifications(0, 9)) == 1 and journal.stream.unread(0) == 1
     assert journal.stream.consumers["ci"].acked == 0 and journal.stream.key("g", "k", 1) is None
     assert happen(journal, 1) == [2]
-
-
-def test_a_journal_of_format_4_gets_a_stream(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with Journal.create(path, KEY) as journal:
-        journal.commit(Tree("x"), [post(0)])
-    db = open_database(path, KEY, Format(APPLICATION_ID, SCHEMA_VERSION))
-    found = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()]
-    later = [str(name) for name in found if name not in FORMAT_4 and not str(name).startswith(("sqlite_", "words"))]
-    assert {"happenings", "consumers", "keys"} <= set(later)
-    for table in later:
-        db.execute(f"DROP TABLE {table}")
-    db.execute("DROP INDEX events_verdicts")
-    db.pragma("user_version", 4)
-    db.close()
-    with Journal.open(path, KEY) as journal:
-        assert [row.seq for row in journal.by_seq(0, 9)] == [1] and not journal.stream.consumers
-        journal.stream.put(consumer())
-        assert happen(journal, 1) == [2]
 
 
 # --- retention ------------------------------------------------------------------------------------------------------
@@ -178,11 +161,11 @@ def test_a_journal_of_format_4_gets_a_stream(tmp_path: Path) -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "HAPPENINGS_MAX", 100)
+    monkeypatch.setattr(stores, "NOTIFICATIONS_MAX", 100)
     monkeypatch.setattr(stores, "KEYS_MAX", 100)
 
 
-def test_the_oldest_go_and_whoever_had_not_read_them_is_told_in_their_place(journal: Journal, few: None) -> None:
+def test_expired_items_are_replaced_by_a_gap_item(journal: Journal, few: None) -> None:
     desk = Reading(journal)
     desk.subscribe(1)
     desk.subscribe(2, "ahead")
@@ -195,7 +178,7 @@ def test_the_oldest_go_and_whoever_had_not_read_them_is_told_in_their_place(jour
     (warning,) = [item for method, item in desk.feed() if method == "overflow"]
     assert (warning.consumer, warning.unread, warning.left) == ("ci", 80, 20)
     happen(journal, 20)  # 110 of 100: the oldest 15 go
-    assert [one.seq for one in journal.stream.happenings(0, 1)] == [16]
+    assert [one.seq for one in journal.stream.notifications(0, 1)] == [16]
     assert not [item for method, item in desk.feed() if method in ("overflow", "dropped")], "it was told them"
     desk.server.clients = {2, 3}
     desk.subscribe(3)
@@ -207,7 +190,7 @@ def test_the_oldest_go_and_whoever_had_not_read_them_is_told_in_their_place(jour
     assert not journal.stream.consumers["ahead"].lost
 
 
-def test_only_what_was_wanted_is_missed(journal: Journal, few: None) -> None:
+def test_only_matching_items_are_counted_as_missed(journal: Journal, few: None) -> None:
     journal.stream.put(consumer("gaps", types=("gap",)))
     journal.stream.put(consumer("other", types=("message",)))
     journal.stream.put(consumer("there", groups=("h",)))
@@ -222,7 +205,7 @@ def test_only_what_was_wanted_is_missed(journal: Journal, few: None) -> None:
     assert journal.stream.consumers["gaps"].lost > 15
 
 
-def test_what_is_too_old_goes_and_is_warned_of(journal: Journal) -> None:
+def test_expired_items_are_removed_and_announced(journal: Journal) -> None:
     desk = Reading(journal)
     desk.subscribe(1, credit=1)
     happen(journal, 2, at=1)
@@ -232,16 +215,16 @@ def test_what_is_too_old_goes_and_is_warned_of(journal: Journal) -> None:
     assert warning.unread == 3 and warning.until == "1970-01-31T00:00:00.001Z"
     assert not [item for method, item in desk.feed() if method == "overflow"], "once"
     happen(journal, 1, at=31 * DAY_MS)
-    assert [one.seq for one in journal.stream.happenings(0, 9)] == [3, 4]
+    assert [one.seq for one in journal.stream.notifications(0, 9)] == [3, 4]
     assert journal.stream.consumers["ci"].lost == 2
 
 
-def test_everything_may_be_gone(journal: Journal) -> None:
+def test_all_entries_may_have_expired(journal: Journal) -> None:
     desk = Reading(journal)
     journal.stream.put(consumer())
     happen(journal, 3, at=1)
     happen(journal, 1, at=40 * DAY_MS)
-    journal.commit(Tree("z"), [Forget("g")])
+    journal.commit(Tree("z"), [DeleteLog("g")])
     desk.subscribe(1)
     assert desk.items() == [(3, "dropped", 1)]
     assert desk.ack(3).acked == 3 and desk.items() == []
@@ -250,7 +233,7 @@ def test_everything_may_be_gone(journal: Journal) -> None:
 # --- acknowledging --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_wanted_is_passed_over(journal: Journal) -> None:
+def test_unmatched_items_are_skipped(journal: Journal) -> None:
     desk = Reading(journal)
     desk.subscribe(1, types=["fork"])
     happen(journal, 3, kind="gap")
@@ -262,7 +245,7 @@ def test_what_is_not_wanted_is_passed_over(journal: Journal) -> None:
     assert (info.behind, info.unread, info.acked) == (0, 0, fork + 2)
 
 
-def test_who_does_not_read_is_told_no_more_until_it_does(journal: Journal) -> None:
+def test_a_consumer_without_credit_gets_no_more(journal: Journal) -> None:
     desk = Reading(journal)
     desk.subscribe(1)
     happen(journal, 8)
@@ -275,15 +258,15 @@ def test_who_does_not_read_is_told_no_more_until_it_does(journal: Journal) -> No
     assert [len(one) for one in heard] == [3, 3, 2] and [seq for one in heard for seq, _, _ in one] == list(range(1, 9))
 
 
-def test_acknowledgements_of_one_turn_are_written_together(journal: Journal) -> None:
+def test_acknowledgements_of_one_batch_are_written_together(journal: Journal) -> None:
     desk = Reading(journal)
     desk.subscribe(1)
     happen(journal, 5)
     desk.items()
     for number in (2, 5, 3):
-        desk.consumers.ack(1, f"a{number}", "ci", number)
+        desk.consumers.acknowledge(Call(1, f"a{number}", "acknowledge", rpc.NoParams()), "ci", number)
     assert not desk.server.answers and desk.consumers.pending
-    desk.turn()
+    desk.tx()
     assert {one.acked for one in desk.server.answers.values()} == {5} and len(desk.server.answers) == 3
     assert not desk.consumers.pending
 
@@ -293,67 +276,67 @@ def test_an_acknowledgement_that_cannot_be_written_is_refused(journal: Journal) 
     desk.subscribe(1, credit=2)
     happen(journal, 5)
     assert len(desk.items()) == 2
-    desk.consumers.ack(1, "a", "ci", 2)
-    desk.consumers.undone(DiskFull(path="/"))
+    desk.consumers.acknowledge(Call(1, "a", "acknowledge", rpc.NoParams()), "ci", 2)
+    desk.consumers.rolled_back(DiskFull(path="/"))
     assert isinstance(desk.server.answers["a"], DiskFull) and journal.stream.consumers["ci"].acked == 0
     assert desk.items() == [], "it gives no credit"
     assert desk.ack(2).acked == 2 and len(desk.items()) == 2
 
 
-def test_what_was_told_is_remembered_when_the_connection_ends(journal: Journal) -> None:
+def test_delivery_attempts_are_counted_across_connections(journal: Journal) -> None:
     desk = Reading(journal)
     desk.subscribe(1)
     happen(journal, 2)
     assert desk.items() == [(1, "gap", 1), (2, "gap", 1)]
     desk.server.clients = set()
     desk.feed()
-    desk.turn()
-    assert journal.stream.consumers["ci"].attempts == {1: 1, 2: 1} and journal.stream.consumers["ci"].told == 2
+    desk.tx()
+    assert journal.stream.consumers["ci"].attempts == {1: 1, 2: 1} and journal.stream.consumers["ci"].sent_to == 2
     other = Reading(journal)
     other.subscribe(1)
     assert other.items() == [(1, "gap", 2), (2, "gap", 2)]
 
 
-def handed(number: int, vouched: str = "", author: str = "did:key:a") -> Remember:
+def handed(number: int, vouched: str = "", author: str = "did:key:a") -> StoreEvent:
     name = f"{author[-1]}{number}"
     record = b'{"body":{"text":"hello"}}'
-    return Remember("g", name, author, number, number, "post", record, 1, False, vouched)
+    return StoreEvent("g", name, author, number, number, "post", record, 1, False, vouched)
 
 
 def heard(journal: Journal, after: int) -> list[str]:
     return [row.id for row in journal.by_seq(after, 9)]
 
 
-def test_what_was_refuted_before_everybody_had_heard_it_comes_with_a_new_number(journal: Journal) -> None:
+def test_items_refuted_before_delivery_return_with_a_new_number(journal: Journal) -> None:
     journal.stream.put(consumer("ahead", acked=9))
     journal.stream.put(consumer())
     journal.commit(Tree("1"), [handed(1), handed(2, "did:key:m"), handed(3, "did:key:m")])
-    journal.commit(Tree("2"), [Refute("g", "did:key:a", 1, 3)])
+    journal.commit(Tree("2"), [RefuteEvents("g", "did:key:a", 1, 3)])
     journal.commit(Tree("3"), [handed(1, author="did:key:b")])
     assert heard(journal, 0) == ["a1", "b1"]
     passed = journal.stream.latest()
     journal.stream.put(consumer(acked=passed))
     journal.commit(Tree("4"), [handed(2), handed(3, "did:key:m"), handed(2, author="did:key:b")])
     assert heard(journal, passed) == ["a2", "a3", "b2"], "in the order in which they have come"
-    assert not journal.stream.unheard
+    assert not journal.stream.refuted_unacked
     assert happen(journal, 1)[0] > journal.by_seq(passed, 9)[-1].seq, "no number is used twice"
 
 
-def test_what_all_had_heard_is_not_told_again_when_it_comes_anew(journal: Journal) -> None:
+def test_items_that_all_have_read_are_not_delivered_again(journal: Journal) -> None:
     """Else whoever hands things over could have a bot do them again and again."""
     journal.stream.put(consumer(acked=2))
     journal.commit(Tree("1"), [handed(1), handed(2, "did:key:m")])
-    for turn in range(3):
-        journal.commit(Tree(f"r{turn}"), [Refute("g", "did:key:a", 1, 2)])
-        journal.commit(Tree(f"k{turn}"), [handed(2, "did:key:m")])
+    for tx in range(3):
+        journal.commit(Tree(f"r{tx}"), [RefuteEvents("g", "did:key:a", 1, 2)])
+        journal.commit(Tree(f"k{tx}"), [handed(2, "did:key:m")])
     assert heard(journal, 2) == [] and heard(journal, 0) == ["a1", "a2"]
 
 
-def test_what_comes_anew_is_told_to_those_alone_who_had_not_heard_it(journal: Journal) -> None:
+def test_returned_items_reach_only_consumers_without_them(journal: Journal) -> None:
     """One that nobody uses any more does not make all others hear it twice."""
 
-    def told(rows: list[Row]) -> list[Fed]:
-        return [Fed(row, said(row)) for row in rows]
+    def told(rows: list[Row]) -> list[FeedEntry]:
+        return [FeedEntry(row, said(row)) for row in rows]
 
     def said(row: Row) -> rpc.Event:
         return rpc.Event(
@@ -373,7 +356,7 @@ def test_what_comes_anew_is_told_to_those_alone_who_had_not_heard_it(journal: Jo
 
     def begun() -> Reading:
         desk = Reading(journal)
-        desk.consumers.fed = lambda agent, rows: told(rows)
+        desk.consumers.entries = lambda agent, rows: told(rows)
         for client, name in enumerate(("ahead", "stale"), 1):
             desk.subscribe(client, name)
         return desk
@@ -391,38 +374,38 @@ def test_what_comes_anew_is_told_to_those_alone_who_had_not_heard_it(journal: Jo
     journal.commit(Tree("1"), [handed(1), handed(2, "did:key:m"), handed(3, "did:key:m")])
     assert heard_by(desk) == {1: ["a1", "a2", "a3"], 2: ["a1", "a2", "a3"]}
     desk.ack(2, "ahead")
-    for turn in range(3):
-        journal.commit(Tree(f"r{turn}"), [Refute("g", "did:key:a", 1, 3)])
-        notes = Notes((), (replace(journal.stream.consumers["ahead"], updated=2 + turn),))
-        journal.commit(Tree(f"k{turn}"), [handed(2, "did:key:m"), handed(3, "did:key:m")], notes)
+    for tx in range(3):
+        journal.commit(Tree(f"r{tx}"), [RefuteEvents("g", "did:key:a", 1, 3)])
+        notes = SubscriptionRecords((), (replace(journal.stream.consumers["ahead"], updated=2 + tx),))
+        journal.commit(Tree(f"k{tx}"), [handed(2, "did:key:m"), handed(3, "did:key:m")], notes)
     desk = begun()  # and the agent starts again
     assert heard_by(desk) == {1: ["a3"], 2: ["a1", "a2", "a3"]}, "it had acknowledged the second one, and no more"
     desk.ack(max(one.seq for client, _, one in desk.server.told if client == 1), "ahead")
-    assert not journal.stream.unheard and -1 not in journal.stream.consumers["ahead"].attempts.values()
+    assert not journal.stream.refuted_unacked and -1 not in journal.stream.consumers["ahead"].attempts.values()
     assert heard_by(begun()) == {1: [], 2: ["a1", "a2", "a3"]}
 
 
-def test_what_comes_anew_is_still_found_and_a_forgotten_group_leaves_nothing(journal: Journal) -> None:
+def test_returned_items_are_found_and_deleted_with_their_group(journal: Journal) -> None:
     journal.stream.put(consumer())
     journal.commit(Tree("1"), [handed(1), handed(2, "did:key:m")])
-    journal.commit(Tree("2"), [Refute("g", "did:key:a", 1, 2), handed(2)])
+    journal.commit(Tree("2"), [RefuteEvents("g", "did:key:a", 1, 2), handed(2)])
     known, db = journal.by_seq(0, 9), journal._db
     assert [row.id for row in known] == ["a1", "a2"] and known[1].seq == 3
-    assert {seq for (seq,) in db.execute("SELECT seq FROM said").fetchall()} == {row.seq for row in known}
+    assert {seq for (seq,) in db.execute("SELECT seq FROM indexed_posts").fetchall()} == {row.seq for row in known}
     journal.commit(Tree("3"), [handed(3, "did:key:m")])
-    journal.commit(Tree("4"), [Refute("g", "did:key:a", 2, 3)])
-    assert journal.stream.unheard == 1
-    journal.commit(Tree("5"), [Forget("g")])
-    assert journal.stream.unheard == 0
+    journal.commit(Tree("4"), [RefuteEvents("g", "did:key:a", 2, 3)])
+    assert journal.stream.refuted_unacked == 1
+    journal.commit(Tree("5"), [DeleteLog("g")])
+    assert journal.stream.refuted_unacked == 0
 
 
-def test_a_full_house_of_names(journal: Journal) -> None:
+def test_consumers_are_limited(journal: Journal) -> None:
     for number in range(64):
         journal.stream.put(consumer(f"c{number}"))
     desk = Reading(journal)
     with pytest.raises(LocalError, match="64 consumers"):
         desk.subscribe(1, "one-more")
-    desk.consumers.forget("c7")
+    desk.consumers.delete("c7")
     desk.subscribe(1, "one-more")
 
 
@@ -431,47 +414,51 @@ def test_a_full_house_of_names(journal: Journal) -> None:
 
 def test_keys_are_forgotten_after_so_many_and_so_long(journal: Journal, few: None) -> None:
     for number in range(130):
-        journal.commit(Tree(str(number)), (), Notes((), (), (Kept("g", f"k{number}", number, b"d", "{}"),)))
+        journal.commit(
+            Tree(str(number)), (), SubscriptionRecords((), (), (StoredAnswer("g", f"k{number}", number, b"d", "{}"),))
+        )
     assert journal.stream.key("g", "k129", 200) == (b"d", "{}")
     assert journal.stream.key("g", "k129", 129 + 30 * DAY_MS) is None
     left = [number for number in range(130) if journal.stream.key("g", f"k{number}", 200)]
     assert left == list(range(130 - len(left), 130)) and 95 <= len(left) <= 100
-    journal.commit(Tree("z"), [Forget("g")])
+    journal.commit(Tree("z"), [DeleteLog("g")])
     assert journal.stream.key("g", "k129", 200) is None
 
 
-def test_the_same_request_waits_for_the_first_one(journal: Journal) -> None:
+def test_a_repeated_request_waits_for_the_first_one(journal: Journal) -> None:
     server = Server()
-    keys = Keys(server, journal, lambda: 1)  # type: ignore[arg-type]
+    keys = IdempotencyKeys(server, journal, lambda: 1)  # type: ignore[arg-type]
     numbers = itertools.count()
 
-    def ask(text: str, key: str = "k") -> tuple[bool, rpc.Request]:
-        request = rpc.Request("send", id=next(numbers))
-        return keys.claim(1, request, "g", rpc.SendParams("g", text, key=key)), request
+    def ask(text: str, key: str = "k") -> tuple[bool, Call]:
+        params = rpc.SendMessageParams("g", text, key=key)
+        call = Call(1, next(numbers), "send_message", params)
+        return keys.claim(call, "g", params), call
 
     first, request = ask("x")
     assert first and not ask("x")[0]
-    with pytest.raises(LocalError, match="Something else was said under this key"):
+    with pytest.raises(LocalError, match="used for a different request"):
         ask("y")
     sent = rpc.Sent("g", "e" * 43, 1, 1, 0)
-    (kept,) = keys.kept([(request, lambda: sent)])
-    journal.commit(Tree("x"), (), Notes((), (), (kept,)))
-    keys.settled(request, sent)
-    assert server.answers == {1: msgspec.structs.replace(sent, again=True)}
-    assert not ask("x")[0] and server.answers[3].again
+    (kept,) = keys.records([(request, lambda: sent)])
+    journal.commit(Tree("x"), (), SubscriptionRecords((), (), (kept,)))
+    keys.answered(request, sent)
+    assert server.answers == {1: msgspec.structs.replace(sent, duplicate=True)}
+    assert not ask("x")[0] and server.answers[3].duplicate
     refused, request = ask("z", "other")
     assert refused and not ask("z", "other")[0]
     keys.refused(request, DiskFull(path="/"))
     assert isinstance(server.answers[5], DiskFull) and ask("z", "other")[0], "nothing was said, and the key is free"
+    params = rpc.EditMessageParams("g", "e", "x", key="k")
     with pytest.raises(LocalError) as reused:
-        keys.claim(1, rpc.Request("edit", id=9), "g", rpc.EditParams("g", "e", "x", key="k"))
+        keys.claim(Call(1, 9, "edit_message", params), "g", params)
     assert reused.value.code == "KeyReused" and reused.value.fields == {"group": "g", "id": "e" * 43}
 
 
 # --- the protocol ---------------------------------------------------------------------------------------------------
 
 
-def test_an_item_says_all_that_an_event_says() -> None:
+def test_an_item_has_all_fields_of_an_event() -> None:
     event = {one.name: one.type for one in msgspec.structs.fields(rpc.Event)}
     item = {one.name: one.type for one in msgspec.structs.fields(rpc.Item)}
     assert event.keys() <= item.keys()
@@ -479,26 +466,23 @@ def test_an_item_says_all_that_an_event_says() -> None:
     assert extra == {"complete", "redelivered", "attempt"}
 
 
-def test_a_reader_takes_what_a_later_agent_may_say() -> None:
+def test_a_client_accepts_fields_of_a_later_agent() -> None:
     params = {"seq": 7, "type": "levitated", "group": "g", "id": "h7", "body": {"height": [1, {}]}, "moon": "full"}
     line = {"jsonrpc": "2.0", "method": "item", "params": {**params, "received_at": "now"}}
-    (said,) = Dialogue().hear(json.dumps(line).encode() + b"\n")
-    assert isinstance(said, News) and isinstance(said.item, rpc.Item)
-    assert (said.item.type, said.item.body["height"]) == ("levitated", [1, {}])
-    assert Dialogue().hear(b'{"jsonrpc":"2.0","method":"aurora","params":{"seen":1}}\n') == []
+    (said,) = ClientProtocol().receive(json.dumps(line).encode() + b"\n")
+    assert isinstance(said, Notification) and isinstance(said.params, rpc.Item)
+    assert (said.params.type, said.params.body["height"]) == ("levitated", [1, {}])
+    assert ClientProtocol().receive(b'{"jsonrpc":"2.0","method":"aurora","params":{"seen":1}}\n') == []
 
 
-@pytest.mark.slow
-def test_the_page_of_the_protocol_is_what_the_schema_says() -> None:
-    page = ROOT / "zerochat" / "agent" / "PROTOCOL.md"
-    assert page.read_text(encoding="utf-8") == document(), "run scripts/protocol.py"
-    for name in (*rpc.METHODS, *rpc.NEWS):
-        assert f"| `{name}` |" in document()
+def test_the_manual_page_lists_every_method_and_notification() -> None:
+    page = document()
+    assert [name for name in (*rpc.METHODS, *rpc.NOTIFICATIONS) if f"| `{name}` |" not in page] == []
 
 
-def test_the_schema_is_one_that_a_program_can_follow() -> None:
+def test_the_schema_is_complete() -> None:
     whole = json_schema()
-    assert whole["methods"].keys() == rpc.METHODS.keys() and whole["notifications"].keys() == rpc.NEWS.keys()
+    assert whole["methods"].keys() == rpc.METHODS.keys() and whole["notifications"].keys() == rpc.NOTIFICATIONS.keys()
 
     def refs(part: Any) -> Iterator[str]:
         if isinstance(part, dict):
@@ -511,7 +495,7 @@ def test_the_schema_is_one_that_a_program_can_follow() -> None:
                 yield from refs(one)
 
     assert {one.removeprefix("#/$defs/") for one in refs(whole)} <= whole["$defs"].keys()
-    assert whole["$defs"]["SendParams"]["required"] == ["group", "text"]
+    assert whole["$defs"]["SendMessageParams"]["required"] == ["group", "text"]
 
 
 def test_the_examples_of_the_page_are_requests() -> None:
@@ -536,7 +520,7 @@ def test_rpc_over_standard_input_and_output(tmp_path: Path) -> None:
     lines = [
         '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1}}',
         "",
-        '{"jsonrpc":"2.0","id":2,"method":"new","params":{"group":"g"}}',
+        '{"jsonrpc":"2.0","id":2,"method":"create_group","params":{"group":"g"}}',
         "no json",
         '{"jsonrpc":"2.0","id":"three","method":"subscribe"}',
         '{"jsonrpc":"2.0","id":4,"method":"hello","params":{"protocol":99}}',  # without a line's end
@@ -548,7 +532,7 @@ def test_rpc_over_standard_input_and_output(tmp_path: Path) -> None:
     assert answers.keys() == {1, 2, None, "three", 4}
     assert set(rpc.METHODS) == set(answers[1]["result"]["methods"])
     assert {"consumers", "keys", "retry"} <= set(answers[1]["result"]["features"])
-    assert "version 1 of the protocol, not 99" in answers[4]["error"]["message"]
+    assert "the agent uses protocol version 1, not 99" in answers[4]["error"]["message"]
     assert answers[4]["error"]["data"]["retry"] == "never"
     assert zerochat("rpc", "--stdio").stdout == ""
     assert json.loads(zerochat("rpc", "--schema").stdout) == json_schema()
@@ -559,5 +543,5 @@ def test_a_consumer_keeps_its_times(journal: Journal) -> None:
     """What was written comes back as it was."""
     one = consumer(groups=("g",), types=("gap", "fork"), attempts={3: 2}, lost_from=1, lost_to=2, lost=2)
     journal.stream.put(one)
-    journal.stream.undone()
+    journal.stream.rolled_back()
     assert journal.stream.consumers == {"ci": one} and journal.stream.consumers["ci"] == replace(one)

@@ -1,5 +1,4 @@
-"""Whatever a program of this user sends to a real agent: junk, half lines, lines without end, wrong types, numbers that
-nobody can count to. It is told what is wrong, and the agent is unmoved."""
+"""Malformed input from a client to a real agent: it is refused, and the agent is unaffected."""
 
 import json
 import os
@@ -10,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import Person
+from tests.support import agents
+from tests.support.agents import Person
 from zerochat import rpc
-from zerochat.agent.api.client import AgentError, connect
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.rpc import LINE_BYTES_MAX, METHODS
 
-people = test_agent.people
-NOT_FOR_FUN = {"stop", "backup", "leave", "forget"}
+people = agents.people
+NOT_FOR_FUN = {"stop_agent", "create_backup", "leave_group", "forget_group"}
 """What does just what it is asked to, and then there is nothing left to ask."""
 STRANGE: list[Any] = [
     *(None, True, 0, -1, 1.5, 1e308, -0.0, 1 << 53, 1 << 63, (1 << 64) - 1, -(1 << 63), 1 << 70, -(1 << 90)),
@@ -28,7 +28,7 @@ STRANGE: list[Any] = [
 
 def raw(person: Person) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(test_agent.DEADLINE_S)
+    connection.settimeout(agents.DEADLINE_S)
     connection.connect(str(person.places.socket))
     return connection
 
@@ -53,7 +53,7 @@ def is_well(person: Person, before: list[str]) -> None:
     """It serves others as ever, and has in its log what it had."""
     assert person.thread.is_alive() and person.thread.failure is None
     with connect(person.places, "another") as client:
-        assert client.status().pid == os.getpid() and not client.status().warning
+        assert client.get_status().pid == os.getpid() and not client.get_status().warning
     texts = [text for text in person.texts() if text in before]
     assert texts == before
     log = person.places.log.read_text(encoding="utf-8")
@@ -62,8 +62,8 @@ def is_well(person: Person, before: list[str]) -> None:
 
 def test_wrong_params_of_every_method(people: Any) -> None:
     (alice,) = people("alice")
-    alice.client.new("friends")
-    alice.client.send("friends", "one")
+    alice.client.create_group("friends")
+    alice.client.send_message("friends", "one")
     dice = random.Random(8)
     with raw(alice) as connection:
         for method, (shape, _) in METHODS.items():
@@ -75,7 +75,7 @@ def test_wrong_params_of_every_method(people: Any) -> None:
                 params = {name: dice.choice(STRANGE) for name in names}
                 if "group" in params and dice.random() < 0.7:
                     params["group"] = "friends"
-                if method == "wait":
+                if method == "wait_for_delivery":
                     params["timeout_s"] = dice.choice([0, -1, "x", None])
                 asked.append(line(number, method, params))
             for number, strange in enumerate(STRANGE, 100):
@@ -91,10 +91,10 @@ def test_wrong_params_of_every_method(people: Any) -> None:
     is_well(alice, ["one"])
 
 
-def test_consumers_under_numbers_that_nobody_can_count_to(people: Any) -> None:
+def test_numbers_out_of_range_are_refused(people: Any) -> None:
     (alice,) = people("alice")
-    alice.client.new("friends")
-    alice.client.send("friends", "one")
+    alice.client.create_group("friends")
+    alice.client.send_message("friends", "one")
     numbers = (-1, 0, 1 << 53, (1 << 63) - 1, 1 << 63, 1 << 70)
     with raw(alice) as connection:
         count = 0
@@ -102,35 +102,35 @@ def test_consumers_under_numbers_that_nobody_can_count_to(people: Any) -> None:
             for extra in ({"consumer": "ci"}, {}):
                 for method, params in (
                     ("subscribe", {"since": since, **extra}),
-                    ("ack", {"consumer": "ci", "seq": since}),
+                    ("acknowledge", {"consumer": "ci", "seq": since}),
                     ("subscribe", {"consumer": "ci", "credit": since}),
                 ):
                     count += 1
                     connection.sendall(line(count, method, params))
         assert len(answers(connection, count)) == count
     is_well(alice, ["one"])
-    assert [one.consumer for one in alice.client.consumers()] == ["ci"]
+    assert [one.consumer for one in alice.client.list_consumers()] == ["ci"]
 
 
-def test_a_fault_of_ours_lets_go_of_the_key(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_releases_the_idempotency_key(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*_: object) -> None:
         raise RuntimeError
 
     (alice,) = people("alice")
-    alice.client.new("friends")
+    alice.client.create_group("friends")
     with monkeypatch.context() as patched:
-        patched.setattr("zerochat.agent.api.request_handlers.speech.command_of", fault)
-        with pytest.raises(AgentError, match="fault"):
-            alice.client.send("friends", "one", key="k")
-    assert not alice.client.send("friends", "one", key="k").again, "nobody waits for what was never said"
+        patched.setattr("zerochat.agent.api.handlers.messages.post_command", fault)
+        with pytest.raises(AgentError, match="Internal error"):
+            alice.client.send_message("friends", "one", key="k")
+    assert not alice.client.send_message("friends", "one", key="k").duplicate, "nobody waits for what was never said"
 
 
 def test_half_lines_and_lines_without_end(people: Any) -> None:
     (alice,) = people("alice")
-    alice.client.new("friends")
-    alice.client.send("friends", "one")
+    alice.client.create_group("friends")
+    alice.client.send_message("friends", "one")
     with raw(alice) as connection:
-        ask = line(1, "ack", {"consumer": "ci", "seq": 1})
+        ask = line(1, "acknowledge", {"consumer": "ci", "seq": 1})
         for byte in ask[:-1]:
             connection.sendall(bytes([byte]))
         connection.sendall(b"\r\n" + b"\n" * 1000 + b"\xff\xfe{\n" + b"[" * 5_000 + b"\n" + b'{"jsonrpc":"2.0"}\n')
@@ -146,7 +146,9 @@ def test_half_lines_and_lines_without_end(people: Any) -> None:
         while True:
             connection.sendall(b"x" * LINE_BYTES_MAX)
     with raw(alice) as connection:
-        connection.sendall(line(1, "send", {"group": "friends", "text": "x", "key": "k" * (LINE_BYTES_MAX - 200)}))
+        connection.sendall(
+            line(1, "send_message", {"group": "friends", "text": "x", "key": "k" * (LINE_BYTES_MAX - 200)})
+        )
         (told_,) = answers(connection, 1)
         assert told_["error"]["data"]["code"] == "BadKey"
     is_well(alice, ["one"])
@@ -181,6 +183,6 @@ def test_another_user_is_turned_away(people: Any) -> None:
     os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as said:
         heard = said.read()
-    assert json.loads(heard)["error"]["message"] == "This agent serves its own user only."
-    alice.client.new("friends")
+    assert json.loads(heard)["error"]["message"] == "Only the user of this profile can connect."
+    alice.client.create_group("friends")
     is_well(alice, [])

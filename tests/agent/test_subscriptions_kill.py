@@ -1,6 +1,4 @@
-"""`kill -9` at any moment, of who reads the stream and of the agent itself: everything is handled, nothing acknowledged
-before it is, no acknowledgement forgotten, and what was asked under a key is done once.
-"""
+"""`kill -9` of consumers and agents: at-least-once delivery, and idempotency keys survive."""
 
 import random
 import signal
@@ -15,25 +13,27 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import DEADLINE_S, GROUP, Machine, machines, until
-from zerochat.agent.api.client import AgentGone, Client, NoAgent, connect
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import AgentGone, NoAgent
 from zerochat.rpc import Item
 
 HANDLER = """
 import os, sys
 from zerochat.agent.api.client import connect
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.rpc import Item
 
 book = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-client = connect(places(os.environ["ZEROCHAT_PROFILE"], os.environ), "handler")
-client.subscribe(consumer="ci", types=["message"], credit=8, take=True)
+client = connect(profile_paths(os.environ["ZEROCHAT_PROFILE"], os.environ), "handler")
+client.subscribe(consumer="ci", types=["message"], credit=8, take_over=True)
 print("reading", flush=True)
-for news in client.news():
-    if isinstance(news.item, Item):
-        os.write(book, f"{news.item.seq} {news.item.body['text']} {news.item.attempt}\\n".encode())
-        client.ack("ci", news.item.seq)
+for notification in client.notifications():
+    item = notification.params
+    if isinstance(item, Item):
+        os.write(book, f"{item.seq} {item.body['text']} {item.attempt}\\n".encode())
+        client.acknowledge("ci", item.seq)
 """
-"""A bot whose whole work is to write down what it is told; what it has written survives it."""
+"""A bot that writes each item to a file, which survives the bot, and acknowledges it."""
 
 
 def handled(book: Path) -> list[tuple[int, str, int]]:
@@ -45,15 +45,15 @@ def handled(book: Path) -> list[tuple[int, str, int]]:
 
 
 def acked(client: Client) -> int:
-    return next(one.acked for one in client.consumers() if one.consumer == "ci")
+    return next(one.acked for one in client.list_consumers() if one.consumer == "ci")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.crash)])
-def test_a_reader_that_is_killed_handles_everything_and_acknowledges_nothing_before(tmp_path: Path, kills: int) -> None:
+def test_a_killed_consumer_handles_all_before_acknowledging(tmp_path: Path, kills: int) -> None:
     dice, book = random.Random(kills), tmp_path / "book"
     with machines(tmp_path, ["alice"]) as (alice,):
-        alice.client.new(GROUP)
+        alice.client.create_group(GROUP)
         alice.client.subscribe(consumer="ci", since="now")
         alice.client.subscribe()
         numbers: dict[int, str] = {}
@@ -64,7 +64,7 @@ def test_a_reader_that_is_killed_handles_everything_and_acknowledges_nothing_bef
                 assert handler.stdout is not None and handler.stdout.readline() == b"reading\n"
                 before, more = len(handled(book)), dice.randrange(1, 30)
                 for _ in range(more):
-                    alice.client.send(GROUP, f"t{said}")
+                    alice.client.send_message(GROUP, f"t{said}")
                     said += 1
                 if round_ < kills:
                     enough = before + dice.randrange(1, more + 1)
@@ -93,10 +93,10 @@ def again(machine: Machine, ask: Callable[[Client], object]) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.crash)])
-def test_an_agent_that_is_killed_forgets_no_key_and_no_acknowledgement(tmp_path: Path, kills: int) -> None:
+def test_a_killed_agent_loses_no_key_and_no_acknowledgement(tmp_path: Path, kills: int) -> None:
     dice = random.Random(kills)
     with machines(tmp_path, ["alice"]) as (alice,):
-        alice.client.new(GROUP)
+        alice.client.create_group(GROUP)
         alice.client.subscribe(consumer="ci", since="now")
         over = threading.Event()
         sent: list[str] = []
@@ -107,19 +107,19 @@ def test_an_agent_that_is_killed_forgets_no_key_and_no_acknowledgement(tmp_path:
             number = 0
             while not over.is_set():
                 text = f"{who}.{number}"
-                again(alice, lambda client: client.send(GROUP, text, key=f"key {text}"))  # noqa: B023
+                again(alice, lambda client: client.send_message(GROUP, text, key=f"key {text}"))  # noqa: B023
                 sent.append(text)
                 number += 1
 
         def read() -> None:
             while not over.is_set():
                 with suppress(AgentGone, NoAgent), connect(alice.places, "reader") as client:
-                    client.subscribe(consumer="ci", types=["message"], take=True)
+                    client.subscribe(consumer="ci", types=["message"], take_over=True)
                     while not over.is_set():
-                        news = client.next_news(0.2)
-                        if news is not None and isinstance(news.item, Item):
-                            assert news.item.seq > best[0], "what was acknowledged came again"
-                            best[0] = client.ack("ci", news.item.seq).acked
+                        news = client.next_notification(0.2)
+                        if news is not None and isinstance(news.params, Item):
+                            assert news.params.seq > best[0], "what was acknowledged came again"
+                            best[0] = client.acknowledge("ci", news.params.seq).acked
                 time.sleep(0.01)
 
         def guarded(work: Callable[[], None]) -> None:
@@ -148,4 +148,4 @@ def test_an_agent_that_is_killed_forgets_no_key_and_no_acknowledgement(tmp_path:
         assert set(sent) <= set(texts), "something was answered and is not there"
         assert acked(alice.client) >= best[0] > 0
         for text in sent[-5:]:
-            assert alice.client.send(GROUP, text, key=f"key {text}").again
+            assert alice.client.send_message(GROUP, text, key=f"key {text}").duplicate

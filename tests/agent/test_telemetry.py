@@ -1,4 +1,4 @@
-"""Recording how messages fare: off until a person says yes, true, bounded, and gone when it is deleted."""
+"""Delivery telemetry: consent, correctness, bounds and deletion."""
 
 import json
 import logging
@@ -11,20 +11,31 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import Person, meet, until
-from zerochat.agent.api.client import AgentError
+from tests.support import agents
+from tests.support.agents import Person, meet, until
+from tests.support.telemetry_records import kept, of, record, reopened
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.storage.journal import DiskFull, Journal
 from zerochat.agent.storage.profiles import unlock
 from zerochat.agent.telemetry import collection, consent, handlers, recorder, switch
-from zerochat.agent.telemetry.schema import Ack, Fact, Join, Link, Recv, Send, Snapshot, Span, State, View, unpack_rows
+from zerochat.agent.telemetry.schema import (
+    Ack,
+    Backfill,
+    Join,
+    Link,
+    Record,
+    Recv,
+    Send,
+    Span,
+    State,
+    View,
+    unpack_rows,
+)
 from zerochat.agent.telemetry.store import Store
-from zerochat.crypto.compression import compress
 
-people = test_agent.people
+people = agents.people
 ROOT = Path(__file__).parents[2]
 DAY_US = 86_400_000_000
 OFF = """
@@ -41,7 +52,7 @@ def hook(event, arguments):
         seen["socket"].append(repr(arguments[1:]))
 sys.addaudithook(hook)
 
-from tests.agent.test_agent import Person, meet, until
+from tests.support.agents import Person, meet, until
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.profiles import unlock
 
@@ -49,21 +60,21 @@ with tempfile.TemporaryDirectory() as folder:
     alice, bob = (Person(Path(folder), name).wake() for name in ("alice", "bob"))
     meet(alice, bob)
     for number in range(3):
-        alice.client.wait("friends", alice.client.send("friends", f"a{number}").id)
+        alice.client.wait_for_delivery("friends", alice.client.send_message("friends", f"a{number}").id)
     bob.client.react("friends", bob.ids()[-1], "👍")
-    alice.client.topic("friends", "what it is about")
+    alice.client.set_topic("friends", "what it is about")
     (Path(folder) / "letter.txt").write_text("what is in it")
-    alice.client.call("attach", group="friends", paths=[str(Path(folder) / "letter.txt")], text="a file")
+    alice.client.call("send_files", group="friends", paths=[str(Path(folder) / "letter.txt")], text="a file")
     bob.sleep()
-    sent = alice.client.send("friends", "while bob is away")
+    sent = alice.client.send_message("friends", "while bob is away")
     bob.wake()
-    alice.client.wait("friends", sent.id)
-    bob.client.leave("friends")
+    alice.client.wait_for_delivery("friends", sent.id)
+    bob.client.leave_group("friends")
     alice.sleep()
     bob.sleep()
     for person in (alice, bob):
         with Journal.open(person.places.journal, unlock(person.places, None)) as journal:
-            counts = [journal._one(f"SELECT count(*) FROM {name}") for name in ("telemetry", "telemetry_names")]
+            counts = [journal._scalar(f"SELECT count(*) FROM {name}") for name in ("telemetry", "telemetry_names")]
             seen["kept"] = seen.get("kept", 0) + sum(counts) + (journal.meta_get("telemetry") is not None)
     seen["files"] = sorted({path.name for path in Path(folder).rglob("*")})
 seen["modules"] = sorted(name for name in sys.modules if "telemetry" in name)
@@ -71,38 +82,12 @@ print(json.dumps(seen))
 """
 
 
-@pytest.fixture(autouse=True)
-def _may_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DO_NOT_TRACK", "ZEROCHAT_TELEMETRY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def record(*those: Person) -> None:
-    for person in those:
-        status = person.client.call("telemetry")
-        assert person.client.call("telemetry_set", on=True, consent=status.consent).recording
-
-
-def kept(person: Person) -> list[Fact]:
-    """All that is recorded, in its order."""
-    call = person.client.call
-    return [row for rows in collection.batches(call, collection.end_of(call)) for row in rows]
-
-
-def of(person: Person, kind: type) -> list[Any]:
-    return [row for row in kept(person) if type(row) is kind]
-
-
-def reopened(person: Person) -> Journal:
-    return Journal.open(person.places.journal, unlock(person.places, None))
-
-
 # --- consent ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_off_it_opens_nothing_imports_nothing_and_keeps_nothing():
-    """A whole session in a process of its own, with every file, module and socket told by the interpreter itself."""
+def test_disabled_telemetry_imports_and_stores_nothing():
+    """A whole session in its own process; the interpreter reports every file, module and socket."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", OFF],
         cwd=ROOT,
@@ -117,37 +102,39 @@ def test_off_it_opens_nothing_imports_nothing_and_keeps_nothing():
     assert any("journal.db" in name or "config.toml" in name for name in seen["open"]), "the hook hears"
     assert "zerochat.agent.loop" in seen["import"]
     ours = "zerochat.agent.telemetry"
-    assert [name for name in seen["modules"] if name.startswith(ours)] == []
-    assert [name for name in seen["import"] if name.startswith((ours, "pyarrow"))] == []
-    assert [name for name in seen["open"] if "agent/telemetry" in name or "pyarrow" in name] == []
+    switch = {ours, f"{ours}.switch"}
+    assert {name for name in seen["modules"] if name.startswith(ours)} == switch
+    assert {name for name in seen["import"] if name.startswith((ours, "pyarrow"))} <= switch
+    opened = [Path(name) for name in seen["open"] if "agent/telemetry" in name or "pyarrow" in name]
+    assert {path.name.partition(".")[0] for path in opened if path.suffix} <= {"__init__", "switch"}
     assert [where for where in seen["socket"] if "127.0.0.1" not in where and ".sock" not in where] == []
     assert [name for name in seen["files"] if "telemetry" in name] == []
     assert seen["kept"] == 0
 
 
-def test_nobody_turns_it_on_without_having_been_asked(people):
+def test_recording_requires_consent(people):
     (alice,) = people("alice")
-    status = alice.client.call("telemetry")
+    status = alice.client.call("get_telemetry")
     assert (status.on, status.recording, status.rows) == (False, False, 0)
     said = " ".join(status.question)
-    assert "Nothing is ever sent to anybody" in said and "30 days" in said and "64 MiB" in said and "journal" in said
+    assert "Nothing is ever sent" in said and "30 days" in said and "64 MiB" in said and "journal" in said
     for wrong in (0, status.consent + 1):
         with pytest.raises(AgentError) as caught:
-            alice.client.call("telemetry_set", on=True, consent=wrong)
+            alice.client.call("set_telemetry", on=True, consent=wrong)
         assert caught.value.code == "ConsentNeeded"
-    assert not alice.client.call("telemetry").on
+    assert not alice.client.call("get_telemetry").on
 
 
-def test_a_yes_to_another_question_counts_for_nothing(people):
+def test_a_consent_to_another_version_is_void(people):
     (alice,) = people("alice")
     record(alice)
     alice.sleep()
     with reopened(alice) as journal:
-        journal.meta_set(consent.KEPT, journal.meta_get(consent.KEPT).replace(b'"version":1', b'"version":2'))
+        journal.meta_set(consent.META_KEY, journal.meta_get(consent.META_KEY).replace(b'"version":1', b'"version":2'))
     alice.wake()
-    status = alice.client.call("telemetry")
+    status = alice.client.call("get_telemetry")
     assert (status.on, status.recording) == (False, False)
-    assert consent.KEPT == switch.TELEMETRY
+    assert consent.META_KEY == switch.TELEMETRY
 
 
 @pytest.mark.parametrize(
@@ -162,80 +149,80 @@ def test_a_yes_to_another_question_counts_for_nothing(people):
         ("ZEROCHAT_TELEMETRY", "1", False),
     ],
 )
-def test_the_environment_wins_over_everything_and_says_so(people, monkeypatch, name, value, off):
+def test_environment_veto_wins_and_is_reported(people, monkeypatch, name, value, off):
     (alice,) = people("alice")
     record(alice)
     alice.sleep()
     monkeypatch.setenv(name, value)
     alice.wake()
-    status = alice.client.call("telemetry")
+    status = alice.client.call("get_telemetry")
     assert (status.on, status.recording) == (True, not off)
     assert (name in status.forbidden) is off
     if off:
-        alice.client.new("friends")
-        assert alice.client.call("telemetry").rows == status.rows
+        alice.client.create_group("friends")
+        assert alice.client.call("get_telemetry").rows == status.rows
         with pytest.raises(AgentError, match=name):
-            alice.client.call("telemetry_set", on=True, consent=status.consent)
-        assert alice.client.call("telemetry_delete").deleted == status.rows, "what there is can always be removed"
+            alice.client.call("set_telemetry", on=True, consent=status.consent)
+        assert alice.client.call("delete_telemetry").deleted == status.rows, "what there is can always be removed"
 
 
-def test_a_setting_forbids_it_too_at_once_and_for_as_long_as_it_says_so(people):
+def test_setting_veto_applies_at_once(people):
     (alice,) = people("alice")
     record(alice)
     for value in ("false", "true"):
-        alice.client.call("set", name="telemetry.allowed", value=value)
+        alice.client.call("change_setting", name="telemetry.allowed", value=value)
         alice.thread.reload()
-        until(lambda value=value: alice.client.call("telemetry").recording is (value == "true"), value)
-        assert ("telemetry.allowed" in alice.client.call("telemetry").forbidden) is (value == "false")
+        until(lambda value=value: alice.client.call("get_telemetry").recording is (value == "true"), value)
+        assert ("telemetry.allowed" in alice.client.call("get_telemetry").forbidden) is (value == "false")
 
 
-def test_other_settings_are_read_again_without_a_gap_in_what_is_recorded(people):
+def test_reload_leaves_no_gap_in_the_spans(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
-    alice.client.call("set", name="telemetry.days", value="3")
+    alice.client.call("change_setting", name="telemetry.days", value="3")
     alice.thread.reload()
-    until(lambda: alice.client.call("telemetry").days_max == 3, "the new bound")
+    until(lambda: alice.client.call("get_telemetry").days_max == 3, "the new bound")
     assert [row for row in kept(alice) if type(row) is Link] == [], "no connection has ended by that"
     assert len(of(alice, View)) == 1
 
 
-def test_off_is_off_and_a_restart_does_not_turn_it_on(people):
+def test_recording_stays_off_after_a_restart(people):
     (alice,) = people("alice")
     record(alice)
     alice.sleep()
     alice.wake()
-    assert alice.client.call("telemetry").recording, "a yes holds until it is taken back"
-    assert not alice.client.call("telemetry_set", on=False).recording
-    rows = alice.client.call("telemetry").rows
-    alice.client.new("friends")
+    assert alice.client.call("get_telemetry").recording, "a yes holds until it is taken back"
+    assert not alice.client.call("set_telemetry", on=False).recording
+    rows = alice.client.call("get_telemetry").rows
+    alice.client.create_group("friends")
     alice.sleep()
     alice.wake()
-    status = alice.client.call("telemetry")
+    status = alice.client.call("get_telemetry")
     assert (status.on, status.recording, status.rows) == (False, False, rows)
 
 
-def test_what_is_written_as_recording_ends_is_counted(people):
+def test_final_batch_is_counted(people):
     alice, bob = people("alice", "bob")
     record(alice)
     meet(alice, bob)
-    told, later = alice.client.call("telemetry_set", on=False), alice.client.call("telemetry")
+    told, later = alice.client.call("set_telemetry", on=False), alice.client.call("get_telemetry")
     assert (told.recording, told.rows, told.last) == (False, later.rows, later.last)
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_happened_is_what_is_recorded(people):
+def test_records_match_the_events(people):
     alice, bob = people("alice", "bob")
     record(alice, bob)
     begun = time.time_ns() // 1000
     meet(alice, bob)
     texts = ["short", "longer, with an umlaut: ü", "x" * 3000]
-    ids = [alice.client.send("friends", text).id for text in texts]
-    assert alice.client.wait("friends", ids[-1]).complete
+    ids = [alice.client.send_message("friends", text).id for text in texts]
+    assert alice.client.wait_for_delivery("friends", ids[-1]).complete
     bob.client.react("friends", ids[0], "👍")
-    until(lambda: any(row.kind == "remark" for row in of(alice, Recv)), "the reaction")
+    until(lambda: any(row.kind == "annotation" for row in of(alice, Recv)), "the reaction")
     ended = time.time_ns() // 1000
 
     sent = {row.seq: row for row in of(alice, Send)}
@@ -244,7 +231,7 @@ def test_what_has_happened_is_what_is_recorded(people):
     for row in posted:
         assert (row.keys, row.path, row.accountability) == ("pairwise-multi", "direct", "acks")
         assert row.envelopes == 1 and row.env_b > row.plain_b // 50 and 0 < row.queue_us < ended - begun
-    assert {row.kind for row in posted} == {"message"} and {row.kind for row in of(bob, Send)} >= {"remark"}
+    assert {row.kind for row in posted} == {"message"} and {row.kind for row in of(bob, Send)} >= {"annotation"}
     told = {row.seq: row.kind for row in of(bob, Recv)}
     both = sent.keys() & told.keys()
     assert both and {sent[seq].kind for seq in both} == {"message", "membership"}
@@ -271,29 +258,31 @@ def test_what_has_happened_is_what_is_recorded(people):
         assert {row.role for row in of(person, Join)} == {role}
         assert sum(us for phase, us in phases.items() if phase != "whole") == phases["whole"] < ended - begun
         (state,) = of(person, State)
-        assert state.sections == 2 and 0 < state.zstd_b < state.raw_b
+        assert state.members == 2 and 0 < state.zstd_b < state.raw_b
     views = of(bob, View)
     assert len(views[-1].roster) == 2 and views[-1].checksum == of(alice, View)[-1].checksum
     assert {row.up for row in of(bob, Link)} == {True}
-    until(lambda: of(bob, Snapshot), "the history, as far as there is any")
-    (snapshot,) = of(bob, Snapshot)
+    until(lambda: of(bob, Backfill), "the history, as far as there is any")
+    (snapshot,) = of(bob, Backfill)
     assert snapshot.outcome == "whole" and snapshot.us > 0
 
 
 @pytest.mark.slow
-def test_what_came_late_came_otherwise(people):
+def test_late_events_are_retransmissions(people):
     alice, bob, carol = people("alice", "bob", "carol")
     record(alice, bob, carol)
     meet(alice, bob, carol)
-    assert alice.client.wait("friends", alice.client.send("friends", "while all are there").id).complete
+    assert alice.client.wait_for_delivery(
+        "friends", alice.client.send_message("friends", "while all are there").id
+    ).complete
     bob.sleep()
-    ids = [alice.client.send("friends", f"while bob is away {number}").id for number in range(5)]
-    assert alice.client.wait("friends", ids[-1], count=1).delivered == 1
+    ids = [alice.client.send_message("friends", f"while bob is away {number}").id for number in range(5)]
+    assert alice.client.wait_for_delivery("friends", ids[-1], count=1).delivered == 1
     time.sleep(2.1)  # an author waits for 2 s before it repeats anything
     bob.wake()
-    assert alice.client.wait("friends", ids[-1]).complete
+    assert alice.client.wait_for_delivery("friends", ids[-1]).complete
     ways = [Counter(row.path for row in of(one, Recv) if row.kind == "message" and not row.dup) for one in (bob, carol)]
-    assert ways == [Counter(direct=1, repair=5), Counter(direct=6)]
+    assert ways == [Counter(direct=1, retransmission=5), Counter(direct=6)]
     sent = [row for row in of(alice, Send) if row.plain_b > 20 or row.n == 2]
     assert [row.n for row in sent[-5:]] == [2] * 5, "it is meant for whoever is away, too"
     stopped = [row for row in of(bob, Link) if row.reason == "stopped"]
@@ -301,43 +290,45 @@ def test_what_came_late_came_otherwise(people):
     assert {row.reason for row in of(alice, Link) if not row.up} <= {"closed", "silent"}
 
 
-def test_a_newcomer_has_the_history_as_history_and_nobody_else_has(people):
+def test_backfill_is_recorded_as_history(people):
     alice, bob, carol = people("alice", "bob", "carol")
     record(alice, bob, carol)
     meet(alice, bob)
     for number in range(4):
-        assert alice.client.wait("friends", alice.client.send("friends", f"{number}").id).complete
-    carol.client.join(alice.client.invite("friends").url)
-    until(lambda: [g.state for g in carol.client.groups()] == ["active"] and len(carol.texts()) == 4, "the history")
-    until(lambda: of(carol, Snapshot), "the end of it")
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", f"{number}").id).complete
+    carol.client.join_group(alice.client.create_invitation("friends").url)
+    until(
+        lambda: [g.state for g in carol.client.list_groups()] == ["active"] and len(carol.texts()) == 4, "the history"
+    )
+    until(lambda: of(carol, Backfill), "the end of it")
     assert {row.path for row in of(carol, Recv) if row.kind == "message"} == {"history"}
     assert {row.path for row in of(bob, Recv) if row.kind == "message"} == {"direct"}
-    (snapshot,) = of(carol, Snapshot)
+    (snapshot,) = of(carol, Backfill)
     assert (snapshot.rows, snapshot.outcome) == (4, "whole") and snapshot.bytes_b > 4 * 100
     assert of(carol, Join)[-1].members == 2
 
 
 @pytest.mark.slow
-def test_what_others_have_brought_counts_once_also_when_its_author_says_it_again(people):
+def test_relayed_events_count_once(people):
     alice, bob, carol = people("alice", "bob", "carol")
     record(alice, bob, carol)
     meet(alice, bob, carol)
     carol.sleep()
     texts = [f"while carol is away {number}" for number in range(6)]
-    ids = [alice.client.send("friends", text).id for text in texts]
-    assert alice.client.wait("friends", ids[-1], count=1).delivered == 1
+    ids = [alice.client.send_message("friends", text).id for text in texts]
+    assert alice.client.wait_for_delivery("friends", ids[-1], count=1).delivered == 1
     alice.sleep()
     carol.wake()
     until(lambda: carol.texts() == texts, "bob brings it", 60.0)
-    assert {row.path for row in of(carol, Recv) if row.kind == "message"} == {"repair"}
+    assert {row.path for row in of(carol, Recv) if row.kind == "message"} == {"retransmission"}
     alice.wake()
-    assert alice.client.wait("friends", alice.client.send("friends", "back").id).complete
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "back").id).complete
     told = Counter((row.sender, row.seq) for row in of(carol, Recv) if not row.dup)
     assert max(told.values()) == 1
     assert sum(row.kind == "message" and not row.dup for row in of(carol, Recv)) == len(texts) + 1
 
 
-def test_a_turn_that_could_not_be_remembered_has_left_no_facts(people, monkeypatch):
+def test_a_failed_transaction_leaves_no_records(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice, bob)
@@ -351,16 +342,16 @@ def test_a_turn_that_could_not_be_remembered_has_left_no_facts(people, monkeypat
     monkeypatch.setattr(Journal, "commit", limited)
     for _ in range(3):
         with pytest.raises(AgentError):
-            alice.client.send("friends", "no room for this")
+            alice.client.send_message("friends", "no room for this")
     full.clear()
-    assert alice.client.wait("friends", alice.client.send("friends", "now there is").id).complete
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "now there is").id).complete
     assert [row.plain_b for row in of(alice, Send) if row.plain_b < 100] == [len("now there is")]
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- storage ----------------------------------------------------------------------------------------------------------
 
 
-def facts(count: int, at_us: int, group: int = 1) -> list[Fact]:
+def facts(count: int, at_us: int, group: int = 1) -> list[Record]:
     return [Ack(2, group, 3, seq, at_us + seq, "direct") for seq in range(count)]
 
 
@@ -375,11 +366,11 @@ def journal(people) -> Any:
 NOW = 1_800_000_000_000_000
 
 
-def put(store: Store, rows: list[Fact], now: int = NOW, room: int = 1 << 30, *, whole: bool = True) -> None:
-    store.append(rows, now, room, 30, whole=whole)
+def put(store: Store, rows: list[Record], now: int = NOW, room: int = 1 << 30, *, whole: bool = True) -> None:
+    store.append(rows, now, room, 30, complete=whole)
 
 
-def test_no_more_is_kept_than_there_is_room_and_time_for(journal):
+def test_records_are_limited_in_size_and_age(journal):
     store = journal.telemetry()
     for number in range(200):
         put(store, facts(50, NOW + number * 1_000))
@@ -394,11 +385,11 @@ def test_no_more_is_kept_than_there_is_room_and_time_for(journal):
     assert again.sums() == store.sums(), "what is counted on the way is what there is"
     put(store, facts(1, NOW + 31 * DAY_US), NOW + 31 * DAY_US)
     assert store.sums().rows == 1 == len(store.batches(0, 10))
-    store.age(NOW + 62 * DAY_US, 30)
+    store.expire(NOW + 62 * DAY_US, 30)
     assert store.sums().rows == 0 == len(store.batches(0, 10))
 
 
-def test_a_clock_that_was_once_far_ahead_keeps_nothing_old(journal):
+def test_a_past_clock_error_keeps_no_old_records(journal):
     store = journal.telemetry()
     put(store, facts(1, NOW + 700 * DAY_US))
     for day in range(100):
@@ -406,7 +397,7 @@ def test_a_clock_that_was_once_far_ahead_keeps_nothing_old(journal):
     assert len(store.batches(0, 1_000)) == 1 + 31
 
 
-def test_what_came_while_nothing_was_recorded_leaves_a_hole_and_what_did_not_leaves_none(journal):
+def test_unrecorded_events_leave_a_span_hole(journal):
     store, me = journal.telemetry(), {"g": "did:me"}
 
     def came(author: str) -> None:
@@ -419,17 +410,17 @@ def test_what_came_while_nothing_was_recorded_leaves_a_hole_and_what_did_not_lea
             f"INSERT INTO events ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", tuple(values.values())
         )
 
-    assert store.recorded(me, NOW) == NOW, "never before"
+    assert store.recorded_until(me, NOW) == NOW, "never before"
     came("did:other")
     put(store, facts(1, NOW))
-    assert store.recorded(me, NOW + DAY_US) == NOW, "nothing has come since"
-    assert store.recorded(me, NOW - DAY_US) == NOW - DAY_US, "nor does a clock that was set back make it later"
+    assert store.recorded_until(me, NOW + DAY_US) == NOW, "nothing has come since"
+    assert store.recorded_until(me, NOW - DAY_US) == NOW - DAY_US, "nor does a clock that was set back make it later"
     came("did:me")
-    assert store.recorded(me, NOW + DAY_US) == NOW, "what we have said ourselves has not come"
+    assert store.recorded_until(me, NOW + DAY_US) == NOW, "what we have said ourselves has not come"
     came("did:other")
-    assert store.recorded(me, NOW + DAY_US) == NOW + DAY_US
+    assert store.recorded_until(me, NOW + DAY_US) == NOW + DAY_US
     put(store, facts(1, NOW), NOW + 2 * DAY_US, whole=False)
-    assert store.recorded(me, NOW + 3 * DAY_US) == NOW + 3 * DAY_US, "there is more to be written"
+    assert store.recorded_until(me, NOW + 3 * DAY_US) == NOW + 3 * DAY_US, "there is more to be written"
 
 
 def covered(person: Person) -> list[tuple[int, int]]:
@@ -443,43 +434,43 @@ def covered(person: Person) -> list[tuple[int, int]]:
     return found
 
 
-def test_recording_says_of_what_time_it_knows_all(people, monkeypatch):
+def test_spans_state_the_recorded_time(people, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_US", 0)
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
-    assert bob.client.wait("friends", bob.client.send("friends", "1").id).complete
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "1").id).complete
     alice.sleep()
-    alice.wake()  # a pause in which nothing can have come
-    assert bob.client.wait("friends", bob.client.send("friends", "2").id).complete
+    alice.wake()  # a pause without received events
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "2").id).complete
     [(begun, ended)] = covered(alice)
     times = [row.t_recv_us for row in of(alice, Recv) if row.plain_b == 1]
     assert len(times) == 2 and all(begun <= at <= ended for at in times)
-    alice.client.call("telemetry_set", on=False)
-    assert bob.client.wait("friends", bob.client.send("friends", "not on record").id).complete
+    alice.client.call("set_telemetry", on=False)
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "not on record").id).complete
     record(alice)
-    assert bob.client.wait("friends", bob.client.send("friends", "3").id).complete
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "3").id).complete
     first, second = covered(alice)
     assert first[0] == begun and first[1] < second[0], "something came in between"
     assert not any(row.plain_b == len("not on record") for row in of(alice, Recv))
 
 
-def test_who_is_in_is_written_again_now_and_then(people, monkeypatch):
+def test_views_are_recorded_periodically(people, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_US", 0)
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
     count = len(of(alice, View))
     monkeypatch.setattr(recorder, "VIEWS_US", 0)
-    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "hello").id).complete
     until(lambda: len(of(alice, View)) > count, "another view")
     assert {len(row.roster) for row in of(alice, View)} == {2}
 
 
-def test_what_is_too_old_goes_although_nothing_is_recorded_any_more(people):
+def test_old_records_expire_while_off(people):
     (alice,) = people("alice")
     record(alice)
-    alice.client.call("telemetry_set", on=False)
+    alice.client.call("set_telemetry", on=False)
     alice.sleep()
     with reopened(alice) as found:
         put(found.telemetry(), facts(5, NOW - 900 * DAY_US), NOW - 900 * DAY_US)
@@ -488,61 +479,55 @@ def test_what_is_too_old_goes_although_nothing_is_recorded_any_more(people):
     assert of(alice, Ack) == []
 
 
-def test_the_names_of_a_forgotten_group_are_gone_and_no_number_is_used_twice(journal):
+def test_forgotten_names_are_deleted_and_numbers_unique(journal):
     store = journal.telemetry()
     numbers = {name: store.number(*name) for name in (("g", ""), ("g", "did:a"), ("h", ""), ("h", "did:a"))}
     put(store, facts(1, NOW))
     assert {(group, did): number for number, group, did in store.names(0, 99)} == numbers
     with journal._transaction():
         journal.forget("g")
-    store.forgot("g")
+    store.forget("g")
     assert [group for _, group, _ in store.names(0, 99)] == ["h", "h"]
     assert store.number("g") > max(numbers.values()), "facts that are left are nobody's"
     assert store.delete() == 1
     assert store.names(0, 99) == [] and store.number("g") > max(numbers.values())
 
 
-def test_facts_are_in_the_journal_alone_and_a_killed_agent_leaves_whole_ones(people, monkeypatch):
+def test_kill_leaves_complete_batches_in_the_journal(people, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_US", 0)
     alice, bob = people("alice", "bob")
     record(alice, bob)
     meet(alice, bob)
-    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
-    copy = Path(alice.client.backup())
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "hello").id).complete
+    copy = Path(alice.client.create_backup())
     with Journal.open(copy, unlock(alice.places, None)) as killed:
         batches = killed.telemetry().batches(0, 1_000)
         assert sum(one.rows for one in batches) == sum(len(unpack_rows(one.data)) for one in batches) > 5
     copy.unlink()
-    did = alice.client.members("friends")[0].did.encode()
+    did = alice.client.list_members("friends")[0].did.encode()
     files = [path for path in alice.places.data.rglob("*") if path.is_file()]
     assert files and not any(did in path.read_bytes() for path in files)
 
 
-def test_what_version_1_has_recorded_is_read_and_says_no_kind():
-    old = [1, 2, 3, 4, "pairwise-multi", "direct", "acks", 1, 1, 5, 6, 7, 8, 1]
-    [row] = unpack_rows(compress(msgspec.msgpack.encode([old])))
-    assert (row.observer, row.seq, row.envelopes, row.kind) == (2, 4, 1, None)
-
-
-def test_deleted_is_deleted_and_recording_begins_anew(people):
+def test_recording_starts_empty_after_a_deletion(people):
     alice, bob = people("alice", "bob")
     record(alice, bob)
     meet(alice, bob)
-    rows = alice.client.call("telemetry").rows
-    status = alice.client.call("telemetry_delete")
+    rows = alice.client.call("get_telemetry").rows
+    status = alice.client.call("delete_telemetry")
     assert status.deleted >= rows > 0 and status.recording
     first = kept(alice)
     assert [type(row) for row in first[:1]] == [View] and len(first[0].roster) == 2, "who is in is known from the first"
-    assert alice.client.wait("friends", alice.client.send("friends", "after").id).complete
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "after").id).complete
     assert len(of(alice, Send)) == 1
-    alice.client.call("telemetry_set", on=False)
-    assert alice.client.call("telemetry_delete").rows == 0 == alice.client.call("telemetry").rows
+    alice.client.call("set_telemetry", on=False)
+    assert alice.client.call("delete_telemetry").rows == 0 == alice.client.call("get_telemetry").rows
     alice.sleep()
     with reopened(alice) as journal:
-        assert journal.meta_get(consent.KEPT) is None and journal.telemetry().names(0, 9) == []
+        assert journal.meta_get(consent.META_KEY) is None and journal.telemetry().names(0, 9) == []
 
 
-def test_pages_are_lines_of_the_control_socket_however_much_there_is(people, monkeypatch):
+def test_pages_fit_control_socket_lines(people, monkeypatch):
     from zerochat.agent.telemetry import handlers
 
     monkeypatch.setattr(handlers, "PAGE_BATCHES", 3)
@@ -561,31 +546,31 @@ def test_pages_are_lines_of_the_control_socket_however_much_there_is(people, mon
     assert set(numbers) <= set(collection.names(alice.client.call))
 
 
-def test_what_was_recorded_goes_in_time_also_when_recording_has_ended_by_a_fault(monkeypatch):
+def test_records_expire_after_a_failure(monkeypatch):
     """The disk is full once, and then the agent runs for weeks."""
     aged: list[float] = []
 
     class Full:
-        bounds = recorder.Bounds(64, 30)
+        limits = recorder.RetentionLimits(64, 30)
 
         def is_due(self, _: float) -> bool:
             return True
 
-        def told(self, *_: Any, **__: Any) -> None:
+        def observe(self, *_: Any, **__: Any) -> None:
             raise DiskFull(path="here")
 
-    monkeypatch.setattr(handlers, "age", lambda *_: aged.append(1))
-    monkeypatch.setattr(handlers, "bounds", lambda *_: Full.bounds)
-    monkeypatch.setattr(handlers, "recorder", lambda *_: Full())
+    monkeypatch.setattr(handlers, "expire", lambda *_: aged.append(1))
+    monkeypatch.setattr(handlers, "retention_limits", lambda *_: Full.limits)
+    monkeypatch.setattr(handlers, "new_recorder", lambda *_: Full())
     agent: Any = None
     log = logging.getLogger("nowhere")
     monkeypatch.setattr(log, "disabled", True)
     outside: Any = SimpleNamespace(counts={}, reason=None, clients=[], backlog=None, meta_get=lambda _: b"x")
     one = switch.Recording(outside, lambda: agent, outside, outside, log)
-    one.look(agent, 0.0)
+    one.reload(agent, 0.0)
     was_on = one.on
-    one.rest(agent, 20.0)
+    one.before_wait(agent, 20.0)
     assert (was_on, one.on) == (True, False)
     for hour in range(1, 25):
-        one.rest(agent, 20.0 + hour * 3_600)
+        one.before_wait(agent, 20.0 + hour * 3_600)
     assert len(aged) == 24

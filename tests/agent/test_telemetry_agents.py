@@ -1,5 +1,4 @@
-"""Recording and the agent: whatever becomes of it, the agent goes on, and says what has become of it. And what only
-whole agents bring about: joins that fail, mail, and a stranger at the control socket."""
+"""Telemetry in whole agents: failures stop recording only; failed joins, mail, access control."""
 
 import contextlib
 import os
@@ -11,63 +10,63 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.agent import test_agent, test_behind_a_mediator
-from tests.agent.test_agent import Person, meet, until
-from tests.agent.test_telemetry import _may_be_recorded, kept, of, record, reopened  # noqa: F401  # one is a fixture
-from zerochat.agent.api.client import AgentError
+from tests.support import agents, mediated_agents
+from tests.support.agents import Person, meet, until
+from tests.support.telemetry_records import kept, of, record
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.network.zmq.transport import Transport
 from zerochat.agent.storage.journal import DiskFull, Journal, JournalDamaged, JournalInUse
-from zerochat.agent.storage.paths import places
-from zerochat.agent.telemetry import collection, handlers, message_facts, recorder
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.agent.telemetry import collection, handlers, message_records, recorder
 from zerochat.agent.telemetry.schema import Ack, Join, Recv, Send, View
 from zerochat.agent.telemetry.store import Store
 from zerochat.cli import main
 from zerochat.rpc.telemetry import TelemetryStatus
 
-people = test_agent.people
-mediator = test_behind_a_mediator.mediator
-behind = test_behind_a_mediator.people
+people = agents.people
+mediator = mediated_agents.mediator
+behind = mediated_agents.people
 DAY_S = 86_400
 
 
 def says(person: Person, text: str, group: str = "friends") -> None:
-    """The chat goes on."""
-    assert person.client.wait(group, person.client.send(group, text).id).complete
+    """The chat still works."""
+    assert person.client.wait_for_delivery(group, person.client.send_message(group, text).id).complete
 
 
 def status(person: Person) -> TelemetryStatus:
-    found: TelemetryStatus = person.client.call("telemetry")
+    found: TelemetryStatus = person.client.call("get_telemetry")
     return found
 
 
 def forgotten(person: Person, group: str) -> bool:
-    """Forget it, unless the others have not heard yet that it was left."""
+    """Forget the group, unless the others do not know yet that it was left."""
     with contextlib.suppress(AgentError):
-        person.client.forget(group)
-    return group not in [one.id for one in person.client.groups()]
+        person.client.forget_group(group)
+    return group not in [one.id for one in person.client.list_groups()]
 
 
 def lives(person: Person) -> bool:
     return person.thread.is_alive() and person.thread.failure is None
 
 
-# --- whatever goes wrong ----------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "error", "said"),
     [
-        (recorder.Recorder, "_facts_of", KeyError("a secret"), "a fault of its own"),
-        (recorder.Recorder, "told", MemoryError(), "a fault of its own"),
-        (message_facts.Arrivals, "come", RecursionError("a secret"), "a fault of its own"),
+        (recorder.Recorder, "_records_of", KeyError("a secret"), "an internal error"),
+        (recorder.Recorder, "observe", MemoryError(), "an internal error"),
+        (message_records.Arrivals, "received", RecursionError("a secret"), "an internal error"),
         (Store, "number", JournalDamaged(path="journal.db", why="a page"), "damaged"),
         (Store, "append", JournalInUse(path="journal.db"), "open"),
-        (Store, "_shed", apsw.FullError("a secret"), "full"),
-        (Store, "_shed", apsw.SQLError("a secret"), "a fault of its own"),
+        (Store, "_evict", apsw.FullError("a secret"), "full"),
+        (Store, "_evict", apsw.SQLError("a secret"), "an internal error"),
     ],
 )
-def test_what_fails_in_recording_ends_recording_and_is_said(people, monkeypatch, owner, name, error, said):
+def test_recorder_failure_stops_recording_with_a_reason(people, monkeypatch, owner, name, error, said):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice, bob)
@@ -89,14 +88,14 @@ def test_what_fails_in_recording_ends_recording_and_is_said(people, monkeypatch,
     told = status(alice)
     assert told.on and said in told.fault and "secret" not in told.fault + alice.places.log.read_text()
     says(alice, "after")
-    assert [event.body["text"] for event in bob.client.history("friends", limit=4).events][-1] == "after"
-    again = alice.client.call("telemetry_set", on=True, consent=told.consent)
+    assert [event.body["text"] for event in bob.client.get_history("friends", limit=4).events][-1] == "after"
+    again = alice.client.call("set_telemetry", on=True, consent=told.consent)
     assert (again.recording, again.fault) == (True, "")
     says(alice, "on record")
     assert of(alice, Send)[-1].plain_b == len("on record")
 
 
-def test_nor_does_what_fails_before_the_recorder_has_it(people, monkeypatch):
+def test_failure_before_the_recorder_is_contained(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
@@ -109,17 +108,17 @@ def test_nor_does_what_fails_before_the_recorder_has_it(people, monkeypatch):
     until(lambda: not status(alice).recording, "the end of recording")
     bob.wake()
     says(alice, "after")
-    assert "a fault of its own" in status(alice).fault and lives(alice)
+    assert "an internal error" in status(alice).fault and lives(alice)
 
 
-def test_a_start_is_no_worse_for_recording_that_cannot_begin(people, monkeypatch):
+def test_failing_telemetry_does_not_affect_the_start(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
     telemetry = Journal.telemetry
 
     def damaged(journal: Journal) -> Store:
-        raise JournalDamaged(path=journal.path, why="a page is not as it was written")
+        raise JournalDamaged(path=journal.path, why="a page fails authentication")
 
     alice.sleep()
     with monkeypatch.context() as while_it_fails:
@@ -134,7 +133,7 @@ def test_a_start_is_no_worse_for_recording_that_cannot_begin(people, monkeypatch
         while_it_fails.delattr("zerochat.agent.telemetry.handlers")
         alice.wake()
         says(alice, "still")
-        with pytest.raises(AgentError, match="fault"):
+        with pytest.raises(AgentError, match="Internal error"):
             status(alice)
         says(alice, "and still")
     assert lives(alice) and not status(alice).recording and Journal.telemetry is telemetry
@@ -143,7 +142,7 @@ def test_a_start_is_no_worse_for_recording_that_cannot_begin(people, monkeypatch
     assert status(alice).recording, "the next start begins it again"
 
 
-def test_neither_a_reload_nor_the_end_of_it_nor_the_agents_own_end_is_the_worse_for_it(people, monkeypatch):
+def test_failures_at_reload_and_stop_are_contained(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice, bob)
@@ -151,8 +150,8 @@ def test_neither_a_reload_nor_the_end_of_it_nor_the_agents_own_end_is_the_worse_
     def fails(*rest: object) -> None:
         raise DiskFull(path="journal.db")
 
-    monkeypatch.setattr(handlers, "bounds", fails)
-    alice.client.call("set", name="telemetry.days", value="3")
+    monkeypatch.setattr(handlers, "retention_limits", fails)
+    alice.client.call("change_setting", name="telemetry.days", value="3")
     alice.thread.reload()
     until(lambda: not status(alice).recording, "the end of recording")
     assert "full" in status(alice).fault
@@ -164,7 +163,7 @@ def test_neither_a_reload_nor_the_end_of_it_nor_the_agents_own_end_is_the_worse_
     assert lives(alice) and lives(bob)
 
 
-def test_a_clock_that_is_set_spoils_no_fact_and_ends_nothing(people, monkeypatch):
+def test_a_clock_change_spoils_no_record(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice, bob)
@@ -180,18 +179,18 @@ def test_a_clock_that_is_set_spoils_no_fact_and_ends_nothing(people, monkeypatch
     assert lives(alice) and lives(bob)
 
 
-def test_groups_that_are_left_and_forgotten_meanwhile_leave_no_name(people):
+def test_left_and_forgotten_groups_leave_no_name(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
-    alice.client.new("others")
-    bob.client.join(alice.client.invite("others").url)
-    until(lambda: [group.state for group in bob.client.groups()] == ["active"] * 2, "joining the others")
+    alice.client.create_group("others")
+    bob.client.join_group(alice.client.create_invitation("others").url)
+    until(lambda: [group.state for group in bob.client.list_groups()] == ["active"] * 2, "joining the others")
     record(alice, bob)
-    gone = {group.id for group in alice.client.groups() if group.name == "others"}
+    gone = {group.id for group in alice.client.list_groups() if group.name == "others"}
     says(alice, "the last word", "others")
     for person in (alice, bob):
-        (group,) = [group.id for group in person.client.groups() if group.name == "others"]
-        person.client.leave(group)
+        (group,) = [group.id for group in person.client.list_groups() if group.name == "others"]
+        person.client.leave_group(group)
         until(lambda person=person, group=group: forgotten(person, group), "forgetting it")
     says(alice, "elsewhere")
     assert status(alice).recording and status(bob).recording
@@ -208,9 +207,9 @@ def test_it_is_bounded_and_deleted_and_read_while_it_is_recorded(people, monkeyp
     monkeypatch.setattr(recorder, "FLUSH_US", 0)
     for number in range(12):
         says(alice, f"{number}")
-    pages = collection.batches(alice.client.call, collection.end_of(alice.client.call))
+    pages = collection.batches(alice.client.call, collection.last_batch(alice.client.call))
     assert next(pages)
-    monkeypatch.setattr(recorder, "MEBIBYTE", 10)  # 640 bytes are kept: the oldest go while somebody reads them
+    monkeypatch.setattr(recorder, "MEBIBYTE", 10)  # 640 bytes are kept: the oldest are deleted during the read
     for number in range(12):
         says(alice, f"more {number}")
     assert all(isinstance(rows, list) for rows in pages)
@@ -218,19 +217,19 @@ def test_it_is_bounded_and_deleted_and_read_while_it_is_recorded(people, monkeyp
     assert told.recording and 0 < told.bytes <= 640
     for number in range(3):  # whatever waits to be written when it is turned off, is
         says(alice, f"{number} of those on record")
-        alice.client.call("telemetry_set", on=False)
+        alice.client.call("set_telemetry", on=False)
         says(alice, "off the record")
         record(alice)
     monkeypatch.setattr(recorder, "MEBIBYTE", 1 << 20)
-    alice.client.call("telemetry_delete")
+    alice.client.call("delete_telemetry")
     says(alice, "x" * 77)
-    alice.client.call("telemetry_set", on=False)
+    alice.client.call("set_telemetry", on=False)
     says(alice, "off the record")
     assert [row.plain_b for row in of(alice, Send)] == [77]
     assert lives(alice) and lives(bob)
 
 
-def test_a_restored_profile_goes_on_recording(people, tmp_path, monkeypatch):
+def test_restored_profile_continues_recording(people, tmp_path, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
@@ -241,21 +240,21 @@ def test_a_restored_profile_goes_on_recording(people, tmp_path, monkeypatch):
     alice.sleep()
     assert main(["--profile", "again", "restore", str(tmp_path / "copy.tar")]) == 0
     again = Person.__new__(Person)
-    again.places, again.name = places("again", {"ZEROCHAT_HOME": os.environ["ZEROCHAT_HOME"]}), "again"
+    again.places, again.name = profile_paths("again", {"ZEROCHAT_HOME": os.environ["ZEROCHAT_HOME"]}), "again"
     again.wake()
     try:
         assert status(again).recording and status(again).rows >= rows > 0
-        until(lambda: any(member.connection == "connected" for member in again.client.members("friends")), "bob")
+        until(lambda: any(member.connection == "connected" for member in again.client.list_members("friends")), "bob")
         until(lambda: len(of(again, View)) > 1, "who is in, as it begins anew")
     finally:
         again.sleep()
 
 
-# --- who may ask, and for what ----------------------------------------------------------------------------------------
+# --- access -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_forbids_it_forbids_recording_and_hides_nothing_from_its_owner(people, monkeypatch):
-    """Whoever may open the control socket owns the profile: 0600, and the same user (`agent/api/server.py`)."""
+def test_veto_hides_nothing_from_the_owner(people, monkeypatch):
+    """Access to the control socket means ownership of the profile: 0600, and the same user (`agent/api/server.py`)."""
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
@@ -270,10 +269,10 @@ def test_what_forbids_it_forbids_recording_and_hides_nothing_from_its_owner(peop
     says(alice, "not on record")
     assert kept(alice) == before, "nothing is recorded"
     with pytest.raises(AgentError) as caught:
-        alice.client.call("telemetry_set", on=True, consent=status(alice).consent)
+        alice.client.call("set_telemetry", on=True, consent=status(alice).consent)
     assert caught.value.code == "TelemetryForbidden"
-    assert not alice.client.call("telemetry_set", on=False).on, "to take it back is always allowed"
-    assert alice.client.call("telemetry_delete").deleted == len(before)
+    assert not alice.client.call("set_telemetry", on=False).on, "to take it back is always allowed"
+    assert alice.client.call("delete_telemetry").deleted == len(before)
     assert kept(alice) == [] and collection.names(alice.client.call) == {}
 
 
@@ -284,7 +283,7 @@ def joins(person: Person) -> list[Join]:
     return of(person, Join)
 
 
-def test_a_join_says_how_long_the_line_is(people):
+def test_join_records_the_round_trip_time(people):
     alice, bob, carol = people("alice", "bob", "carol")
     record(alice, bob, carol)
     meet(alice, bob, carol)
@@ -299,39 +298,39 @@ def test_a_join_says_how_long_the_line_is(people):
     assert {row.phase for row in joins(alice)} == {"request", "announce", "exchanges", "whole"}
 
 
-def test_a_join_says_whether_its_members_were_connected_before(people):
+def test_join_records_earlier_connections(people):
     """In another group; and its links ride on those connections, which is no round trip."""
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob)
     record(alice, bob, carol)
-    alice.client.new("known")
-    bob.client.join(alice.client.invite("known").url)
+    alice.client.create_group("known")
+    bob.client.join_group(alice.client.create_invitation("known").url)
     until(lambda: all(any(row.phase == "whole" for row in joins(one)) for one in (alice, bob)), "both ends")
     for person in (alice, bob):
         assert {row.connected for row in joins(person)} == {True}
     whole = next(row for row in joins(bob) if row.phase == "whole")
     assert whole.rtt_us is None or 0 < 3 * whole.rtt_us <= whole.us + 3
     carol.client.subscribe()
-    carol.client.join(alice.client.invite("known").url)
+    carol.client.join_group(alice.client.create_invitation("known").url)
     until(lambda: any(row.phase == "whole" for row in joins(carol)), "a stranger's join")
     assert {row.connected for row in joins(carol)} == {False}
     until(lambda: len({row.attempt for row in joins(alice)}) == 2, "the acceptor's word")
     assert [row.connected for row in joins(alice) if row.phase == "whole"] == [True, False]
 
 
-def test_joins_that_fail_and_that_are_given_up_are_told_apart(people):
+def test_failed_and_cancelled_joins_differ(people):
     alice, bob = people("alice", "bob")
     record(alice, bob)
-    alice.client.new("friends")
+    alice.client.create_group("friends")
     bob.client.subscribe()
-    bob.client.join(alice.client.invite("friends").url, name="alice")  # who is there already
+    bob.client.join_group(alice.client.create_invitation("friends").url, name="alice")  # present members
     until(lambda: joins(bob), "the failure")
     assert {(row.role, row.outcome, row.group, row.connected) for row in joins(bob)} == {("joiner", "failed", 0, False)}
     assert joins(bob)[-1].phase == "whole" and joins(alice) == []
-    open_ = alice.client.invite("friends")
+    open_ = alice.client.create_invitation("friends")
     alice.sleep()
-    bob.client.join(open_.url)
-    bob.client.cancel()
+    bob.client.join_group(open_.url)
+    bob.client.cancel_join()
     until(lambda: {row.outcome for row in joins(bob)} == {"failed", "cancelled"}, "giving it up")
     assert len({row.attempt for row in joins(bob)}) == 2
     alice.wake()
@@ -341,7 +340,7 @@ def test_joins_that_fail_and_that_are_given_up_are_told_apart(people):
 
 
 @pytest.mark.slow
-def test_what_comes_by_mail_is_recorded_as_that(behind: list[Any]):
+def test_mediator_mail_is_recorded_as_mediator_path(behind: list[Any]):
     record(*behind)
     texts = {person.name: "x" * (100 + number) for number, person in enumerate(behind)}
     for person in behind:

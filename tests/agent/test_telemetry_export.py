@@ -1,4 +1,4 @@
-"""Exports of what was recorded: whole or not there, in the agreed form, with nobody's name in them and nothing said."""
+"""Telemetry exports: atomic, in the declared schema, without names or content."""
 
 import base64
 import contextlib
@@ -15,43 +15,41 @@ from typing import Any
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import Person, meet, until
-from tests.agent.test_telemetry import kept, record
-from zerochat.agent.api.client import AgentError
+from tests.support import agents
+from tests.support.agents import Person, meet, until
+from tests.support.telemetry_records import kept, record
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.telemetry import collection, handlers, recorder
 from zerochat.agent.telemetry import export as export_module
-from zerochat.agent.telemetry.export import ExportThere, Name, NoParquet, NothingRecorded, Told, Wanted, dry_run, export
-from zerochat.agent.telemetry.pseudonyms import BadPhrase, Pseudonyms, new_phrase
-from zerochat.agent.telemetry.schema import KINDS, Ack, Fact, Join, Queue, Span, View, columns
+from zerochat.agent.telemetry.export import (
+    ExportExists,
+    ExportSummary,
+    NoParquet,
+    NothingRecorded,
+    Selection,
+    Subject,
+    dry_run,
+    export,
+)
+from zerochat.agent.telemetry.pseudonyms import BadStudyPassphrase, Pseudonyms, new_passphrase
+from zerochat.agent.telemetry.schema import KINDS, Ack, Join, Queue, Record, Span, View, columns
 from zerochat.cli import main
-from zerochat.cli.telemetry import meaning
+from zerochat.cli.verbs.telemetry import meaning
 from zerochat.crypto.safety_words import dictionary
 from zerochat.rpc import AnnouncedCommand
 
-people = test_agent.people
+people = agents.people
 NOON = 1_795_348_800_000_000
 """2026-11-22T12:00 UTC, in microseconds."""
 DAY = 86_400_000_000
-NAMES = {1: Name("", "me"), 2: Name("g", "did:a"), 3: Name("g", ""), 4: Name("g", "did:b"), 5: Name("h", "")}
-AGREED = """
-send: observer int64, group int64, seq int64, keys string, path string, accountability string, n int32, batch int32,
-  t_send_us int64, queue_us int64, plain_b int64, env_b int64, envelopes int32, kind string?
-recv: observer int64, group int64, sender int64, seq int64, keys string, kind string, n int32, t_send_us int64,
-  t_recv_us int64, decrypt_us int64, hold_us int64, display_us int64?, path string, dup bool, late bool, env_b int64,
-  plain_b int64
-ack: observer int64, group int64, member int64, upto int64, t_ack_us int64, path string
-repair: observer int64, group int64, sender int64, asked int64, after int64, upto int64, t_us int64, us int64?,
-  outcome string
-join: observer int64, group int64, attempt int64, role string, connected bool, phase string, us int64, members int32,
-  outcome string, t_us int64, rtt_us int64?
-snapshot: observer int64, group int64, rows int64, bytes_b int64, us int64, cuts int32, outcome string, t_us int64
-state: observer int64, group int64, sections int32, raw_b int64, zstd_b int64, t_us int64
-link: observer int64, peer int64, up bool, reason string, us int64, t_us int64
-queue: observer int64, name string, high int64, drops int64, t_us int64
-view: observer int64, group int64, roster list<int64>, checksum int64, t_us int64
-span: observer int64, t_from_us int64, t_us int64
-"""
+NAMES = {
+    1: Subject("", "me"),
+    2: Subject("g", "did:a"),
+    3: Subject("g", ""),
+    4: Subject("g", "did:b"),
+    5: Subject("h", ""),
+}
+README = Path(export_module.__file__).with_name("README.md")
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +66,11 @@ def parquet() -> Any:
     return pyarrow.parquet
 
 
-def exported(person: Person, out: Path, pseudonyms: Pseudonyms, wanted: Wanted = Wanted()) -> Told:  # noqa: B008
+def exported(person: Person, out: Path, pseudonyms: Pseudonyms, wanted: Selection = Selection()) -> ExportSummary:  # noqa: B008
     call = person.client.call
-    return export(out, collection.batches(call, collection.end_of(call)), collection.names(call), pseudonyms, wanted)
+    return export(
+        out, collection.batches(call, collection.last_batch(call)), collection.names(call), pseudonyms, wanted
+    )
 
 
 def rows_of(parquet: Any, out: Path, kind: str) -> list[dict[str, Any]]:
@@ -79,11 +79,11 @@ def rows_of(parquet: Any, out: Path, kind: str) -> list[dict[str, Any]]:
     ]
 
 
-def acks(*times: int, group: int = 3) -> list[Fact]:
+def acks(*times: int, group: int = 3) -> list[Record]:
     return [Ack(2, group, 4, number, at, "direct") for number, at in enumerate(times, 1)]
 
 
-def dry(rows: list[Fact], pseudonyms: Pseudonyms, wanted: Wanted = Wanted()) -> list[tuple[str, str, Any]]:  # noqa: B008
+def dry(rows: list[Record], pseudonyms: Pseudonyms, wanted: Selection = Selection()) -> list[tuple[str, str, Any]]:  # noqa: B008
     """The rows of an export: kind, day and row."""
     told: list[tuple[str, str, Any]] = []
 
@@ -99,25 +99,16 @@ def dry(rows: list[Fact], pseudonyms: Pseudonyms, wanted: Wanted = Wanted()) -> 
 # --- the form ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_columns_are_those_that_are_agreed():
-    agreed = dict(one.split(":") for one in re.sub(r"\n ", "", AGREED).strip().splitlines())
-    ours = {
-        kind: ", ".join(f"{one.name} {one.type}{'?' if one.optional else ''}" for one in columns(shape))
-        for kind, shape in KINDS.items()
-    }
-    assert ours == {kind: " ".join(fields.split()) for kind, fields in agreed.items()}
-
-
-def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
+def test_export_matches_its_manifest(people, tmp_path, parquet):
     alice, bob = people("alice", "bob")
     record(alice, bob)
     meet(alice, bob)
-    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "hello").id).complete
     out = tmp_path / "out"
-    told = exported(alice, out, Pseudonyms.alone())
+    told = exported(alice, out, Pseudonyms.single())
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest == told.manifest
-    assert (manifest["format"], manifest["schema_version"], manifest["study"]) == ("zerochat-telemetry", 3, "alone")
+    assert (manifest["format"], manifest["schema_version"], manifest["study"]) == ("zerochat-telemetry", 1, "single")
     assert re.fullmatch("[0-9a-f]{16}", manifest["study_fingerprint"]) and int(manifest["observer"]) != 0
     assert manifest["time_unit_us"] == 1_000_000 and re.fullmatch(r"\d{4}-\d\d-\d\d", manifest["exported_at"])
     listed = {one["path"]: one for one in manifest["files"]}
@@ -127,7 +118,7 @@ def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
         content = (out / path).read_bytes()
         assert (one["bytes"], one["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
         file = parquet.ParquetFile(out / path)
-        assert file.metadata.metadata[b"zerochat_schema_version"] == b"3"
+        assert file.metadata.metadata[b"zerochat_schema_version"] == b"1"
         assert file.metadata.num_rows == one["rows"]
         assert {file.metadata.row_group(0).column(0).compression} == {"ZSTD"}
         want = [(column.name, column.type, column.optional) for column in columns(KINDS[one["kind"]])]
@@ -140,40 +131,40 @@ def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
     assert sum(manifest["rows"].values()) == sum(one["rows"] for one in listed.values()) == len(kept(alice))
 
 
-def test_since_and_group_cut_it_and_who_was_in_is_told_all_the_same():
-    key = Pseudonyms.alone()
-    rows: list[Fact] = [
+def test_filtered_export_keeps_initial_views():
+    key = Pseudonyms.single()
+    rows: list[Record] = [
         View(2, 3, [2], 7, NOON - 3 * DAY),
         View(2, 3, [2, 4], 8, NOON - 2 * DAY),
         View(2, 5, [2], 9, NOON - DAY),
     ]
     rows += acks(NOON - 2 * DAY, NOON, NOON + DAY) + acks(NOON, group=5)
-    rows.append(Queue(1, "limbo", 3, 0, NOON))
+    rows.append(Queue(1, "reorder_buffer", 3, 0, NOON))
     everything = dry(rows, key)
     assert len(everything) == 8 and {day for _, day, _ in everything} == {f"2026-11-{n}" for n in (19, 20, 21, 22, 23)}
-    late = dry(rows, key, Wanted(since_us=NOON - DAY // 2))
+    late = dry(rows, key, Selection(since_us=NOON - DAY // 2))
     views = [row for kind, _, row in late if kind == "view"]
     assert [(len(row["roster"]), row["t_us"]) for row in views] == [(2, NOON - DAY // 2), (1, NOON - DAY // 2)]
     assert sum(kind == "ack" for kind, _, _ in late) == 3
-    one = dry(rows, key, Wanted(groups=frozenset({"h"})))
+    one = dry(rows, key, Selection(groups=frozenset({"h"})))
     assert {(kind, row["group"]) for kind, _, row in one} == {("view", key.group("h")), ("ack", key.group("h"))}
     with pytest.raises(NothingRecorded):
-        dry(rows, key, Wanted(since_us=NOON + 9 * DAY, groups=frozenset({"elsewhere"})))
-    with pytest.raises(NothingRecorded, match="Nothing is recorded of that time and those groups that"):
-        dry(rows, key, Wanted(since_us=NOON + 9 * DAY))
-    spans: list[Fact] = [Span(1, NOON - DAY, NOON), *acks(NOON)]
-    cut = dry(spans, key, Wanted(since_us=NOON - 5, groups=frozenset({"g"})))
+        dry(rows, key, Selection(since_us=NOON + 9 * DAY, groups=frozenset({"elsewhere"})))
+    with pytest.raises(NothingRecorded, match="no telemetry records for this time and these groups"):
+        dry(rows, key, Selection(since_us=NOON + 9 * DAY))
+    spans: list[Record] = [Span(1, NOON - DAY, NOON), *acks(NOON)]
+    cut = dry(spans, key, Selection(since_us=NOON - 5, groups=frozenset({"g"})))
     assert [(row["t_from_us"], row["t_us"]) for kind, _, row in cut if kind == "span"] == [(NOON - 1_000_000, NOON)]
 
 
-def test_rows_go_into_several_files_where_there_are_many_and_a_dry_run_names_the_same(tmp_path, parquet, monkeypatch):
+def test_dry_run_names_the_same_files(tmp_path, parquet, monkeypatch):
     monkeypatch.setattr(export_module, "FILE_ROWS", 7)
     monkeypatch.setattr(export_module, "MEMORY_ROWS", 12)
-    key, out = Pseudonyms.alone(), tmp_path / "out"
+    key, out = Pseudonyms.single(), tmp_path / "out"
     rows = acks(*(NOON + DAY * (number % 3) for number in range(40)))
-    told = export(out, [rows], NAMES, key, Wanted())
+    told = export(out, [rows], NAMES, key, Selection())
     said: dict[str, list[Any]] = {}
-    dry_told = dry_run(lambda file, row: said.setdefault(file, []).append(row), [rows], NAMES, key, Wanted())
+    dry_told = dry_run(lambda file, row: said.setdefault(file, []).append(row), [rows], NAMES, key, Selection())
     listed = {one["path"]: one["rows"] for one in told.manifest["files"]}
     assert listed == {one["path"]: one["rows"] for one in dry_told.manifest["files"]} and len(listed) > 5
     assert max(listed.values()) <= 7 and sum(listed.values()) == 40
@@ -181,49 +172,49 @@ def test_rows_go_into_several_files_where_there_are_many_and_a_dry_run_names_the
         assert parquet.ParquetFile(out / file).read().to_pylist() == those
 
 
-def test_an_export_of_what_is_deleted_meanwhile_is_none(people, tmp_path, parquet, monkeypatch):
+def test_export_aborts_when_records_are_deleted(people, tmp_path, parquet, monkeypatch):
     monkeypatch.setattr(handlers, "PAGE_BATCHES", 1)
     monkeypatch.setattr(recorder, "FLUSH_US", 0)
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     record(alice)
     for number in range(5):
-        assert alice.client.wait("friends", alice.client.send("friends", f"{number}").id).complete
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", f"{number}").id).complete
     call = alice.client.call
-    end, names = collection.end_of(call), collection.names(call)
+    end, names = collection.last_batch(call), collection.names(call)
 
     def meanwhile() -> Any:
         pages = collection.batches(call, end)
         yield next(pages)
-        call("telemetry_delete")
-        assert alice.client.wait("friends", alice.client.send("friends", "goes on").id).complete
+        call("delete_telemetry")
+        assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "goes on").id).complete
         yield from pages
 
     with pytest.raises(collection.DeletedMeanwhile):
-        export(tmp_path / "out", meanwhile(), names, Pseudonyms.alone(), Wanted())
+        export(tmp_path / "out", meanwhile(), names, Pseudonyms.single(), Selection())
     assert list(tmp_path.glob("out")) == [] and list(tmp_path.glob(".out*")) == []
 
 
-def test_what_a_forgotten_group_has_left_is_in_no_export():
+def test_forgotten_groups_are_not_exported():
     told: list[object] = []
-    gone: list[Fact] = [View(9, 8, [9], 1, NOON), Ack(9, 8, 7, 1, NOON, "direct")]
-    done = dry_run(lambda file, row: told.append(row), [[*gone, *acks(NOON)]], NAMES, Pseudonyms.alone(), Wanted())
-    assert (done.nameless, len(told)) == (2, 1)
+    gone: list[Record] = [View(9, 8, [9], 1, NOON), Ack(9, 8, 7, 1, NOON, "direct")]
+    done = dry_run(lambda file, row: told.append(row), [[*gone, *acks(NOON)]], NAMES, Pseudonyms.single(), Selection())
+    assert (done.skipped, len(told)) == (2, 1)
 
 
-# --- who is who -------------------------------------------------------------------------------------------------------
+# --- pseudonyms -------------------------------------------------------------------------------------------------------
 
 
-def test_together_the_same_people_have_the_same_numbers_and_alone_nobody_has(people, tmp_path, parquet):
+def test_shared_pseudonyms_match_and_single_ones_do_not(people, tmp_path, parquet):
     alice, bob = people("alice", "bob")
     record(alice, bob)
     meet(alice, bob)
-    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
-    assert bob.client.wait("friends", bob.client.send("friends", "hello yourself").id).complete
-    phrase = new_phrase()
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "hello").id).complete
+    assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "hello yourself").id).complete
+    phrase = new_passphrase()
     for person in (alice, bob):
-        told = exported(person, tmp_path / "out" / person.name, Pseudonyms.of_phrase(phrase))
-        assert told.manifest["study"] == "together" and told.manifest["time_unit_us"] == 1
+        told = exported(person, tmp_path / "out" / person.name, Pseudonyms.from_passphrase(phrase))
+        assert told.manifest["study"] == "shared" and told.manifest["time_unit_us"] == 1
         assert "T" in told.manifest["exported_at"]
     sent = {(row["group"], row["observer"], row["seq"]) for row in rows_of(parquet, tmp_path / "out" / "alice", "send")}
     came = {(row["group"], row["sender"], row["seq"]) for row in rows_of(parquet, tmp_path / "out" / "bob", "recv")}
@@ -233,7 +224,7 @@ def test_together_the_same_people_have_the_same_numbers_and_alone_nobody_has(peo
     assert views[0]["observer"] != views[1]["observer"] and {one["observer"] for one in views} == {*views[0]["roster"]}
     numbers = []
     for number in range(2):
-        told = exported(alice, tmp_path / f"alone {number}", Pseudonyms.alone())
+        told = exported(alice, tmp_path / f"alone {number}", Pseudonyms.single())
         views_alone = rows_of(parquet, tmp_path / f"alone {number}", "view")[-1]
         numbers.append(
             {*views_alone["roster"], views_alone["group"], views_alone["checksum"], int(told.manifest["observer"])}
@@ -243,19 +234,19 @@ def test_together_the_same_people_have_the_same_numbers_and_alone_nobody_has(peo
     assert not numbers[0] & numbers[1] and not numbers[0] & {*views[0]["roster"], views[0]["group"]}
 
 
-def test_a_phrase_is_eight_words_and_nobody_is_told_which_one_is_wrong():
+def test_passphrase_errors_do_not_name_the_word():
     phrase = " ".join(dictionary()[7::256])
     same = [phrase.upper(), phrase.replace(" ", "-"), " ".join(word[:4] for word in phrase.split()) + "\n"]
-    assert {Pseudonyms.of_phrase(one).key for one in same} == {Pseudonyms.of_phrase(phrase).key}
-    assert Pseudonyms.of_phrase(new_phrase()).fingerprint != Pseudonyms.of_phrase(phrase).fingerprint
+    assert {Pseudonyms.from_passphrase(one).key for one in same} == {Pseudonyms.from_passphrase(phrase).key}
+    assert Pseudonyms.from_passphrase(new_passphrase()).fingerprint != Pseudonyms.from_passphrase(phrase).fingerprint
     for wrong in ("", "hikers", phrase.rpartition(" ")[0], f"{phrase} once", "qqqqqq " * 8, "\0" * 100):
-        with pytest.raises(BadPhrase) as caught:
-            Pseudonyms.of_phrase(wrong)
+        with pytest.raises(BadStudyPassphrase) as caught:
+            Pseudonyms.from_passphrase(wrong)
         assert not any(word in str(caught.value) for word in wrong.split() if len(word) > 4)
 
 
 def test_a_pseudonym_needs_the_key():
-    one, other = Pseudonyms.alone(), Pseudonyms.alone()
+    one, other = Pseudonyms.single(), Pseudonyms.single()
     assert one.member("g", "did:a") == one.member("g", "did:a") != one.member("h", "did:a")
     assert one.group("g") != one.member("g", "g") and one.group("g") != other.group("g")
     assert all(-(1 << 63) <= one.member("g", str(number)) < 1 << 63 for number in range(100))
@@ -266,7 +257,7 @@ def test_a_pseudonym_needs_the_key():
 
 
 def test_an_export_that_is_interrupted_leaves_nothing(tmp_path, parquet):
-    def rows(end: type[BaseException]) -> Iterator[list[Fact]]:
+    def rows(end: type[BaseException]) -> Iterator[list[Record]]:
         for number in range(30):
             yield acks(*range(NOON, NOON + 1_000))
             if number == 25:
@@ -274,47 +265,47 @@ def test_an_export_that_is_interrupted_leaves_nothing(tmp_path, parquet):
 
     for end in (KeyboardInterrupt, RuntimeError, OSError):
         with pytest.raises(BaseException):  # noqa: B017, PT011  # each its own
-            export(tmp_path / "out", rows(end), NAMES, Pseudonyms.alone(), Wanted())
+            export(tmp_path / "out", rows(end), NAMES, Pseudonyms.single(), Selection())
         assert list(tmp_path.iterdir()) == []
-    with pytest.raises(NothingRecorded, match="Nothing is recorded yet that"):
-        export(tmp_path / "out", [], NAMES, Pseudonyms.alone(), Wanted())
+    with pytest.raises(NothingRecorded, match="no telemetry records yet"):
+        export(tmp_path / "out", [], NAMES, Pseudonyms.single(), Selection())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_export_has_left_goes_with_the_next_and_one_under_way_stays(tmp_path, parquet):
+def test_staging_folders_of_killed_exports_are_deleted(tmp_path, parquet):
     left = tmp_path / ".out.abc.zerochat-unfinished"
     left.mkdir()
     (left / "half.parquet").write_bytes(b"PAR1")
     others: list[Path] = []
 
-    def rows() -> Iterator[list[Fact]]:
+    def rows() -> Iterator[list[Record]]:
         yield acks(NOON)
         others.extend(tmp_path.iterdir())
-        export(tmp_path / "out", [acks(NOON)], NAMES, Pseudonyms.alone(), Wanted())
+        export(tmp_path / "out", [acks(NOON)], NAMES, Pseudonyms.single(), Selection())
 
-    with pytest.raises(ExportThere):
-        export(tmp_path / "out", rows(), NAMES, Pseudonyms.alone(), Wanted())
+    with pytest.raises(ExportExists):
+        export(tmp_path / "out", rows(), NAMES, Pseudonyms.single(), Selection())
     assert len(others) == 1 and left not in others, "ours, and not what was left"
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "whoever is first has the name"
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    with pytest.raises(ExportThere):
-        export(tmp_path / "out", [acks(NOON)], NAMES, Pseudonyms.alone(), Wanted())
+    with pytest.raises(ExportExists):
+        export(tmp_path / "out", [acks(NOON)], NAMES, Pseudonyms.single(), Selection())
     assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
 
 
-def test_without_pyarrow_it_says_what_to_install_and_a_dry_run_needs_none(tmp_path, monkeypatch):
+def test_missing_pyarrow_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(NoParquet, match="pip install pyarrow"):
-        export(tmp_path / "made" / "for" / "out", [acks(NOON)], NAMES, Pseudonyms.alone(), Wanted())
+        export(tmp_path / "made" / "for" / "out", [acks(NOON)], NAMES, Pseudonyms.single(), Selection())
     assert list(tmp_path.iterdir()) == []
-    assert len(dry(acks(NOON), Pseudonyms.alone())) == 1
+    assert len(dry(acks(NOON), Pseudonyms.single())) == 1
 
 
-# --- nothing of anybody -----------------------------------------------------------------------------------------------
+# --- no free text -----------------------------------------------------------------------------------------------------
 
 
 def forms(secret: bytes) -> Iterator[bytes]:
-    """The ways in which a word could stand in a file, in any case, also as the beginning of a hash that has no key."""
+    """Encodings of a word in a file, in any case, including prefixes of unkeyed hashes."""
     for word in {secret, secret.lower(), secret.upper()}:
         yield from _forms(word)
 
@@ -336,8 +327,8 @@ def _forms(word: bytes) -> Iterator[bytes]:
         yield from (str(number).encode(), str(int.from_bytes(digest[:8], "little", signed=True)).encode())
 
 
-def test_of_what_a_person_has_chosen_nothing_is_in_an_export(people, tmp_path, parquet):
-    """Every text that somebody can put into the chat, and every name that the chat gives to somebody."""
+def test_no_free_text_is_in_an_export(people, tmp_path, parquet):
+    """Every text that a user can enter, and every name that the program assigns."""
     words = {
         name: f"canary{name}{secrets.token_hex(6)}" for name in ("nick", "other", "group", "text", "topic", "file")
     }
@@ -349,42 +340,42 @@ def test_of_what_a_person_has_chosen_nothing_is_in_an_export(people, tmp_path, p
     record(alice, bob)
     group = words["group"]
     meet(alice, bob, group=group)
-    sent = alice.client.send(group, f"{words['text']} @{words['other']}")
+    sent = alice.client.send_message(group, f"{words['text']} @{words['other']}")
     file = tmp_path / f"{words['file']}.txt"
     file.write_text(words["text"])
-    alice.client.call("attach", group=group, paths=[str(file)], text=words["text"])
-    alice.client.edit(group, sent.id, words["edited"])
-    alice.client.topic(group, words["topic"])
-    alice.client.call("send", group=group, text="again", key=words["key"])
-    alice.client.announce(group, [AnnouncedCommand(words["command"], words["usage"], words["help"], "")])
+    alice.client.call("send_files", group=group, paths=[str(file)], text=words["text"])
+    alice.client.edit_message(group, sent.id, words["edited"])
+    alice.client.set_topic(group, words["topic"])
+    alice.client.call("send_message", group=group, text="again", key=words["key"])
+    alice.client.announce_bot(group, [AnnouncedCommand(words["command"], words["usage"], words["help"], "")])
     bob.client.react(group, sent.id, "👍")
-    alice.client.rename(group, words["label"])
-    bob.client.call("draft", group=group, text=words["draft"])
-    link = alice.client.invite(group)
+    alice.client.set_display_name(group, words["label"])
+    bob.client.call("save_draft", group=group, text=words["draft"])
+    link = alice.client.create_invitation(group)
     (carol,) = people("carol")
     record(carol)
     carol.client.subscribe()
-    carol.client.join(link.url, name=words["label"])  # taken, so it fails
+    carol.client.join_group(link.url, name=words["label"])  # taken, so it fails
     until(lambda: any(type(row) is Join for row in kept(carol)), "the failure")
-    carol.client.join(link.url, name=words["guest"])
-    until(lambda: [each.state for each in carol.client.groups()] == ["active"], "joining")
+    carol.client.join_group(link.url, name=words["guest"])
+    until(lambda: [each.state for each in carol.client.list_groups()] == ["active"], "joining")
     with contextlib.suppress(AgentError):
-        carol.client.send(words["refused"], words["refused"])
-    until(lambda: all(m.connection in ("self", "connected") for m in bob.client.members(group)), "meeting her")
-    last = bob.client.send(group, words["text"])
-    assert bob.client.wait(group, last.id).complete
+        carol.client.send_message(words["refused"], words["refused"])
+    until(lambda: all(m.connection in ("self", "connected") for m in bob.client.list_members(group)), "meeting her")
+    last = bob.client.send_message(group, words["text"])
+    assert bob.client.wait_for_delivery(group, last.id).complete
     until(lambda: len(alice.ids(group)) == len(bob.ids(group)), "everything everywhere")
 
     needles = {name: word.encode() for name, word in words.items()}
     needles |= {f"id {number}": event.encode() for number, event in enumerate(alice.ids(group))}
-    needles |= {"link": link.url[-40:].encode(), "group id": alice.client.groups()[0].id.encode()}
+    needles |= {"link": link.url[-40:].encode(), "group id": alice.client.list_groups()[0].id.encode()}
     for person in (alice, bob, carol):
-        needles |= {f"did {one.nick}": one.did.encode() for one in person.client.members(group)}
+        needles |= {f"did {one.nick}": one.did.encode() for one in person.client.list_members(group)}
         needles |= {f"home {person.name}": str(person.places.data).encode()}
-        needles |= {f"pair {person.name}": person.client.status().pair.encode()}
-        needles |= {f"queue {person.name}": person.client.status().queue.encode()}
-    phrase = new_phrase()
-    for number, pseudonyms in enumerate((Pseudonyms.alone(), Pseudonyms.of_phrase(phrase))):
+        needles |= {f"pair {person.name}": person.client.get_status().pair.encode()}
+        needles |= {f"queue {person.name}": person.client.get_status().queue.encode()}
+    phrase = new_passphrase()
+    for number, pseudonyms in enumerate((Pseudonyms.single(), Pseudonyms.from_passphrase(phrase))):
         for which, person in enumerate((alice, bob, carol)):
             exported(person, tmp_path / "exports" / f"{number}-{which}", pseudonyms)
     printed = io.StringIO()
@@ -392,7 +383,7 @@ def test_of_what_a_person_has_chosen_nothing_is_in_an_export(people, tmp_path, p
     found = {path: path.read_bytes() for path in (tmp_path / "exports").rglob("*") if path.is_file()}
     assert len(found) > 20
     for path in list(found):
-        if path.suffix == ".parquet":  # what is compressed would hide it
+        if path.suffix == ".parquet":  # compression would hide it
             table = parquet.ParquetFile(path).read()
             found[path.with_suffix(".plain")] = repr(table.to_pylist()).encode() + b"".join(
                 bytes(buffer)
@@ -425,7 +416,7 @@ def run(
 ) -> Callable[..., tuple[int, str, str]]:
     alice, bob = people("alice", "bob")
     meet(alice, bob)
-    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
+    assert alice.client.wait_for_delivery("friends", alice.client.send_message("friends", "hello").id).complete
     monkeypatch.setenv("ZEROCHAT_HOME", str(alice.places.data.parent.parent))
     monkeypatch.setenv("ZEROCHAT_PROFILE", "alice")
     capsys.readouterr()
@@ -440,58 +431,58 @@ def run(
     return command
 
 
-def test_from_the_question_to_the_export_and_to_nothing_again(run, tmp_path, parquet):
+def test_from_consent_to_export_and_deletion(run, tmp_path, parquet):
     code, out, _ = run("status")
-    assert code == 0 and "off" in out and "nobody" in out
+    assert code == 0 and "off" in out
     code, _, err = run("on")
     assert code == 2 and "--yes" in err, "nobody there who could say yes"
     code, _, err = run("on", typed="n\n")
-    assert code == 1 and "Nothing is ever sent to anybody" in err and "Nothing is recorded." in err
+    assert code == 1 and "Nothing is ever sent" in err and "Telemetry stays off." in err
     assert "off" in run("status")[1]
     code, out, err = run("on", typed="y\n")
     assert code == 0 and "on" in out and "30 days" in err
     code, out, err = run("show", "-n", "3")
     assert code == 0 and "roster=[" in out and "checksum=" in out
     assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z  view      observer=\d+ group=\d+ ", out, re.MULTILINE)
-    assert "view: Who is in a group, when recording began and whenever that changes." in err
+    assert "view: Membership of a group: at the start of recording, at every change, twice a day." in err
     for kind in KINDS.values():
         assert 20 < len(meaning(kind)) < 120 and meaning(kind).endswith("."), "a whole sentence"
     code, out, err = run("export", "--dry-run")
     rows = [json.loads(line) for line in out.splitlines()]
-    assert code == 0 and rows[-1]["file"] == "manifest.json" and "nothing was" in err
+    assert code == 0 and rows[-1]["file"] == "manifest.json" and "dry run" in err
     assert [row["file"].partition("/")[0] for row in rows[:-1]] == ["view", "span"] and not list(tmp_path.glob("week*"))
     assert run("export")[0] == 2
-    code, out, err = run("export", "--out", str(tmp_path / "week"), "--group", "friends")
-    assert code == 0 and out.strip() == str(tmp_path / "week") and "nobody's name" in err
+    code, out, err = run("export", "--output", str(tmp_path / "week"), "--group", "friends")
+    assert code == 0 and out.strip() == str(tmp_path / "week") and "without names" in err
     written = rows_of(parquet, tmp_path / "week", "view")
     assert len(written) == 1 and len(written[0]["roster"]) == 2
     assert set(rows[0]) - {"file"} == set(written[0]), "what the dry run has shown"
-    assert run("export", "--out", str(tmp_path / "week"))[0] == 2
+    assert run("export", "--output", str(tmp_path / "week"))[0] == 2
     (tmp_path / "file").touch()
-    code, _, err = run("export", "--out", str(tmp_path / "file" / "week"))
-    assert code == 1 and "No export can be written to" in err and "start zerochat again" not in err
+    code, _, err = run("export", "--output", str(tmp_path / "file" / "week"))
+    assert code == 1 and "Cannot write an export to" in err and "start zerochat again" not in err
     code, _, err = run("export", "--dry-run", "--since", "lastweek")
-    assert code == 2 and "--since: 'lastweek' is no date" in err
+    assert code == 2 and "--since: 'lastweek' is not a date" in err
     assert run("show", "-n", "100000")[0] == 2
     assert run("off")[0] == 0
-    assert "from now on either" in run("on", typed="n\n")[2]
+    assert "Telemetry stays off" in run("on", typed="n\n")[2]
     assert run("on", "--yes")[0] == 0
     assert run("delete")[0] == 2 and run("delete", typed="n\n")[0] == 1
     code, _, err = run("delete", "--yes")
-    assert code == 0 and "rows are deleted" in err and "goes on being recorded" in err
+    assert code == 0 and "rows deleted" in err and "Recording is still on" in err
     assert run("off")[0] == 0 and "0" in run("delete", "--yes")[1]
     assert run("export", "--dry-run")[0] == 1
 
 
-def test_the_words_of_a_study_come_from_a_file_and_never_from_the_command_line(run, tmp_path, monkeypatch):
-    code, phrase, _ = run("words")
+def test_study_passphrase_comes_from_a_file(run, tmp_path, monkeypatch):
+    code, phrase, _ = run("passphrase")
     assert code == 0 and len(phrase.split()) == 8
     run("on", "--yes")
     monkeypatch.setenv("ZEROCHAT_STUDY_FILE", str(tmp_path / "study"))
     assert run("export", "--dry-run", "--study")[0] == 2
     (tmp_path / "study").write_text(phrase)
     manifests = [json.loads(run("export", "--dry-run", "--study")[1].splitlines()[-1]) for _ in range(2)]
-    assert manifests[0]["study"] == "together"
+    assert manifests[0]["study"] == "shared"
     assert manifests[0]["study_fingerprint"] == manifests[1]["study_fingerprint"]
     assert manifests[0]["observer"] == manifests[1]["observer"]
     monkeypatch.delenv("ZEROCHAT_STUDY_FILE")
@@ -505,11 +496,11 @@ def test_the_words_of_a_study_come_from_a_file_and_never_from_the_command_line(r
     ("name", "value", "word"),
     [("DO_NOT_TRACK", "1", "DO_NOT_TRACK"), ("ZEROCHAT_TELEMETRY__ALLOWED", "false", "telemetry.allowed")],
 )
-def test_what_forbids_it_here_refuses_by_name_whatever_the_agent_was_told(run, monkeypatch, name, value, word):
+def test_local_veto_refuses_with_its_name(run, monkeypatch, name, value, word):
     run("on", "--yes")
     monkeypatch.setenv(name, value)
     for words in (("on", "--yes"), ("export", "--dry-run")):
         code, out, err = run(*words)
         assert (code, out) == (3, "") and word in err
     code, out, err = run("status")
-    assert code == 0 and word in err and "began without that" in err
+    assert code == 0 and word in err and "started without it" in err

@@ -1,36 +1,35 @@
-"""A group that keeps a log, between whole agents over real sockets: terms are said, what somebody has not acknowledged
-is posted and cosigned, and whoever was away finds it there while its author sleeps."""
+"""A group with a transparency log between whole agents: overdue messages are posted and cosigned."""
 
 from typing import Any
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import Person, until
+from tests.support import agents
+from tests.support.agents import Person, until
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.profiles import unlock
 from zerochat.evidence.witness import entry_of, parse_entry
-from zerochat.group.state import Agent, Group, Log
+from zerochat.group.state import Agent, Group, TransparencyLog
 from zerochat.group.tlog import submission, timers
-from zerochat.group.tlog.adoption import current
+from zerochat.group.tlog.adoption import current_tlog
 
-people = test_agent.people
+people = agents.people
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is not acknowledged is overdue within seconds."""
     monkeypatch.setattr(timers, "ROUND_MS", 400)
-    monkeypatch.setattr(submission, "AHEAD_MS", 540_000 - 5_000)
+    monkeypatch.setattr(submission, "SUBMIT_EARLY_MS", 540_000 - 5_000)
 
 
 def group_of(person: Person) -> Group:
-    (group,) = person.thread._agent.groups.values()
+    (group,) = person.thread.loop.agent.groups.values()
     return group
 
 
-def log_of(person: Person) -> Log | None:
-    return current(group_of(person))
+def log_of(person: Person) -> TransparencyLog | None:
+    return current_tlog(group_of(person))
 
 
 def size(person: Person) -> int:
@@ -39,13 +38,13 @@ def size(person: Person) -> int:
 
 
 @pytest.mark.slow
-def test_whoever_was_away_finds_in_the_log_what_its_author_is_not_there_to_say(people: Any) -> None:
+def test_a_returning_member_finds_overdue_messages_in_the_tlog(people: Any) -> None:
     everybody = alice, bob, carol, dora = people("alice", "bob", "carol", "dora")
-    alice.client.new("friends", keys="sender-key", accountability="ledger")
+    alice.client.create_group("friends", keys="sender-key", accountability="tlog")
     for guest in everybody[1:]:
         guest.client.subscribe()
-        guest.client.join(alice.client.invite("friends").url)
-        until(lambda guest=guest: any(g.state == "active" for g in guest.client.groups()), "joining")
+        guest.client.join_group(alice.client.create_invitation("friends").url)
+        until(lambda guest=guest: any(g.state == "active" for g in guest.client.list_groups()), "joining")
 
     def agreed() -> bool:
         logs = [log_of(person) for person in everybody]
@@ -58,13 +57,13 @@ def test_whoever_was_away_finds_in_the_log_what_its_author_is_not_there_to_say(p
         return all({one.rules for one in group_of(each).streams.values()} == {rules.digest} for each in everybody)
 
     until(heard_by_them, "that all hear each other by the terms")
-    said = bob.client.send("friends", "heard by all")
-    assert bob.client.wait("friends", said.id).complete
+    said = bob.client.send_message("friends", "heard by all")
+    assert bob.client.wait_for_delivery("friends", said.id).complete
     dora.sleep()
     for n in range(3):
-        bob.client.send("friends", f"while you were away {n}")
+        bob.client.send_message("friends", f"while you were away {n}")
     until(lambda: size(bob) >= 3 and size(alice) == size(carol) == size(bob), "the log")
-    until(lambda: not log_of(bob).mine, "that nothing waits")
+    until(lambda: not log_of(bob).pending, "that nothing waits")
     me = group_of(bob).me
     bob.sleep()
     dora.wake()
@@ -78,18 +77,18 @@ def test_whoever_was_away_finds_in_the_log_what_its_author_is_not_there_to_say(p
     with Journal.open(bob.places.journal, unlock(bob.places, None)) as journal:
         state = journal.load(Agent)
         assert state is not None
-        own = state.groups[name].stream
+        own = state.groups[name].own_stream
         assert own is not None
-        last = journal.signed.stream(name, me, own.alias)[-1]
+        last = journal.signed_messages.stream(name, me, own.alias)[-1]
         entry = entry_of("message", me, last.message)
-        receipt = journal.logbook.receipt(name, rules.origin, entry.record())
+        receipt = journal.tlog.receipt(name, rules.origin, entry.record())
         assert receipt is not None and receipt.posted_ms(entry, rules.quorum) <= last.time + rules.ack_ms
-        assert journal.logbook.origins(name)[-1] == rules
+        assert journal.tlog.all_rules(name)[-1] == rules
     until(lambda: signed() == last.time, "the signatures")
     dora.sleep()
     with Journal.open(dora.places.journal, unlock(dora.places, None)) as journal:
-        assert journal.logbook.blob(name, entry.hash) == last.message
-        records = journal.logbook.entries(name, rules.origin, 0, 99)
+        assert journal.tlog.blob(name, entry.hash) == last.message
+        records = journal.tlog.entries(name, rules.origin, 0, 99)
         assert [parse_entry(record).author for record in records][-1] == me
-        shown = journal.logbook.receipt(name, rules.origin, entry.record())
+        shown = journal.tlog.receipt(name, rules.origin, entry.record())
         assert shown is not None and shown.posted_ms(entry, rules.quorum) == receipt.posted_ms(entry, rules.quorum)

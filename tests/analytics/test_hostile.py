@@ -1,5 +1,4 @@
-"""The pipeline over telemetry and exports that strangers hand in: each is set aside and named, or counted, or believed
-as far as it speaks for itself, and what the others have told stays as it is."""
+"""Hostile exports: each is skipped and listed, or counted; the results of other exports do not change."""
 
 import hashlib
 import io
@@ -19,13 +18,14 @@ pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `analytics`:
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics import cli, looks, pictures, summary
-from analytics.errors import InsideEachOther, NothingToRead
+from analytics import cli, file_scan, plots, summary
+from analytics.errors import InputUnreadable, NestedFolders
 from analytics.notebook import markdown_list
-from analytics.pipeline import looking, messages, pairs, quality, read, run, silver
-from analytics.pipeline.read import Bronze, Export, Listed, bronze
+from analytics.pipeline import messages, pairs, quality, read, run, scan, silver
+from analytics.pipeline.read import Bronze, Export, ExportFile, scan_bronze
+from analytics.pipeline.schema import VERSION
 from analytics.pipeline.store import Store
-from analytics.results import Results, apart, files_below, open_results
+from analytics.results import Results, check_disjoint, open_results, walk_files
 from benchmarks.ours.exports import SECOND_US, START_US, Plan, write
 from tests.support.analytics_study import gold_rows, make_study
 
@@ -41,14 +41,14 @@ VICTIM = "export-03"
 def manifest(**other):
     file = {"path": f"queue/{DAY}", "kind": "queue", "rows": 5, "bytes": 900, "sha256": "0" * 64}
     file |= {name[5:]: other.pop(name) for name in list(other) if name.startswith("file_")}
-    told = {"format": "zerochat-telemetry", "schema_version": 2, "software": "x", "study": "together"}
+    told = {"format": "zerochat-telemetry", "schema_version": 1, "software": "x", "study": "shared"}
     told |= {"study_fingerprint": "0" * 16, "observer": "7", "exported_at": "2026-11-17T00:00:00+00:00"}
     told |= {"from": "2026-11-16", "to": "2026-11-16", "time_unit_us": 1, "files": [file]}
     return json.dumps(told | other).encode()
 
 
-def test_a_manifest_that_is_as_it_has_to_be():
-    export = read._export_of("file:/x", manifest())
+def test_valid_manifest():
+    export = read._parse_manifest("file:/x", manifest())
     assert (export.observer, export.files[0].path, export.files[0].day_us) == (7, f"file:/x/queue/{DAY}", START_US)
 
 
@@ -80,18 +80,18 @@ def test_a_manifest_that_is_as_it_has_to_be():
         {"file_rows": 2**62},
         {"file_rows": -1},
         {"file_rows": 1.5},
-        {"file_bytes": looks.FILE_BYTES_MAX + 1},
+        {"file_bytes": file_scan.FILE_BYTES_MAX + 1},
         {"file_sha256": "\ud800" * 64},
     ],
 )
-def test_a_manifest_with_something_wrong_is_refused_in_words(other):
-    with pytest.raises(read._Wrong) as refused:
-        read._export_of("file:/x", manifest(**other))
+def test_invalid_manifests_are_refused(other):
+    with pytest.raises(read._Invalid) as refused:
+        read._parse_manifest("file:/x", manifest(**other))
     assert str(refused.value).isprintable() and len(str(refused.value)) < 300
 
 
 QUEUE = pa.schema([("observer", pa.int64()), ("name", pa.string()), *((x, pa.int64()) for x in ("high", "drops"))])
-QUEUE = QUEUE.append(pa.field("t_us", pa.int64())).with_metadata({"zerochat_schema_version": "2"})
+QUEUE = QUEUE.append(pa.field("t_us", pa.int64())).with_metadata({"zerochat_schema_version": "1"})
 
 
 def parquet(table, **options):
@@ -101,25 +101,25 @@ def parquet(table, **options):
 
 
 def check(content, rows=3):
-    read._check_footer(Listed("x", "queue", rows, len(content), "", 0), 2, content)
+    read._check_footer(ExportFile("x", "queue", rows, len(content), "", 0), VERSION, content)
 
 
-def test_a_footer_with_something_wrong_is_refused_in_words(monkeypatch):
+def test_invalid_footers_are_refused(monkeypatch):
     good = pa.table({name: pa.array([1, 2, 3]).cast(kind) for name, kind in zip(QUEUE.names, QUEUE.types, strict=True)})
     good = good.replace_schema_metadata(QUEUE.metadata)
     for codec in ("none", "snappy", "gzip", "zstd"):
         check(parquet(good, compression=codec))
-    with pytest.raises(read._Wrong, match="two columns of one name"):
+    with pytest.raises(read._Invalid, match="duplicate columns"):
         check(parquet(good.append_column("high", good["high"])))
-    with pytest.raises(read._Wrong, match="has in excess ��Bob"):
+    with pytest.raises(read._Invalid, match="has additional ��Bob"):
         check(parquet(good.append_column("\n\x1bBob", good["high"])))
-    with pytest.raises(read._Wrong, match="not read here: BROTLI"):
+    with pytest.raises(read._Invalid, match="uses an unsupported codec: BROTLI"):
         check(parquet(good, compression="brotli"))
     monkeypatch.setattr(read, "UNPACKED_BYTES_MAX", 100)
-    with pytest.raises(read._Wrong, match="more than 100 B when it is unpacked"):
+    with pytest.raises(read._Invalid, match="is larger than 100 bytes decompressed"):
         check(parquet(good))
     monkeypatch.setattr(read, "ROW_GROUPS_MAX", 2)
-    with pytest.raises(read._Wrong, match="more than 2 parts"):
+    with pytest.raises(read._Invalid, match="has more than 2 row groups"):
         check(parquet(good, row_group_size=1))
 
 
@@ -130,14 +130,14 @@ def export(place, observer=1, begin=0, end=10):
     return Export(place, 2, "", True, "s", observer, begin, end, 1)
 
 
-def test_which_exports_may_tell_the_same():
+def test_overlapping_exports():
     whole, inside, after = export("whole"), export("inside", begin=2, end=3), export("after", begin=10, end=20)
     late, other = export("late", begin=5, end=8), export("other", observer=2)
     assert quality.overlapping(Bronze("", [whole, after, other])) == set()
     assert quality.overlapping(Bronze("", [late, whole, after, other, inside])) == {"whole", "inside", "late"}
 
 
-def test_profiles_that_follow_each_other():
+def test_consecutive_profiles():
     first, second = ("s", 1), ("s", 2)
     begin = silver.TIME_US_MIN
     assert not quality._overlap({first: (begin, begin + 10), second: (begin + 10, begin + 20)})
@@ -149,42 +149,42 @@ def test_profiles_that_follow_each_other():
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def test_what_strangers_have_written_is_text_in_the_notebook():
+def test_hostile_text_is_escaped_in_the_notebook():
     nasty = '<img src=x onerror="alert(1)"> **a** [b](javascript:c) `d` $\\href{javascript:e}{f}$ &lt;g\n# h \x1b[2J'
     said = markdown_list(["plain words, 30 s", nasty])
     first, second = said.splitlines()
     assert first == "- plain words&#44; 30 s"
     assert not set(second[2:].replace("&#", "").replace(";", "")) & set("<>\"'*[]()`$\\{}_#\x1b:=!")
-    assert "onerror" in second and markdown_list([]) == "Nothing."
+    assert "onerror" in second and markdown_list([]) == "None."
 
 
-def test_a_picture_of_too_many_says_whom_it_leaves_out():
-    many = pictures.MEMBERS_SHOWN + 40
+def test_plot_states_omitted_members():
+    many = plots.MEMBERS_SHOWN + 40
     edges = [(1, 0, other, "receipts", 1_000 - other, 0.5) for other in range(1, many)]
     columns = list(zip(*edges, strict=True))
     names = ("group", "sender", "observer", "evidence", "expected", "ratio")
     table = pa.table(dict(zip(names, columns, strict=True)))
-    figure = pictures.heat(Results("", {}, lambda name: table))
+    figure = plots.loss_heatmap(Results("", {}, lambda name: table))
     [axes, *_] = figure.axes
-    assert axes.get_images()[0].get_array().shape == (pictures.MEMBERS_SHOWN,) * 2
-    assert axes.get_title().endswith("without 40 members of whom less was due")
-    few = pictures.heat(Results("", {}, lambda name: table.slice(0, 9)))
+    assert axes.get_images()[0].get_array().shape == (plots.MEMBERS_SHOWN,) * 2
+    assert axes.get_title().endswith("without 40 members with fewer messages")
+    few = plots.loss_heatmap(Results("", {}, lambda name: table.slice(0, 9)))
     assert "without" not in few.axes[0].get_title()
 
 
-def test_there_is_no_line_over_a_time_in_which_nothing_was_said():
+def test_plot_interrupts_the_line_without_messages():
     table = pa.table({"minute": [0, 1, 2, 5_000, 20_000, 20_001], "expected": [4] * 6, "direct": [4, 2, 4, 4, 4, 4]})
     outage = pa.table({"t_from_us": [60_000_000], "t_to_us": [60_000_001]})
-    figure = pictures.over_time(Results("", {}, lambda name: {"minute": table, "outage": outage}[name]))
+    figure = plots.over_time(Results("", {}, lambda name: {"minute": table, "outage": outage}[name]))
     [axes] = figure.axes
     assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 1, 1]
     table = table.set_column(0, "minute", pa.array([0, 1, 2, 100, 300, 301]))
-    figure = pictures.over_time(Results("", {}, lambda name: {"minute": table, "outage": outage}[name]))
+    figure = plots.over_time(Results("", {}, lambda name: {"minute": table, "outage": outage}[name]))
     assert [len(line.get_xdata()) for line in figure.axes[0].get_lines()] == [3, 1, 2]
-    assert figure is not None and pictures.png(figure).startswith(b"\x89PNG")
+    assert figure is not None and plots.png(figure).startswith(b"\x89PNG")
 
 
-def test_a_study_is_not_made_among_its_exports(tmp_path, capsys):
+def test_nested_folders_are_refused(tmp_path, capsys):
     exports = tmp_path / "exports"
     (tmp_path / "link").symlink_to(exports)
     for place, out in (
@@ -193,20 +193,20 @@ def test_a_study_is_not_made_among_its_exports(tmp_path, capsys):
         (exports / "alice", exports),
         (tmp_path / "link", exports / "study"),
     ):
-        with pytest.raises(InsideEachOther):
-            apart(str(place), str(out))
-    apart(str(exports), str(tmp_path / "exports-study"))
-    apart("s3a://bucket/exports", "s3a://bucket/study")
-    with pytest.raises(InsideEachOther):
-        apart("s3a://bucket/exports/", "s3a://bucket/exports/study")
+        with pytest.raises(NestedFolders):
+            check_disjoint(str(place), str(out))
+    check_disjoint(str(exports), str(tmp_path / "exports-study"))
+    check_disjoint("s3a://bucket/exports", "s3a://bucket/study")
+    with pytest.raises(NestedFolders):
+        check_disjoint("s3a://bucket/exports/", "s3a://bucket/exports/study")
     asked = ["run", "--in", str(exports), "--out", str(exports / "study")]
-    assert cli.main(asked) == cli.REFUSED and "lie one in the other" in capsys.readouterr().err
+    assert cli.main(asked) == cli.REFUSED and "are nested" in capsys.readouterr().err
 
 
 # --- with Spark -------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_knows_is_there_whole_or_not_at_all(spark, tmp_path):
+def test_json_files_are_written_atomically(spark, tmp_path):
     folder = tmp_path / "a study %20"
     store = Store(spark, str(folder))
     folder.mkdir()
@@ -222,30 +222,32 @@ def test_what_a_run_knows_is_there_whole_or_not_at_all(spark, tmp_path):
 
 def in_spark(monkeypatch):
     """Have Spark look at files, as on a cluster."""
-    monkeypatch.setattr(looking, "here", lambda spark, place: None)
+    monkeypatch.setattr(scan, "local_folder", lambda spark, place: None)
 
 
-def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spark, tmp_path, monkeypatch):
+def test_large_files_are_scanned_one_by_one(spark, tmp_path, monkeypatch):
     write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
     film = tmp_path / "exports" / "film"
     film.write_bytes(bytes(60_001))
     in_spark(monkeypatch)
-    monkeypatch.setattr(looking, "TOGETHER_BYTES_MAX", 2_000)
-    monkeypatch.setattr(looking, "FILE_BYTES_MAX", 60_000)
-    found = bronze(spark, str(tmp_path / "exports"))
-    assert [(one.path.rpartition("/")[2], one.why) for one in found.aside] == [("film", "has more than 60000 B")]
+    monkeypatch.setattr(scan, "TOGETHER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(scan, "FILE_BYTES_MAX", 60_000)
+    found = scan_bronze(spark, str(tmp_path / "exports"))
+    assert [(one.path.rpartition("/")[2], one.why) for one in found.rejected] == [
+        ("film", "is larger than 60000 bytes")
+    ]
     sizes = [file.size for export in found.exports for file in export.files]
     assert min(sizes) < 2_000 < max(sizes) and found.rows("send") == 60
-    os.truncate(film, looks.FILE_BYTES_MAX + 1)
-    assert look(film.parent)[1] == {f"file:{film}": f"has more than {looks.FILE_BYTES_MAX} B"}
+    os.truncate(film, file_scan.FILE_BYTES_MAX + 1)
+    assert look(film.parent)[1] == {f"file:{film}": f"is larger than {file_scan.FILE_BYTES_MAX} bytes"}
 
 
 def look(folder):
-    with looks.looking_ahead(folder) as ahead:
+    with file_scan.background_scan(folder) as ahead:
         return ahead.result()
 
 
-def test_files_are_looked_at_alike_here_and_in_spark(spark, tmp_path, monkeypatch):
+def test_local_and_spark_scans_agree(spark, tmp_path, monkeypatch):
     tree = tmp_path / "of a study, 100 %25+ä"
     write(tree, Plan(members=4, messages=60, hours=2))
     (tree / "export-03").rename(tree / "_a=b")
@@ -263,20 +265,20 @@ def test_files_are_looked_at_alike_here_and_in_spark(spark, tmp_path, monkeypatc
     broken = max((tree / "export-01" / "recv").rglob("*.parquet"))
     broken.write_bytes(broken.read_bytes()[:-1] + b"2")
     long = max((tree / "export-02" / "view").rglob("*.parquet"))
-    about = {"zerochat_schema_version": "3", "x": "y" * 40_000}
+    about = {"zerochat_schema_version": "1", "x": "y" * 40_000}
     pq.write_table(pq.read_table(long, partitioning=None).replace_schema_metadata(about), long)
     anew(tree / "export-02", long)
     (tmp_path / "elsewhere").mkdir()
     (tree / "export-01").rename(tmp_path / "elsewhere" / "export-01")
     (tree / "export-01").symlink_to(tmp_path / "elsewhere" / "export-01")
-    mine = bronze(spark, str(tree))
+    mine = scan_bronze(spark, str(tree))
     whose = quality._observers(spark, mine)
-    assert looking.here(spark, str(tree)) == tree and str(long) in {file.path[5:] for file in mine.files("view")}
+    assert scan.local_folder(spark, str(tree)) == tree and str(long) in {file.path[5:] for file in mine.files("view")}
     assert len(mine.exports) == 4 and {len(some) for some in whose.values()} == {1}
     told = {file.path for export in mine.exports for file in export.files}
     assert told and told <= mine.observers.keys()
     in_spark(monkeypatch)
-    theirs = bronze(spark, str(tree))
+    theirs = scan_bronze(spark, str(tree))
     assert theirs.observers == {} and quality._observers(spark, theirs) == whose
     mine.observers = {}
     assert theirs == mine
@@ -291,8 +293,8 @@ def anew(export, path):
     (export / "manifest.json").write_text(json.dumps(told))
 
 
-def test_columns_that_two_readers_find_in_different_places_are_refused(spark, tmp_path):
-    """What is `observer` by its place and `checksum` by its name would speak for whom it names there."""
+def test_ambiguous_columns_are_refused(spark, tmp_path):
+    """`observer` by position and `checksum` by name would impersonate another observer."""
     write(tmp_path, Plan(members=3, messages=60, hours=2))
     view = max((tmp_path / "export-00" / "view").rglob("*.parquet"))
     content = view.read_bytes()
@@ -300,11 +302,11 @@ def test_columns_that_two_readers_find_in_different_places_are_refused(spark, tm
     assert content.count(one) == content.count(other) == 1
     view.write_bytes(content.replace(one, b"?" * len(one)).replace(other, one).replace(b"?" * len(one), other))
     anew(tmp_path / "export-00", view)
-    [aside] = bronze(spark, str(tmp_path)).aside
-    assert aside.path == f"file:{view}" and "its parts have other columns than its schema" in aside.why
+    [aside] = scan_bronze(spark, str(tmp_path)).rejected
+    assert aside.path == f"file:{view}" and "its row groups differ from it" in aside.why
 
 
-def test_what_is_no_file_or_has_no_name_stops_nobody(tmp_path):
+def test_special_files_are_skipped(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "dead").symlink_to(tmp_path / "nowhere")
     (tmp_path / "endless").symlink_to("/proc/self/pagemap")
@@ -327,70 +329,70 @@ def test_what_is_no_file_or_has_no_name_stops_nobody(tmp_path):
     }
     assert seen[f"file:{tmp_path}/rows.parquet"].observers is None
     assert {path.rpartition("/")[2]: why for path, why in unseen.items()} == {
-        "pipe": "is no file",
+        "pipe": "is not a regular file",
         "dead": "cannot be read: no such file or directory",
-        "\\xfe": "has a name that is no text",
-        "\\xff": "has a name that is no text",
+        "\\xfe": "has an undecodable name",
+        "\\xff": "has an undecodable name",
     }
 
 
-def test_a_link_takes_nothing_away_from_where_it_leads(tmp_path):
+def test_links_do_not_hide_their_targets(tmp_path):
     for name in ("alice", "bob"):
         (tmp_path / name / "recv").mkdir(parents=True)
         (tmp_path / name / "recv" / "rows").write_bytes(b"x")
     for name in ("aa", "alice/recv/up", "zz"):
         (tmp_path / name).symlink_to(tmp_path / "bob" if "up" not in name else tmp_path)
     assert sorted(look(tmp_path)[0]) == [f"file:{tmp_path}/{name}/recv/rows" for name in ("alice", "bob")]
-    assert [*files_below(tmp_path / "alice" / "recv" / "rows")] == [tmp_path / "alice" / "recv" / "rows"]
+    assert [*walk_files(tmp_path / "alice" / "recv" / "rows")] == [tmp_path / "alice" / "recv" / "rows"]
     assert cli.is_small(str(tmp_path / "nowhere"))
 
 
-def test_a_look_that_fails_is_left_to_spark(spark, tmp_path, monkeypatch):
+def test_failed_scan_falls_back_to_spark(spark, tmp_path, monkeypatch):
     write(tmp_path, Plan(members=3, messages=60, hours=2))
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    found = bronze(spark, str(tmp_path))
-    assert len(found.exports) == 3 and found.observers == {} and found.aside == []
+    found = scan_bronze(spark, str(tmp_path))
+    assert len(found.exports) == 3 and found.observers == {} and found.rejected == []
 
 
-def test_what_was_looked_at_before_is_not_looked_at_again(spark, tmp_path, monkeypatch):
+def test_scanned_files_are_not_scanned_again(spark, tmp_path, monkeypatch):
     write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
     (tmp_path / "others").mkdir()
     place = f"{tmp_path}/others/../exports"
     again = []
-    with looks.looking_ahead(tmp_path / "others" / ".." / "exports") as ahead:
+    with file_scan.background_scan(tmp_path / "others" / ".." / "exports") as ahead:
         monkeypatch.setattr(
-            looking, "looking_ahead", lambda folder: again.append(folder) or looks.looking_ahead(folder)
+            scan, "background_scan", lambda folder: again.append(folder) or file_scan.background_scan(folder)
         )
-        assert len(bronze(spark, place, ahead).exports) == 3 and again == []
-        assert bronze(spark, str(tmp_path / "others"), ahead).exports == [] and again == [tmp_path / "others"]
-        with pytest.raises(NothingToRead, match="a:b"):
-            bronze(spark, "a:b", ahead)
+        assert len(scan_bronze(spark, place, ahead).exports) == 3 and again == []
+        assert scan_bronze(spark, str(tmp_path / "others"), ahead).exports == [] and again == [tmp_path / "others"]
+        with pytest.raises(InputUnreadable, match="a:b"):
+            scan_bronze(spark, "a:b", ahead)
 
 
-def test_a_file_of_which_nothing_can_be_known_is_named_once():
-    named = looks.Look("file:/x/manifest.json", 9, "", manifest(file_sha256="ab" * 32))
+def test_unknown_file_is_listed_once():
+    named = file_scan.FileScan("file:/x/manifest.json", 9, "", manifest(file_sha256="ab" * 32))
     large, other = f"file:/x/queue/{DAY}", "file:/x/film"
     found = Bronze("/x")
-    read._take_manifests({named.path: named}, {large: "is too large", other: "is hidden"}, found)
-    assert sorted((one.path, one.why) for one in found.aside) == [(other, "is hidden"), (large, "is too large")]
+    read._read_manifests({named.path: named}, {large: "is too large", other: "is hidden"}, found)
+    assert sorted((one.path, one.why) for one in found.rejected) == [(other, "is hidden"), (large, "is too large")]
 
 
-def test_sums_that_are_no_number_are_not_told(spark):
+def test_overflowing_sums_are_null(spark):
     names = (
         "edge int, author int, place int, bit long, corrected boolean, seq long, n int, keys int, path int, kind int"
     )
     names += ", dup boolean, late boolean, hold_us long, display_us long, t_send_us long, took_us long"
     row = (1, 1, 0, 1, True, 5, 3, 0, 0, 0, False, False, 2**62, 0, START_US, 2**62)
     delivered = spark.createDataFrame([row] * 3, names)
-    [told] = messages.heard(delivered, silver.Masks(1), 1).collect()
+    [told] = messages.receipts_by_message(delivered, silver.Masks(1), 1).collect()
     assert (told["came"], told["sum_us"], told["hold_us"], told["hold_max_us"]) == (3, None, None, 2**62)
     edges = spark.createDataFrame([(1, 7, 8, 9)], "edge int, group long, sender long, observer long")
     [told] = pairs.histogram(delivered, edges).collect()
     assert (told["rows"], told["hold_us"]) == (3, None)
 
 
-def test_a_counter_that_jumps_all_the_time_is_no_loss(spark, monkeypatch):
-    """The smallest gaps count first; what is beyond the most of an author, or of all, is counted and not made."""
+def test_jumping_counter_is_no_loss(spark, monkeypatch):
+    """The smallest gaps count first; beyond the limits, gaps are counted as jumps."""
     monkeypatch.setattr(messages, "GAPS_MAX", 10)
     monkeypatch.setattr(messages, "GAPS_EVER_MAX", 13)
     seqs = [(1, seq) for seq in (1, 3, 4, 8, 15, 15 + messages.GAP_MAX + 1)] + [(2, 1), (2, 4), (2, 20)]
@@ -399,8 +401,8 @@ def test_a_counter_that_jumps_all_the_time_is_no_loss(spark, monkeypatch):
     heard = spark.createDataFrame(rows, f"{told}, first_us long, max_us long, max_then_us long")
     authors = spark.createDataFrame([(1, False, 9), (2, False, 9)], "author int, told boolean, group long")
     always = spark.createDataFrame([], "group long, place int, bit long, hole_from_us long, hole_to_us long")
-    watch = quality.Watch()
-    gaps = messages.gaps(heard, authors, always, silver.Masks(1), watch.jumps)
+    watch = quality.RowCounter()
+    gaps = messages.inferred_losses(heard, authors, always, silver.Masks(1), watch.jumps)
     lost = {(row["author"], row["seq"]) for row in gaps.collect()}
     watch.gather()
     assert lost == {(1, 2), (1, 5), (1, 6), (1, 7), (2, 2), (2, 3), *((1, seq) for seq in range(9, 15))}
@@ -441,8 +443,8 @@ def noise(table):
     return content[:4] + bytes(37 * number % 251 for number in range(middle)) + content[-footer:]
 
 
-def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, capsys):
-    """All at once: each would have stopped the run, spoken for somebody else, counted twice, or hidden a group."""
+def test_hostile_exports_are_skipped_and_listed(spark, tmp_path, capsys):
+    """All at once: each would stop the run, impersonate someone, count twice, or hide a group."""
     exports, tree = tmp_path / "exports", tmp_path / "tree"
     write(exports, Plan(members=5, messages=300, hours=3, lost=0.01))
     shutil.copytree(exports, tree)
@@ -461,7 +463,7 @@ def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, ca
         return put(by(victim)(table), "t_us", [told + 3_600 * SECOND_US for told in table["t_us"].to_pylist()])
 
     hand_in(tree, donor, "forger", {"view": forged}, observer="72")
-    said["forger"] = said[VICTIM] = "claims a pseudonym that an export of another profile claims"
+    said["forger"] = said[VICTIM] = "uses a pseudonym that an export of another profile uses"
 
     def crowd(table):
         many = table.take([0] * 20)
@@ -483,7 +485,7 @@ def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, ca
     hand_in(
         tree, donor, "twice", {"ack": lambda table: by(75)(table).append_column("upto", table["upto"])}, observer="75"
     )
-    said["twice/ack"] = "two columns of one name"
+    said["twice/ack"] = "duplicate columns"
     for name, other in (
         ("date", {"file_path": "recv/date=2026-99-99/p.parquet", "file_kind": "recv"}),
         ("version", {"schema_version": "\ud800"}),
@@ -495,7 +497,7 @@ def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, ca
 
     make_study(spark, exports, tmp_path / "reference")
     told = make_study(spark, tree, tmp_path / "study", quiet=False)
-    assert "Everything is made anew, without 1 export that" in capsys.readouterr().err
+    assert "Rebuilding everything without 1 unusable export" in capsys.readouterr().err
     aside = {one["path"].removeprefix(f"file:{tree}/"): one["why"] for one in told["aside"]}
     for where, why in said.items():
         assert any(path.startswith(where) and why in reason for path, reason in aside.items()), (where, why, aside)
@@ -506,14 +508,14 @@ def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, ca
     assert {kind: told["counts"][f"{kind}.unbelievable"] for kind in loud} == loud
     for name in run.GOLD:
         assert gold_rows(tmp_path / "study", name) == gold_rows(tmp_path / "reference", name), name
-    doubts = summary.doubts(open_results(str(tmp_path / "study")))
-    assert any(f"{loud['view']} of" in line and "view rows lack something" in line for line in doubts)
+    doubts = summary.caveats(open_results(str(tmp_path / "study")))
+    assert any(f"{loud['view']} of" in line and "view rows are incomplete or out of range" in line for line in doubts)
     make_study(spark, tree, tmp_path / "study", quiet=False)
     assert "Nothing has changed" in capsys.readouterr().err
 
 
-def test_before_and_after_a_profile_was_renewed(spark, tmp_path):
-    """Both are used, and that they are two profiles' is told; under another study's name neither would be."""
+def test_exports_before_and_after_a_renewal(spark, tmp_path):
+    """Both are used and the two profiles are reported; in another study neither would be used."""
     write(tmp_path / "plan", Plan(members=3, messages=60, hours=2))
     donor, tree = tmp_path / "plan" / "export-00", tmp_path / "tree"
     tree.mkdir()
@@ -524,15 +526,15 @@ def test_before_and_after_a_profile_was_renewed(spark, tmp_path):
 
     hand_in(tree, donor, "before", {"send": rows(lambda at: at < half)}, observer="1")
     hand_in(tree, donor, "after", {"send": rows(lambda at: at >= half)}, observer="2")
-    found = bronze(spark, str(tree))
-    assert quality.set_clashes_aside(spark, found) == 1
-    assert len(found.exports) == 2 and found.aside == []
+    found = scan_bronze(spark, str(tree))
+    assert quality.reject_conflicts(spark, found) == 1
+    assert len(found.exports) == 2 and found.rejected == []
     [note] = [note for note in run._notes(found, 1) if "telemetry delete" in note]
-    assert note.startswith("Of 1 ")
+    assert note.startswith("For 1 member ")
     hand_in(tree, donor, "else", {"send": rows(lambda at: at >= half)}, observer="2", study_fingerprint="another")
-    found = bronze(spark, str(tree))
-    assert quality.set_clashes_aside(spark, found) == 0
-    assert found.exports == [] and len(found.aside) == 3
+    found = scan_bronze(spark, str(tree))
+    assert quality.reject_conflicts(spark, found) == 0
+    assert found.exports == [] and len(found.rejected) == 3
 
 
 def children(process: int) -> list[int]:
@@ -540,7 +542,7 @@ def children(process: int) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="who started whom is read from /proc")
-def test_a_java_machine_that_is_killed_is_told_in_a_sentence(tmp_path):
+def test_killed_java_gives_an_error_message(tmp_path):
     write(tmp_path / "exports", Plan(members=4, messages=50, hours=1))
     out = tmp_path / "study"
     command = [sys.executable, "-m", "analytics", "run", "--in", str(tmp_path / "exports"), "--out", str(out)]
@@ -553,15 +555,15 @@ def test_a_java_machine_that_is_killed_is_told_in_a_sentence(tmp_path):
                 break
         said = interrupted.stderr.read()
     assert interrupted.returncode == 1
-    assert "Spark's Java machine ended in the middle of its work (Killed)" in said and "Traceback" not in said
+    assert "Java ended unexpectedly (Killed)" in said and "Traceback" not in said
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0 and "Going on where the last run was interrupted" in again.stderr
+    assert again.returncode == 0 and "Continuing the interrupted run" in again.stderr
 
 
 @pytest.mark.parametrize(
     ("verb", "under_way"), [("run", "bronze/file"), ("notebook", "Starting the notebook"), ("notebook", "bronze/file")]
 )
-def test_ctrl_c_ends_it_in_a_sentence(tmp_path, verb, under_way):
+def test_ctrl_c_gives_an_error_message(tmp_path, verb, under_way):
     write(tmp_path / "exports", Plan(members=4, messages=50, hours=1))
     out = tmp_path / "out"
     command = [sys.executable, "-m", "analytics", verb, "--in", str(tmp_path / "exports"), "--out", str(out)]
@@ -573,21 +575,21 @@ def test_ctrl_c_ends_it_in_a_sentence(tmp_path, verb, under_way):
                 break
         said = interrupted.stderr.read()
     assert interrupted.returncode == cli.INTERRUPTED
-    assert "Interrupted. The same command again goes on with what is whole by now." in said
+    assert "Interrupted. Run the same command again to continue." in said
     assert "Traceback" not in said and "ERROR" not in said
 
 
-def test_where_results_are_is_said_of_a_folder_that_has_none(tmp_path, capsys):
+def test_missing_results_hint(tmp_path, capsys):
     assert cli.main(["summary", "--in", str(tmp_path / "nowhere")]) == cli.REFUSED
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "the folder does not exist" in capsys.readouterr().err
     assert cli.main(["summary", "--in", str(tmp_path)]) == cli.REFUSED
-    assert "no run has ended there" in capsys.readouterr().err
+    assert "no run has finished there" in capsys.readouterr().err
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "run.json").write_text("{}")
     assert cli.main(["summary", "--in", str(tmp_path)]) == cli.REFUSED
-    assert "they are in study/ in it" in capsys.readouterr().err
+    assert "they are in its subfolder study/" in capsys.readouterr().err
     assert cli.main(["summary", "--in", str(tmp_path / "study" / "run.json")]) == cli.REFUSED
     assert "not a directory" in capsys.readouterr().err
     file, new = str(tmp_path / "study" / "run.json"), str(tmp_path / "new")
     assert cli.main(["run", "--in", file, "--out", new]) == cli.REFUSED
-    assert "it is a file, where a folder is wanted" in capsys.readouterr().err
+    assert "it is a file, not a folder" in capsys.readouterr().err

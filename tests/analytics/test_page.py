@@ -1,4 +1,4 @@
-"""What the page on the analysis tells people to type is typed, line by line."""
+"""Runs the commands of analytics/README.md."""
 
 import os
 import re
@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.analytics, pytest.mark.long]
 
 
-def test_the_lines_of_the_page(tmp_path):
-    """As they stand there, one after the other, but for the installation."""
+def test_commands_of_the_page(tmp_path):
+    """In order, without the installation."""
     page = (ROOT / "analytics" / "README.md").read_text(encoding="utf-8")
     blocks = [text.splitlines() for text in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
     lines = [line.partition("   #")[0] for line in blocks[0][1:]]

@@ -1,4 +1,4 @@
-"""The sample of telemetry that comes with the project: what was planted in it, real and simulated, is found in it."""
+"""The sample telemetry: all planted effects, real and simulated, are found."""
 
 import json
 
@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `analytics`:
 import pyarrow.parquet as pq
 
 from analytics import cli, summary
-from analytics.results import open_results, tag
+from analytics.results import open_results, short_id
 from tests.support.analytics_study import make_study
 
 pytestmark = pytest.mark.analytics
@@ -37,23 +37,23 @@ def study(place):
     return open_results(str(place))
 
 
-def test_each_loss_is_found_and_nothing_else(study, truths):
+def test_every_loss_is_found_and_no_other(study, truths):
     lost = {tuple(loss) for part in ("real", "simulated") for loss in truths[part]["lost"]}
     assert lost
     assert {(row["sender"], row["seq"], one) for row in study.rows("message") for one in row["missing"]} == lost
 
 
-def test_nothing_that_was_said_is_left_out(study, truths):
+def test_no_message_is_omitted(study, truths):
     said = [row for row in study.rows("message") if row["kind"] == "message"]
     for part, count in (("real", truths["real"]["messages"]), ("simulated", truths["simulated"]["plan"]["messages"])):
         assert sum(row["sender"] in truths[part]["members"] for row in said) == count
 
 
-def test_what_the_cable_lost_was_asked_for_and_came(study, truths):
-    """Thrown away on its way from one to another, for seconds: repaired, so that nothing of it is lost."""
+def test_dropped_messages_were_retransmitted(study, truths):
+    """Dropped on the line for seconds and retransmitted, so none is lost."""
     real = truths["real"]
     [row] = [row for row in study.rows("edge") if (row["sender"], row["observer"]) == (real["harmed"], real["away"])]
-    assert row["delivered"] == row["expected"] and row["repair"] > 0
+    assert row["delivered"] == row["expected"] and row["retransmission"] > 0
     begin, end = real["cable_out_us"]
     hurt = [
         row
@@ -64,8 +64,8 @@ def test_what_the_cable_lost_was_asked_for_and_came(study, truths):
 
 
 @pytest.mark.parametrize("part", ["real", "simulated"])
-def test_the_outage_is_found_within_its_bounds(study, truths, part):
-    """Nobody else's, and one episode: to the minute, as far as anybody said anything then."""
+def test_outage_is_found_within_bounds(study, truths, part):
+    """One outage of one member, to the minute."""
     begin, end = truths[part]["away_us"]
     members = truths[part]["members"]
     [found] = [row for row in study.rows("outage") if row["observer"] in members]
@@ -80,13 +80,13 @@ def test_the_outage_is_found_within_its_bounds(study, truths, part):
     assert len(inside) > len(said) / 2
 
 
-def test_the_slow_members_are_named_and_nobody_else(study, truths):
+def test_slow_members_are_reported(study, truths):
     slow = {line.partition(" ")[0] for line in summary.sentences(study) if " is slow: " in line}
-    assert slow == {tag(truths[part]["slow"]) for part in ("real", "simulated")}
+    assert slow == {short_id(truths[part]["slow"]) for part in ("real", "simulated")}
 
 
-def test_clocks_are_found_within_five_milliseconds(study, place, truths):
-    """Where they were off, from the first to the last message; and that those of one machine were not."""
+def test_clock_offsets_within_five_milliseconds(study, place, truths):
+    """For the drifting clocks, from the first to the last message, and not for those of one machine."""
     simulated, real = truths["simulated"], truths["real"]
     table = pq.read_table(place / "silver" / "skew").to_pylist()
     lines = {row["member"]: row for row in table}
@@ -103,7 +103,7 @@ def test_clocks_are_found_within_five_milliseconds(study, place, truths):
         assert shown[member] == pytest.approx(0, abs=5_000)
 
 
-def test_the_newcomer_is_expected_from_when_it_came(study, truths):
+def test_joiner_is_expected_from_its_join(study, truths):
     simulated = truths["simulated"]
     mine = [row for row in study.rows("message") if row["sender"] in simulated["members"]]
     least = {row["n"] for row in mine if row["t_send_us"] < simulated["came_us"] - 1_000_000}

@@ -1,4 +1,4 @@
-"""Bots on real agents: over the control socket, in processes of their own, killed and told to end."""
+"""Bots on real agents: over the control socket, in processes of their own, killed and terminated."""
 
 import asyncio
 import json
@@ -8,19 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.agent.test_agent import DEADLINE_S, meet, people, until  # noqa: F401  # a fixture
+from tests.support.agents import DEADLINE_S, meet, until
+from tests.support.bot_processes import connected, consumer, environment, reached, running
 from zerochat import Bot, Message, SyncBot
-from zerochat.agent.api.client import AgentError, Dialogue, Reply, connect
+from zerochat.agent.api.client_protocol import AgentError, ClientProtocol, Reply
 from zerochat.bot.bot import store_path
-from zerochat.bot.runner import ConsumerTaken
+from zerochat.bot.runner import ConsumerReplaced
 from zerochat.bot.store import DeadLetter, Store
-from zerochat.errors import LocalError
 from zerochat.rpc import Event, Sent
 
 APP = """
@@ -48,7 +46,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def pair(people):  # noqa: F811
+def pair(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     return alice, bob
@@ -61,11 +59,6 @@ def app(tmp_path):
     return path
 
 
-def environment(person, tmp_path) -> dict[str, str]:
-    home = {"ZEROCHAT_HOME": str(person.places.config.parent), "ZEROCHAT_PROFILE": person.name}
-    return {**os.environ, **home, "WORKED": str(tmp_path / "worked")}
-
-
 def started(command, person, tmp_path) -> subprocess.Popen[bytes]:
     with (tmp_path / "bot.log").open("ab") as log:
         return subprocess.Popen(
@@ -73,63 +66,13 @@ def started(command, person, tmp_path) -> subprocess.Popen[bytes]:
         )
 
 
-def consumer(person, name="worker"):
-    return next((one for one in person.client.call("consumers") if one.consumer == name), None)
-
-
-def reached(person):
-    with suppress(LocalError):
-        return connect(person.places, "test")
-    return None
-
-
-def connected(person, name="worker"):
-    known = consumer(person, name)
-    return known is not None and known.connected
-
-
-@contextmanager
-def running(bot: Bot):
-    """The bot runs in a thread of its own."""
-    loops: list[asyncio.AbstractEventLoop] = []
-    failed: list[BaseException] = []
-    ready = threading.Event()
-
-    async def live():
-        loops.append(asyncio.get_running_loop())
-        serving = asyncio.create_task(bot.serve())
-        waiting = asyncio.create_task(bot.ready())
-        await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
-        ready.set()
-        waiting.cancel()
-        await serving
-
-    def run():
-        try:
-            asyncio.run(live())
-        except BaseException as error:  # noqa: BLE001  # for whoever started it
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert ready.wait(30)
-    try:
-        yield failed
-    finally:
-        loops[0].call_soon_threadsafe(bot.stop) if thread.is_alive() else None
-        thread.join(30)
-        assert not thread.is_alive()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "commands", "kills"),
     [(0, 100, 4), *(pytest.param(seed, 1_250, 25, marks=pytest.mark.chaos) for seed in (1, 2, 3, 4))],
 )
-def test_a_bot_that_is_killed_at_random_moments_handles_all_and_says_nothing_twice(
-    pair, app, tmp_path, seed, commands, kills
-):
-    """Whatever was acknowledged was handled before, or waits in the bot's own file; every command has one answer."""
+def test_killed_bot_handles_everything_and_sends_once(pair, app, tmp_path, seed, commands, kills):
+    """An acknowledged event was handled or is spilled to disk; every command has one answer."""
     alice, bob = pair
     dice, worked = random.Random(seed), tmp_path / "worked"
     mine: set[str] = set()
@@ -148,7 +91,7 @@ def test_a_bot_that_is_killed_at_random_moments_handles_all_and_says_nothing_twi
             acked = consumer(bob).acked
             handled = {int(line) for line in worked.read_text().split()} if worked.exists() else set()
             with Store(store_path(bob.places, "worker")) as store:
-                waiting = store.aside_ids()
+                waiting = store.spilled_ids()
             for event in heard.look():
                 if event.id in mine and event.seq <= acked and event.id not in waiting:
                     assert event.seq in handled, f"{event.seq} was acknowledged and not handled"
@@ -168,13 +111,13 @@ def test_a_bot_that_is_killed_at_random_moments_handles_all_and_says_nothing_twi
 
 def say_all(person, texts) -> set[str]:
     """Say all of this at once; the ids."""
-    dialogue, found = Dialogue(), set[str]()
-    asked = b"".join(dialogue.ask("send", {"group": "friends", "text": text})[1] for text in texts)
+    dialogue, found = ClientProtocol(), set[str]()
+    asked = b"".join(dialogue.request("send_message", {"group": "friends", "text": text})[1] for text in texts)
     with socket.socket(fileno=os.dup(person.client.fileno())) as connection:
         connection.settimeout(DEADLINE_S)
         connection.sendall(asked)
         while len(found) < len(texts):
-            said = dialogue.hear(connection.recv(1 << 16))
+            said = dialogue.receive(connection.recv(1 << 16))
             found |= {one.result.id for one in said if isinstance(one, Reply) and isinstance(one.result, Sent)}
     return found
 
@@ -188,7 +131,7 @@ class Heard:
     def look(self) -> list[Event]:
         before = None
         while True:
-            page = self._person.client.history("friends", limit=200, before=before)
+            page = self._person.client.get_history("friends", limit=200, before=before)
             new = [event for event in page.events if event.id not in self.events]
             self.events |= {event.id: event for event in new}
             if not page.more or not new:
@@ -200,7 +143,7 @@ def answers(heard) -> list[str]:
     return [event.body["text"] for event in heard.look() if event.type == "message" and not event.self]
 
 
-def test_an_agent_that_starts_again_under_a_bot_is_hardly_noticed(pair, monkeypatch):
+def test_bot_survives_agent_restart(pair, monkeypatch):
     alice, bob = pair
     monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
     bot, heard = Bot(profile="bob", name="worker"), []
@@ -212,11 +155,11 @@ def test_an_agent_that_starts_again_under_a_bot_is_hardly_noticed(pair, monkeypa
 
     with running(bot) as failed:
         for number in range(5):
-            alice.client.send("friends", f"!work {number}")
+            alice.client.send_message("friends", f"!work {number}")
         until(lambda: len(heard) >= 3, "work")
         bob.sleep()
         for number in range(5, 10):
-            alice.client.send("friends", f"!work {number}")
+            alice.client.send_message("friends", f"!work {number}")
         bob.wake()
         until(lambda: consumer(bob) is not None and consumer(bob).behind == 0 and 9 in heard, "all work")
         until(lambda: sum(text.startswith("done") for text in alice.texts()) == 10, "all answers")
@@ -224,10 +167,10 @@ def test_an_agent_that_starts_again_under_a_bot_is_hardly_noticed(pair, monkeypa
     assert sorted(set(heard)) == list(range(10))
 
 
-def test_one_bot_of_a_name_at_a_time_and_a_bot_that_is_pushed_out_ends(pair, monkeypatch):
+def test_second_bot_of_a_name_replaces_the_first(pair, monkeypatch):
     alice, bob = pair
     monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
-    monkeypatch.setattr("zerochat.bot.connection.BUSY_S", 0.5)
+    monkeypatch.setattr("zerochat.bot.connection.CONSUMER_BUSY_S_MAX", 0.5)
     first, second = Bot(profile="bob", name="worker"), Bot(profile="bob", name="worker")
     for bot in (first, second):
         bot.on_message(_nothing)
@@ -235,22 +178,22 @@ def test_one_bot_of_a_name_at_a_time_and_a_bot_that_is_pushed_out_ends(pair, mon
         with pytest.raises(AgentError) as refused:
             asyncio.run(second.serve())
         assert refused.value.code == "ConsumerBusy"
-        bob.client.call("subscribe", consumer="worker", take=True)
+        bob.client.call("subscribe", consumer="worker", take_over=True)
         until(lambda: failed, "its end")
-        assert isinstance(failed[0], ConsumerTaken)
-    assert alice.client.status()
+        assert isinstance(failed[0], ConsumerReplaced)
+    assert alice.client.get_status()
 
 
 async def _nothing(m: Message):
     return
 
 
-def test_a_script_reads_messages_and_answers_without_any_await(pair, monkeypatch):
+def test_sync_bot_reads_and_answers(pair, monkeypatch):
     alice, bob = pair
     monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
     with SyncBot(profile="bob", name="script") as bot:
         for text in ("one", "two", "three"):
-            alice.client.send("friends", text)
+            alice.client.send_message("friends", text)
         heard = []
         for m in bot.messages(within=20):
             heard.append(m.text)
@@ -258,7 +201,7 @@ def test_a_script_reads_messages_and_answers_without_any_await(pair, monkeypatch
             if m.text == "two":
                 bot.done(m)
                 break
-        report = bot.say("friends", "bye").delivered(timeout=20)
+        report = bot.send("friends", "bye").delivered(timeout=20)
         assert report and [one.nick for one in report] == ["alice"]
         bot.kv["at"] = "two"
     with SyncBot(profile="bob", name="script") as bot:
@@ -267,7 +210,7 @@ def test_a_script_reads_messages_and_answers_without_any_await(pair, monkeypatch
     assert heard == ["one", "two"]
 
 
-def test_a_bot_takes_an_agent_along_where_none_runs_and_ends_with_nought(people, app, tmp_path):  # noqa: F811
+def test_bot_runs_an_agent_if_none_is_running(people, app, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
     bob.sleep()
@@ -275,7 +218,7 @@ def test_a_bot_takes_an_agent_along_where_none_runs_and_ends_with_nought(people,
     try:
         bob.client = until(lambda: reached(bob), "the agent that the bot takes along")
         until(lambda: connected(bob), "the bot's beginning")  # a new bot begins now, and not before
-        alice.client.send("friends", "!work 7")
+        alice.client.send_message("friends", "!work 7")
         until(lambda: "done 7" in alice.texts(), "an answer")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
@@ -286,7 +229,7 @@ def test_a_bot_takes_an_agent_along_where_none_runs_and_ends_with_nought(people,
 
 
 @pytest.mark.slow
-def test_what_could_not_be_handled_is_listed_tried_again_and_thrown_away(pair, app, tmp_path):
+def test_dead_letters_are_listed_retried_and_deleted(pair, app, tmp_path):
     alice, bob = pair
     process = started([str(app)], bob, tmp_path)
 
@@ -300,26 +243,28 @@ def test_what_could_not_be_handled_is_listed_tried_again_and_thrown_away(pair, a
 
     try:
         until(lambda: connected(bob), "the bot's beginning")
-        alice.client.send("friends", "!fail")
+        alice.client.send_message("friends", "!fail")
         path = store_path(bob.places, "worker")
 
         def dead() -> list[DeadLetter]:
             with Store(path) as store:
-                return store.dead()
+                return store.dead_letters()
 
         until(dead, "a dead letter")
-        out, _ = verb("dead", "--bot", "worker")
+        out, _ = verb("dead-letters", "--bot", "worker")
         assert "RuntimeError: no" in out and "fail" in out
-        [told] = [json.loads(line) for line in verb("dead", "--bot", "worker", "--format", "jsonl")[0].splitlines()]
+        [told] = [
+            json.loads(line) for line in verb("dead-letters", "--bot", "worker", "--format", "jsonl")[0].splitlines()
+        ]
         assert told["handler"] == "fail" and told["attempts"] == 1
         first = dead()[0].id
         _, said = verb("retry", str(first), "--bot", "worker")
-        assert "1 will be tried again" in said
+        assert "1 queued for retry" in said
         until(lambda: [one.id for one in dead()] == [first + 1], "that it has failed again")
-        verb("dead", "--bot", "worker", "--forget", "all")
+        verb("dead-letters", "--bot", "worker", "--delete", "all")
         assert not dead()
         assert "has no dead letter 99" in verb("retry", "99", "--bot", "worker", code=1)[1]
-        assert "No bot called nobody" in verb("dead", "--bot", "nobody", code=1)[1]
+        assert "No bot nobody has run in this profile." in verb("dead-letters", "--bot", "nobody", code=1)[1]
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -355,28 +300,28 @@ async def ping(m: Message, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_finds_no_end_becomes_a_dead_letter_and_the_bot_goes_on(pair, tmp_path):
-    """A pattern and a loop are interrupted; for a thread, which nothing can end, the process ends with 9, once."""
+def test_endless_handlers_become_dead_letters(pair, tmp_path):
+    """A pattern and a loop are interrupted; a stuck thread ends the process with exit code 9, once."""
     alice, bob = pair
     path = tmp_path / "stuck.py"
     path.write_text(STUCK)
 
     def dead() -> dict[str, str]:
         with Store(store_path(bob.places, "worker")) as store:
-            return {one.handler: one.error for one in store.dead()}
+            return {one.handler: one.error for one in store.dead_letters()}
 
     process = started(["-m", "zerochat", "bot", "run", str(path)], bob, tmp_path)
     try:
         until(lambda: connected(bob), "the bot's beginning")
         for text in ("a" * 50 + "b", "!ping 1", "!spin", "!ping 2"):
-            alice.client.send("friends", text)
+            alice.client.send_message("friends", text)
         until(lambda: "pong 2" in alice.texts(), "an answer behind all that", 120)
         assert "pong 1" in alice.texts() and process.poll() is None
-        assert set(dead()) == {"endless", "spin"} and all("held up the whole bot" in said for said in dead().values())
-        alice.client.send("friends", "!sleep")
-        alice.client.send("friends", "!ping 3")
+        assert set(dead()) == {"endless", "spin"} and all("blocked the bot" in said for said in dead().values())
+        alice.client.send_message("friends", "!sleep")
+        alice.client.send_message("friends", "!ping 3")
         assert process.wait(60) == 9, (tmp_path / "bot.log").read_text()
-        assert "sleep was not done after 1 seconds" in dead()["sleep"]
+        assert "sleep did not finish within 1 seconds" in dead()["sleep"]
         process = started(["-m", "zerochat", "bot", "run", str(path)], bob, tmp_path)
         until(lambda: "pong 3" in alice.texts(), "what was said behind it")
         assert alice.texts().count("good night") == 1
@@ -388,8 +333,8 @@ def test_what_finds_no_end_becomes_a_dead_letter_and_the_bot_goes_on(pair, tmp_p
 
 
 @pytest.mark.slow
-def test_who_has_had_a_bot_and_retires_it_is_no_bot_any_more(pair, app, tmp_path):
-    """Refused while it runs; another bot of the profile that goes on keeps the mark."""
+def test_retired_bot_withdraws_its_announcement(pair, app, tmp_path):
+    """Refused while it runs; another bot of the profile keeps its announcement."""
     alice, bob = pair
 
     def retire(name, code):
@@ -399,7 +344,7 @@ def test_who_has_had_a_bot_and_retires_it_is_no_bot_any_more(pair, app, tmp_path
         return run.stdout + run.stderr
 
     def marked() -> bool:
-        return any(one.bot for one in alice.client.members("friends"))
+        return any(one.bot for one in alice.client.list_members("friends"))
 
     def said() -> list[bool]:
         return [event.body["bot"] for event in Heard(alice).look() if event.type == "commands_announced"]
@@ -407,13 +352,13 @@ def test_who_has_had_a_bot_and_retires_it_is_no_bot_any_more(pair, app, tmp_path
     process = started([str(app)], bob, tmp_path)
     try:
         until(lambda: connected(bob) and marked(), "the mark")
-        assert "is in use" in retire("worker", 1) and marked()
+        assert "Another program uses the consumer worker." in retire("worker", 1) and marked()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0 and marked(), "a bot that starts again says nothing anew"
         assert len(json.loads(retire("worker", 0))["groups"]) == 1
         until(lambda: not marked(), "that alice has heard it")
         assert consumer(bob) is None and not store_path(bob.places, "worker").exists()
-        assert "No bot called worker" in retire("worker", 1)
+        assert "No bot worker has run in this profile." in retire("worker", 1)
         other = Bot(profile="bob", name="other")
         other.on_message(_nothing)
         bob.client.subscribe(consumer="gone")

@@ -1,4 +1,4 @@
-"""The parts of a bot that need no agent: arguments, times, what may be acknowledged, who may ask, what is kept."""
+"""Bot modules that need no agent: arguments, schedules, acknowledgements, authorisation, storage."""
 
 import asyncio
 import contextlib
@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerochat import Bot, Message
-from zerochat.bot.acknowledgement import Intake
-from zerochat.bot.arguments import BadArguments, BadHandler, parameters_of, read_arguments, usage_of
+from zerochat.bot.acknowledgement import AckTracker
+from zerochat.bot.api import valid_key
+from zerochat.bot.arguments import BadArguments, BadHandler, parameters_of, parse_arguments, usage_of
 from zerochat.bot.bot import BadBot, NotRunning
-from zerochat.bot.dispatcher import Work
-from zerochat.bot.events import Event, Group, event_of
+from zerochat.bot.dispatcher import Dispatcher
+from zerochat.bot.events import Event, Group, event_from
 from zerochat.bot.handlers import Call
-from zerochat.bot.outgoing import shortened
-from zerochat.bot.schedule import Rate, schedule_of, seconds_of
-from zerochat.bot.store import DEAD_MAX, BadValue, DeadLetter, Store, StoreUnusable
+from zerochat.bot.schedule import RateLimit, make_schedule, parse_duration
+from zerochat.bot.store import DEAD_LETTERS_MAX, BadValue, DeadLetter, Store, StoreUnusable
 from zerochat.rpc import Author as SchemaAuthor
 from zerochat.rpc.subscriptions import Item
 
@@ -47,30 +47,30 @@ def maybe(m, name: str | None = None): ...
         (maybe, "'a b'", (["a b"], {})),
     ],
 )
-def test_words_become_arguments(handler, line, expected):
-    assert read_arguments(parameters_of(handler), line) == expected
+def test_words_are_converted_to_arguments(handler, line, expected):
+    assert parse_arguments(parameters_of(handler), line) == expected
 
 
 @pytest.mark.parametrize(
     ("handler", "line", "why"),
     [
         (deploy, "", "env is missing"),
-        (deploy, "prod", "env is one of test, live, and not prod"),
-        (deploy, "test x", "count is a whole number, and not x"),
-        (deploy, "test 1 perhaps", "dry is yes or no, and not perhaps"),
-        (deploy, "test 1 yes more", "there is more than it takes"),
+        (deploy, "prod", "env must be one of test, live, not prod"),
+        (deploy, "test x", "count must be a whole number, not x"),
+        (deploy, "test 1 perhaps", "dry must be yes or no, not perhaps"),
+        (deploy, "test 1 yes more", "there are too many arguments"),
         (tell, "bob", "text is missing"),
-        (add, "nan", "numbers is a number, and not nan"),
-        (add, "1" * 10_000, "numbers is a number, and not "),
+        (add, "nan", "numbers must be a number, not nan"),
+        (add, "1" * 10_000, "numbers must be a number, not "),
     ],
 )
-def test_what_does_not_fit_is_said(handler, line, why):
+def test_invalid_arguments_are_explained(handler, line, why):
     with pytest.raises(BadArguments) as error:
-        read_arguments(parameters_of(handler), line)
+        parse_arguments(parameters_of(handler), line)
     assert error.value.sentence().startswith(why) and len(error.value.sentence()) < 120
 
 
-def test_a_usage_is_read_off_a_signature():
+def test_usage_follows_from_the_signature():
     assert usage_of(parameters_of(deploy)) == "test|live [COUNT] [DRY]"
     assert usage_of(parameters_of(tell)) == "WHO TEXT..."
     assert usage_of(parameters_of(add)) == "[NUMBERS...]"
@@ -78,10 +78,10 @@ def test_a_usage_is_read_off_a_signature():
 
 @pytest.mark.slow
 @given(st.text(max_size=200))
-def test_whatever_is_typed_is_read_or_refused(line):
+def test_any_input_is_parsed_or_refused(line):
     for handler in (deploy, tell, add, maybe):
         with contextlib.suppress(BadArguments):
-            args, named = read_arguments(parameters_of(handler), line)
+            args, named = parse_arguments(parameters_of(handler), line)
             assert all(isinstance(one, str | int | float | None) for one in (*args, *named.values()))
 
 
@@ -92,7 +92,7 @@ def takes_unknown(m, thing: "Nowhere"): ...  # type: ignore[name-defined]  # noq
 
 
 @pytest.mark.parametrize("handler", [takes_list, takes_more, takes_anything, takes_unknown, lambda: None])
-def test_a_handler_that_nobody_could_call_is_refused_where_it_is_written(handler):
+def test_unusable_handlers_are_refused(handler):
     with pytest.raises(BadHandler):
         Bot().command("x")(handler)
 
@@ -116,19 +116,19 @@ MISTAKES = [
 ]
 
 
-def test_a_mistake_in_a_decorator_is_said_at_once():
+def test_decorator_errors_are_raised_at_once():
     for mistake in MISTAKES:
         with pytest.raises(BadHandler):
             mistake(Bot())
 
 
-def test_a_bot_that_cannot_be_is_refused():
+def test_invalid_bots_are_refused():
     for mistake in ({"name": "My Bot"}, {"name": ""}, {"prefix": ""}, {"retries": ["soon"]}):
         with pytest.raises(BadBot):
             Bot(**mistake)
 
 
-def test_what_needs_an_agent_says_so():
+def test_calls_without_an_agent_raise():
     with pytest.raises(NotRunning):
         _ = Bot().sync
 
@@ -136,11 +136,11 @@ def test_what_needs_an_agent_says_so():
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
-def test_spans():
-    assert [seconds_of(one) for one in ("30s", "5m", "1.5h", "2d", 7)] == [30, 300, 5400, 172_800, 7]
+def test_durations():
+    assert [parse_duration(one) for one in ("30s", "5m", "1.5h", "2d", 7)] == [30, 300, 5400, 172_800, 7]
     for bad in ("", "5 parsecs", "-1s", "0s", "1000000d"):
-        with pytest.raises(ValueError, match=r"is not"):
-            seconds_of(bad)
+        with pytest.raises(ValueError, match=r"is not|must be"):
+            parse_duration(bad)
 
 
 def utc_ms(text: str) -> float:
@@ -162,27 +162,27 @@ def utc_ms(text: str) -> float:
     ],
 )
 def test_times_of_day(utc, schedule, moment, due):
-    assert schedule_of(**schedule).after(utc_ms(moment), None) == utc_ms(due)
+    assert make_schedule(**schedule).next_after(utc_ms(moment), None) == utc_ms(due)
 
 
-def test_what_was_missed_again_and_again_is_due_once():
-    every = schedule_of("10m")
-    assert every.after(1_000, None) == 1_600
-    assert every.after(1_000, 1_000) == 1_600
-    assert every.after(5_000, 1_000) == 5_200
+def test_missed_calls_are_due_once():
+    every = make_schedule("10m")
+    assert every.next_after(1_000, None) == 1_600
+    assert every.next_after(1_000, 1_000) == 1_600
+    assert every.next_after(5_000, 1_000) == 5_200
 
 
-def test_a_rate_is_for_each_author_and_an_event_is_counted_once():
-    rate = Rate.parse("2/min")
-    assert [rate.wait_s("a", event, 0) for event in ("1", "2", "2", "1")] == [0, 0, 0, 0]
-    assert rate.wait_s("b", "9", 0) == 0
-    assert rate.wait_s("a", "3", 20) == 40 and rate.tells("a", "3", 20, 40)
-    assert not rate.tells("a", "4", 30, 30), "told once"
-    assert rate.tells("a", "3", 20, 40), "and the same event is answered alike when it comes again"
-    assert rate.wait_s("a", "5", 60) == 0
+def test_rate_limit_counts_events_per_author():
+    rate = RateLimit.parse("2/min")
+    assert [rate.acquire("a", event, 0) for event in ("1", "2", "2", "1")] == [0, 0, 0, 0]
+    assert rate.acquire("b", "9", 0) == 0
+    assert rate.acquire("a", "3", 20) == 40 and rate.should_notify("a", "3", 20, 40)
+    assert not rate.should_notify("a", "4", 30, 30), "told once"
+    assert rate.should_notify("a", "3", 20, 40), "and the same event is answered alike when it comes again"
+    assert rate.acquire("a", "5", 60) == 0
     for number in range(5_000):
-        rate.wait_s(f"author {number}", "x", 100)
-    assert len(rate._taken) <= 1_000
+        rate.acquire(f"author {number}", "x", 100)
+    assert len(rate._used) <= 1_000
 
 
 # --- what may be acknowledged -----------------------------------------------------------------------------------------
@@ -190,15 +190,15 @@ def test_a_rate_is_for_each_author_and_an_event_is_counted_once():
 
 @pytest.mark.slow
 @given(st.randoms(use_true_random=False))
-def test_nothing_is_acknowledged_before_it_is_handled(dice: random.Random):
+def test_no_acknowledgement_before_handling(dice: random.Random):
     """Over lost connections and lost acknowledgements, in any order of handling."""
-    intake, handled, acked, at_work, given_out = Intake(), set[int](), 0, set[int](), list[int]()
+    intake, handled, acked, at_work, given_out = AckTracker(), set[int](), 0, set[int](), list[int]()
     told = acked
     for _ in range(200):
         match dice.randrange(5):
             case 0 | 1 if told < 60:
                 told += 1
-                if intake.told(told):
+                if intake.received(told):
                     assert told not in handled, "nothing is handled twice in one process"
                     at_work.add(told)
                     given_out.append(told)
@@ -206,18 +206,18 @@ def test_nothing_is_acknowledged_before_it_is_handled(dice: random.Random):
                 one = dice.choice(sorted(at_work))
                 at_work.discard(one)
                 handled.add(one)
-                intake.handled(one)
+                intake.mark_handled(one)
             case 4:
                 if dice.random() < 0.3:
-                    intake.reconnected()
+                    intake.reset()
                     told = acked
-        if (upto := intake.ready()) is not None:
+        if (upto := intake.take_ackable()) is not None:
             assert set(range(1, upto + 1)) <= handled
             if dice.random() < 0.7:  # else it gets lost, and the line with it
                 acked = upto
-                intake.acknowledged(upto)
+                intake.mark_acknowledged(upto)
             else:
-                intake.reconnected()
+                intake.reset()
                 told = acked
     assert len(given_out) == len(set(given_out))
 
@@ -233,22 +233,22 @@ def item(kind: str, **more) -> Item:
     return Item(**{**known, **more})
 
 
-def test_an_item_of_a_kind_or_a_body_that_nobody_knows_is_an_event():
+def test_unknown_items_are_plain_events():
     there = Group("g", "friends", NOBODY)
-    found = event_of(item("telepathy", body={"thought": 1}), there, NOBODY)
+    found = event_from(item("telepathy", body={"thought": 1}), there, NOBODY)
     assert type(found) is Event and found.body == {"thought": 1} and str(found.group) == "friends"
-    for kind in ("message", "reacted", "member_joined", "delivery", "request"):
-        assert event_of(item(kind), there, NOBODY).type == kind, "what is missing is empty"
+    for kind in ("message", "reacted", "member_joined", "delivery", "join_request"):
+        assert event_from(item(kind), there, NOBODY).type == kind, "what is missing is empty"
 
 
 def matched(bot: Bot, text: str, **more) -> list[str]:
     author = SchemaAuthor("did:key:a", "alice", bot=more.pop("by_bot", False))
     told = {"body": {"text": text}, "author": author, **more}
-    event = event_of(item("message", **told), Group("g", "friends", NOBODY), NOBODY)
-    return [one.name for one in bot._plan().handlers if one.match(event) is not None]
+    event = event_from(item("message", **told), Group("g", "friends", NOBODY), NOBODY)
+    return [one.name for one in bot._spec().handlers if one.match(event) is not None]
 
 
-def test_who_is_called_for_what():
+def test_event_matching():
     bot = Bot()
 
     @bot.command("go")
@@ -277,39 +277,39 @@ def test_who_is_called_for_what():
 
 
 @pytest.mark.parametrize("who", [{"role": "admin"}, {"allow": ["did:key:a"]}, {"verified": True}])
-def test_nobody_can_be_made_to_have_asked_for_what_not_all_may_ask(who):
+def test_unconfirmed_restricted_commands_are_refused(who):
     bot = Bot()
     bot.command("go", **who)(maybe)
     author = SchemaAuthor("did:key:a", "alice", verified=True)
     asked = {"body": {"text": "!go"}, "author": author}
     own, handed = (
-        event_of(item("message", **asked, vouched=by), Group("g", "friends", NOBODY), NOBODY)
+        event_from(item("message", **asked, relayed_by=by), Group("g", "friends", NOBODY), NOBODY)
         for by in (None, SchemaAuthor("did:key:m", "mallory"))
     )
-    go = bot._commands.known["go"]
-    assert go.refused(own, "admin", 0.0) is None and not own.vouched
-    assert handed.vouched and "Say it again" in (go.refused(handed, "admin", 0.0) or "")
+    go = bot._commands.by_name["go"]
+    assert go.refusal(own, "admin", 0.0) is None and not own.unconfirmed
+    assert handed.unconfirmed and "send it again" in (go.refusal(handed, "admin", 0.0) or "")
 
 
-def test_who_could_not_write_is_given_no_answer_by_a_command():
-    """Not even how it is used, or that it was a while ago."""
+def test_void_commands_are_not_answered():
+    """Neither with the usage nor because they are too old."""
     bot = Bot()
     bot.command("go", max_age="1m")(maybe)
-    void = event_of(item("message", body={"text": "!go"}, void=True), Group("g", "friends", NOBODY), NOBODY)
-    nothing = cast("Work", SimpleNamespace())  # it has nothing to answer with, nor anything to do
-    asyncio.run(Work._call(nothing, bot._commands.known["go"], Call(void, answer="Usage: !go")))
+    void = event_from(item("message", body={"text": "!go"}, void=True), Group("g", "friends", NOBODY), NOBODY)
+    nothing = cast("Dispatcher", SimpleNamespace())  # it has nothing to answer with, nor anything to do
+    asyncio.run(Dispatcher._call(nothing, bot._commands.by_name["go"], Call(void, refusal="Usage: !go")))
 
 
-def test_keys_are_what_the_agent_takes():
-    assert shortened("ci:event:handler:1") == "ci:event:handler:1"
-    long = shortened("x" * 129)
-    assert len(long) <= 128 and long != shortened("x" * 130) and shortened("ä").isascii()
+def test_idempotency_keys_are_valid():
+    assert valid_key("ci:event:handler:1") == "ci:event:handler:1"
+    long = valid_key("x" * 129)
+    assert len(long) <= 128 and long != valid_key("x" * 130) and valid_key("ä").isascii()
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_values_are_on_disk_for_nobody_else_and_bounded(tmp_path):
+def test_values_are_private_and_bounded(tmp_path):
     path = tmp_path / "bots" / "ci.db"
     with Store(path) as store:
         store.values["a"] = {"b": [1, None, "ä"]}
@@ -327,7 +327,7 @@ def test_values_are_on_disk_for_nobody_else_and_bounded(tmp_path):
             store.values["b"]
 
 
-def test_what_is_no_store_is_left_alone(tmp_path):
+def test_foreign_files_are_not_overwritten(tmp_path):
     path = tmp_path / "ci.db"
     path.write_text("something else")
     with pytest.raises(StoreUnusable):
@@ -338,16 +338,16 @@ def test_what_is_no_store_is_left_alone(tmp_path):
         Store(tmp_path / "link.db")
 
 
-def test_dead_letters_are_kept_once_and_their_number_is_bounded(monkeypatch):
+def test_dead_letters_are_unique_and_bounded(monkeypatch):
     letter = DeadLetter(0, "e1", "g", "message", "deploy", "ValueError: no", 4, 1.0, "")
     with Store(None) as store:
-        store.bury(letter)
-        store.bury(letter)
-        assert [one.event for one in store.dead()] == ["e1"] and not store.dead(again=True)
-        assert store.want(None) == 1 and store.dead(again=True)
-        monkeypatch.setattr("zerochat.bot.store.DEAD_MAX", 10)
+        store.add_dead_letter(letter)
+        store.add_dead_letter(letter)
+        assert [one.event for one in store.dead_letters()] == ["e1"] and not store.dead_letters(retry_only=True)
+        assert store.request_retry(None) == 1 and store.dead_letters(retry_only=True)
+        monkeypatch.setattr("zerochat.bot.store.DEAD_LETTERS_MAX", 10)
         for number in range(30):
-            store.bury(DeadLetter(0, f"f{number}", "g", "message", "deploy", "x" * 9_000, 4, 1.0, ""))
-        assert [one.event for one in store.dead()] == [f"f{number}" for number in range(20, 30)]
-        assert store.gone() == 21 and len(store.dead()[0].error) == 2_000 < DEAD_MAX
-        assert store.forget(None) == 10 and not store.dead()
+            store.add_dead_letter(DeadLetter(0, f"f{number}", "g", "message", "deploy", "x" * 9_000, 4, 1.0, ""))
+        assert [one.event for one in store.dead_letters()] == [f"f{number}" for number in range(20, 30)]
+        assert store.dead_letters_dropped() == 21 and len(store.dead_letters()[0].error) == 2_000 < DEAD_LETTERS_MAX
+        assert store.delete_dead_letters(None) == 10 and not store.dead_letters()

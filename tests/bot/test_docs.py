@@ -1,27 +1,24 @@
-"""Every example in the manual of bots is run, and every command in it is one that there is."""
+"""Runs every example of the bot manual and parses every command in it."""
 
 import asyncio
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.project.test_docs import README, commands
+from tests.support.doc_pages import commands
+from tests.support.manual_blocks import BLOCKS, MANUAL
 from zerochat.bot import bot as bot_module
 from zerochat.bot.launch import load
-from zerochat.cli import bot as cli_bot
 from zerochat.cli.parser import parse
+from zerochat.cli.verbs import bot as cli_bot
 from zerochat.testing import Group, run
 
-MANUAL = Path(__file__).parents[2] / "zerochat" / "bot" / "README.md"
-BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", MANUAL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
 TEN, COMMANDS, OTHERS, SCRIPT, TESTING = PROGRAMS
 
 
 @pytest.fixture
-def bot_of(tmp_path):
+def load_bot(tmp_path):
     def read(text):
         path = tmp_path / "app.py"
         path.write_text(text)
@@ -33,31 +30,30 @@ def bot_of(tmp_path):
 @pytest.mark.parametrize(
     "call", [call for kind, text in BLOCKS if kind == "sh" for call in commands(text)], ids=" ".join
 )
-def test_every_command_is_understood(call):
+def test_every_command_parses(call):
     parse(call)
 
 
-def test_ten_lines(bot_of):
+def test_ten_lines(load_bot):
     assert len([line for line in TEN.splitlines() if line.strip()]) <= 10
     guarded = TEN.replace("bot.run()", 'if __name__ == "__main__":\n    bot.run()')
     assert cli_bot.APP.format(name="greeter") == guarded, "what `zerochat bot new` writes is the same"
-    assert f"```python\n{TEN}```" in README, "and so is what the project's first page shows"
-    bot = bot_of(TEN)
+    bot = load_bot(TEN)
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!hello")
-            await group.say("bob", '!hello "dear all"')
+            await group.send("alice", "!hello")
+            await group.send("bob", '!hello "dear all"')
             await group.settle()
             assert sorted(await group.texts(by="greeter")) == ["Hello, alice!", "Hello, dear all!"]
 
-    run(story())
+    run(scenario())
 
 
-def test_commands(bot_of):
-    bot = bot_of(COMMANDS)
+def test_commands(load_bot):
+    bot = load_bot(COMMANDS)
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot], roles="admins") as group:
             for who, text in (
                 ("alice", "!deploy live 7"),
@@ -66,92 +62,95 @@ def test_commands(bot_of):
                 ("bob", "!note bread buy  some"),
                 ("bob", "!sum 1 2.5"),
             ):
-                await group.say(who, text)
+                await group.send(who, text)
                 await group.settle()
             assert await group.texts(by="ops") == [
-                "version 7 goes to live",
-                "Where is one of test, live, and not everywhere. Usage: !deploy test|live VERSION [DRY]",
-                "Only an admin may ask me for that.",
+                "deploying version 7 to live",
+                "Where must be one of test, live, not everywhere. Usage: !deploy test|live VERSION [DRY]",
+                "You need the role admin to use this command.",
                 "3.5",
             ]
             assert bot.kv["bread"] == ["buy  some"]
             group.partition("bob")
-            await group.say("alice", "!deploy test 9 yes")
-            await group.pass_time("2m")
-            assert (await group.texts(by="ops"))[-2:] == ["version 9 goes to test, in theory", "not heard by bob"]
+            await group.send("alice", "!deploy test 9 yes")
+            await group.advance("2m")
+            assert (await group.texts(by="ops"))[-2:] == [
+                "deploying version 9 to test (dry run)",
+                "not delivered to bob",
+            ]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
-def test_everything_else(bot_of):
-    bot = bot_of(OTHERS)
+def test_everything_else(load_bot):
+    bot = load_bot(OTHERS)
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            told = await group.say("alice", "Good Morning everybody")
+            told = await group.send("alice", "Good Morning everybody")
             await group.react("alice", told, "👍")
             await group.settle()
-            await group.pass_time("1h")
+            await group.advance("1h")
             await group.settle()
             assert set(await group.texts(by="host")) == {"Good morning, alice.", "Glad you like it.", "Still here."}
-            assert bot.kv["heard"] in ("alice", "bob")
-            await group.pass_time("18h")
+            assert bot.kv["delivered"] in ("alice", "bob")
+            await group.advance("18h")
             assert "Stand-up!" in await group.texts(by="host"), "on Monday at nine in Berlin"
 
-    run(story())
+    run(scenario())
 
 
 def test_testing():
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(TESTING, "README.md", "exec"), names)
+    exec(compile(TESTING, "bots.md", "exec"), names)
     names["test_ping"]()
 
 
 def test_a_script(monkeypatch):
-    """On a simulated agent would be no script; so its calls are heard by one that pretends."""
-    said: list[Any] = []
+    """A fake `SyncBot` records the calls of the script."""
+    calls: list[Any] = []
 
-    class Pretending:
+    class FakeSyncBot:
         def __init__(self, profile, name):
-            said.append((profile, name))
+            calls.append((profile, name))
 
         def __enter__(self):
             return self
 
         def __exit__(self, *_):
-            said.append("bye")
+            calls.append("bye")
 
-        def say(self, group, text):
-            said.append((group, text))
+        def send(self, group, text):
+            calls.append((group, text))
             return self
 
         def delivered(self, timeout):
-            said.append(timeout)
+            calls.append(timeout)
 
         def messages(self, within):
-            for text in ("one", "enough", "too much"):
-                message = type("M", (), {"text": text, "reply": lambda self, text: said.append((self.text, text))})()
+            for text in ("one", "stop", "too much"):
+                message = type("M", (), {"text": text, "reply": lambda self, text: calls.append((self.text, text))})()
                 yield message
 
         def done(self, message):
-            said.append(("done", message.text))
+            calls.append(("done", message.text))
 
-    monkeypatch.setattr("zerochat.bot.script.SyncBot", Pretending)
-    exec(compile(SCRIPT, "README.md", "exec"), {})
-    assert said == [
-        *(("ci", "script"), ("ops", "the night shift begins"), 30),
-        *(("one", "heard"), ("enough", "heard"), ("done", "enough"), "bye"),
+    monkeypatch.setattr("zerochat.bot.script.SyncBot", FakeSyncBot)
+    exec(compile(SCRIPT, "bots.md", "exec"), {})
+    assert calls == [
+        *(("ci", "script"), ("ops", "nightly build started"), 30),
+        *(("one", "received"), ("stop", "received"), ("done", "stop"), "bye"),
     ]
 
 
-def test_what_the_manual_says_of_limits_is_so():
+def test_limits_in_the_manual_match_the_code():
     from zerochat.bot import dispatcher, handlers, runner, store
     from zerochat.rpc import subscriptions
 
     text = MANUAL.read_text(encoding="utf-8")
-    assert subscriptions.HAPPENINGS_MAX == subscriptions.KEYS_MAX == store.VALUES_MAX == 10_000 and "10,000" in text
+    assert subscriptions.NOTIFICATIONS_MAX == subscriptions.KEYS_MAX == store.VALUES_MAX == 10_000 and "10,000" in text
     assert store.VALUE_BYTES_MAX == 64 * 1024 and store.KEY_CHARS_MAX == 256
     assert bot_module.RETRIES == ("1s", "5s", "30s") and "1, 5 and 30 seconds" in text
-    assert dispatcher.BEGUN_MAX == 5 and runner.DRAIN_S == 10 and handlers.COMMANDS_MAX == 32
+    assert dispatcher.STARTS_MAX == 5 and runner.DRAIN_S_MAX == 10 and handlers.COMMANDS_MAX == 32
     assert asyncio.iscoroutinefunction(bot_module.Bot.call)

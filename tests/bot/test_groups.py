@@ -1,4 +1,4 @@
-"""Bots in simulated groups: what they promise, over networks that lose and reorder, with agents and bots that end."""
+"""Delivery guarantees of bots in simulated groups with faults."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from zerochat.bot import Delivered, Event, Joined, Reaction, SyncReaction
 from zerochat.testing import Group, run
 
 
-def test_a_command_is_answered_once_over_a_bad_network():
+def test_command_is_answered_once_over_a_bad_network():
     bot = Bot(name="robo")
 
     @bot.command("add", help="add two numbers")
@@ -22,52 +22,52 @@ def test_a_command_is_answered_once_over_a_bad_network():
         assert report and len(list(report)) == report.of == 2
         await m.react("✅")
 
-    async def story(seed):
+    async def scenario(seed):
         async with Group(2, bots=[bot], loss=0.3, duplicates=0.2, reorder=True, seed=seed) as group:
-            asked = await group.say("alice", "!add 2 3")
-            await group.say("bob", "!add two 3")
-            await group.say("bob", "!help")
+            asked = await group.send("alice", "!add 2 3")
+            await group.send("bob", "!add two 3")
+            await group.send("bob", "!help")
             await group.settle()
             assert group.converged()
             seen = await group.messages("bob")
             assert sorted(one.text for one in seen if one.author == "robo") == [
-                "!add A B - add two numbers\n!help - what I can be asked",
+                "!add A B - add two numbers\n!help - list the commands",
                 "5",
-                "A is a whole number, and not two. Usage: !add A B",
+                "A must be a whole number, not two. Usage: !add A B",
             ]
             assert next(one for one in seen if one.id == asked).reactions == {"✅": ("robo",)}
             assert next(one for one in seen if one.text == "5").reply_to == asked
             assert seen == await group.messages("alice")
 
     for seed in (1, 2):
-        run(story(seed))
+        run(scenario(seed))
 
 
-def test_what_was_said_while_a_bot_was_away_is_handled_when_it_is_back_and_nothing_twice():
+def test_missed_events_are_handled_once_after_a_restart():
     bot, heard = Bot(name="robo"), []
 
     @bot.on_message
     async def hear(m: Message):
         heard.append((m.text, m.redelivered))
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "one")
+            await group.send("alice", "one")
             await group.settle()
             await group.stop("robo")
-            await group.say("alice", "two")
-            await group.pass_time("1h")
+            await group.send("alice", "two")
+            await group.advance("1h")
             await group.start("robo")
             await group.settle()
             await group.stop("robo")
             await group.start("robo")
             await group.settle()
 
-    run(story())
+    run(scenario())
     assert heard == [("one", False), ("two", False)]
 
 
-def test_a_bot_that_is_killed_at_its_work_does_it_again_and_says_it_once():
+def test_killed_handler_is_retried_and_sends_once():
     bot, begun = Bot(name="robo"), []
 
     @bot.command("work")
@@ -78,21 +78,21 @@ def test_a_bot_that_is_killed_at_its_work_does_it_again_and_says_it_once():
             await asyncio.sleep(3600)
         await m.reply(f"done at attempt {len(begun)}")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!work")
+            await group.send("alice", "!work")
             for _ in range(2):
-                await group.pass_time("10s")
+                await group.advance("10s")
                 await group.kill("robo")
                 await group.start("robo")
             await group.settle()
             assert await group.texts(by="robo") == ["begun", "done at attempt 3"]
 
-    run(story())
+    run(scenario())
     assert begun == [("!work", False), ("!work", True), ("!work", True)]
 
 
-def test_what_ends_the_process_again_and_again_becomes_a_dead_letter():
+def test_repeated_crash_becomes_a_dead_letter():
     bot = Bot(name="robo")
 
     @bot.command("crash")
@@ -103,12 +103,12 @@ def test_what_ends_the_process_again_and_again_becomes_a_dead_letter():
     async def ping(m: Message):
         await m.reply("pong")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!crash")
-            await group.say("alice", "!ping")
+            await group.send("alice", "!crash")
+            await group.send("alice", "!ping")
             for _ in range(6):
-                await group.pass_time("5s")
+                await group.advance("5s")
                 await group.kill("robo")
                 await group.start("robo")
             await group.settle()
@@ -116,11 +116,11 @@ def test_what_ends_the_process_again_and_again_becomes_a_dead_letter():
             [letter] = bot.dead_letters()
             assert letter.handler == "crash" and "ended 5 times" in letter.error
 
-    run(story())
+    run(scenario())
 
 
-def test_a_pattern_that_ends_the_process_again_and_again_makes_a_dead_letter():
-    """As one does in which somebody's text takes so long that the process is killed."""
+def test_repeated_crash_in_a_pattern_becomes_a_dead_letter():
+    """A hostile text makes pattern matching take so long that the process is killed."""
 
     class Pattern:
         def search(self, text: str):
@@ -138,24 +138,24 @@ def test_a_pattern_that_ends_the_process_again_and_again_makes_a_dead_letter():
     hopeless = next(one for one in bot._handlers if one.name == "never")
     object.__setattr__(hopeless, "pattern", Pattern())
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "aaa")
+            await group.send("alice", "aaa")
             for _ in range(6):
                 with contextlib.suppress(AssertionError):
-                    await group.pass_time("5s")
+                    await group.advance("5s")
                 with contextlib.suppress(AssertionError):
                     await group.kill("robo")
                 await group.start("robo")
-            await group.say("alice", "still there?")
+            await group.send("alice", "still there?")
             await group.settle()
             assert {one.handler for one in bot.dead_letters()} == {"answer", "never"}
             assert await group.texts(by="robo") == ["heard", "heard"]
 
-    run(story())
+    run(scenario())
 
 
-def test_a_handler_that_fails_is_tried_again_and_then_there_is_a_dead_letter():
+def test_failing_handler_is_retried_then_dead_letter():
     bot, times = Bot(name="robo", retries=("1s", "5s")), []
 
     @bot.command("fail")
@@ -170,16 +170,16 @@ def test_a_handler_that_fails_is_tried_again_and_then_there_is_a_dead_letter():
     async def other(m: Message):
         await m.reply("heard")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!fail 2")
-            await group.say("alice", "next")
+            await group.send("alice", "!fail 2")
+            await group.send("alice", "next")
             await group.settle()
             assert await group.texts(by="robo") == ["at it", "done", "heard"], "in order, and nothing twice"
             waited = [round(after - before) for (_, before), (_, after) in pairwise(times)]
             assert waited == [1, 5]
             assert not bot.dead_letters()
-            await group.say("alice", "!fail 9")
+            await group.send("alice", "!fail 9")
             await group.settle()
             [letter] = bot.dead_letters()
             assert (letter.handler, letter.attempts) == ("fail", 3)
@@ -187,14 +187,14 @@ def test_a_handler_that_fails_is_tried_again_and_then_there_is_a_dead_letter():
             assert not letter.body, "what was said stays in the journal"
             times.clear()
             assert bot.retry(letter) == 1
-            await group.pass_time("60s")
+            await group.advance("60s")
             assert len(times) == 3, "it has failed again"
             assert [one.attempts for one in bot.dead_letters()] == [3]
 
-    run(story())
+    run(scenario())
 
 
-def test_a_handler_that_waits_for_ever_is_given_up_and_tried_again():
+def test_waiting_handler_times_out_and_is_retried():
     bot, begun = Bot(name="robo", timeout="1m", retries=("1s",)), []
 
     @bot.command("wait")
@@ -207,20 +207,20 @@ def test_a_handler_that_waits_for_ever_is_given_up_and_tried_again():
         await asyncio.sleep(3600)
         await m.reply("after an hour")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!wait")
-            await group.say("alice", "!long")
+            await group.send("alice", "!wait")
+            await group.send("alice", "!long")
             await group.settle(within="2h")
             assert await group.texts(by="robo") == ["after an hour"]
             [letter] = bot.dead_letters()
-            assert letter.error.startswith("TookTooLong: wait was not done after 60 seconds") and letter.attempts == 2
+            assert letter.error.startswith("HandlerTimeout: wait did not finish within 60 s") and letter.attempts == 2
 
-    run(story())
+    run(scenario())
     assert round(begun[1] - begun[0]) == 61
 
 
-def test_a_dead_letter_that_is_tried_again_and_handled_is_gone():
+def test_retried_dead_letter_is_deleted():
     bot, broken = Bot(name="robo", retries=()), [True]
 
     @bot.command("go")
@@ -234,21 +234,21 @@ def test_a_dead_letter_that_is_tried_again_and_handled_is_gone():
         if broken:
             raise RuntimeError("not yet")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!go")
-            await group.pass_time("1m")
+            await group.send("alice", "!go")
+            await group.advance("1m")
             assert {one.handler for one in bot.dead_letters()} == {"go", "told"}, "the announcement was delivered"
             broken.clear()
             bot.retry()
-            await group.pass_time("5s")
+            await group.advance("5s")
             await group.settle()
             assert await group.texts(by="robo") == ["gone"] and not bot.dead_letters()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_reply_that_differs_the_second_time_stands_as_it_was_said_first():
+def test_first_text_of_a_repeated_reply_is_kept():
     bot, sent = Bot(name="robo", retries=("1s",)), []
 
     @bot.command("time")
@@ -257,17 +257,17 @@ def test_a_reply_that_differs_the_second_time_stands_as_it_was_said_first():
         if m.attempt == 1:
             raise RuntimeError("just after")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.say("alice", "!time")
+            await group.send("alice", "!time")
             await group.settle()
             assert len(await group.texts(by="robo")) == 1
 
-    run(story())
-    assert [one.again for one in sent] == [False, True] and sent[0].id == sent[1].id
+    run(scenario())
+    assert [one.duplicate for one in sent] == [False, True] and sent[0].id == sent[1].id
 
 
-def test_an_agent_that_is_away_is_no_matter_of_the_handler():
+def test_agent_outage_is_hidden_from_handlers():
     bot = Bot(name="robo")
 
     @bot.command("slow")
@@ -276,19 +276,19 @@ def test_an_agent_that_is_away_is_no_matter_of_the_handler():
         await asyncio.sleep(60)
         await m.reply("two")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot], loss=0.1, seed=3) as group:
-            await group.say("alice", "!slow")
-            await group.pass_time("5s")
-            group.switch_off("robo", "10m")
-            await group.pass_time("1s")
+            await group.send("alice", "!slow")
+            await group.advance("5s")
+            group.power_off("robo", "10m")
+            await group.advance("1s")
             await group.settle(within="1h")
             assert await group.texts(by="robo") == ["one", "two"] and not bot.dead_letters()
 
-    run(story())
+    run(scenario())
 
 
-def test_roles_and_rates_and_age_and_names_are_looked_at():
+def test_roles_rates_age_and_groups_are_checked():
     bot, done = Bot(name="robo"), []
 
     @bot.command("deploy", role="admin")
@@ -311,39 +311,39 @@ def test_roles_and_rates_and_age_and_names_are_looked_at():
     async def close(m: Message):
         done.append("close")
 
-    async def story():
+    async def scenario():
         async with Group(3, bots=[bot], roles="admins") as group:
-            await group.say("bob", "!deploy")
+            await group.send("bob", "!deploy")
             await group.settle()
-            assert await group.texts(by="robo") == ["Only an admin may ask me for that."] and not done
-            await group.role("alice", "bob", "admin")
+            assert await group.texts(by="robo") == ["You need the role admin to use this command."] and not done
+            await group.set_role("alice", "bob", "admin")
             await group.settle()
             for who in ("alice", "bob", "carol"):
-                await group.say(who, "!deploy")
+                await group.send(who, "!deploy")
             await group.settle()
             assert sorted(done) == ["deploy alice", "deploy bob"]
             done.clear()
             for _ in range(5):
-                await group.say("carol", "!often")
-            await group.say("bob", "!often")
+                await group.send("carol", "!often")
+            await group.send("bob", "!often")
             await group.settle()
             assert sorted(done) == ["often bob", "often carol", "often carol"]
-            assert sum("Not so often" in text for text in await group.texts(by="robo")) == 1, "told once"
+            assert sum("Rate limit" in text for text in await group.texts(by="robo")) == 1, "told once"
             done.clear()
             await group.stop("robo")  # and a new run counts anew
-            await group.say("alice", "!fresh")
-            await group.pass_time("11m")
+            await group.send("alice", "!fresh")
+            await group.advance("11m")
             await group.start("robo")
-            await group.say("alice", "!fresh")
-            await group.say("alice", "!secret")
-            await group.say("alice", "!close")
+            await group.send("alice", "!fresh")
+            await group.send("alice", "!secret")
+            await group.send("alice", "!close")
             await group.settle()
             assert done == ["fresh"]
 
-    run(story())
+    run(scenario())
 
 
-def test_a_bot_hears_neither_itself_nor_other_bots_unless_it_asks_for_that():
+def test_own_and_bot_events_are_excluded_by_default():
     one, two, nosy = Bot(name="one"), Bot(name="two"), Bot(name="nosy", include=("self", "bots"))
     heard = []
     for bot in (one, two):
@@ -358,17 +358,17 @@ def test_a_bot_hears_neither_itself_nor_other_bots_unless_it_asks_for_that():
         if not m.own and not m.author.bot:
             await m.reply("aha")
 
-    async def story():
+    async def scenario():
         async with Group(1, bots=[one, two, nosy]) as group:
             await group.settle()  # everybody has heard who is a bot
-            await group.say("alice", "hello")
+            await group.send("alice", "hello")
             await group.settle()
 
-    run(story())
+    run(scenario())
     assert sorted(heard) == ["alice: hello", "nosy: aha (own)", "one: I heard hello", "two: I heard hello"]
 
 
-def test_the_past_comes_only_to_whoever_asks_for_it():
+def test_history_is_replayed_on_request_only():
     heard = []
     new, curious = Bot(name="new"), Bot(name="curious", include=("replayed",))
 
@@ -380,9 +380,9 @@ def test_the_past_comes_only_to_whoever_asks_for_it():
     async def hear_all(m: Message):
         heard.append(f"curious {m.text}")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots={"carol": Bot(name="idle")}) as group:
-            await group.say("alice", "before")
+            await group.send("alice", "before")
             await group.settle()
             for bot in (new, curious):
                 await group.stop("carol")
@@ -393,11 +393,11 @@ def test_the_past_comes_only_to_whoever_asks_for_it():
             await group.start("carol")
             await group.settle()
 
-    run(story())
+    run(scenario())
     assert heard == ["curious before"]
 
 
-def test_what_happens_besides_words():
+def test_other_event_types():
     bot, seen = Bot(name="robo"), []
 
     @bot.on_reaction(emoji="👍")
@@ -413,23 +413,23 @@ def test_what_happens_besides_words():
     async def others(e: Event):
         seen.append(e.type)
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            told = await group.say("alice", "hello")
+            told = await group.send("alice", "hello")
             await group.settle()
             await group.react("bob", told, "👍")
             await group.react("alice", told, "🎉")
             await group.react("bob", told, "👍", on=False)
-            await group.call("alice", "topic", group="friends", text="bread")
+            await group.call("alice", "set_topic", group="friends", text="bread")
             await group.settle()
             [thanks] = [one for one in await group.messages() if one.author == "robo"]
             assert thanks.reply_to == told
 
-    run(story())
+    run(scenario())
     assert seen == ["bob 👍", "topic_changed"]
 
 
-def test_ordinary_functions_are_called_in_threads_and_time_waits_for_them():
+def test_functions_run_in_threads_in_virtual_time():
     bot, names = Bot(name="robo"), []
 
     @bot.command("count")
@@ -441,59 +441,59 @@ def test_ordinary_functions_are_called_in_threads_and_time_waits_for_them():
         sent = m.reply(f"counted to {upto}")
         assert sent.delivered(timeout=60)
         names.extend(one.nick for one in bot.sync.members(m.group))
-        bot.sync.say("friends", "and told everybody")
+        bot.sync.send("friends", "and told everybody")
 
     @bot.on_reaction
     def thanks(r: SyncReaction):
         r.reply("thanks")
 
-    async def story(seed):
+    async def scenario(seed):
         async with Group(2, bots=[bot], loss=0.2, seed=seed) as group:
-            told = await group.say("alice", "!count 3")
+            told = await group.send("alice", "!count 3")
             await group.react("alice", told, "👍")
             await group.settle()
             assert sorted(await group.texts(by="robo")) == ["and told everybody", "counted to 3", "thanks"]
             assert bot.kv["number"] == 2
-            return group.stage.digest.hexdigest()
+            return group.world.digest.hexdigest()
 
-    assert run(story(1)) == run(story(1)), "the same story, threads or not"
+    assert run(scenario(1)) == run(scenario(1)), "the same scenario, threads or not"
     assert names == ["alice", "bob", "robo"] * 2
 
 
 @pytest.mark.slow
-def test_timers_run_at_their_times_and_what_was_missed_is_made_up_for_once(utc):
+def test_timers_make_up_for_missed_calls_once(utc):
     bot, ran = Bot(name="robo"), []
 
     @bot.every("1h")
     async def hourly():
         ran.append(f"hourly {bot.now() % 86_400 / 3600:.2f}")
-        await bot.say("friends", "tick")
+        await bot.send("friends", "tick")
 
     @bot.at("18:00")
     def evening():
         ran.append("evening")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:  # it begins at 15:08
-            await group.pass_time("2h")
+            await group.advance("2h")
             await group.settle()
             assert [one.split()[0] for one in ran] == ["hourly", "hourly"]
             await group.stop("robo")
-            await group.pass_time("5h")
+            await group.advance("5h")
             ran.clear()
             await group.start("robo")
-            await group.pass_time("1s")
+            await group.advance("1s")
             assert [one.split()[0] for one in ran] == ["hourly"], "one for five, and the evening is over"
-            await group.pass_time("24h")
+            await group.advance("24h")
             assert ran.count("evening") == 1
             await group.settle()
             assert len(await group.texts(by="robo")) == 2 + 1 + 24
 
-    run(story())
+    run(scenario())
 
 
-def test_groups_go_on_side_by_side_and_each_in_order():
-    """What takes long in one group holds nobody up in another one; what is acknowledged is handled."""
+def test_groups_run_concurrently_and_in_order():
+    """A slow group does not block another one; what is acknowledged is handled."""
     bot, done = Bot(name="robo"), []
 
     @bot.on_message
@@ -501,19 +501,19 @@ def test_groups_go_on_side_by_side_and_each_in_order():
         await asyncio.sleep(60 if m.text.startswith("slow") else 1)
         done.append(m.text)
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
-            await group.call("robo", "new", group="other")
-            await group.call("robo", "send", group="other", text="note")
+            await group.call("robo", "create_group", group="other")
+            await group.call("robo", "send_message", group="other", text="note")
             for text in ("slow 1", "quick 2", "quick 3"):
-                await group.say("alice", text)
+                await group.send("alice", text)
             await group.settle()
 
-    run(story())
+    run(scenario())
     assert done == ["slow 1", "quick 2", "quick 3"]
 
 
-def test_a_failure_of_the_bot_itself_ends_it_and_acknowledges_nothing(monkeypatch):
+def test_internal_failure_ends_the_bot_without_acks(monkeypatch):
     bot = Bot(name="robo")
 
     @bot.on_message
@@ -523,38 +523,38 @@ def test_a_failure_of_the_bot_itself_ends_it_and_acknowledges_nothing(monkeypatc
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    async def story():
+    async def scenario():
         group = Group(2, bots=[bot])
         async with group:
-            monkeypatch.setattr("zerochat.bot.store.Store.bury", full)
-            await group.say("alice", "one")
+            monkeypatch.setattr("zerochat.bot.store.Store.add_dead_letter", full)
+            await group.send("alice", "one")
             with pytest.raises(OSError, match="No space"):
                 await group.settle()
-            [known] = await group.call("robo", "consumers")
+            [known] = await group.call("robo", "list_consumers")
             assert known.behind > 0
 
-    run(story())
+    run(scenario())
 
 
-def test_what_is_to_be_done_at_the_start_is_done_at_each_start_and_said_once_under_a_key():
+def test_start_handlers_run_at_each_start():
     bot, began = Bot(name="robo"), []
 
     @bot.on_start
     async def begin():
         began.append(bot.now())
-        await bot.say("friends", "here I am", key="here")
+        await bot.send("friends", "here I am", key="here")
         await asyncio.sleep(3600)
         raise ValueError("an hour was enough")
 
-    async def story():
+    async def scenario():
         async with Group(2, bots=[bot]) as group:
             await group.settle()
             await group.stop("robo")
             await group.start("robo")
             await group.settle()
             assert await group.texts(by="robo") == ["here I am"] and len(began) == 2
-            await group.pass_time("1h")
+            await group.advance("1h")
             with pytest.raises(ValueError, match="an hour was enough"):
                 await group.settle()
 
-    run(story())
+    run(scenario())

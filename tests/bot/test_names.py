@@ -1,4 +1,4 @@
-"""Groups by name, where somebody makes a second one that is called the same: nobody does anything in the wrong one."""
+"""Groups with the same name: no command or handler acts in the wrong one."""
 
 import asyncio
 import subprocess
@@ -6,26 +6,26 @@ import sys
 
 import pytest
 
-from tests.agent.test_agent import meet, people, until  # noqa: F401  # a fixture
-from tests.bot.test_agents import environment, running
+from tests.support.agents import meet, until
+from tests.support.bot_processes import environment, running
 from zerochat import Bot, Message
-from zerochat.agent.api.client import AgentError
-from zerochat.errors import AmbiguousGroup, beginnings
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.errors import AmbiguousGroup, unique_prefixes
 
 
-def test_a_name_that_two_groups_have_is_refused_everywhere_and_the_beginning_of_an_id_is_taken(
-    people,  # noqa: F811
+def test_ambiguous_group_names_are_refused(
+    people,
     monkeypatch,
     tmp_path,
 ):
     alice, bob, mallory = people("alice", "bob", "mallory")
     meet(alice, bob)
-    [true] = [one.id for one in bob.client.groups()]
-    mallory.client.new("friends")
-    bob.client.join(mallory.client.invite("friends").url)
-    until(lambda: [one.state for one in bob.client.groups()] == ["active"] * 2, "joining")
-    ids = [one.id for one in bob.client.groups()]
-    short = beginnings(ids)
+    [true] = [one.id for one in bob.client.list_groups()]
+    mallory.client.create_group("friends")
+    bob.client.join_group(mallory.client.create_invitation("friends").url)
+    until(lambda: [one.state for one in bob.client.list_groups()] == ["active"] * 2, "joining")
+    ids = [one.id for one in bob.client.list_groups()]
+    short = unique_prefixes(ids)
     ours = next(one for one in short if true.startswith(one))
 
     def verb(*words):
@@ -34,9 +34,9 @@ def test_a_name_that_two_groups_have_is_refused_everywhere_and_the_beginning_of_
         return run.returncode, run.stdout, run.stderr
 
     for refused in (
-        lambda: bob.client.send("friends", "hello"),
-        lambda: bob.client.call("topic", group="friends", text="bread"),
-        lambda: bob.client.call("forget", group="friends"),
+        lambda: bob.client.send_message("friends", "hello"),
+        lambda: bob.client.call("set_topic", group="friends", text="bread"),
+        lambda: bob.client.call("forget_group", group="friends"),
         lambda: bob.client.subscribe(groups=["friends"], consumer="ci"),
     ):
         with pytest.raises(AgentError) as error:
@@ -60,14 +60,14 @@ def test_a_name_that_two_groups_have_is_refused_everywhere_and_the_beginning_of_
     @careful.on_message(group=ours)
     async def hear(m: Message):
         heard.append((m.text, m.group.id))
-        await careful.say(ours, "heard")
+        await careful.send(ours, "heard")
 
     with pytest.raises(AmbiguousGroup) as unclear:
         asyncio.run(careless.serve())
     assert unclear.value.fields["ids"] == " ".join(short)
     with running(careful) as failed:
-        mallory.client.send("friends", "from the wrong one")
-        alice.client.send("friends", "from the right one")
+        mallory.client.send_message("friends", "from the wrong one")
+        alice.client.send_message("friends", "from the right one")
         until(lambda: "heard" in alice.texts(), "an answer")
         assert not failed
     assert heard == [("from the right one", true)]

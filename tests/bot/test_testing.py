@@ -1,4 +1,4 @@
-"""The kit for those who write bots: groups in virtual time, and the pytest plugin."""
+"""`zerochat.testing`: groups in virtual time, and the pytest plugin."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from zerochat import Bot, Message
-from zerochat.agent.api.client import AgentError
-from zerochat.testing import Group, NotSettled, Stuck, run
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.testing import Deadlock, Group, NotSettled, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,28 +30,28 @@ def echo() -> Bot:
 async def chatter(seed, **network):
     async with Group(3, bots=[echo()], seed=seed, **network) as group:
         for number in range(4):
-            await group.say(group.members[number % 3], f"word {number}")
-            await group.pass_time("1s")
+            await group.send(group.members[number % 3], f"word {number}")
+            await group.advance("1s")
         await group.settle()
         assert group.converged()
-        return group.stage.digest.hexdigest(), await group.texts("bob"), group.now
+        return group.world.digest.hexdigest(), await group.texts("bob"), group.now
 
 
 @pytest.mark.slow
-def test_one_seed_is_one_story():
+def test_seed_determines_the_run():
     bad = {"loss": 0.3, "duplicates": 0.3, "reorder": True}
     first, other = run(chatter(1, **bad)), run(chatter(2, **bad))
     assert first == run(chatter(1, **bad)) and first[0] != other[0]
     assert sorted(first[1]) == sorted(other[1]) == sorted(2 * [f"word {number}" for number in range(4)])
 
 
-def test_a_partition_holds_until_it_is_healed():
-    async def story():
+def test_partition_lasts_until_healed():
+    async def scenario():
         async with Group(("ann", "ben", "cleo"), seed=1) as group:
             group.partition("ann", ("ben", "cleo"))
-            await group.say("ann", "hello?")
-            await group.say("ben", "here")
-            await group.pass_time("5m")
+            await group.send("ann", "hello?")
+            await group.send("ben", "here")
+            await group.advance("5m")
             verdict = group.converged()
             assert not verdict and "ben lacks a post of ann" in repr(verdict)
             assert await group.texts("cleo") == ["here"]
@@ -61,37 +61,37 @@ def test_a_partition_holds_until_it_is_healed():
             await group.settle()
             assert group.converged() and set(await group.texts("cleo")) == {"here", "hello?"}
 
-    run(story())
+    run(scenario())
 
 
-def test_what_people_do_is_seen():
-    async def story():
+def test_members_see_posts_reactions_and_edits():
+    async def scenario():
         async with Group(2) as group:
-            first = await group.say("alice", "hallo")
+            first = await group.send("alice", "hallo")
             await group.settle()
             await group.react("bob", first, "👍")
-            await group.say("bob", "to you", reply_to=first)
+            await group.send("bob", "to you", reply_to=first)
             await group.edit("alice", first, "hello")
-            gone = await group.say("alice", "no")
+            gone = await group.send("alice", "no")
             await group.delete("alice", gone)
             await group.settle()
             seen = {one.id: one for one in await group.messages("bob")}
             [answer] = [one for one in seen.values() if one.author == "bob"]
             assert (seen[first].text, seen[first].reactions, str(answer)) == ("hello", {"👍": ("bob",)}, "bob: to you")
             assert answer.reply_to == first and seen[gone].deleted and len(seen) == 3
-            with pytest.raises(KeyError, match="nobody is called carol"):
-                await group.say("carol", "x")
+            with pytest.raises(KeyError, match="no member carol"):
+                await group.send("carol", "x")
             with pytest.raises(AgentError, match="Files are not simulated"):
-                await group.call("alice", "get", group="friends", file="x")
+                await group.call("alice", "fetch_file", group="friends", file="x")
 
-    run(story())
+    run(scenario())
 
 
-def test_what_never_happens_is_said_and_what_needs_virtual_time_says_so():
+def test_deadlock_and_missing_virtual_time_raise():
     async def forever():
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck):
+    with pytest.raises(Deadlock):
         run(forever())
 
     async def outside():
@@ -105,13 +105,13 @@ def test_what_never_happens_is_said_and_what_needs_virtual_time_says_so():
             Group(**wrong)
 
 
-def test_a_bot_that_cannot_begin_says_why():
-    async def story():
+def test_failing_start_is_reported():
+    async def scenario():
         async with Group(2, bots=[Bot(name="lost", groups=["nowhere"])]):
             pass
 
-    with pytest.raises(AgentError, match="no group called nowhere"):
-        run(story())
+    with pytest.raises(AgentError, match="Unknown group nowhere"):
+        run(scenario())
 
 
 TEST = """
@@ -127,7 +127,7 @@ async def ping(m: Message):
 
 async def test_ping(zerochat_group, tmp_path):
     async with zerochat_group(members=2, bots=[bot], loss=0.2, reorder=True, seed=1) as group:
-        await group.say("alice", "!ping")
+        await group.send("alice", "!ping")
         await group.settle()
         assert (await group.texts("alice"))[-1] == "pong" and tmp_path.exists()
 
@@ -151,8 +151,8 @@ def test_the_plugin_runs_coroutines_in_virtual_time(tmp_path):
 PLUGIN = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]["zerochat"]
 
 
-def test_the_plugin_is_light():
-    """It is there at every run of pytest of whoever has zerochat installed."""
+def test_plugin_imports_nothing_heavy():
+    """It is loaded in every pytest run where zerochat is installed."""
     assert import_module(PLUGIN).FIXTURE == "zerochat_group"
     heavy = "('apsw', 'zmq', 'nacl', 'msgspec')"
     program = f"import sys, pytest; import {PLUGIN}; print([n for n in {heavy} if n in sys.modules])"

@@ -1,4 +1,4 @@
-"""What holds a whole bot up is interrupted by the computing of the loop's own thread, and by nobody else's."""
+"""The CPU watchdog interrupts code in the event loop's thread only."""
 
 import asyncio
 import os
@@ -8,17 +8,19 @@ from collections.abc import Callable
 
 import pytest
 
-from zerochat.bot.cpu_watchdog import HANDLER_S, PATTERN_S, HeldUp, Watch, interruptible
+from zerochat.bot.cpu_watchdog import HANDLER_CPU_S_MAX, PATTERN_CPU_S_MAX, CpuLimitExceeded, CpuWatchdog, interruptible
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no such signals here")
 
 
-def at_work(monkeypatch: pytest.MonkeyPatch, computed: Callable[[], float], then: Callable[[Watch], None]) -> None:
+def at_work(
+    monkeypatch: pytest.MonkeyPatch, computed: Callable[[], float], then: Callable[[CpuWatchdog], None]
+) -> None:
     """Run `then` while a bot is watched whose own thread has computed for so long."""
     monkeypatch.setattr(time, "thread_time", computed)
 
     async def serve() -> None:
-        watch = Watch()
+        watch = CpuWatchdog()
         watch.start()
         try:
             then(watch)
@@ -37,40 +39,40 @@ def theirs(steps: int = 1) -> int:
     return steps
 
 
-def test_what_other_threads_compute_interrupts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_threads_do_not_trigger_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = [7.0]
 
-    def play(watch: Watch) -> None:
+    def play(watch: CpuWatchdog) -> None:
         assert theirs(3) == 3, "the loop's own thread has computed nothing meanwhile"
         left, _ = signal.getitimer(signal.ITIMER_VIRTUAL)
         assert left > 0, "it is asked again when it could be so"
-        spent[0] += HANDLER_S - 1
+        spent[0] += HANDLER_CPU_S_MAX - 1
         assert theirs(3) == 3
-        with watch.pattern():
+        with watch.pattern_limit():
             assert theirs() == 1, "a pattern has a time of its own"
-            spent[0] += PATTERN_S
-            with pytest.raises(HeldUp, match=f"{PATTERN_S:g} seconds"):
+            spent[0] += PATTERN_CPU_S_MAX
+            with pytest.raises(CpuLimitExceeded, match=f"{PATTERN_CPU_S_MAX:g} seconds"):
                 theirs()
-        spent[0] += HANDLER_S
-        with pytest.raises(HeldUp, match=f"{HANDLER_S:g} seconds"):
+        spent[0] += HANDLER_CPU_S_MAX
+        with pytest.raises(CpuLimitExceeded, match=f"{HANDLER_CPU_S_MAX:g} seconds"):
             theirs()
         assert theirs() == 1, "and that began anew"
 
     at_work(monkeypatch, lambda: spent[0], play)
 
 
-def test_what_is_ours_is_never_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_code_is_never_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = [0.0]
 
-    def play(watch: Watch) -> None:
+    def play(watch: CpuWatchdog) -> None:
         spent[0] += 1_000
         os.kill(os.getpid(), signal.SIGVTALRM)
 
     at_work(monkeypatch, lambda: spent[0], play)
 
 
-def test_a_handler_that_computes_for_ever_is_interrupted_by_the_clock_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerochat.bot.cpu_watchdog.HANDLER_S", 0.05)
+def test_computing_handler_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerochat.bot.cpu_watchdog.HANDLER_CPU_S_MAX", 0.05)
 
     @interruptible
     def endless() -> None:
@@ -78,10 +80,10 @@ def test_a_handler_that_computes_for_ever_is_interrupted_by_the_clock_itself(mon
             pass
 
     async def serve() -> None:
-        watch = Watch()
+        watch = CpuWatchdog()
         watch.start()
         try:
-            with pytest.raises(HeldUp):
+            with pytest.raises(CpuLimitExceeded):
                 endless()
         finally:
             watch.stop()

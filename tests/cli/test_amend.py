@@ -1,31 +1,31 @@
-"""The verbs for what becomes of a message, and how messages look in text: answered, edited, deleted, reacted to."""
+"""Verbs for replies, edits, deletions and reactions, and how messages look as text."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tests.cli import test_cli
-from tests.cli.test_cli import ALICE, BOB, CAROL, HIKERS, SENT, event, of, process
-from zerochat.cli.output import EventText
+from tests.support import cli_harness
+from tests.support.cli_harness import ALICE, BOB, CAROL, HIKERS, SENT, event, of, process
+from zerochat.cli.event_text import EventText
 from zerochat.presentation import group_rules
 from zerochat.rpc import (
-    Amended,
     Author,
-    Beginning,
-    DeleteParams,
+    DeleteMessageParams,
     DeliveryReport,
-    EditParams,
+    EditMessageParams,
     Event,
     History,
+    HistoryStart,
+    MessageChanged,
     Quote,
     Reaction,
     ReactParams,
-    SendParams,
-    TopicParams,
+    SendMessageParams,
+    SetTopicParams,
 )
 
-agent, run, home = test_cli.agent, test_cli.run, test_cli.home
+agent, run, home = cli_harness.agent, cli_harness.run, cli_harness.home
 
 NASTY = "\x1b]0;owned\x07\u202e"
 
@@ -33,10 +33,10 @@ NASTY = "\x1b]0;owned\x07\u202e"
 # --- the verbs --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_asked_of_the_agent(run: Any, agent: Any) -> None:
+def test_requests_sent_to_the_agent(run: Any, agent: Any) -> None:
     connected = replace(HIKERS, connected=2)
-    answers = dict.fromkeys(("send", "react", "edit", "delete", "topic"), lambda _: SENT)
-    served = agent(groups=lambda _: [connected], **answers)
+    answers = dict.fromkeys(("send_message", "react", "edit_message", "delete_message", "set_topic"), lambda _: SENT)
+    served = agent(list_groups=lambda _: [connected], **answers)
     for line, stdin in (
         (["send", "hikers", "--reply", "Yk3v", "-m", "yes"], b""),
         (["send", "hikers", "--reply=-k3v", "--me", "-m", "waves"], b""),
@@ -49,64 +49,67 @@ def test_what_is_asked_of_the_agent(run: Any, agent: Any) -> None:
         (["topic", "hikers", ""], b""),
     ):
         assert run(line, stdin) == (0, "EVENTID\n", ""), line
-    assert of(served, "send") == [
-        SendParams("hikers", "yes", "Yk3v", False),
-        SendParams("hikers", "waves", "-k3v", True),
+    assert of(served, "send_message") == [
+        SendMessageParams("hikers", "yes", "Yk3v", False),
+        SendMessageParams("hikers", "waves", "-k3v", True),
     ]
     assert of(served, "react") == [
         ReactParams("hikers", "-k3v", "👍", True),
         ReactParams("hikers", "last:bob", "👍", False),
     ]
-    assert of(served, "edit") == [EditParams("hikers", "last", "other"), EditParams("hikers", "-k3v", "from a pipe")]
-    assert of(served, "delete") == [DeleteParams("hikers", "last")]
-    assert of(served, "topic") == [TopicParams("hikers", "plans"), TopicParams("hikers", "")]
+    assert of(served, "edit_message") == [
+        EditMessageParams("hikers", "last", "other"),
+        EditMessageParams("hikers", "-k3v", "from a pipe"),
+    ]
+    assert of(served, "delete_message") == [DeleteMessageParams("hikers", "last")]
+    assert of(served, "set_topic") == [SetTopicParams("hikers", "plans"), SetTopicParams("hikers", "")]
 
 
-def test_nothing_is_deleted_unasked(run: Any, agent: Any) -> None:
+def test_deletion_needs_confirmation(run: Any, agent: Any) -> None:
     meant = DeliveryReport(
         "GROUPID", "id7", 1, 2, False, [], event=event(7, ALICE, "alice", body={"text": NASTY + "x"})
     )
-    served = agent(delivery=lambda _: meant, delete=lambda _: SENT)
+    served = agent(get_delivery=lambda _: meant, delete_message=lambda _: SENT)
     code, out, err = run("delete hikers last")
-    assert (code, out) == (2, "") and "Deleting a message in hikers must be confirmed" in err
+    assert (code, out) == (2, "") and "Deleting a message in hikers requires confirmation" in err
     for answer in (b"", b"n\n", b"no\n", b"\n"):
         code, out, err = run("delete hikers last", answer, tty=True)
         assert (code, out) == (1, "") and "Nothing was changed." in err
         assert "Delete alice: “␛]0;owned␇�x”?" in err and group_rules.DELETE in err
-    assert of(served, "delete") == []
+    assert of(served, "delete_message") == []
     assert run("delete hikers last", b"y\n", tty=True)[0] in (0, 3)
-    assert of(served, "delete") == [DeleteParams("hikers", "id7")], "what was asked about, whatever is the last by now"
+    assert of(served, "delete_message") == [DeleteMessageParams("hikers", "id7")], (
+        "what was asked about, whatever is the last by now"
+    )
 
 
-def test_what_a_group_is_about(run: Any, agent: Any) -> None:
+def test_the_topic_of_a_group(run: Any, agent: Any) -> None:
     about = replace(HIKERS, topic="plans" + NASTY)
-    agent(groups=lambda _: [about], members=lambda _: [])
+    agent(list_groups=lambda _: [about], list_members=lambda _: [])
     assert run("topic hikers") == (0, "plans␛]0;owned␇�\n", "")
     code, out, _ = run("topic hikers --format jsonl")
     assert (code, out) == (
         0,
         '{"group":"GROUPID","name":"hikers","topic":"plans\\u001b]0;owned\\u0007\\u202e"}\n',
     )
-    assert "about           plans␛" in run("info hikers")[1]
+    assert "topic           plans␛" in run("info hikers")[1]
 
 
-def test_a_group_about_nothing(run: Any, agent: Any) -> None:
+def test_a_group_without_topic(run: Any, agent: Any) -> None:
     agent()
-    assert run("topic hikers") == (0, "", "Nobody has said what this group is about.\n")
+    assert run("topic hikers") == (0, "", "This group has no topic.\n")
 
 
 @pytest.mark.parametrize(("state", "part"), [("whole", False), ("withheld", True), ("fetching", True), ("gone", True)])
-def test_a_newcomer_who_has_part_of_the_history_is_not_told_that_nobody_has(
-    run: Any, agent: Any, state: Any, part: bool
-) -> None:
-    agent(groups=lambda _: [replace(HIKERS, beginning=Beginning(state=state, rules=["none", "all"]))])
-    assert ("In what you have of its history" in run("topic hikers")[2]) is part
+def test_partial_history_qualifies_a_missing_topic(run: Any, agent: Any, state: Any, part: bool) -> None:
+    agent(list_groups=lambda _: [replace(HIKERS, history_start=HistoryStart(state=state, rules=["none", "all"]))])
+    assert ("in the available history" in run("topic hikers")[2]) is part
 
 
 @pytest.mark.parametrize(
     "line", ["react hikers last", "react hikers", "edit hikers", "delete", "topic", "send --reply"]
 )
-def test_what_is_missing_is_said(run: Any, line: str) -> None:
+def test_a_missing_argument_is_a_usage_error(run: Any, line: str) -> None:
     assert run(line)[0] == 2
 
 
@@ -123,7 +126,7 @@ def times(utc: None) -> None:
     """As they are in UTC."""
 
 
-def test_a_message_as_it_stands() -> None:
+def test_a_current_message_as_text() -> None:
     edited = event(
         1, edited_at="2026-07-01T12:05:00.000Z", reactions=[Reaction("👍", [ALICE, BOB]), Reaction("❤️", [BOB])]
     )
@@ -134,24 +137,26 @@ def test_a_message_as_it_stands() -> None:
     assert lines(waves) == ["~ bob waves", "    and sits down"]
 
 
-def test_what_somebody_says_of_a_case_is_shown_as_its_word() -> None:
+def test_a_reported_verdict_is_attributed_to_its_reporter() -> None:
     told = event(3, type="verdict_told", body={"of": "x", "outcome": "upheld\x1b[2J", "did": ALICE, "nick": "alice"})
     (line,) = lines(told)
-    assert line.startswith("* bob says that a case against alice came to this: upheld") and "\x1b" not in line
-    assert lines(event(3, type="verdict_told", body={}))[0].startswith("* bob says that a case against ")
+    assert line.startswith("* bob reports the outcome of a case against alice: upheld") and "\x1b" not in line
+    assert lines(event(3, type="verdict_told", body={}))[0].startswith("* bob reports the outcome of a case against ")
 
 
-def test_what_an_answer_answers_stands_above_it() -> None:
+def test_a_quoted_message_stands_above_its_reply() -> None:
     quoted = Quote(id="id1", author=Author(ALICE, "alice"), text="one\ntwo " + "x" * 100)
     answer = event(2, reply_to="id1", quoted=quoted, body={"text": "yes\nindeed"})
-    assert lines(answer) == [f"bob answers alice, “one⏎two {'x' * 39}…”:", "    yes", "    indeed"]
-    assert lines(answer, ids=True)[0].startswith("id2  2026-07-01 12:04  bob answers")
-    assert lines(replace(answer, quoted=replace(quoted, deleted=True, text="")))[0] == "bob answers alice, (deleted):"
+    assert lines(answer) == [f"bob replied to alice, “one⏎two {'x' * 39}…”:", "    yes", "    indeed"]
+    assert lines(answer, ids=True)[0].startswith("id2  2026-07-01 12:04  bob replied to")
+    assert (
+        lines(replace(answer, quoted=replace(quoted, deleted=True, text="")))[0] == "bob replied to alice, (deleted):"
+    )
     for missing in (None, Quote(id="id1")):
-        assert lines(replace(answer, quoted=missing))[0] == "bob answers a message that is not here:"
+        assert lines(replace(answer, quoted=missing))[0] == "bob replied to a missing message:"
     assert lines(replace(answer, action=True))[1] == "    ~ bob yes"
     two = Quote(id="id1", author=Author(CAROL, "bob"), text="I am bob too")
-    assert lines(event(1), replace(answer, quoted=two))[1] == "bob answers bob#arol, “I am bob too”:"
+    assert lines(event(1), replace(answer, quoted=two))[1] == "bob replied to bob#arol, “I am bob too”:"
 
 
 def remarks(**fields: Any) -> list[Event]:
@@ -163,27 +168,25 @@ def remarks(**fields: Any) -> list[Event]:
     ]
 
 
-def test_what_becomes_of_a_message_is_told_as_it_happens_and_not_again() -> None:
+def test_annotations_are_printed_as_they_arrive_and_once() -> None:
     assert lines(event(1), *remarks()) == ["bob: message 1"]
     told = [
         "bob: message 1",
         "* alice reacted 👍 to bob: “message 1”",
-        "* alice took 👍 back from an earlier message",
+        "* alice removed 👍 from an earlier message",
         "* bob edited bob: “message 1”: new",
         "    lines",
         "* bob deleted a message",
     ]
-    assert lines(event(1), *remarks(replayed=False)) == told == lines(event(1), *remarks(), remarks=True)
+    assert lines(event(1), *remarks(replayed=False)) == told == lines(event(1), *remarks(), annotations=True)
 
 
 def test_a_topic() -> None:
-    assert lines(event(1, type="topic_changed", body={"text": "plans"})) == [
-        "* bob says what this group is about: plans"
-    ]
-    assert lines(event(1, type="topic_changed", body={"text": ""})) == ["* bob took away what this group is about"]
+    assert lines(event(1, type="topic_changed", body={"text": "plans"})) == ["* bob set the topic: plans"]
+    assert lines(event(1, type="topic_changed", body={"text": ""})) == ["* bob removed the topic"]
 
 
-def test_what_a_bot_listens_to() -> None:
+def test_the_commands_announced_by_a_bot() -> None:
     named = [{"name": f"c{n}", "usage": "", "help": "", "role": ""} for n in range(7)]
     announced = [
         event(1, type="commands_announced", body={"bot": True, "commands": named}),
@@ -192,13 +195,13 @@ def test_what_a_bot_listens_to() -> None:
         event(4, type="commands_announced", body={"unreadable": True}),
     ]
     assert lines(*announced) == [
-        "* bob is a bot, and listens to !c0, !c1, !c2, !c3, !c4 and 2 more",
+        "* bob is a bot with the commands !c0, !c1, !c2, !c3, !c4 and 2 more",
         "* bob is a bot",
-        "* bob is no bot",
+        "* bob is not a bot",
     ]
 
 
-def test_nothing_of_it_gives_orders_to_a_terminal() -> None:
+def test_no_annotation_gives_orders_to_a_terminal() -> None:
     quoted = Quote(id="id1", author=Author(CAROL, NASTY), text=NASTY)
     everything = [
         event(1, body={"text": NASTY}, reply_to="id0", quoted=quoted, reactions=[Reaction(NASTY, [BOB])], action=True),
@@ -215,14 +218,14 @@ def test_nothing_of_it_gives_orders_to_a_terminal() -> None:
     assert not set(shown) & set("\x1b\x07\u202e") and len(shown) < 1_500
 
 
-def test_tail_calls_a_message_by_what_it_says_now(agent: Any) -> None:
-    served = agent(history=lambda _: History([event(1)], more=False))
+def test_tail_names_a_message_by_its_current_text(agent: Any) -> None:
+    served = agent(get_history=lambda _: History([event(1)], more=False))
     with process("tail", "hikers") as tail:
         assert tail.stdout is not None
         assert b"message 1" in tail.stdout.readline()
         edit, react = event(2, type="message_edited", body={"of": "id1", "text": "new"}, replayed=False), remarks()[0]
         served.tell("event", edit)
-        served.tell("amended", Amended(event(1, body={"text": "new"})))
+        served.tell("message_changed", MessageChanged(event(1, body={"text": "new"})))
         served.tell("event", replace(react, replayed=False))
         assert tail.stdout.readline().endswith("* bob edited bob: “message 1”: new\n".encode())
         assert tail.stdout.readline().endswith("* alice reacted 👍 to bob: “new”\n".encode())

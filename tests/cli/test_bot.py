@@ -1,4 +1,4 @@
-"""The verb bot: writing one, trying one without a group, and running one anew when its file changes."""
+"""The verb `bot`: creating, trying without a group, and restarting on file changes."""
 
 import os
 import signal
@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from tests.agent.test_agent import until
-from zerochat.bot.launch import NoBotThere, NoSuchFile, SeveralBots, load
-from zerochat.bot.reload import stamps
-from zerochat.cli.parser_bot import EXAMPLES
+from tests.support.agents import until
+from zerochat.bot.launch import NoBotFound, NoSuchFile, SeveralBots, load
+from zerochat.bot.reload import file_versions
+from zerochat.cli.verbs.bot import EXAMPLES
 
 
 def verb(folder, *words, typed="", code=0, **environment):
@@ -23,11 +23,11 @@ def verb(folder, *words, typed="", code=0, **environment):
 
 
 @pytest.mark.slow
-def test_a_new_bot_is_there_with_a_test_that_passes_and_overwrites_nothing(tmp_path):
+def test_bot_new_writes_a_passing_test_and_overwrites_nothing(tmp_path):
     out, _ = verb(tmp_path, "new", "greeter")
     assert out.splitlines() == ["greeter.py", "test_greeter.py"]
     before = (tmp_path / "greeter.py").read_text()
-    assert "there is a file greeter.py already" in verb(tmp_path, "new", "greeter", code=1)[1].lower()
+    assert "greeter.py already exists" in verb(tmp_path, "new", "greeter", code=1)[1]
     assert (tmp_path / "greeter.py").read_text() == before
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -51,20 +51,20 @@ def test_a_bot_is_tried_in_a_console(tmp_path):
         "bot: pong",
         "bot: a  ␛[31mb",
         "bot: Text is missing. Usage: !echo TEXT...",
-        "bot: !ping - who hears me?",
-        "     !echo TEXT... - say it again",
-        "     !help - what I can be asked",
+        "bot: !ping - test delivery",
+        "     !echo TEXT... - repeat a text",
+        "     !help - list the commands",
     ]
     assert not (tmp_path / "home").exists(), "nothing is kept"
 
 
-def test_what_is_wrong_with_a_file_is_said(tmp_path):
+def test_errors_in_a_bot_file_are_reported(tmp_path):
     (tmp_path / "none.py").write_text("x = 1\n")
     (tmp_path / "two.py").write_text(
         "from zerochat import Bot\none, two = Bot(name='one'), Bot(name='two')\ntwo.run()\n"
     )
     (tmp_path / "bad.py").write_text("def f():\n    return 1 / 0\nf()\n")
-    with pytest.raises(NoBotThere):
+    with pytest.raises(NoBotFound):
         load(tmp_path / "none.py")
     with pytest.raises(SeveralBots, match="one, two"):
         load(tmp_path / "two.py")
@@ -72,18 +72,18 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
         load(tmp_path / "missing.py")
     assert load(f"{tmp_path}/two.py:one").name == "one"
     _, said = verb(tmp_path, "run", "bad.py", code=2)
-    assert "return 1 / 0" in said and "has failed while it was read: ZeroDivisionError" in said
+    assert "return 1 / 0" in said and "Cannot load bad.py: ZeroDivisionError" in said
     assert "launch.py" not in said, "only what is theirs"
 
 
-def test_a_bot_is_run_anew_when_a_file_beside_it_changes(tmp_path):
+def test_a_bot_is_restarted_when_a_file_beside_it_changes(tmp_path):
     log = tmp_path / "log"
     (tmp_path / "app.py").write_text(f"import time, part\nopen({str(log)!r}, 'a').write(part.name)\ntime.sleep(600)\n")
     (tmp_path / "part.py").write_text("name = 'a'\n")
     program = f"""
 from pathlib import Path
-from zerochat.bot.reload import watch
-watch([{sys.executable!r}, "-B", "app.py"], Path("."), print)
+from zerochat.bot.reload import run_with_reload
+run_with_reload([{sys.executable!r}, "-B", "app.py"], Path("."), print)
 """
     process = subprocess.Popen([sys.executable, "-uc", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     try:
@@ -93,12 +93,12 @@ watch([{sys.executable!r}, "-B", "app.py"], Path("."), print)
     finally:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=30)
-    assert "part.py has changed" in out
+    assert "part.py changed. Restarting the bot." in out
 
 
-def test_what_is_no_part_of_a_bot_is_not_watched(tmp_path):
+def test_files_that_are_not_part_of_a_bot_are_not_watched(tmp_path):
     for name in ("app.py", ".venv/x.py", "__pycache__/y.py", "sub/part.py", "notes.txt"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"# {time.time()}")
-    assert {path.name for path in stamps(tmp_path)} == {"app.py", "part.py"}
+    assert {path.name for path in file_versions(tmp_path)} == {"app.py", "part.py"}

@@ -1,4 +1,4 @@
-"""Completion in real shells, at a real terminal: what is typed, a Tab, and what the command line is then."""
+"""Completion in real shells on a real terminal."""
 
 import os
 import shutil
@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.cli.test_cli import HIKERS
+from tests.support.cli_harness import HIKERS
 from tests.support.machines import until
 from tests.support.terminals import terminal
-from zerochat.agent.storage.paths import places
-from zerochat.cli.outline import outline
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.cli.command_tree import command_tree as outline
 from zerochat.cli.parser import grammar
 from zerochat.rpc import Attachment, Author, FileInfo, FileList
 
@@ -39,9 +39,9 @@ def world(tmp_path, fake_agent):
     """A machine with an agent whose groups have these names, and a `zerochat` on the PATH that writes down what it was
     called with, but for what completions ask."""
     environment = {"ZEROCHAT_HOME": str(tmp_path / "h"), "HOME": str(tmp_path), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
-    home = places(None, environment)
+    home = profile_paths(None, environment)
     groups = [HIKERS.__class__(**{**as_fields(HIKERS), "id": f"ID{n}", "name": name}) for n, name in enumerate(NAMES)]
-    served = fake_agent(path=home.socket, groups=lambda _: groups, files=lambda asked: files_of(asked.group))
+    served = fake_agent(path=home.socket, list_groups=lambda _: groups, list_files=lambda asked: files_of(asked.group))
     (home.data.parent / "work").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     stub = tmp_path / "bin" / "zerochat"
@@ -80,7 +80,7 @@ def script(world, shell):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_completes_what_is_typed(world, shell):
+def test_a_shell_completes_typed_words(world, shell):
     if why := why_not(shell):
         pytest.skip(why)
     (world.folder / "photo.jpg").touch()
@@ -90,7 +90,14 @@ def test_a_shell_completes_what_is_typed(world, shell):
         "zerochat send --timeout 3 hiking\t-m x": ["send", "--timeout", "3", "hiking with Ann", "-m", "x"],
         "zerochat send hike\t--file phot\t": ["send", "hikers", "--file", "photo.jpg"],
         "zerochat --profile wor\tstatu\t--che\t": ["--profile", "work", "status", "--check"],
-        "zerochat files save hiking\tfi\t--out phot\t": ["files", "save", NAMES[1], "film.mkv", "--out", "photo.jpg"],
+        "zerochat files save hiking\tfi\t--output phot\t": [
+            "files",
+            "save",
+            NAMES[1],
+            "film.mkv",
+            "--output",
+            "photo.jpg",
+        ],
         "zerochat files get 'hiking with Ann' the\t": ["files", "get", NAMES[1], ODD],
         "zerochat didcomm unp\t": ["didcomm", "unpack"],
         "zerochat send odd\t-m x": ["send", NAMES[2], "-m", "x"],
@@ -158,7 +165,7 @@ def lines(world):
         *((f'"{name[:3]}', name, "") for name in ("hik$(touch never)", "hik`touch never`", "hik!!", "hik\\", 'hik"')),
     ],
 )
-def test_no_name_means_anything_to_bash_within_quotes_either(world, typed, name, found):
+def test_names_are_safe_within_bash_quotes(world, typed, name, found):
     code = (
         f'. {script(world, "bash")}; zerochat() {{ printf "%s\\n" "$NAME"; }}; COMP_WORDS=(zerochat send "$TYPED");'
         ' COMP_CWORD=2; _zerochat; printf "%s" "${COMPREPLY[@]}"'
@@ -190,25 +197,25 @@ def test_names_are_those_that_the_terminal_shows_as_they_are(world):
     shown = sorted(name for name in NAMES if "\x1b" not in name and not name.startswith("-"))
     assert completed(world, "__complete", "groups") == shown, "and none could be taken for an option"
     assert completed(world, "__complete", "profiles") == ["work"]
-    assert completed(world, "__complete", "posted", NAMES[1]) == ["film.mkv", ODD]
+    assert completed(world, "__complete", "sent-files", NAMES[1]) == ["film.mkv", ODD]
 
 
 @pytest.mark.slow
-def test_nothing_is_started_and_nobody_is_asked(world, tmp_path):
+def test_completion_starts_no_agent_and_asks_no_passphrase(world, tmp_path):
     """Neither without an agent, nor where a profile has a passphrase, nor where the agent does not answer."""
     from zerochat.agent.storage.profiles import create_profile
 
-    locked = places("locked", world.environment)
+    locked = profile_paths("locked", world.environment)
     create_profile(locked, "a", b"a passphrase of some length")
     assert completed(world, "--profile", "locked", "__complete", "groups") == []
     assert completed(world, "--profile", "nobody", "__complete", "groups") == []
-    assert completed(world, "--profile", "nobody", "__complete", "posted", NAMES[1]) == []
+    assert completed(world, "--profile", "nobody", "__complete", "sent-files", NAMES[1]) == []
     assert not locked.socket.exists() and not locked.log.exists()
-    world.served.answers["groups"] = lambda _: None  # never answered
+    world.served.answers["list_groups"] = lambda _: None  # never answered
     assert completed(world, "__complete", "groups") == []
 
 
-def test_asking_for_names_loads_nothing_heavy(world):
+def test_completing_names_loads_no_heavy_modules(world):
     code = (
         "import sys; from zerochat.cli import main; main(['__complete', 'groups']);"
         "print([m for m in ('zmq', 'apsw', 'cryptography', 'nacl', 'zerochat.agent.loop') if m in sys.modules])"
@@ -226,5 +233,7 @@ def test_every_verb_and_option_is_in_the_script(world, shell):
         assert not verb.path or verb.path[-1] in text
         for option in verb.options:
             for flag in option.flags:
-                assert (f" -l {flag[2:]} " if shell == "fish" and flag.startswith("--") else flag) in text, flag
+                assert (
+                    f" -{'l' if flag[1] == '-' else 's'} {flag.lstrip('-')} " if shell == "fish" else flag
+                ) in text, flag
     assert "__complete" not in [verb.path[-1] for verb in outline(grammar()).verbs]

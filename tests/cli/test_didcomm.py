@@ -1,4 +1,4 @@
-"""`zerochat didcomm`: what it shows, opens and makes, and what it says when that cannot be."""
+"""`zerochat didcomm`: inspecting, unpacking and packing, and its error messages."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zerochat.cli import main
-from zerochat.cli.exits import ExitCode
+from zerochat.cli.exit_codes import ExitCode
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import SecretKey, new_secret, public_jwk, public_of
 from zerochat.didcomm import PACKERS
@@ -78,7 +78,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_packed_can_be_opened(box, way):
+def test_a_packed_message_can_be_opened(box, way):
     options, layers = WAYS[way]
     code, packed, err = box("pack", "note.dcpm", "--to", BOB.did, "--secrets", "alice.jwks", *options)
     assert code == ExitCode.OK, err
@@ -94,10 +94,10 @@ def test_what_is_packed_can_be_opened(box, way):
         assert said["message"] == {**NOTE, "to": [BOB.did], **sender}  # and nothing was lost that we do not know
 
 
-def test_what_anybody_could_have_made_is_from_nobody(box):
+def test_a_forgeable_message_has_an_anonymous_sender(box):
     code, out, err = box("unpack", "note.dcpm")
     assert code == ExitCode.OK, err
-    assert re.search(r"^sender +nobody$", out, re.MULTILINE) and "forgeable" not in out
+    assert re.search(r"^sender +anonymous$", out, re.MULTILINE) and "forgeable" not in out
 
 
 def test_a_signed_message_shows_itself(box):
@@ -132,7 +132,7 @@ def test_inspect_shows_an_envelope_without_keys(box):
     assert out.endswith(" yes\n")
 
 
-def test_inspect_says_what_is_wrong_and_reads_on(box):
+def test_inspect_reports_errors_and_continues(box):
     _, packed, _ = box("pack", "note.dcpm", "--to", BOB.did, "--anon")
     tree = json.loads(packed)
     tree["recipients"][0]["header"]["kid"] = "did:example:\x1b[31mred"
@@ -159,12 +159,12 @@ def test_a_short_did_opens_when_its_long_form_is_known(box):
         random=os.urandom,
     )
     code, _, err = box("unpack", "-", "--secrets", "bob.jwks", stdin=envelope)
-    assert (code, "does not open" in err) == (ExitCode.INTEGRITY, True)
+    assert (code, "Cannot open" in err) == (ExitCode.INTEGRITY, True)
     said = box.json("unpack", "-", "--secrets", "bob.jwks", "--did", ALICE.did, stdin=envelope)
     assert (said["sender"], said["addressed"]) == (ALICE.short, True)
 
 
-def test_a_did_of_another_method_comes_with_its_document(box):
+def test_a_did_of_another_method_needs_its_document(box):
     keys = {name: new_secret("P-384", os.urandom) for name in ("carol", "dave")}
     for name, key in keys.items():
         did = f"did:example:{name}"
@@ -179,16 +179,16 @@ def test_a_did_of_another_method_comes_with_its_document(box):
     assert said["sender"] == "did:example:carol"
 
 
-def test_whoever_has_no_key_is_told_whose_it_is(box):
+def test_a_missing_key_names_the_recipients(box):
     box("pack", "note.dcpm", "--to", BOB.did, "--anon", "--output", "note.dcem")
     code, out, err = box("unpack", "note.dcem", "--secrets", "alice.jwks")
     assert (code, out) == (ExitCode.REFUSED, "")
-    assert f"It is for: {BOB.kid_long}" in err
+    assert f"Recipients: {BOB.kid_long}" in err
     code, _, err = box("unpack", "note.dcem")
     assert (code, "--secrets FILE" in err) == (ExitCode.USAGE, True)
 
 
-def test_a_message_that_lies_about_its_sender_is_not_believed(box):
+def test_a_false_sender_is_reported(box):
     packer = PACKERS["didcomm/v2"]
     envelope = packer.authcrypt(
         dump(Message(id="1", type="https://didcomm.org/empty/1.0/empty", body={}, from_=BOB.did)),
@@ -198,7 +198,7 @@ def test_a_message_that_lies_about_its_sender_is_not_believed(box):
     )
     code, out, err = box("unpack", "-", "--secrets", "bob.jwks", stdin=envelope)
     assert (code, out) == (ExitCode.INTEGRITY, "")
-    assert "no agent may believe it" in err
+    assert "agents must reject it" in err
 
 
 def test_secrets_that_others_can_read_are_refused(box):
@@ -214,24 +214,24 @@ def test_a_bad_file_of_secrets_is_named_and_not_quoted(box, text):
     box.file("bob.jwks", text)
     code, _, err = box("unpack", "note.dcpm", "--secrets", "bob.jwks")
     assert code == ExitCode.USAGE
-    assert "bob.jwks does not hold a set of secret keys" in err
+    assert "bob.jwks does not contain a set of secret keys" in err
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ([], "say for whom"),
-        (["--to", BOB.did], "say who it is from"),
-        (["--sign"], "say who signs"),
-        (["--sign", "--from", ALICE.did, "--anon"], "only an envelope can be anonymous"),
-        (["--to", BOB.did, "--anon", "--envelope", "didcomm/v1", "--enc", "XC20P"], "version 1"),
-        (["--to", BOB.did, "--from", ALICE.did, "--enc", "XC20P"], "authcrypt has"),
-        (["--to", "did:web:example.com", "--anon"], "There is no document for did:web:example.com"),
-        (["--to", BOB.did, "--from", BOB.did], "There is no secret key"),
+        ([], "use --to DID to encrypt"),
+        (["--to", BOB.did], "use --from DID"),
+        (["--sign"], "--sign requires --from"),
+        (["--sign", "--from", ALICE.did, "--anon"], "--anon and --enc require --to"),
+        (["--to", BOB.did, "--anon", "--envelope", "didcomm/v1", "--enc", "XC20P"], "didcomm/v1 supports"),
+        (["--to", BOB.did, "--from", ALICE.did, "--enc", "XC20P"], "authcrypt always uses"),
+        (["--to", "did:web:example.com", "--anon"], "There is no DID document for did:web:example.com"),
+        (["--to", BOB.did, "--from", BOB.did], "No secret key"),
         (["--to", did_key_of(public_of(new_secret("secp256k1", os.urandom))), "--anon"], "without a key"),
     ],
 )
-def test_what_cannot_be_packed_is_explained(box, options, why):
+def test_a_message_that_cannot_be_packed_is_explained(box, options, why):
     code, out, err = box("pack", "note.dcpm", "--secrets", "alice.jwks", *options)
     assert (code in (ExitCode.USAGE, ExitCode.REFUSED), out) == (True, "")
     assert why in err
@@ -239,17 +239,17 @@ def test_what_cannot_be_packed_is_explained(box, options, why):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"protected":1,"iv":2,"tag":3}', b"[" * 100_000])
 @pytest.mark.parametrize("action", ["inspect", "unpack", "pack"])
-def test_whatever_the_bytes_there_is_no_traceback(box, action, data):
+def test_no_input_causes_a_traceback(box, action, data):
     more = {"inspect": [], "unpack": ["--secrets", "bob.jwks"], "pack": ["--to", BOB.did, "--anon"]}
     code, _, err = box(action, "-", *more[action], stdin=data)
     assert (code in (ExitCode.OK, ExitCode.INTEGRITY, ExitCode.REFUSED), "Traceback" in err) == (True, False)
 
 
-def test_a_file_that_is_not_there_and_one_that_is_too_large(box):
+def test_a_missing_file_and_one_that_is_too_large(box):
     code, _, err = box("inspect", "none.dcem")
     assert (code, err) == (ExitCode.REFUSED, "zerochat: No such file or directory: none.dcem\n")
     code, _, err = box("inspect", "-", stdin=b" " * (1 << 21))
-    assert (code, "more than" in err) == (ExitCode.REFUSED, True)
+    assert (code, "larger than" in err) == (ExitCode.REFUSED, True)
 
 
 @pytest.mark.parametrize(
@@ -260,13 +260,13 @@ def test_a_file_that_is_not_there_and_one_that_is_too_large(box):
         {"header": {"kid": "did:peer:4zQmd:z2#key-2"}},
     ],
 )
-def test_a_recipient_that_makes_no_sense_gives_no_traceback(box, recipient):
+def test_an_invalid_recipient_gives_no_traceback(box, recipient):
     envelope = json.dumps({"protected": "x", "recipients": [recipient]})
     code, _, err = box("unpack", "-", "--secrets", "bob.jwks", stdin=envelope.encode())
     assert code != ExitCode.OK and err and "Traceback" not in err and "fault" not in err
 
 
-def test_what_was_there_before_keeps_no_readers(box, tmp_path):
+def test_an_overwritten_output_file_becomes_private(box, tmp_path):
     box.file("old.json", "{}")
     (tmp_path / "old.json").chmod(0o644)
     code, _, err = box("unpack", "note.dcpm", "--output", str(tmp_path / "old.json"))

@@ -1,4 +1,4 @@
-"""The manual page: it has all that the help has, and programs that read such pages take it without a complaint."""
+"""The manual page: complete, and accepted by roff programs without warnings."""
 
 import re
 import shutil
@@ -6,12 +6,13 @@ import subprocess
 
 import pytest
 
-from zerochat.cli.exits import ExitCode
-from zerochat.cli.man import page, roff
-from zerochat.cli.outline import outline
+from zerochat.cli.command_tree import command_tree
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.man_page import man_page as page
+from zerochat.cli.man_page import roff
 from zerochat.cli.parser import grammar
 
-TREE = outline(grammar())
+TREE = command_tree(grammar())
 PAGE = page(TREE)
 
 
@@ -24,8 +25,8 @@ def test_every_verb_option_and_exit_code_is_there():
     for verb in verbs:
         for flag in {flag for option in verb.options for flag in option.flags} - usual:
             assert f"\\fB{roff(flag)}\\fR" in told[" ".join(verb.path)], flag
-        for place in verb.places:
-            assert f".I {roff(place.value.metavar)}" in told[" ".join(verb.path)]
+        for positional in verb.positionals:
+            assert f".I {roff(positional.value.metavar)}" in told[" ".join(verb.path)]
         assert "examples:" in verb.examples
     for code in ExitCode:
         assert re.search(rf"(?m)^ *{code.value}  {re.escape(roff(code.sentence))}$", PAGE)
@@ -33,7 +34,7 @@ def test_every_verb_option_and_exit_code_is_there():
         assert variable in PAGE
 
 
-def test_what_is_said_cannot_be_taken_for_an_order():
+def test_text_is_escaped_in_the_manual_page():
     assert roff(".so /etc/passwd") == "\\&.so /etc/passwd"
     assert roff("'x") == "\\&'x"
     assert roff("a\\fB-b…") == "a\\efB\\-b\\[u2026]"
@@ -45,7 +46,7 @@ def test_what_is_said_cannot_be_taken_for_an_order():
 @pytest.mark.parametrize(
     "command", [["man", "--warnings=w", "-l", "-"], ["mandoc", "-T", "lint", "-W", "warning"]], ids=lambda one: one[0]
 )
-def test_it_is_read_without_a_complaint(command):
+def test_roff_programs_accept_the_page(command):
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}

@@ -1,4 +1,4 @@
-"""What somebody meets who uses the verbs for the first time: names like options, pasted mails, a history on its way."""
+"""First use of the verbs: names like options, pasted mails, backfill in progress."""
 
 import shlex
 import socket
@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_agent import Person, until
-from tests.cli import test_cli
-from tests.cli.test_cli import ALICE, BOB, CAROL, ENOUGH, HIKERS, INVITATION, SENT, STATUS, event, joining, of
-from tests.cli.test_members import CREW, PEOPLE, WORDS
+from tests.support import cli_harness
+from tests.support.agents import Person, until
+from tests.support.cli_harness import ALICE, BOB, CAROL, ENOUGH, HIKERS, INVITATION, SENT, STATUS, event, joining, of
+from tests.support.cli_members import CREW, PEOPLE, WORDS
 from zerochat.agent.api.client import connect
-from zerochat.agent.invitations import parse
-from zerochat.agent.loop import AgentThread
+from zerochat.agent.invitations import pasted_text
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.thread import AgentThread
 from zerochat.cli import main
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm.endpoint import Endpoint
@@ -26,19 +26,19 @@ from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import GroupExists, LocalError, UnknownGroup, quoted
 from zerochat.presentation import history_rules
 from zerochat.rpc import (
-    Beginning,
     Completeness,
+    CreateGroupParams,
     DeliveryReport,
-    Heard,
     History,
-    JoinParams,
+    HistoryStart,
+    JoinGroupParams,
     MemberDelivery,
-    NewParams,
-    SendParams,
-    WordsInfo,
+    MemberReport,
+    SafetyWords,
+    SendMessageParams,
 )
 
-home, agent, run, alone = test_cli.home, test_cli.agent, test_cli.run, test_cli.alone
+home, agent, run, alone = cli_harness.home, cli_harness.agent, cli_harness.run, cli_harness.alone
 
 STAMP = "2026-07-01T12:04:00.000Z"
 
@@ -46,10 +46,10 @@ STAMP = "2026-07-01T12:04:00.000Z"
 # --- where an agent listens -----------------------------------------------------------------------------------------
 
 
-def started(home: Places, **where: Any) -> tuple[str, str]:
+def started(home: ProfilePaths, **where: Any) -> tuple[str, str]:
     """Start the profile's agent, stop it, and say where peers reached it."""
     with AgentThread(home, unlock(home, None), **where), connect(home, "test") as client:
-        found = client.status()
+        found = client.get_status()
     return found.pair, found.queue
 
 
@@ -59,9 +59,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_an_agent_listens_where_it_was_last_told_to(tmp_path: Path) -> None:
+def test_an_agent_keeps_its_last_listen_address(tmp_path: Path) -> None:
     """Whoever starts the next one may be a verb, which cannot say so."""
-    home = places("one", {"ZEROCHAT_HOME": str(tmp_path)})
+    home = profile_paths("one", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(home, "one", None)
     here = started(home, listen="127.0.0.1")
     assert "127.0.0.1" in here[0] and started(home) == here
@@ -72,8 +72,8 @@ def test_an_agent_listens_where_it_was_last_told_to(tmp_path: Path) -> None:
     assert started(home, listen="127.0.0.2")[0] == started(home)[0] == here[0].replace("127.0.0.1", "127.0.0.2")
 
 
-def test_ports_that_were_told_are_kept_too(tmp_path: Path) -> None:
-    home = places("one", {"ZEROCHAT_HOME": str(tmp_path)})
+def test_an_agent_keeps_its_last_ports(tmp_path: Path) -> None:
+    home = profile_paths("one", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(home, "one", None)
     ours = started(home, listen="127.0.0.1")
     wanted = free_port()
@@ -81,8 +81,8 @@ def test_ports_that_were_told_are_kept_too(tmp_path: Path) -> None:
     assert started(home, listen="127.0.0.1") == ours
 
 
-def test_settings_win_over_what_was_said_once(tmp_path: Path) -> None:
-    home = places("one", {"ZEROCHAT_HOME": str(tmp_path)})
+def test_settings_override_the_remembered_address(tmp_path: Path) -> None:
+    home = profile_paths("one", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(home, "one", None)
     home.config.write_text('[network]\nlisten = "127.0.0.1"\n')
     assert "127.0.0.2" in started(home, listen="127.0.0.2")[0]
@@ -92,11 +92,11 @@ def test_settings_win_over_what_was_said_once(tmp_path: Path) -> None:
         assert journal.meta_get("listen") is None, "that was for one run"
 
 
-def test_a_damaged_journal_is_told_of_in_the_status(tmp_path: Path) -> None:
+def test_status_reports_a_damaged_journal(tmp_path: Path) -> None:
     zoe = Person(tmp_path, "zoe").wake()
-    zoe.client.new("friends")
+    zoe.client.create_group("friends")
     for _ in range(4):
-        zoe.client.send("friends", "x" * 30_000)
+        zoe.client.send_message("friends", "x" * 30_000)
     zoe.sleep()
     path = zoe.places.journal
     good = path.read_bytes()
@@ -104,22 +104,22 @@ def test_a_damaged_journal_is_told_of_in_the_status(tmp_path: Path) -> None:
     zoe.wake()
     try:
         with pytest.raises(LocalError, match="is damaged"):
-            zoe.client.history("friends")
-        warning = zoe.client.status().warning
+            zoe.client.get_history("friends")
+        warning = zoe.client.get_status().warning
         assert str(path) in warning and "is damaged" in warning
         zoe.client.subscribe(since=0)
-        assert zoe.client.status().warning == warning, "whoever reads back ends nobody's agent"
+        assert zoe.client.get_status().warning == warning, "whoever reads back ends nobody's agent"
     finally:
         zoe.sleep()
 
 
-def test_a_damaged_page_that_nobody_needs_is_told_of_too(
+def test_status_reports_an_unused_damaged_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     zoe = Person(tmp_path, "zoe").wake()
-    zoe.client.new("friends")
+    zoe.client.create_group("friends")
     for _ in range(4):
-        zoe.client.send("friends", "x" * 30_000)
+        zoe.client.send_message("friends", "x" * 30_000)
     zoe.sleep()
     path = zoe.places.journal
     damaged = bytearray(path.read_bytes())
@@ -128,13 +128,13 @@ def test_a_damaged_page_that_nobody_needs_is_told_of_too(
     zoe.wake()
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "zoe"))
     try:
-        until(lambda: zoe.client.status().damaged, "the damage")
-        assert str(path) in zoe.client.status().warning
+        until(lambda: zoe.client.get_status().damaged, "the damage")
+        assert str(path) in zoe.client.get_status().warning
         assert main(["--profile", "zoe", "status", "--check"]) == 7
-        zoe.client.new("others")
+        zoe.client.create_group("others")
         assert main(["--profile", "zoe", "audit", "others"]) == 7
         out, err = capsys.readouterr()
-        assert "sound" in out and "not read" in out and "is damaged" in err, "all of that group is there"
+        assert "valid" in out and "not checked" in out and "is damaged" in err, "all of that group is there"
     finally:
         zoe.sleep()
 
@@ -142,37 +142,43 @@ def test_a_damaged_page_that_nobody_needs_is_told_of_too(
 # --- names that look like options -----------------------------------------------------------------------------------
 
 
-def test_a_name_in_a_command_is_no_option() -> None:
+def test_a_name_with_a_leading_dash_is_no_option() -> None:
     assert quoted("hikers", "a b") == "hikers 'a b'"
     assert quoted("-dash") == "-- -dash" and quoted("hikers", "-b") == "hikers -- -b"
     assert quoted("-dash", "-b c", "d") == "-- -dash '-b c' d"
     assert "`zerochat leave -- -dash`" in GroupExists(group="-dash").sentence()
-    assert "called -dash in" in UnknownGroup(group="-dash").sentence()
+    assert "Unknown group -dash." in UnknownGroup(group="-dash").sentence()
 
 
 def commands(text: str) -> list[str]:
     return [piece for piece in text.split("`")[1::2] if piece.startswith("zerochat ")]
 
 
-def test_what_is_advised_for_such_a_group_works(run, agent) -> None:
-    dashed = replace(HIKERS, name="-dash", disagreements=[], votes=[])
-    words = WordsInfo(group="GROUPID", did=BOB, nick="-bob", words=WORDS, trust="unverified")
+def test_the_advised_commands_work_for_names_like_options(run, agent) -> None:
+    dashed = replace(HIKERS, name="-dash", warnings=[], votes=[])
+    words = SafetyWords(group="GROUPID", did=BOB, nick="-bob", words=WORDS, trust="unverified")
     people = [PEOPLE[0], replace(PEOPLE[1], nick="-bob", trust="changed")]
-    served = agent(new=lambda _: dashed, invite=lambda _: INVITATION, groups=lambda _: [dashed])
-    served.answers |= {"members": lambda _: people, "words": lambda _: words, "dismiss": lambda _: dashed}
+    served = agent(
+        create_group=lambda _: dashed, create_invitation=lambda _: INVITATION, list_groups=lambda _: [dashed]
+    )
+    served.answers |= {
+        "list_members": lambda _: people,
+        "get_safety_words": lambda _: words,
+        "dismiss_warnings": lambda _: dashed,
+    }
     code, _, err = run(["new", "--", "-dash"])
     (invite,) = commands(err)
     assert (code, invite) == (0, "zerochat invite -- -dash")
-    assert of(served, "new")[0].group == "-dash"
-    assert run(shlex.split(invite)[1:])[0] == 0 and of(served, "invite")[0].group == "-dash"
+    assert of(served, "create_group")[0].group == "-dash"
+    assert run(shlex.split(invite)[1:])[0] == 0 and of(served, "create_invitation")[0].group == "-dash"
     _, _, err = run(["members", "--", "-dash"])
     (verify,) = commands(err)
     assert verify == "zerochat verify -- -dash -bob"
     code, _, err = run(shlex.split(verify)[1:])
     (mark,) = commands(err)
     assert (code, mark) == (0, "zerochat verify --mark -- -dash -bob")
-    served.answers["verify"] = lambda _: people[1]
-    assert run(shlex.split(mark)[1:])[0] == 0 and of(served, "verify")[0].verified
+    served.answers["verify_member"] = lambda _: people[1]
+    assert run(shlex.split(mark)[1:])[0] == 0 and of(served, "verify_member")[0].verified
 
 
 # --- a history on its way ---------------------------------------------------------------------------------------------
@@ -182,83 +188,93 @@ WHOLE = Completeness(
     upto=9,
     upto_at=STAMP,
     at=STAMP,
-    members=[Heard(did=BOB, nick="bob", at=STAMP, present=True)],
+    members=[MemberReport(did=BOB, nick="bob", at=STAMP, present=True)],
     gaps=[],
     waiting=0,
 )
-ON_ITS_WAY = replace(HIKERS, completeness=WHOLE, beginning=Beginning(state="fetching", rules=["all", "all"], left=65))
-HELD_BACK = replace(HIKERS, completeness=WHOLE, beginning=Beginning(state="withheld", rules=["last:2", "all"], got=2))
+ON_ITS_WAY = replace(
+    HIKERS, completeness=WHOLE, history_start=HistoryStart(state="fetching", rules=["all", "all"], remaining=65)
+)
+HELD_BACK = replace(
+    HIKERS, completeness=WHOLE, history_start=HistoryStart(state="withheld", rules=["last:2", "all"], received=2)
+)
 
 
-def test_nothing_is_called_complete_before_it_is_here(run, agent) -> None:
-    served = agent(status=lambda _: replace(STATUS, groups=[ON_ITS_WAY]), members=lambda _: PEOPLE)
-    served.answers["groups"] = lambda _: [ON_ITS_WAY]
+def test_incomplete_history_is_not_called_complete(run, agent) -> None:
+    served = agent(get_status=lambda _: replace(STATUS, groups=[ON_ITS_WAY]), list_members=lambda _: PEOPLE)
+    served.answers["list_groups"] = lambda _: [ON_ITS_WAY]
     for line in ("status", "members hikers", "info hikers"):
         assert "complete since you joined, with bob as of" in run(line)[1], line
-    served.answers["groups"] = lambda _: [HELD_BACK]
+    served.answers["list_groups"] = lambda _: [HELD_BACK]
     assert "complete with bob as of" in run("info hikers")[1]
 
 
-def test_the_history_says_why_it_begins_where_it_does(run, agent) -> None:
-    served = agent(history=lambda _: History([event(5), event(6)], more=False))
+def test_history_explains_where_it_begins(run, agent) -> None:
+    served = agent(get_history=lambda _: History([event(5), event(6)], more=False))
     for group, said in (
         (HIKERS, ""),
-        (ON_ITS_WAY, "Fetching what was said before: 0 here, 65 to go.\n"),
-        (HELD_BACK, "You have the last 2 messages from before you came.\n"),
+        (ON_ITS_WAY, "Fetching earlier messages: 0 received, 65 to go.\n"),
+        (HELD_BACK, "You have the last 2 messages before you joined.\n"),
     ):
-        served.answers["groups"] = lambda _, group=group: [group]
+        served.answers["list_groups"] = lambda _, group=group: [group]
         assert run("history hikers")[2] == run("history hikers --all")[2] == said
         assert run("history hikers -n 2")[2] == "", "what was said before these is not asked for"
         assert run("history hikers --format jsonl")[2] == ""
 
 
-def test_what_the_rules_hold_back_is_not_promised() -> None:
-    assert history_rules.progress(Beginning(state="fetching", rules=["last:2", "all"], got=3, left=3)) == (
-        "3 here, up to 3 to go"
+def test_messages_withheld_by_rules_are_not_promised() -> None:
+    assert history_rules.backfill_progress(
+        HistoryStart(state="fetching", rules=["last:2", "all"], received=3, remaining=3)
+    ) == ("3 received, up to 3 to go")
+    assert (
+        history_rules.backfill_progress(HistoryStart(state="fetching", rules=["all", "all"], received=3, remaining=3))
+        == "3 received, 3 to go"
     )
-    assert history_rules.progress(Beginning(state="fetching", rules=["all", "all"], got=3, left=3)) == "3 here, 3 to go"
 
 
 @pytest.mark.parametrize("line", ["new future", "invite hikers"])
-def test_a_time_to_come_is_no_beginning_of_a_history(run, agent, line) -> None:
-    served = agent(new=lambda _: HIKERS, invite=lambda _: INVITATION)
+def test_a_history_rule_in_the_future_is_refused(run, agent, line) -> None:
+    served = agent(create_group=lambda _: HIKERS, create_invitation=lambda _: INVITATION)
     later = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 3 * 86_400))
     for rule in (later, str(int(time.time() + 3600) * 1000)):
         code, _, err = run(f"{line} --history since:{rule}")
-        assert code == 2 and "still to come" in err
-    assert of(served, "new") == of(served, "invite") == []
+        assert code == 2 and "in the future" in err
+    assert of(served, "create_group") == of(served, "create_invitation") == []
     assert run(f"{line} --history since:2026-01-01")[0] == 0
-    assert all(not isinstance(one, NewParams) or one.history.startswith("since:1") for one in of(served, "new"))
+    assert all(
+        not isinstance(one, CreateGroupParams) or one.history.startswith("since:1")
+        for one in of(served, "create_group")
+    )
 
 
 # --- who has a message, and who is to go ------------------------------------------------------------------------------
 
 
-def test_one_has_what_one_reads(run, agent) -> None:
+def test_an_author_has_read_its_own_message(run, agent) -> None:
     members = [
         MemberDelivery(ALICE, "alice", True, "delivered", STAMP, "", "self"),
         MemberDelivery(CAROL, "carol", True, "delivered", None, "", "connected", STAMP),
     ]
     report = DeliveryReport("GROUPID", "EVENTID", 2, 2, True, members, event(5))
-    agent(delivery=lambda _: report, members=lambda _: PEOPLE)
+    agent(get_delivery=lambda _: report, list_members=lambda _: PEOPLE)
     lines = [line.split() for line in run("delivery hikers EVENTID")[1].splitlines()]
     assert ["alice", "(you)", "here", "2026-07-01", "12:04", "-", "-"] in lines
     assert ["carol", "delivered", "-", "-", "2026-07-01", "12:04"] in lines
 
 
-def test_whom_somebody_wants_out_is_shown(run, agent) -> None:
-    served = agent(status=lambda _: replace(STATUS, groups=[CREW]), members=lambda _: PEOPLE)
-    served.answers["groups"] = lambda _: [CREW]
+def test_votes_to_remove_a_member_are_shown(run, agent) -> None:
+    served = agent(get_status=lambda _: replace(STATUS, groups=[CREW]), list_members=lambda _: PEOPLE)
+    served.answers["list_groups"] = lambda _: [CREW]
     for line in ("status", "members hikers"):
-        assert "carol␛ is to be put out: 1 of 2 votes, with yours" in run(line)[1], line
-    served.answers["groups"] = lambda _: [replace(CREW, votes=[])]
-    assert "put out" not in run("members hikers")[1]
+        assert "vote to remove carol␛: 1 of 2 votes, including yours" in run(line)[1], line
+    served.answers["list_groups"] = lambda _: [replace(CREW, votes=[])]
+    assert "vote to remove" not in run("members hikers")[1]
 
 
 @pytest.mark.parametrize(("others", "said"), [(1, "the other member"), (2, "all 2 other members")])
 def test_the_others_are_counted(run, alone, others, said) -> None:
-    alone["send"] = lambda _: replace(SENT, of=others)
-    alone["wait"] = lambda _: replace(ENOUGH, delivered=others, of=others)
+    alone["send_message"] = lambda _: replace(SENT, of=others)
+    alone["wait_for_delivery"] = lambda _: replace(ENOUGH, delivered=others, of=others)
     assert run("send hikers -m hello")[2] == f"Delivered to {said}.\n"
 
 
@@ -268,10 +284,12 @@ def test_the_others_are_counted(run, alone, others, said) -> None:
 @pytest.mark.parametrize("line", ["send hikers -m -", "send hikers --message=-", "send hikers"])
 @pytest.mark.parametrize("tty", [False, True])
 def test_a_dash_is_standard_input(run, agent, line, tty) -> None:
-    served = agent(send=lambda _: SENT)
+    served = agent(send_message=lambda _: SENT)
     code = run(line, stdin=b"from a pipe\n", tty=tty)[0]
-    assert of(served, "send") == ([] if tty and line == "send hikers" else [SendParams("hikers", "from a pipe")])
-    assert (code == 2) is (not of(served, "send"))
+    assert of(served, "send_message") == (
+        [] if tty and line == "send hikers" else [SendMessageParams("hikers", "from a pipe")]
+    )
+    assert (code == 2) is (not of(served, "send_message"))
 
 
 def made(number: int) -> Invitation:
@@ -300,25 +318,25 @@ LINES = [LINK[at : at + 70] for at in range(0, len(LINK), 70)]
         (f"cut off: {LINK[:200]} sorry", LINK[:200]),
     ],
 )
-def test_an_invitation_is_found_in_what_was_pasted(text, found) -> None:
-    assert parse.only_invitation(text) == found
+def test_an_invitation_is_found_in_pasted_text(text, found) -> None:
+    assert pasted_text.only_invitation(text) == found
 
 
-def test_two_invitations_are_one_too_many(run, agent) -> None:
-    served = agent(join=lambda _: joining("joined", "You are in."))
+def test_two_invitations_at_once_are_refused(run, agent) -> None:
+    served = agent(join_group=lambda _: joining("joined", "You are in."))
     other = made(2).url()
     code, _, err = run("join -", stdin=f"{LINK} or {other}".encode())
     one, two = err.split("…")[1:4:2]
     assert code == 1 and one in LINK and two in other and one not in other and two not in LINK
-    assert of(served, "join") == []
+    assert of(served, "join_group") == []
     run("join -", stdin=f"> here it is: {LINK} see you\n".encode())
-    assert of(served, "join") == [JoinParams(LINK, None, "writer")]
+    assert of(served, "join_group") == [JoinGroupParams(LINK, None, "writer")]
 
 
 # --- before there is a profile --------------------------------------------------------------------------------------
 
 
-def test_what_is_wrong_with_a_link_comes_before_that_there_is_no_profile(home: Path, run: Any) -> None:
+def test_an_invalid_link_is_reported_before_a_missing_profile(home: Path, run: Any) -> None:
     for verb, why in (("join", "it is neither a link nor a code"), ("connect", "it is not a link")):
         code, out, err = run([verb, "nonsense"])
         assert (code, out) == (1, "") and why in err and "profile" not in err

@@ -1,4 +1,4 @@
-"""Giving a join up, forgetting a group, and what the verbs say of whoever never arrives."""
+"""Verbs that cancel a join or forget a group, and warnings about members that never connected."""
 
 import json
 import os
@@ -7,52 +7,52 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from tests.cli import test_members
-from tests.cli.test_cli import STATUS, joining, of
-from tests.cli.test_members import CREW, PEOPLE, until
-from zerochat.agent.loop import AgentThread
-from zerochat.agent.storage.paths import places
+from tests.support import cli_harness, cli_members
+from tests.support.cli_harness import STATUS, joining, of
+from tests.support.cli_members import CREW, PEOPLE, until
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.thread import AgentThread
 from zerochat.presentation import group_rules
-from zerochat.rpc import CancelParams, DisagreementNews, DismissParams, GroupParams, NoParams
+from zerochat.rpc import CancelJoinParams, DismissWarningsParams, GroupParams, NoParams, WarningNotification
 
 home, agent, run, crew, two = (
-    test_members.home,
-    test_members.agent,
-    test_members.run,
-    test_members.crew,
-    test_members.two,
+    cli_harness.home,
+    cli_harness.agent,
+    cli_harness.run,
+    cli_members.crew,
+    cli_members.two,
 )
 
 
 # --- joins ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_status_says_since_when_a_join_waits(run, crew) -> None:
-    times = {"since": "2026-07-01T12:09:00Z", "until": "2026-07-02T12:09:00Z", "name": "crew"}
+def test_status_shows_since_when_a_join_waits(run, crew) -> None:
+    times = {"started_at": "2026-07-01T12:09:00Z", "expires_at": "2026-07-02T12:09:00Z", "name": "crew"}
     asking = replace(joining("asking", "Asking."), words=["x"] * 8, **times)
-    looking = replace(joining("dialling", "Looking."), since=times["since"])
-    crew.answers["status"] = lambda _: replace(STATUS, joins=[asking, looking])
+    looking = replace(joining("dialling", "Looking."), started_at=times["started_at"])
+    crew.answers["get_status"] = lambda _: replace(STATUS, joins=[asking, looking])
     out = run("status")[1]
-    assert "waits for an answer since 2026-07-01 12:09 until 2026-07-02 12:09" in out
+    assert "waiting for approval since 2026-07-01 12:09 until 2026-07-02 12:09" in out
     assert "dialling since 2026-07-01 12:09" in out
 
 
 @pytest.mark.parametrize(("line", "which"), [("join --cancel", ""), ("join --cancel crew", "crew")])
-def test_a_join_is_given_up(run, crew, line, which) -> None:
-    crew.answers["cancel"] = lambda _: replace(joining("failed", "Given up."), name="crew")
+def test_a_join_is_cancelled(run, crew, line, which) -> None:
+    crew.answers["cancel_join"] = lambda _: replace(joining("failed", "Given up."), name="crew")
     code, out, err = run(line)
-    assert (code, out, err) == (0, f"{joining('failed', '').join}\n", "You have given up joining crew.\n")
-    assert of(crew, "cancel") == [CancelParams(which)]
+    assert (code, out, err) == (0, f"{joining('failed', '').join}\n", "Cancelled the join of crew.\n")
+    assert of(crew, "cancel_join") == [CancelJoinParams(which)]
 
 
-def test_an_invitation_is_not_given_up_and_used_at_once(run, crew) -> None:
+def test_an_invitation_cannot_be_cancelled_and_used_at_once(run, crew) -> None:
     assert run("join ZC:1 --cancel")[0] == 2
-    assert of(crew, "cancel") == of(crew, "join") == []
+    assert of(crew, "cancel_join") == of(crew, "join_group") == []
 
 
 @pytest.mark.slow
-def test_whoever_waits_gives_up_and_may_come_again(two) -> None:
+def test_a_waiting_join_can_be_cancelled_and_repeated(two) -> None:
     two("alice", "new crew --join ask")
     link = two("alice", "invite crew --format url")[1].encode()
     assert two("bob", "join --cancel")[0] == 1
@@ -66,10 +66,10 @@ def test_whoever_waits_gives_up_and_may_come_again(two) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_of_its_own_stays_until_the_inviter_knows(run) -> None:
+def test_a_temporary_agent_stays_until_the_inviter_knows(run) -> None:
     for name in ("alice", "bob"):
-        create_profile(places(name, os.environ), name, None)
-    alice = places("alice", os.environ)
+        create_profile(profile_paths(name, os.environ), name, None)
+    alice = profile_paths("alice", os.environ)
     with AgentThread(alice, unlock(alice, None), listen="127.0.0.1"):
         run("--profile alice new crew --join ask")
         link = run("--profile alice invite crew --format url")[1].encode()
@@ -82,18 +82,18 @@ def test_an_agent_of_its_own_stays_until_the_inviter_knows(run) -> None:
 # --- groups that are over -------------------------------------------------------------------------------------------
 
 
-def test_a_group_is_forgotten_when_that_is_confirmed(run, crew) -> None:
-    crew.answers["forget"] = lambda _: NoParams()
-    crew.answers["groups"] = lambda _: [replace(CREW, state="left")]
+def test_forgetting_a_group_needs_confirmation(run, crew) -> None:
+    crew.answers["forget_group"] = lambda _: NoParams()
+    crew.answers["list_groups"] = lambda _: [replace(CREW, state="left")]
     code, _, err = run("forget hikers")
-    assert code == 2 and "Forgetting hikers must be confirmed" in err
+    assert code == 2 and "Forgetting hikers requires confirmation" in err
     code, _, err = run("forget hikers", stdin=b"n\n", tty=True)
-    assert code == 1 and "deleted on this machine" in err and of(crew, "forget") == []
-    assert run("forget hikers --yes") == (0, "GROUPID\n", "hikers is forgotten.\n")
-    assert of(crew, "forget") == [GroupParams("GROUPID")]
+    assert code == 1 and "deleted from this machine" in err and of(crew, "forget_group") == []
+    assert run("forget hikers --yes") == (0, "GROUPID\n", "Deleted hikers from this machine.\n")
+    assert of(crew, "forget_group") == [GroupParams("GROUPID")]
 
 
-def test_what_is_forgotten_is_gone_and_nothing_else(two) -> None:
+def test_forgetting_a_group_deletes_only_that_group(two) -> None:
     two("alice", "new hikers")
     two("alice", "new others")
     two("alice", "send others -m kept")
@@ -107,23 +107,23 @@ def test_what_is_forgotten_is_gone_and_nothing_else(two) -> None:
     assert "kept" in two("alice", "history others")[1]
 
 
-def test_an_older_copy_goes_on_when_that_is_confirmed(run, crew) -> None:
+def test_resuming_a_restored_profile_needs_confirmation(run, crew) -> None:
     silent = replace(CREW, suspended=True)
-    crew.answers["resume"] = lambda _: CREW
-    crew.answers["groups"] = lambda _: [silent]
-    crew.answers["status"] = lambda _: replace(STATUS, groups=[silent])
-    assert "hikers:  nothing can be said there yet" in run("status")[1]
+    crew.answers["resume_group"] = lambda _: CREW
+    crew.answers["list_groups"] = lambda _: [silent]
+    crew.answers["get_status"] = lambda _: replace(STATUS, groups=[silent])
+    assert "hikers:  cannot post yet (restored from a backup)" in run("status")[1]
     code, _, err = run("resume hikers")
-    assert code == 2 and "Resuming hikers must be confirmed" in err
+    assert code == 2 and "Resuming hikers requires confirmation" in err
     code, _, err = run("resume hikers", stdin=b"n\n", tty=True)
-    assert code == 1 and "Nothing was changed." in err and of(crew, "resume") == []
-    assert "Resume hikers?" in err and "will see two histories from you, and tell others to be careful" in err
+    assert code == 1 and "Nothing was changed." in err and of(crew, "resume_group") == []
+    assert "Resume hikers?" in err and "will see two contradicting histories" in err
     assert run("resume hikers", stdin=b"y\n", tty=True)[0] == 0
-    assert run("resume hikers --yes") == (0, "GROUPID\n", "You can speak in hikers again.\n")
-    assert of(crew, "resume") == [GroupParams("GROUPID")] * 2
+    assert run("resume hikers --yes") == (0, "GROUPID\n", "You can post in hikers again.\n")
+    assert of(crew, "resume_group") == [GroupParams("GROUPID")] * 2
 
 
-def test_nothing_is_asked_where_there_is_nothing_to_resume(two) -> None:
+def test_resume_without_need_is_refused(two) -> None:
     two("alice", "new hikers")
     code, _, err = two("alice", "resume hikers --yes")
     assert code == 1 and "nothing to resume in hikers" in err
@@ -133,37 +133,37 @@ def test_nothing_is_asked_where_there_is_nothing_to_resume(two) -> None:
 
 
 @pytest.mark.parametrize("may", [["remove"], []])
-def test_whoever_never_arrived_is_named_with_what_to_do(run, crew, may) -> None:
-    crew.answers["members"] = lambda _: [PEOPLE[0], replace(PEOPLE[1], arrived=False, may=may)]
+def test_a_member_that_never_connected_is_named_with_a_remedy(run, crew, may) -> None:
+    crew.answers["list_members"] = lambda _: [PEOPLE[0], replace(PEOPLE[1], arrived=False, allowed_actions=may)]
     _, out, err = run("members hikers")
-    assert "never arrived" in out and "You have let Bob in, and nothing was ever heard from there" in err
-    assert ("`zerochat remove hikers Bob` puts it out" in err) is bool(may)
-    assert re.search(r"(?m)^never arrived +Bob$", run("info hikers")[1])
+    assert "never connected" in out and "You admitted Bob, who has never connected" in err
+    assert ("Remove it with `zerochat remove hikers Bob`" in err) is bool(may)
+    assert re.search(r"(?m)^never connected +Bob$", run("info hikers")[1])
 
 
-def test_a_warning_is_given_until_it_is_dismissed(run, crew) -> None:
-    doubt = DisagreementNews("GROUPID", PEOPLE[1].did, "Bob", "Bob has signed\x1b two different histories.")
-    warned = replace(CREW, disagreements=[doubt], requests=[])
-    crew.answers["status"] = lambda _: replace(STATUS, groups=[warned])
+def test_a_warning_is_shown_until_it_is_dismissed(run, crew) -> None:
+    doubt = WarningNotification("GROUPID", PEOPLE[1].did, "Bob", "Bob has signed\x1b two different histories.")
+    warned = replace(CREW, warnings=[doubt], requests=[])
+    crew.answers["get_status"] = lambda _: replace(STATUS, groups=[warned])
     _, _, err = run("status")
-    assert "Careful, in hikers: Bob has signed␛ two different histories." in err
-    assert "`zerochat members --dismiss hikers`" in err
-    crew.answers["members"] = lambda _: [replace(PEOPLE[1], forked=True)]
-    crew.answers["dismiss"] = lambda _: CREW
-    assert "two histories" in run("members hikers")[2] and of(crew, "dismiss") == []
+    assert "Warning, hikers: Bob has signed␛ two different histories." in err
+    assert "To dismiss: `zerochat members --dismiss hikers`" in err
+    crew.answers["list_members"] = lambda _: [replace(PEOPLE[1], forked=True)]
+    crew.answers["dismiss_warnings"] = lambda _: CREW
+    assert "two contradicting histories" in run("members hikers")[2] and of(crew, "dismiss_warnings") == []
     code, out, err = run("members hikers --dismiss")
-    assert code == 0 and "FORKED" in out and "two histories" not in err
-    assert of(crew, "dismiss") == [DismissParams("hikers")]
+    assert code == 0 and "FORKED" in out and "two contradicting histories" not in err
+    assert of(crew, "dismiss_warnings") == [DismissWarningsParams("hikers")]
 
 
 @pytest.mark.parametrize(("remove", "said"), [("admins", True), ("quorum", False)])
-def test_an_owner_hears_what_a_group_without_admins_cannot_do(remove, said) -> None:
+def test_an_owner_leaving_a_group_without_admins_is_warned(remove, said) -> None:
     policy = replace(CREW.policy, remove=remove)
     group, members = replace(CREW, policy=policy), [PEOPLE[0], PEOPLE[2]]
-    sentence = group_rules.owner_leaves(group, members)
-    assert "Make somebody an admin first" in sentence and ("put anybody out" in sentence) is said
+    sentence = group_rules.owner_leaving_warning(group, members)
+    assert "Consider appointing an admin first" in sentence and ("remove members" in sentence) is said
     assert (
-        group_rules.owner_leaves(group, members[:1])
-        == group_rules.owner_leaves(replace(group, role="admin"), members)
+        group_rules.owner_leaving_warning(group, members[:1])
+        == group_rules.owner_leaving_warning(replace(group, role="admin"), members)
         == ""
     )

@@ -1,4 +1,4 @@
-"""The chat as lines: through pipes and through real terminals, with real agents."""
+"""The plain chat through pipes and real terminals, with real agents."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def friends(tmp_path_factory):
 
 
 def said(machine):
-    return [event.body["text"] for event in machine.client.history(GROUP).events if event.type == "message"]
+    return [event.body["text"] for event in machine.client.get_history(GROUP).events if event.type == "message"]
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
@@ -42,13 +42,13 @@ def said(machine):
 
 def test_the_commands_are_those_of_the_chat():
     assert {"new", "join", "invite", "members", "verify", "role", "delivery", "why", "status", "leave", "quit"} <= set(
-        commands.known()
+        commands.names()
     )
-    assert not commands.MORE.keys() & COMMANDS.keys()
-    assert not commands._OWN.keys() & commands._VERBS.keys()
-    assert parse("/switch work", commands.MORE) == Command("switch", "work")
-    assert parse("/swi work", commands.MORE) == Command("switch", "work")
-    assert parse("/history 3", commands.MORE) == Command("history", "3")
+    assert not commands.OWN_COMMANDS.keys() & COMMANDS.keys()
+    assert not commands._HANDLERS.keys() & commands._VERBS.keys()
+    assert parse("/switch work", commands.OWN_COMMANDS) == Command("switch", "work")
+    assert parse("/swi work", commands.OWN_COMMANDS) == Command("switch", "work")
+    assert parse("/history 3", commands.OWN_COMMANDS) == Command("history", "3")
 
 
 def test_a_line_of_today_has_no_date():
@@ -59,10 +59,10 @@ def test_a_line_of_today_has_no_date():
 
 
 @pytest.mark.slow
-def test_what_comes_through_a_pipe_is_said(friends):
+def test_lines_from_a_pipe_are_sent(friends):
     alice, bob = friends
     out, err = piped(alice, b"hi\n\n //not a command\n//slash\n/members\nwith\ttabs and \xc3\xa9\r\nno end", code=1)
-    assert "Spaces before a slash" in err
+    assert "Remove the spaces" in err
     until(lambda: said(bob)[-4:] == ["hi", "/slash", "with\ttabs and é", "no end"], "what was said")
     assert re.search(r"^\d\d:\d\d alice: hi$", out, re.MULTILINE)
     assert re.search(r"^bob: connected, writer", out, re.MULTILINE)
@@ -70,7 +70,7 @@ def test_what_comes_through_a_pipe_is_said(friends):
     assert not ESCAPE.search(out + err)
 
 
-def test_a_line_that_is_refused_costs_no_other(friends):
+def test_a_refused_line_affects_no_other(friends):
     alice, bob = friends
     long = b"x" * 70_000
     _, err = piped(
@@ -78,7 +78,7 @@ def test_a_line_that_is_refused_costs_no_other(friends):
     )
     until(lambda: said(bob)[-2:] == ["one", "two"], "the others")
     assert "No command /nonsense" in err and "not UTF-8" in err and "too long" in err
-    assert alice.client.drafts() == {}
+    assert alice.client.list_drafts() == {}
 
 
 def test_json_for_programs(friends):
@@ -89,7 +89,7 @@ def test_json_for_programs(friends):
 
 
 @pytest.mark.slow
-def test_an_agent_of_its_own_hands_over_what_was_said(tmp_path):
+def test_a_temporary_agent_delivers_piped_lines(tmp_path):
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
         meet(alice, bob)
         alice.kill()
@@ -98,12 +98,12 @@ def test_an_agent_of_its_own_hands_over_what_was_said(tmp_path):
         assert "queued" not in err
         bob.kill()
         _, err = piped(alice, b"into the void\n")
-        assert "Queued: none of the 1 other members is connected" in err and "The rest is queued" in err
+        assert "Queued: none of the 1 other members is connected" in err and "It is queued for the others" in err
 
 
-def test_another_s_text_is_text(friends):
+def test_peer_text_is_printed_as_text(friends):
     alice, bob = friends
-    bob.client.send(GROUP, "\x1b]0;title\x07\x1b[2J\u202eevil\rover")
+    bob.client.send_message(GROUP, "\x1b]0;title\x07\x1b[2J\u202eevil\rover")
     until(lambda: said(alice)[-1:] and said(alice)[-1].endswith("over"), "bob's words")
     out, err = piped(alice, b"")
     assert "evil" in out and not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", out + err)
@@ -118,34 +118,34 @@ def test_another_s_text_is_text(friends):
 def test_a_conversation_in_a_terminal(friends, arguments, term):
     alice, bob = friends
     with terminal(alice, *arguments, term=term) as one:
-        one.shows("Now in")
-        one.shows("Ctrl+D ends this.")
+        one.shows("Switched to")
+        one.shows("Press Ctrl+D to quit.")
         mark = f"hello from {term} {len(arguments)}"
         one.type(f"{mark}\r")
         until(lambda: said(bob)[-1:] == [mark], "the message")
-        bob.client.send(GROUP, f"an answer to {mark}")
+        bob.client.send_message(GROUP, f"an answer to {mark}")
         one.shows(f"bob: an answer to {mark}\r\n")
         assert one.shown.count(mark + "\r\n") == 2, "once as it was typed, and once in the answer"
         one.type("/delivery\r")
-        one.shows("1 of 1 have it.")
+        one.shows("Delivered to 1 of 1 members.")
         one.type("/tour\r")
-        one.shows("is for the chat with a screen")
+        one.shows("works only in the full-screen chat")
         one.type("/quit\r")
         assert one.ends() == 0
         assert not ESCAPE.search(one.shown), "nothing that a screen reader would trip over"
 
 
-def test_what_comes_waits_for_the_line_to_be_done(friends):
+def test_incoming_messages_wait_for_the_typed_line(friends):
     alice, bob = friends
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
-        one.shows("Ctrl+D ends this.")
+        one.shows("Press Ctrl+D to quit.")
         one.type("half a th")
         one.shows("half a th")
         group = alice.group().id
-        until(lambda: alice.client.drafts() == {group: "half a th"}, "the draft")
-        bob.client.send(GROUP, "in the middle")
+        until(lambda: alice.client.list_drafts() == {group: "half a th"}, "the draft")
+        bob.client.send_message(GROUP, "in the middle")
         until(lambda: said(alice)[-1:] == ["in the middle"], "its arrival")
-        bob.client.send(GROUP, "and once more")
+        bob.client.send_message(GROUP, "and once more")
         until(lambda: said(alice)[-1:] == ["and once more"], "its arrival")
         assert "in the middle" not in one.shown
         one.type("ought\r")
@@ -153,20 +153,20 @@ def test_what_comes_waits_for_the_line_to_be_done(friends):
         one.shows("and once more")
         assert "half a thought\r\n" in one.shown
         until(lambda: "half a thought" in said(bob), "the message")
-        until(lambda: alice.client.drafts() == {}, "no draft")
+        until(lambda: alice.client.list_drafts() == {}, "no draft")
         one.type("x\x7f")  # an empty line disturbs nobody either
-        bob.client.send(GROUP, "after that")
+        bob.client.send_message(GROUP, "after that")
         one.shows("bob: after that")
         assert one.left() == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["ctrl+c", "kill -9", "the terminal is closed", "no signal says so"])
-def test_a_line_that_was_begun_is_kept(friends, end):
+def test_a_partly_typed_line_is_kept(friends, end):
     alice, _ = friends
     group, before = alice.group().id, said(alice)
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
-        one.shows("Ctrl+D ends this.")
+        one.shows("Press Ctrl+D to quit.")
         one.type("not yet")
         one.shows("not yet")
         if end == "ctrl+c":
@@ -174,7 +174,7 @@ def test_a_line_that_was_begun_is_kept(friends, end):
             until(lambda: one.interrupted(), "the end", every_s=1.0)
             assert one.ends() == 130
         else:
-            until(lambda: alice.client.drafts() == {group: "not yet"}, "the draft")
+            until(lambda: alice.client.list_drafts() == {group: "not yet"}, "the draft")
             match end:
                 case "kill -9":
                     one.process.kill()
@@ -183,49 +183,49 @@ def test_a_line_that_was_begun_is_kept(friends, end):
                 case _:
                     one.close()
             one.process.wait(20)
-    assert (alice.client.drafts(), said(alice)) == ({group: "not yet"}, before)
+    assert (alice.client.list_drafts(), said(alice)) == ({group: "not yet"}, before)
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
-        one.shows("What you had begun here stands in your line.")
+        one.shows("Your draft is in the input line.")
         one.shows("\nnot yet")
         one.type(", but now\r")
         until(lambda: said(alice)[-1:] == ["not yet, but now"], "the message")
-        until(lambda: alice.client.drafts() == {}, "no draft")
+        until(lambda: alice.client.list_drafts() == {}, "no draft")
         assert one.left() == 0
 
 
-def test_lines_that_were_pasted_are_not_said_one_by_one(friends):
+def test_pasted_lines_are_not_sent_one_by_one(friends):
     alice, _ = friends
     group = alice.group().id
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
-        one.shows("Ctrl+D ends this.")
+        one.shows("Press Ctrl+D to quit.")
         before = said(alice)
         one.type("first\rsecond\rthird\r")
-        one.shows("3 lines came at once, and were not sent")
-        until(lambda: alice.client.drafts() == {group: "first\nsecond\nthird"}, "the draft")
+        one.shows("3 pasted lines were kept as a draft")
+        until(lambda: alice.client.list_drafts() == {group: "first\nsecond\nthird"}, "the draft")
         assert said(alice) == before
         one.type("/draft\r")
         one.shows("  second\r\n")
         one.type("/draft send\r")
         until(lambda: said(alice)[-1:] == ["first\nsecond\nthird"], "one message")
-        until(lambda: alice.client.drafts() == {}, "no draft")
+        until(lambda: alice.client.list_drafts() == {}, "no draft")
         assert one.left() == 0
 
 
 def test_groups_are_switched_and_others_are_named(friends):
     alice, bob = friends
-    work = alice.client.new("work").id
+    work = alice.client.create_group("work").id
     with terminal(alice, "chat", "--plain", "work", term="dumb") as one:
-        one.shows("Now in work.")
-        one.shows("Ctrl+D ends this.")
-        bob.client.send(GROUP, "over here")
+        one.shows("Switched to work.")
+        one.shows("Press Ctrl+D to quit.")
+        bob.client.send_message(GROUP, "over here")
         one.shows(f"[{GROUP}] ")
         one.type("unfinished")
-        until(lambda: alice.client.drafts() == {work: "unfinished"}, "the draft")
+        until(lambda: alice.client.list_drafts() == {work: "unfinished"}, "the draft")
         one.type("\x15/switch\r")
-        one.shows("work: 1 members, 0 connected, open.")
+        one.shows("work: 1 members, 0 connected, current.")
         one.type(f"/switch {GROUP[:4]}\r")
-        one.shows(f"Now in {GROUP}")
-        assert alice.client.drafts() == {}, "a command is no draft of the group that was left"
+        one.shows(f"Switched to {GROUP}")
+        assert alice.client.list_drafts() == {}, "a command is no draft of the group that was left"
         one.type("/leave\r")
         one.shows("[y/N]")
         one.type("n\r")
@@ -236,33 +236,34 @@ def test_groups_are_switched_and_others_are_named(friends):
 
 
 @pytest.mark.slow
-def test_two_groups_of_one_name_are_told_apart(tmp_path):
+def test_two_groups_of_the_same_name_are_distinguished(tmp_path):
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
         meet(alice, bob)
-        bob.client.new("work")
-        alice.client.new("work")
-        bob.client.join(alice.client.invite("work").url)
-        until(lambda: sum(one.members == 2 and one.connected for one in bob.client.groups()) == 2, "joining")
-        hers = next(one.id for one in alice.client.groups() if one.name == "work")
-        here = [one.id for one in bob.client.groups() if one.name == "work"]
+        bob.client.create_group("work")
+        alice.client.create_group("work")
+        bob.client.join_group(alice.client.create_invitation("work").url)
+        until(lambda: sum(one.members == 2 and one.connected for one in bob.client.list_groups()) == 2, "joining")
+        hers = next(one.id for one in alice.client.list_groups() if one.name == "work")
+        here = [one.id for one in bob.client.list_groups() if one.name == "work"]
         his = next(one for one in here if one != hers)
         with terminal(bob, "chat", "--plain", GROUP, term="dumb") as one:
-            one.shows("Ctrl+D ends this.")
+            one.shows("Press Ctrl+D to quit.")
             one.type("/switch work\r")
-            one.shows("More than one group answers to work")
+            one.shows("Several groups match work")
             one.shows(", ".join(sorted((hers[:8], his[:8]))))
             one.type("/switch\r")
             one.shows(f"work·{hers[:4]}: 2 members")
             one.shows(f"work·{his[:4]}: 1 members")
             one.type(f"/switch {his[:4]}\r")
-            one.shows(f"Now in work·{his[:4]}.")
-            alice.client.send("work", "over here")
+            one.shows(f"Switched to work·{his[:4]}.")
+            alice.client.send_message("work", "over here")
             one.shows(f"[work·{hers[:4]}] ")
             one.type(f"/switch work·{hers[:4]}\r")
-            one.shows(f"Now in work·{hers[:4]}, with alice.")
+            one.shows(f"Switched to work·{hers[:4]}, with alice.")
             one.type("heard\r")
             until(
-                lambda: [each.body.get("text") for each in alice.client.history("work").events][-1:] == ["heard"], "it"
+                lambda: [each.body.get("text") for each in alice.client.get_history("work").events][-1:] == ["heard"],
+                "it",
             )
             assert one.left() == 0
 
@@ -270,7 +271,7 @@ def test_two_groups_of_one_name_are_told_apart(tmp_path):
 def test_tab_completes(friends):
     alice, bob = friends
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
-        one.shows("Ctrl+D ends this.")
+        one.shows("Press Ctrl+D to quit.")
         one.type("/memb\t\r")
         one.shows("bob: connected, writer")
         one.type("bo\tand @b\tand b\t.\r")
@@ -278,11 +279,11 @@ def test_tab_completes(friends):
         assert one.left() == 0
 
 
-def test_the_agent_comes_back(tmp_path):
+def test_the_chat_survives_a_restart_of_the_agent(tmp_path):
     with machines(tmp_path, ("alice",)) as (alice,):
-        alice.client.new(GROUP)
+        alice.client.create_group(GROUP)
         with terminal(alice, "chat", "--plain", term="dumb") as one:
-            one.shows("Ctrl+D ends this.")
+            one.shows("Press Ctrl+D to quit.")
             alice.kill()
             one.shows("has closed the connection")
             one.type("lost?\r")
@@ -291,7 +292,7 @@ def test_the_agent_comes_back(tmp_path):
 
             def there():
                 with connect(alice.places, "test") as client:
-                    return [event.body.get("text") for event in client.history(GROUP).events][-1:] == ["lost?"]
+                    return [event.body.get("text") for event in client.get_history(GROUP).events][-1:] == ["lost?"]
 
             until(there, "the message")
             one.type("/history\r")
@@ -299,7 +300,7 @@ def test_the_agent_comes_back(tmp_path):
             assert one.left() == 0
 
 
-def test_without_a_terminal_and_without_asking_for_it_the_chat_says_what_there_is(friends):
+def test_chat_without_a_terminal_suggests_plain(friends):
     alice, _ = friends
     run = subprocess.run(
         [sys.executable, "-m", "zerochat", "chat"], input=b"", env=alice.environment, capture_output=True, timeout=60

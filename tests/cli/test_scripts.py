@@ -1,4 +1,4 @@
-"""What scripts lean on: sending again under the same key, following what is amended, and files for services."""
+"""Interfaces for scripts: idempotency keys, tail of annotations, service files."""
 
 import json
 import shlex
@@ -10,30 +10,30 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_agent import meet, people
-from tests.cli import test_cli
-from tests.cli.test_cli import HIKERS, SENT, event, heeded, of, process
+from tests.support import cli_harness
+from tests.support.agents import meet, people
+from tests.support.cli_harness import HIKERS, SENT, event, heeded, of, process
 from zerochat.cli.parser import parse
-from zerochat.rpc import Amended, SendParams, Stopping
+from zerochat.rpc import MessageChanged, SendMessageParams, StoppingNotification
 
-agent, run, home = test_cli.agent, test_cli.run, test_cli.home
+agent, run, home = cli_harness.agent, cli_harness.run, cli_harness.home
 __all__ = ["people"]
 
 
-def test_a_message_under_a_key_of_ones_own(run: Any, agent: Any) -> None:
-    served = agent(send=lambda _: SENT, groups=lambda _: [replace(HIKERS, connected=2)])
+def test_a_message_with_a_chosen_idempotency_key(run: Any, agent: Any) -> None:
+    served = agent(send_message=lambda _: SENT, list_groups=lambda _: [replace(HIKERS, connected=2)])
     assert run("send hikers --key build-7 -m done") == (0, "EVENTID\n", "")
-    served.answers["send"] = lambda _: replace(SENT, again=True)
+    served.answers["send_message"] = lambda _: replace(SENT, duplicate=True)
     code, out, err = run("send hikers --key build-7", stdin=b"done\n")
-    assert (code, out) == (0, "EVENTID\n") and "sent before under the same key" in err
-    assert of(served, "send") == [SendParams("hikers", "done", key="build-7")] * 2
+    assert (code, out) == (0, "EVENTID\n") and "was already sent" in err
+    assert of(served, "send_message") == [SendMessageParams("hikers", "done", key="build-7")] * 2
     for odd in ("", "x" * 129, "\x1b[2J", "é"):
         code, out, err = run(["send", "hikers", "-m", "x", "--key", odd])
         assert (code, out) == (2, "") and "printable ASCII" in err and "\x1b" not in err
-    assert len(of(served, "send")) == 2
+    assert len(of(served, "send_message")) == 2
 
 
-def test_the_same_key_says_it_once(people: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_a_repeated_idempotency_key_sends_once(people: Any, monkeypatch: Any, capsys: Any) -> None:
     """With real agents: a script that does not know whether it was heard sends again."""
     from zerochat.cli import main
 
@@ -51,7 +51,7 @@ def test_the_same_key_says_it_once(people: Any, monkeypatch: Any, capsys: Any) -
     assert alice.texts() == ["deployed"]
 
 
-def test_whoever_follows_hears_of_what_was_amended(agent: Any) -> None:
+def test_tail_reports_edited_messages(agent: Any) -> None:
     served = agent()
     with heeded(signal.SIGTERM), process("tail", "hikers", "-f", "-n", "0", "--format", "jsonl") as tail:
         assert tail.stdout is not None and tail.stderr is not None
@@ -59,8 +59,8 @@ def test_whoever_follows_hears_of_what_was_amended(agent: Any) -> None:
             served.do(lambda: None)
         now = event(7, body={"text": "better"}, edited_at="2026-07-01T13:00:00.000Z")
         served.tell("event", event(8, type="message_edited", body={"of": "id7", "text": "better"}))
-        served.tell("amended", Amended(now))
-        served.tell("stopping", Stopping(5.0))
+        served.tell("message_changed", MessageChanged(now))
+        served.tell("stopping", StoppingNotification(5.0))
         edit, amended, stopping = (json.loads(tail.stdout.readline()) for _ in range(3))
         tail.send_signal(signal.SIGTERM)
         assert tail.wait(20) == 143
@@ -85,19 +85,19 @@ def test_a_unit_for_a_bot(run: Any, tmp_path: Any, monkeypatch: Any) -> None:
     assert words[-1] == str(tmp_path / "my bot.py")
     assert "After=network-online.target zerochat.service" in out and "Restart=on-failure" in out
     code, _, err = run(["bot", "unit", "x\n[Service]", "--app", "my bot.py"])
-    assert code == 2 and "dashes" in err
-    assert "There is no deploys.py yet" in run(["bot", "unit", "deploys"])[2]
+    assert code == 2 and "hyphens" in err
+    assert "deploys.py does not exist yet" in run(["bot", "unit", "deploys"])[2]
     monkeypatch.setenv("DO_NOT_TRACK", "1")
     assert "\nEnvironment=DO_NOT_TRACK=1\n" in run(["bot", "unit", "deploys"])[1]
 
 
-def test_no_file_s_name_is_a_line_of_a_container_s(run: Any) -> None:
+def test_file_names_cannot_add_lines_to_a_container_file(run: Any) -> None:
     code, out, _ = run(["bot", "container", "deploys", "--app", "x\nRUN evil\n.py"])
     assert code == 0 and not [line for line in out.splitlines() if line.startswith("RUN evil")]
 
 
 @pytest.mark.parametrize("words", [["deploys", "--app", "deploys.py"], ["deploys", "--agent"]])
-def test_a_container_runs_what_this_zerochat_understands(run: Any, tmp_path: Any, monkeypatch: Any, words: Any) -> None:
+def test_a_container_file_contains_valid_commands(run: Any, tmp_path: Any, monkeypatch: Any, words: Any) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deploys.py").touch()
     code, out, _ = run(["--profile", "ci", "bot", "container", *words])

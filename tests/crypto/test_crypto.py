@@ -1,4 +1,4 @@
-"""Encodings have one spelling, and primitives refuse what is not theirs."""
+"""Canonical encodings, and primitives that refuse invalid input."""
 
 import json
 import random
@@ -76,7 +76,7 @@ LOW_ORDER = [
 
 
 @given(st.binary(max_size=300))
-def test_every_encoding_comes_back(data: bytes) -> None:
+def test_every_encoding_round_trips(data: bytes) -> None:
     assert b64url_bytes(b64url(data)) == data
     assert base58_bytes(base58(data), len(data)) == data
     for alphabet in (BASE45, BASE41):
@@ -110,7 +110,7 @@ def test_base58_refuses(text: str) -> None:
         base58_bytes(text, 100)
 
 
-def test_base58_refuses_what_is_too_long_before_it_decodes() -> None:
+def test_base58_checks_the_length_before_decoding() -> None:
     assert base58_bytes("1" * 8, 8) == bytes(8)
     for text in ("1" * 9, "z" * 12, "z" * 10_000_000):
         with pytest.raises(Malformed):
@@ -132,13 +132,13 @@ def test_base45_refuses(text: str) -> None:
         base45_bytes(text)
 
 
-def test_the_smaller_alphabet_costs_nothing_and_survives_shells_and_line_breaks() -> None:
+def test_base41_is_as_short_and_survives_shells() -> None:
     assert set(BASE41) == set(BASE45) - set(" $%*")
     assert base45_bytes(base45(b"\xff\xff", BASE41), BASE41) == b"\xff\xff"
     assert len(base45(bytes(94), BASE41)) == len(base45(bytes(94)))
 
 
-def test_did_keys_come_back_and_nothing_else_passes_for_one() -> None:
+def test_did_keys_round_trip_and_no_other_text_is_accepted() -> None:
     public = ed25519_public(dice(32))
     did = did_key(public)
     assert len(did) == 56
@@ -182,17 +182,17 @@ def test_canonical_json_is_json_with_one_spelling(value: object) -> None:
 @pytest.mark.parametrize(
     "character", [*map(chr, range(0x21)), '"', "\\", "/", "\x7f", "\x80", "\u2028", "\ufeff", "\U0010ffff"]
 )
-def test_canonical_json_escapes_as_the_scheme_says(character: str) -> None:
+def test_canonical_json_escapes_like_the_scheme(character: str) -> None:
     assert canonical_json([character]) == json.dumps([character], ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("value", [1.0, float("nan"), 2**53, -(2**53), {"é": 1}, {1: 2}, {"a": {1, 2}}, b"", "\ud800"])
-def test_canonical_json_refuses_what_has_several_spellings(value: object) -> None:
+def test_canonical_json_refuses_ambiguous_values(value: object) -> None:
     with pytest.raises(Malformed):
         canonical_json([value])
 
 
-def test_canonical_json_refuses_what_never_ends() -> None:
+def test_canonical_json_refuses_cycles() -> None:
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(Malformed):
@@ -257,7 +257,7 @@ _values = st.recursive(
 
 
 @given(_values)
-def test_strict_msgpack_reads_what_was_written(value: object) -> None:
+def test_strict_msgpack_round_trip(value: object) -> None:
     assert strict_msgpack(compact_msgpack(value), 10**6) == value
 
 
@@ -277,7 +277,7 @@ def test_strict_msgpack_takes_one_spelling_or_refuses(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x91" * 50_000 + b"\xc0", b"\xdd\x00\x01\x11\x70" + b"\x80" * 70_000, b"\xa1a" * 6])
-def test_strict_msgpack_refuses_what_is_deep_wide_or_long(data: bytes) -> None:
+def test_strict_msgpack_refuses_deep_wide_or_long_input(data: bytes) -> None:
     with pytest.raises(Malformed):
         strict_msgpack(data, 10 if len(data) < 100 else 10**6)
 
@@ -314,7 +314,7 @@ def test_x25519_agrees_from_both_sides() -> None:
 
 
 @pytest.mark.parametrize("agree", [x25519, x25519_static])
-def test_x25519_refuses_points_that_agree_with_everybody(agree: Callable[[bytes, bytes], bytes]) -> None:
+def test_x25519_refuses_low_order_points(agree: Callable[[bytes, bytes], bytes]) -> None:
     for point in LOW_ORDER:
         for spelling in (point, point[:31] + bytes([point[31] | 0x80])):
             with pytest.raises(Unauthentic):
@@ -327,7 +327,7 @@ def test_x25519_refuses_points_that_agree_with_everybody(agree: Callable[[bytes,
     check_x25519_public(x25519_public(dice(32)))
 
 
-def test_ed25519_verifies_only_what_was_signed() -> None:
+def test_ed25519_verifies_only_the_signed_message() -> None:
     seed = dice(32)
     public, signature = ed25519_public(seed), ed25519_sign(seed, b"text")
     ed25519_verify(public, b"text", signature)
@@ -435,7 +435,7 @@ def test_authentic_but_misshapen_padding_is_refused() -> None:
 
 
 def test_boxes_are_libsodiums_own() -> None:
-    """What is spelt out here opens there, and the other way round."""
+    """Our implementation and libsodium open each other's boxes."""
     mine, theirs, ephemeral, nonce = dice(32), dice(32), dice(32), dice(BOX_NONCE_BYTES)
     my_public, their_public = x25519_public(mine), x25519_public(theirs)
     for size in (0, 1, 32, 44, 1000):
@@ -478,7 +478,7 @@ def test_a_changed_bit_never_opens_a_box() -> None:
             chacha20_poly1305_open(mine, bytes(size), aead, b"aad")
 
 
-def test_boxes_with_everybody_are_refused() -> None:
+def test_boxes_with_low_order_keys_are_refused() -> None:
     for point in LOW_ORDER:
         with pytest.raises(Unauthentic):
             box(b"text", dice(BOX_NONCE_BYTES), point, dice(32))

@@ -1,4 +1,4 @@
-"""Words to read to each other: the dictionary keeps its rules, and the words say what they are said to say."""
+"""Safety words: properties of the dictionary and of the derivation."""
 
 import re
 from collections import Counter
@@ -118,7 +118,7 @@ def test_no_word_sounds_like_another_of_the_language():
     ids=["pair", "group", "nothing"],
 )
 def test_the_words_never_change(words, first, second):
-    """What one version reads aloud, the next one must read as well."""
+    """Every version must derive the same words."""
     assert split_for_reading(words) == f"{first}\n{second}"
 
 
@@ -148,7 +148,7 @@ def test_the_order_of_keys_does_not_matter(keys, random):
 
 @SLOW
 @given(st.text(max_size=4), KEYS, st.text(max_size=4), KEYS)
-def test_nothing_else_has_the_same_words(context, keys, other_context, other_keys):
+def test_different_inputs_have_different_words(context, keys, other_context, other_keys):
     same = context == other_context and Counter(keys) == Counter(other_keys)
     assert (safety_words(context, keys) == safety_words(other_context, other_keys)) == same
 
@@ -177,7 +177,7 @@ def test_a_group_has_the_words_of_its_members():
     assert words not in (group_words(GROUP, [ALICE, BOB]), group_words("h" * 43, [ALICE, BOB, CAROL]))
 
 
-def test_text_that_is_none():
+def test_invalid_text_is_refused():
     with pytest.raises(Malformed):
         safety_words("context", ["\ud800"])
 
@@ -194,7 +194,7 @@ def test_two_lines_of_four(words):
 
 
 @given(EIGHT, st.data())
-def test_what_was_typed_may_be_short_and_untidy(words, data):
+def test_typed_words_may_be_abbreviated(words, data):
     said = ""
     for word in words:
         end = data.draw(st.integers(min(PREFIX_CHARS, len(word)), len(word)))
@@ -217,5 +217,5 @@ def test_other_words_are_not_the_same(words, others, data):
 
 
 @given(st.text())
-def test_whatever_was_typed_gets_an_answer(said):
+def test_any_typed_text_can_be_compared(said):
     assert not same_words(said, ("acorn",) * WORDS) or "acor" in said.casefold()

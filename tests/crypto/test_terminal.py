@@ -1,4 +1,4 @@
-"""What a terminal may be sent: nothing that it obeys, nothing that stalls it, and QR codes that scan."""
+"""Terminal text: no control sequences, bounded cost, scannable QR codes."""
 
 import re
 import unicodedata
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerochat.qr import qr_ansi, qr_half_blocks
 from zerochat.terminal_text import (
     BASE,
     CHARS_MAX,
@@ -17,8 +18,6 @@ from zerochat.terminal_text import (
     cells,
     printable,
     printable_line,
-    qr_ansi,
-    qr_half_blocks,
 )
 
 ZWJ, ZWNJ = "\u200d", "\u200c"
@@ -84,7 +83,7 @@ def is_mark(char: str) -> bool:
 
 @settings(max_examples=400, deadline=None)
 @given(hostile_text)
-def test_nothing_comes_out_that_a_terminal_obeys(text: str) -> None:
+def test_printable_text_contains_no_control_sequence(text: str) -> None:
     shown = printable(text)
     assert not obeyed(shown, newlines=True)
     assert len(shown) <= CHARS_MAX
@@ -145,11 +144,11 @@ def test_plain_text_is_left_alone(text: str) -> None:
         ("\U0001fae8", "\U0001fae8"),
     ],
 )
-def test_what_becomes_of_it(text: str, shown: str) -> None:
+def test_hostile_text_becomes_printable(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_long_texts_are_cut_and_say_so() -> None:
+def test_long_texts_are_truncated_visibly() -> None:
     assert printable("\n" * 65_536).split("\n") == [""] * (LINES_MAX - 1) + ["…"]
     assert printable("x" * 1_000_000) == "x" * (CHARS_MAX - 1) + "…"
     assert printable("1\n2\n3", lines_max=3) == "1\n2\n3"

@@ -159,7 +159,7 @@ def test_rfc8037_eddsa() -> None:
 
 
 def test_wycheproof_json_web_key() -> None:
-    """The elliptic keys of all its key sets: one is labelled with another curve, and all others are what they say."""
+    """The elliptic curve keys of all key sets; one has a wrong curve label."""
     refused = []
     for group in load("wycheproof/json_web_key_test.json")["testGroups"]:
         for jwk in group["private"]["keys"]:
@@ -193,7 +193,7 @@ def test_multibase() -> None:
 
 @pytest.mark.parametrize("name", ["arrays.json", "structures.json", "values.json"])
 def test_jcs(name: str) -> None:
-    """We canonicalise the subset without floats, so those are taken for what they are or refused."""
+    """We canonicalise the subset without floats: such values are refused."""
     case = load("jcs.json")["cases"][name]
     tree = json.loads(case["input"])
     if name == "structures.json":

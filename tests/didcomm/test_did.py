@@ -1,4 +1,4 @@
-"""DIDs: what is made, what is read of other people's, and what is refused."""
+"""DIDs: creation, parsing of other implementations, refusals."""
 
 import random
 from collections.abc import Callable
@@ -57,7 +57,7 @@ VERIFYING = tuple(kind for kind in KINDS if kind != "X25519")
 
 
 @pytest.mark.parametrize("make", [new_peer4, new_peer2])
-def test_a_new_did_says_what_its_maker_knows(make: Any) -> None:
+def test_new_did_resolves_to_its_keys(make: Any) -> None:
     mine = make(dice(7), [SERVICE])
     document = resolve(mine.did)
     assert document.agreement == (Method(mine.kid_long, PublicKey("X25519", mine.agreement_public)),)
@@ -85,7 +85,7 @@ def test_keys_are_found_by_either_form_of_their_did() -> None:
     assert document.authentication_key(ALICE.short + "#key-1").data == ALICE.signing_public
 
 
-def test_a_long_form_holds_only_what_its_hash_says() -> None:
+def test_long_form_must_match_its_hash() -> None:
     short, long = ALICE.short, ALICE.did
     step = max(1, len(long) // 60)
     wrong = [long[:at] + ("2" if long[at] != "2" else "3") + long[at + 1 :] for at in range(10, len(long), step)]
@@ -212,7 +212,7 @@ def test_a_document_may_have_no_keys() -> None:
 
 
 def test_ids_may_be_absolute() -> None:
-    """With the DID before them in either form; a key of somebody else's name is nobody's key here."""
+    """With the DID in either form; key ids of another DID do not match."""
     for form in (ALICE.did, ALICE.short):
         for reference in ("#1", ALICE.did + "#1", ALICE.short + "#1"):
             tree = {"verificationMethod": [method(1) | {"id": form + "#1"}], "keyAgreement": [reference]}
@@ -307,7 +307,7 @@ def foreign_peer2(*services: object, elements: str = "") -> str:
     return f"did:peer:2.V{signing}.E{agreement}{elements}{encoded}"
 
 
-def test_did_peer_2_is_read_with_every_way_of_naming_keys_and_services() -> None:
+def test_did_peer_2_accepts_all_key_and_service_forms() -> None:
     endpoint = {"uri": "zmq+tcp://192.0.2.7:5000", "a": ["didcomm/v2"], "r": []}
     listed = [{"t": "dm", "s": endpoint}, {"t": "other", "s": "x", "id": "#own"}]
     document = resolve(foreign_peer2({"t": "dm", "s": endpoint}, listed))
@@ -378,18 +378,18 @@ def test_dids_that_make_no_sense_are_refused(did: str) -> None:
         resolve(did)
 
 
-def test_what_is_wrong_with_a_did_is_said() -> None:
+def test_invalid_dids_are_refused_with_the_reason() -> None:
     long = peer4(compact_json(GOOD | {"padding": "x" * DID_CHARS_MAX}))
     for did in (long, "did:example:" + "x" * DID_CHARS_MAX, "did:example:é"):
         for look_at in (resolve, short_form):
             with pytest.raises(Malformed, match="too long, or not ASCII"):
                 look_at(did)
-    with pytest.raises(Malformed, match="long form is not known"):
+    with pytest.raises(Malformed, match="unknown long form"):
         resolve(ALICE.short)
     encoded = "z" + base58(b"\x81\x04" + compact_json(GOOD))
     other = f"did:peer:4z{base58(SHA2_256 + sha256(encoded.encode()))}:{encoded}"
     assert same_did(other, other.rpartition(":")[0])
-    with pytest.raises(Malformed, match="does not hold JSON"):
+    with pytest.raises(Malformed, match="is not JSON"):
         resolve(other)
 
 

@@ -1,4 +1,4 @@
-"""DID Exchange in DIDComm v1 with agents of other makers, and the signed attachments that it lives on."""
+"""DID Exchange in DIDComm v1 with other agents, and its signed attachments."""
 
 import base64
 import contextlib
@@ -41,7 +41,7 @@ def key_of(identity: Identity) -> PublicKey:
 
 
 def wire(message: Message) -> Message:
-    """The message as it comes out of DIDComm v1 on the other side."""
+    """The message after a DIDComm v1 round trip."""
     return parse_v1(dump_v1(message))
 
 
@@ -90,11 +90,11 @@ def test_a_did_of_the_invitation_that_stays_needs_no_signature():
     bare = replace(answered(request), body={"did": BEN.did})
     done, _ = didexchange.receive_response(requester, bare, key_of(BEN), dice())
     assert done.peer.did == BEN.did
-    with pytest.raises(Refused, match="no key of the invitation"):
+    with pytest.raises(Refused, match="not signed by a key of the invitation"):
         didexchange.receive_response(replace(requester, invited_by=None), bare, key_of(BEN), dice())
 
 
-def test_a_document_may_be_attached_for_those_who_cannot_read_the_did():
+def test_document_may_be_attached_for_did_sov_agents():
     document = {"id": BEN.did, "authentication": []}
     requester, request = asked(attached=({"id": ANN.did}, SecretKey("Ed25519", ANN.signing_seed)))
     response = answered(request, document=document)
@@ -150,7 +150,7 @@ def test_an_old_did_in_a_response_is_signed_by_the_invitation():
         didexchange.receive_response(requester, wire(forged), key, dice())
 
 
-def test_nobody_takes_the_name_of_an_old_did():
+def test_did_sov_cannot_be_impersonated():
     key = public_of(STRANGER)
     with pytest.raises(Refused, match="not named after"):
         didexchange.receive_request(wire(old_request(STRANGER, old_document(key, "W" * 22))), PTHID, key)
@@ -160,7 +160,7 @@ def test_nobody_takes_the_name_of_an_old_did():
         didexchange.receive_request(wire(old_request(INVITATION_KEY, old_document(key))), PTHID, key)
 
 
-def test_an_attached_document_says_nothing_about_a_did_that_holds_its_own():
+def test_attached_document_cannot_override_a_did():
     key = public_of(STRANGER)
     request = old_request(STRANGER, {**old_document(key), "id": ANN.did}, ANN.did)
     with pytest.raises(Unauthentic):
@@ -174,7 +174,7 @@ def test_a_did_that_would_have_to_be_looked_up_is_refused(did):
         didexchange.receive_request(wire(asked(did=did)[1]), PTHID, key_of(ANN))
 
 
-# --- whoever is not the other side ----------------------------------------------------------------------------------
+# --- impostors ------------------------------------------------------------------------------------------------------
 
 
 def test_the_key_of_the_envelope_must_be_the_dids():
@@ -222,7 +222,7 @@ def test_a_request_must_answer_this_invitation():
             didexchange.receive_request(replace(asked()[1], **change), PTHID, key_of(ANN))
 
 
-def test_messages_out_of_turn_are_refused():
+def test_messages_out_of_sequence_are_refused():
     requester, request = asked()
     response = answered(request)
     completed, complete = didexchange.receive_response(requester, response, key_of(BEN), dice())
@@ -274,7 +274,7 @@ def jws(protected: dict[str, Any], content: bytes, key: SecretKey, **header: Any
     return {"protected": text, "signature": b64url(signature), **({"header": header} if header else {})}
 
 
-def test_a_signed_attachment_is_what_other_agents_look_for():
+def test_signed_attachment_suits_other_agents():
     content = "ÿ>?~ and a name".encode()
     tree = signed(content)
     assert base64.b64decode(tree["data"]["base64"], validate=True) == content and "+" in tree["data"]["base64"]

@@ -1,4 +1,4 @@
-"""Invitations: one and the same as link and as code, and a clear sentence for whatever else gets pasted."""
+"""Group invitations: links and codes are equivalent; other input is refused with the reason."""
 
 import json
 import random
@@ -30,7 +30,7 @@ from zerochat.errors import BadInvitation, InvitationExpired, Malformed
 NOW_S = 1_750_000_000
 QR_ALPHANUMERIC = set("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:")
 QR_CHARS_V5, QR_CHARS_V6 = 154, 195
-"""What a QR code of 37 or 41 modules holds in alphanumeric mode at error correction L (ISO/IEC 18004, table 7)."""
+"""Capacity of a QR code of 37 or 41 modules in alphanumeric mode, level L (ISO/IEC 18004, table 7)."""
 
 SEED = random.Random(1).randbytes(32)
 
@@ -161,7 +161,7 @@ def test_an_endpoint_cannot_be_made_wrong(host: str, port: Any) -> None:
         Endpoint(host, port)
 
 
-# --- what we write --------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def test_the_did_holds_the_keys_and_the_endpoint() -> None:
@@ -203,9 +203,9 @@ def test_the_id_is_bound_to_one_group() -> None:
 
 
 def test_the_id_is_a_secret_of_its_own_key() -> None:
-    assert len(V4.knock_secret()) == 32
-    assert V4.knock_secret() != V6.knock_secret() or V4.id == V6.id
-    assert V4.knock_secret() != replace(V4, id=bytes(16)).knock_secret()
+    assert len(V4.join_secret_key()) == 32
+    assert V4.join_secret_key() != V6.join_secret_key() or V4.id == V6.id
+    assert V4.join_secret_key() != replace(V4, id=bytes(16)).join_secret_key()
     assert repr(V4.id) not in repr(V4)
 
 
@@ -251,7 +251,7 @@ def test_an_invitation_cannot_be_made_wrong(changes: dict[str, Any]) -> None:
         replace(V4, **changes)
 
 
-# --- what people paste ----------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------------------------
 
 
 def why(text: str) -> str:
@@ -306,7 +306,7 @@ def test_every_truncation_is_recognised(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_lost_beginning_is_refused(form: str) -> None:
-    """Of a link, only what stands before the question mark may be missing or different."""
+    """Only the part of a link before the question mark may be missing or different."""
     for size in range(form.find("?") + 1 or 1, len(form)):
         assert why(form[size:])
 
@@ -317,16 +317,16 @@ def test_every_wrong_character_of_a_code_is_noticed(code: str) -> None:
         for other in "0Z-:":
             if code[at] != other:
                 assert why(code[:at] + other + code[at + 1 :])
-    assert why(code + "0") == "there is something after its end"
-    assert why(code + code) == "there is something after its end"
+    assert why(code + "0") == "there is text after its end"
+    assert why(code + code) == "there is text after its end"
     assert why(code[:-1] + "_") == "it is damaged (a character outside the alphabet)"
 
 
-def test_only_a_newer_code_that_is_whole_says_so() -> None:
-    """Nothing else blames the version: a damaged code of ours is no reason to look for another zerochat."""
+def test_only_an_intact_newer_code_is_reported_as_newer() -> None:
+    """Only an intact code can be reported as newer; a damaged one is damaged."""
     data = b"\x34" + base45_bytes(V4.code()[3:], BASE41)[1:-3] + b"more"
     whole = "ZC:" + base45(data + sha256(data)[:3], BASE41)
-    assert "a version of zerochat" in why(whole)
+    assert "a newer version of zerochat" in why(whole)
     short = b"\x34more"
     for text in (
         *("ZC:ABCDEF", "ZC:AAAA", "ZC:garbage"),
@@ -355,16 +355,16 @@ def test_a_code_with_a_right_checksum_is_checked_all_the_same() -> None:
     ("text", "reason"),
     [
         ("hello", "neither a link nor a code"),
-        ("did:peer:2.Ez6LS", "leads somewhere else"),
+        ("did:peer:2.Ez6LS", "not a link to an invitation"),
         ("https://zerochat.org/", "cut off"),
-        ("https://example.org/?page=2", "leads somewhere else"),
+        ("https://example.org/?page=2", "not a link to an invitation"),
         ("https://example.org/?oob=eyJ9", "an older kind"),
         ("https://example.org/?c_i=eyJ9", "an older kind"),
         ("https://example.org/?_oobid=69212a3a-d068-4f9d-a2dd-4741bca89af3", "a short link"),
-        ("https://signal.group/#CjQKIAtLXzE", "leads somewhere else"),
-        ("https://example.org/?_oob=e30&_oob=e30", "leads somewhere else"),
+        ("https://signal.group/#CjQKIAtLXzE", "not a link to an invitation"),
+        ("https://example.org/?_oob=e30&_oob=e30", "not a link to an invitation"),
         ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE", "neither a link nor a code"),
-        ("javascript:alert(1)", "leads somewhere else"),
+        ("javascript:alert(1)", "not a link to an invitation"),
         ("\udc80\udc81", "neither a link nor a code"),
         ("ZC:" + "\udc80" * 141, "damaged"),
         ("ZC;" + V4.code()[3:], "neither a link nor a code"),
@@ -372,7 +372,7 @@ def test_a_code_with_a_right_checksum_is_checked_all_the_same() -> None:
         (V4.url() + " " * INVITATION_CHARS_MAX, "more than 4096 characters"),
     ],
 )
-def test_what_is_no_invitation_is_told_apart(text: str, reason: str) -> None:
+def test_other_links_are_not_invitations(text: str, reason: str) -> None:
     assert reason in why(text)
 
 
@@ -386,7 +386,7 @@ def peer2(uri: str = "zmq+tcp://192.0.2.7:5000", **changes: Any) -> str:
     return V4.did.partition(".S")[0] + ".S" + b64url(compact_json(service))
 
 
-def test_the_builders_of_these_tests_build_what_we_do() -> None:
+def test_test_builders_match_the_implementation() -> None:
     assert oob() == V4.url()
     assert peer2() == V4.did
 
@@ -427,7 +427,7 @@ def test_links_that_only_look_like_ours_are_refused(changes: dict[str, Any], rea
     assert reason in why(oob(**changes))
 
 
-def test_a_link_whose_two_keys_do_not_belong_together_is_refused() -> None:
+def test_a_link_with_mismatched_keys_is_refused() -> None:
     other = replace(V4, key=ed25519_public(bytes(32)))
     mixed = V4.did.partition(".E")[0] + ".E" + other.did.partition(".E")[2]
     assert "damaged" in why(oob(**{"from": mixed}))
@@ -451,8 +451,8 @@ def test_links_that_hold_something_else_are_refused(value: str) -> None:
     assert why("https://example.org/?_oob=" + value)
 
 
-def test_no_changed_character_of_a_link_changes_who_invites() -> None:
-    """A link has no checksum (another id, server key, endpoint or time can be the result), but its key stands twice."""
+def test_changed_link_characters_never_change_the_inviter() -> None:
+    """A link has no checksum (another id, key, endpoint or time may result), but contains its key twice."""
     url, noticed = V4.url(), 0
     for at in range(len(URL_PREFIX), len(url)):
         try:
@@ -465,16 +465,16 @@ def test_no_changed_character_of_a_link_changes_who_invites() -> None:
 
 
 @pytest.mark.parametrize("form", ["url", "code"])
-def test_an_expired_invitation_says_when(form: str) -> None:
+def test_expired_invitation_states_the_time(form: str) -> None:
     text = getattr(V4, form)()
     assert parse_invitation(text, V4.expires - 1) == V4
     for now in (V4.expires, V4.expires + 10**9):
-        with pytest.raises(InvitationExpired, match=re.escape("expired at 2025-06-15 16:06 UTC")):
+        with pytest.raises(InvitationExpired, match=re.escape("expired on 2025-06-15 16:06 UTC")):
             parse_invitation(text, now)
 
 
 @given(st.integers(1, 2**32 - 1))
-def test_the_time_is_told_as_the_calendar_has_it(expires: int) -> None:
+def test_iso_time_matches_the_calendar(expires: int) -> None:
     with pytest.raises(InvitationExpired) as caught:
         parse_invitation(replace(V4, expires=expires).code(), expires)
     assert caught.value.fields["when"] == datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -482,7 +482,7 @@ def test_the_time_is_told_as_the_calendar_has_it(expires: int) -> None:
 
 @settings(deadline=None)
 @given(st.text(string.printable, max_size=60), st.sampled_from(["", "ZC:", URL_PREFIX, "https://x/?_oob=", "<"]))
-def test_whatever_is_pasted_gets_a_sentence(text: str, prefix: str) -> None:
+def test_any_pasted_text_is_answered_with_a_sentence(text: str, prefix: str) -> None:
     with pytest.raises(BadInvitation) as caught:
         parse_invitation(prefix + text, NOW_S)
     assert "zerochat invite GROUP" in str(caught.value)

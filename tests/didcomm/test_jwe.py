@@ -1,4 +1,4 @@
-"""The JWE packer: what it writes, what it reads of other people's, and what it refuses."""
+"""The JWE packer: writing, reading other implementations, refusals."""
 
 import json
 import random
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from zerochat.crypto.content_encryption import CONTENTS
 from zerochat.crypto.encoding import b64url, b64url_bytes
-from zerochat.crypto.kdf import concat_kdf, other_info
 from zerochat.crypto.keys import (
     AGREEMENT_KINDS,
     KeyKind,
@@ -22,11 +21,11 @@ from zerochat.crypto.keys import (
     public_jwk,
     public_of,
 )
-from zerochat.crypto.primitives import key_wrap, sha256
-from zerochat.didcomm import jwe_read
+from zerochat.crypto.primitives import concat_kdf, key_wrap, other_info, sha256
+from zerochat.didcomm import jwe_parser
 from zerochat.didcomm.did import Document, Method, new_peer4
 from zerochat.didcomm.jwe import JwePacker
-from zerochat.didcomm.jwe_read import RECIPIENTS_MAX
+from zerochat.didcomm.jwe_parser import RECIPIENTS_MAX
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.packer import OwnKey, TheirKey, Unpacked, check_addressing
 from zerochat.errors import Malformed, Unauthentic
@@ -45,10 +44,10 @@ ALICE, BOB = new_peer4(dice(1), []), new_peer4(dice(2), [])
 @pytest.fixture(autouse=True)
 def nothing_familiar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test begins as a process does, without remembered envelopes."""
-    monkeypatch.setattr(jwe_read, "_KEPT", {})
+    monkeypatch.setattr(jwe_parser, "_TEMPLATES", {})
 
 
-# --- JWE: what other people write -----------------------------------------------------------------------------------
+# --- JWE: other implementations -------------------------------------------------------------------------------------
 
 Json = dict[str, Any]
 ALICE_KID = "did:example:alice#1"
@@ -70,7 +69,7 @@ EPK = public_jwk(public("ephemeral"))
 
 @dataclass
 class Foreign:
-    """An envelope to Bob by somebody who follows the RFCs in their own way, or breaks them but encrypts correctly."""
+    """An envelope to Bob by an implementation that deviates in form or breaks the RFCs, but encrypts correctly."""
 
     alg: str = "ECDH-1PU+A256KW"
     enc: str = "A256CBC-HS512"
@@ -154,7 +153,7 @@ P256 = public_jwk(public("ephemeral", "P-256"))
     ],
     ids=str,
 )
-def test_jwe_reads_what_others_write(foreign: Foreign) -> None:
+def test_jwe_reads_other_implementations(foreign: Foreign) -> None:
     for kid in {*foreign.kids} & {BOB_1, BOB_2}:
         unpacked = open_as(foreign.envelope(), kid, foreign.curve)
         authcrypt, anoncrypt = (
@@ -187,8 +186,8 @@ def test_jwe_reads_what_others_write(foreign: Foreign) -> None:
         (Foreign(extra={"apv": b64url(BOB_1.encode())}), "apv does not name"),
         (Foreign(epk=False), "exactly one ephemeral"),
         (Foreign(per_recipient={"epk": EPK}), "exactly one ephemeral"),
-        (Foreign(extra={"epk": EPK | {"crv": "P-256"}}), "type that cannot be read"),
-        (Foreign(extra={"epk": EPK | {"kty": "EC"}}), "type that cannot be read"),
+        (Foreign(extra={"epk": EPK | {"crv": "P-256"}}), "unsupported type"),
+        (Foreign(extra={"epk": EPK | {"kty": "EC"}}), "unsupported type"),
         (Foreign(extra={"epk": EPK | {"d": EPK["x"]}}), "together with its secret"),
         (Foreign(extra={"epk": EPK | {"crv": "Ed25519"}}), "type that cannot agree"),
         (Foreign(extra={"epk": public_jwk(public("x", "secp256k1"))}), "type that cannot agree"),
@@ -224,7 +223,7 @@ def test_jwe_reads_what_others_write(foreign: Foreign) -> None:
     ],
     ids=str,
 )
-def test_jwe_refuses_what_is_encrypted_correctly_but_can_be_read_in_two_ways(foreign: Foreign, why: str) -> None:
+def test_jwe_refuses_ambiguous_envelopes(foreign: Foreign, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         open_as(foreign.envelope())
 
@@ -252,7 +251,7 @@ def test_jwe_refuses_base64_that_is_not_canonical() -> None:
     assert changed
 
 
-def test_jwe_tells_nobody_which_step_failed() -> None:
+def test_jwe_failures_are_indistinguishable() -> None:
     """A wrong wrapped key, a wrong tag, a wrong IV and a key that is not ours look alike to the sender."""
     tree = json.loads(Foreign().envelope())
     seen = set()
@@ -282,7 +281,7 @@ def test_jwe_agrees_with_keys_of_one_curve_only() -> None:
             )
 
 
-def test_jwe_refuses_a_point_off_the_curve_wherever_it_comes_from() -> None:
+def test_jwe_refuses_points_off_the_curve() -> None:
     off = PublicKey("P-256", b"\2" + b"\xff" * 32)
     for nobody in (off, PublicKey("X25519", bytes(32)), PublicKey("P-256", bytes(33))):
         with pytest.raises((Malformed, Unauthentic)):
@@ -295,7 +294,7 @@ def test_jwe_refuses_a_point_off_the_curve_wherever_it_comes_from() -> None:
             )
 
 
-def test_a_sender_nobody_knows_is_the_callers_to_refuse() -> None:
+def test_unknown_senders_are_refused_by_the_caller() -> None:
     def unknown(kid: str) -> PublicKey:
         raise Malformed(why="who is " + kid)
 
@@ -335,7 +334,7 @@ def test_jwe_of_ours_is_written_as_the_specification_has_it() -> None:
 
 @pytest.mark.parametrize("curve", AGREEMENT_KINDS)
 @pytest.mark.parametrize("sender", [ALICE_KID, None])
-def test_every_recipient_opens_what_was_sealed_for_several(curve: KeyKind, sender: str | None) -> None:
+def test_every_recipient_opens_a_shared_envelope(curve: KeyKind, sender: str | None) -> None:
     kids = ["did:example:bob#b", "did:example:bob#a", 'did:example:bob#"c"', "did:example:bob#é"]
     recipients = [TheirKey(kid, public(kid, curve)) for kid in kids]
     own = OwnKey(sender, secret(sender, curve)) if sender else None
@@ -379,9 +378,9 @@ def test_a_key_of_the_own_curve_is_preferred() -> None:
 # --- reading by likeness --------------------------------------------------------------------------------------------
 
 
-def outcome(read: Callable[[bytes], jwe_read.Envelope], envelope: bytes) -> object:
+def outcome(read: Callable[[bytes], jwe_parser.Envelope], envelope: bytes) -> object:
     try:
-        return read(envelope)._replace(familiar=False)
+        return read(envelope)._replace(from_template=False)
     except Malformed as error:
         return str(error)
 
@@ -394,7 +393,7 @@ def changed(envelope: bytes, mutate: Callable[[str], str], **more: object) -> by
 
 
 @pytest.mark.slow
-def test_an_envelope_is_read_alike_by_its_likeness_and_in_general() -> None:
+def test_template_and_general_parser_agree() -> None:
     """Every byte of a familiar envelope changed, removed and doubled: both ways of reading find the same."""
     sender, recipient = OwnKey(ALICE_KID, secret(ALICE_KID)), TheirKey(BOB_1, public(BOB_1))
     for enc, own in (("A256CBC-HS512", sender), ("A256GCM", None), ("XC20P", None)):
@@ -403,7 +402,7 @@ def test_an_envelope_is_read_alike_by_its_likeness_and_in_general() -> None:
         ]
         open_as(envelopes[0])
         for envelope in envelopes:
-            assert jwe_read.read(envelope).familiar
+            assert jwe_parser.read(envelope).from_template
         likes = 0
         for envelope in envelopes[1:]:
             for at in range(len(envelope)):
@@ -411,13 +410,13 @@ def test_an_envelope_is_read_alike_by_its_likeness_and_in_general() -> None:
                 others = (bytes([byte ^ 1]), bytes([byte ^ 0x20]), b"", bytes([byte, byte]), b"A", b"=", b'"', b" ")
                 for other in others:
                     variant = head + other + rest
-                    assert outcome(jwe_read.read, variant) == outcome(jwe_read._general, variant)
-                    familiar = jwe_read._familiar(variant)
+                    assert outcome(jwe_parser.read, variant) == outcome(jwe_parser._read_general, variant)
+                    familiar = jwe_parser._read_by_template(variant)
                     likes += familiar is not None
         assert likes > 500, "the comparison is worth nothing when nothing is familiar"
 
 
-def test_only_headers_that_end_with_their_ephemeral_key_are_remembered() -> None:
+def test_only_headers_ending_with_epk_are_cached() -> None:
     envelope = PACKER.anoncrypt(BODY, recipient=TheirKey(BOB_1, public(BOB_1)), random=dice(0))
     x = protected(envelope)["epk"]["x"]
     escaped = f"\\u{ord(x[0]):04x}{x[1:]}"
@@ -430,42 +429,42 @@ def test_only_headers_that_end_with_their_ephemeral_key_are_remembered() -> None
         lambda text: text.replace('"}}', '"},"later":1}'),
     ):
         variant = changed(envelope, mutate)
-        general = jwe_read._general(variant)
-        jwe_read.remember(variant, general)
-        assert not jwe_read._KEPT
+        general = jwe_parser._read_general(variant)
+        jwe_parser.cache_template(variant, general)
+        assert not jwe_parser._TEMPLATES
     for variant in (
         changed(envelope, lambda text: text, aad=b64url(b"more")),
         changed(envelope, lambda text: text).replace(b'{"kid"', b'{ "kid"'),
         envelope.replace(b'{"protected":', b'{ "protected":'),
     ):
-        jwe_read.remember(variant, jwe_read._general(variant))
-        assert not jwe_read._KEPT
+        jwe_parser.cache_template(variant, jwe_parser._read_general(variant))
+        assert not jwe_parser._TEMPLATES
     same = changed(envelope, lambda text: text.replace('{"typ"', '{ "comment":["\u00e9",{}],"typ"'))
-    jwe_read.remember(same, jwe_read._general(same))
-    assert len(jwe_read._KEPT) == 1 and jwe_read.read(same).familiar
+    jwe_parser.cache_template(same, jwe_parser._read_general(same))
+    assert len(jwe_parser._TEMPLATES) == 1 and jwe_parser.read(same).from_template
 
 
-def test_what_is_remembered_has_a_limit_and_must_have_opened() -> None:
+def test_template_cache_is_bounded_and_authenticated() -> None:
     envelope = Foreign(outer={"tag": b64url(bytes(32))}).envelope()
     with pytest.raises(Unauthentic):
         open_as(envelope)
-    assert not jwe_read._KEPT
+    assert not jwe_parser._TEMPLATES
     opened = 0
-    for n in range(jwe_read.HEADERS_KEPT + 10):
+    for n in range(jwe_parser.TEMPLATES_MAX + 10):
         kid = f"did:example:bob#{n}"
         envelope = PACKER.anoncrypt(b"", recipient=TheirKey(kid, public(BOB_1)), random=dice(n))
-        jwe_read.remember(envelope, jwe_read._general(envelope))
+        jwe_parser.cache_template(envelope, jwe_parser._read_general(envelope))
         opened += 1
-    assert 0 < len(jwe_read._KEPT) <= jwe_read.HEADERS_KEPT < opened
-    jwe_read._KEPT.clear()
-    long = "did:example:bob#" + "x" * jwe_read.HEADER_KEPT_CHARS_MAX
+    assert 0 < len(jwe_parser._TEMPLATES) <= jwe_parser.TEMPLATES_MAX < opened
+    jwe_parser._TEMPLATES.clear()
+    long = "did:example:bob#" + "x" * jwe_parser.TEMPLATE_CHARS_MAX
     own = OwnKey(long, secret(long))
     envelope = PACKER.authcrypt(b"", sender=own, recipient=TheirKey(BOB_1, public(BOB_1)), random=dice(0))
     assert open_as(envelope).sender_kid == long
-    assert not jwe_read._KEPT
+    assert not jwe_parser._TEMPLATES
 
 
-# --- who it is from -------------------------------------------------------------------------------------------------
+# --- the sender -----------------------------------------------------------------------------------------------------
 
 
 def test_from_must_be_the_did_whose_key_encrypted() -> None:

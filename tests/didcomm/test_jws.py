@@ -1,4 +1,4 @@
-"""Signed messages, tokens and signatures of attachments: what is written, what is read, and what is refused."""
+"""Signed messages, tokens and attachment signatures: writing, reading, refusals."""
 
 import json
 import random
@@ -52,7 +52,7 @@ def key_of(kid: str) -> PublicKey:
 
 @pytest.mark.parametrize("flattened", [False, True])
 @pytest.mark.parametrize("kid", KIDS)
-def test_what_is_signed_comes_back_with_its_signer(kid: str, flattened: bool) -> None:
+def test_signed_message_yields_its_signer(kid: str, flattened: bool) -> None:
     data = sign(PLAIN, [(kid, KIDS[kid])], flattened=flattened)
     signed = verify(data, key_of)
     assert (signed.plain, signed.kids) == (PLAIN, (kid,))
@@ -68,7 +68,7 @@ def test_what_is_signed_comes_back_with_its_signer(kid: str, flattened: bool) ->
     }
 
 
-def test_several_may_sign_and_those_of_no_interest_are_left_aside() -> None:
+def test_uninteresting_signers_are_ignored() -> None:
     data = sign(PLAIN, list(KIDS.items()))
     assert verify(data, key_of).kids == tuple(KIDS)
     assert verify(data, lambda kid: key_of(kid) if kid.endswith("2") else None).kids == ("did:example:alice#2",)
@@ -98,7 +98,7 @@ def test_every_flipped_byte_and_every_cut_is_refused(kid: str) -> None:
             verify(data + surplus, key_of)
 
 
-def test_another_key_does_not_pass_whatever_its_kind() -> None:
+def test_a_signature_is_invalid_for_any_other_key() -> None:
     data = sign(PLAIN, [(KID, KIDS[KID])])
     for other in (*KIDS.values(), new_secret("Ed25519", dice(4)), new_secret("P-384", dice(4))):
         if other != KIDS[KID]:
@@ -108,12 +108,12 @@ def test_another_key_does_not_pass_whatever_its_kind() -> None:
         verify(data, lambda kid: (_ for _ in ()).throw(Malformed(why=f"who is {kid}")))
 
 
-# --- what other people write ----------------------------------------------------------------------------------------
+# --- other implementations ------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Foreign:
-    """A signed message by somebody who follows RFC 7515 in their own way, or breaks it but signs correctly."""
+    """A signed message by an implementation that deviates from or breaks RFC 7515, but signs correctly."""
 
     protected: Json | None = None
     """Changes to the protected header; None removes."""
@@ -161,7 +161,7 @@ class Foreign:
     ],
     ids=str,
 )
-def test_what_others_write_is_read(foreign: Foreign) -> None:
+def test_signatures_of_other_implementations_are_verified(foreign: Foreign) -> None:
     assert verify(foreign.data(), key_of).kids == (KID,)
 
 
@@ -180,10 +180,10 @@ def test_what_others_write_is_read(foreign: Foreign) -> None:
         (Foreign(protected={"crit": []}), "not supported"),
         (Foreign(protected={"typ": "application/didcomm-plain+json"}), "media type"),
         (Foreign(protected={"typ": "JWT"}), "media type"),
-        (Foreign(protected={"alg": None}, header={"kid": KID, "alg": "EdDSA"}), "nothing protects"),
-        (Foreign(header={"kid": KID, "alg": "EdDSA"}), "nothing protects"),
-        (Foreign(header={"kid": KID, "crit": ["x"]}), "nothing protects"),
-        (Foreign(protected={"note": 1}, header={"kid": KID, "note": 1}), "one twice"),
+        (Foreign(protected={"alg": None}, header={"kid": KID, "alg": "EdDSA"}), "unprotected"),
+        (Foreign(header={"kid": KID, "alg": "EdDSA"}), "unprotected"),
+        (Foreign(header={"kid": KID, "crit": ["x"]}), "unprotected"),
+        (Foreign(protected={"note": 1}, header={"kid": KID, "note": 1}), "duplicate"),
         (Foreign(protected={"kid": "did:example:alice#2"}), "two key ids"),
         (Foreign(header={}), "no kid"),
         (Foreign(header={"kid": 1}), "no kid"),
@@ -201,7 +201,7 @@ def test_what_others_write_is_read(foreign: Foreign) -> None:
         (Foreign(outer={"signatures": ["x"]}), "not an object"),
         (Foreign(outer={"signature": "AA"}), "at once"),
         (Foreign(outer={"header": {"kid": KID}}), "at once"),
-        (Foreign(count=2), "signer twice"),
+        (Foreign(count=2), "duplicate signer"),
         (Foreign(count=SIGNATURES_MAX + 1), "too many"),
         (Foreign(text=',"alg":"EdDSA"'), "strict JSON"),
         (Foreign(text=',"x":' + "[" * 64 + "]" * 64), "nested"),
@@ -210,13 +210,13 @@ def test_what_others_write_is_read(foreign: Foreign) -> None:
     ],
     ids=lambda value: str(value)[:70],
 )
-def test_what_is_signed_correctly_but_can_be_read_in_two_ways_is_refused(foreign: Foreign, why: str) -> None:
+def test_ambiguous_signed_messages_are_refused(foreign: Foreign, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         verify(foreign.data(), key_of)
 
 
-def test_erratum_a_key_id_with_a_space_in_its_name_is_none() -> None:
-    """Appendix A.2 prints `"kid "`; whoever copied that has not named the key."""
+def test_erratum_a_key_id_with_a_space_in_its_name_is_ignored() -> None:
+    """Appendix A.2 prints `"kid "`: copies of it name no key."""
     with pytest.raises(Malformed, match="no kid"):
         verify(Foreign(header={"kid ": KID}).data(), key_of)
 

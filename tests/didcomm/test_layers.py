@@ -1,4 +1,4 @@
-"""Layers: which lie in which, who is proven by them, and that everything else fails in one way."""
+"""Layers: allowed nestings, proven identities, uniform failures."""
 
 import json
 import random
@@ -83,7 +83,7 @@ SIGN = Layer("signed", "EdDSA", ALICE.short + "#key-1", None)
 PLAIN = dump(message())
 
 
-# --- what is legal --------------------------------------------------------------------------------------------------
+# --- allowed nestings -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ PLAIN = dump(message())
     ],
     ids=["auth", "anon", "anon(auth)", "anon(sign)", "sign"],
 )
-def test_what_is_sealed_comes_back_with_what_its_layers_prove(options: dict[str, Any], layers: tuple[Layer]) -> None:
+def test_opened_message_has_the_proofs_of_its_layers(options: dict[str, Any], layers: tuple[Layer]) -> None:
     opened = open_(seal_layers(message(), random=dice(5), **options))
     assert opened == Opened(
         message(),
@@ -123,7 +123,7 @@ def test_auth_of_sign_is_read_and_not_written() -> None:
         seal_layers(message(), sender=agreeing(ALICE), signer=signing(ALICE), recipient=reading(BOB), random=dice(1))
 
 
-def test_the_specifications_own_illegal_example_is_read_on_request() -> None:
+def test_forbidden_example_of_the_spec_is_read_leniently() -> None:
     data = anon(auth(signed(PLAIN)))
     assert open_(data, lenient=True).layers == (ANON, AUTH, SIGN)
     with pytest.raises(Unauthentic):
@@ -192,8 +192,8 @@ def test_auth_of_sign_must_have_one_author() -> None:
             open_(data)
 
 
-def test_to_must_name_us_where_there_is_a_signature_and_deserves_a_warning_elsewhere() -> None:
-    """The specification says both (erratum): that a reader must not fail, and that it must. See `Opened.addressed`."""
+def test_signed_inner_message_must_name_the_recipient() -> None:
+    """The specification demands both acceptance and refusal (erratum). See `Opened.addressed`."""
     for_carol, for_nobody = dump(message(ALICE, CAROL)), dump(replace(message(), to=()))
     for wrap in (anon, auth):
         assert open_(wrap(dump(message(ALICE, CAROL, BOB)))).addressed is True
@@ -248,13 +248,13 @@ def test_keys_must_be_for_agreement_in_their_owners_documents() -> None:
                 open_with(**{name: wrong})
 
 
-def test_both_layers_of_a_protected_sender_are_for_one_did_of_ours() -> None:
+def test_both_layers_of_a_protected_sender_share_a_did() -> None:
     assert open_(anon(auth(PLAIN)), BOB, BOB_TOO).recipient_kid == BOB.kid_short
     with pytest.raises(Unauthentic):
         open_(anon(auth(PLAIN), BOB_TOO), BOB, BOB_TOO)
 
 
-def test_a_did_that_cannot_be_resolved_is_no_sender() -> None:
+def test_a_did_that_cannot_be_resolved_is_refused_as_sender() -> None:
     with pytest.raises(Unauthentic) as caught:
         open_layers(auth(PLAIN), secret_of=secrets(BOB), resolve=lambda did: resolve(did, {BOB.short: BOB.did}))
     assert isinstance(caught.value.__cause__, Malformed), "whoever debugs sees why"
@@ -263,7 +263,7 @@ def test_a_did_that_cannot_be_resolved_is_no_sender() -> None:
 
 
 def test_the_outside_learns_one_thing() -> None:
-    """A wrong key, a wrong tag, a wrong layer and a wrong name look alike; only what has no shape at all differs."""
+    """Wrong key, tag, layer and sender are indistinguishable; only an invalid outermost layer differs."""
     tree = json.loads(auth(PLAIN))
     flipped = ("B" if tree["tag"][0] == "A" else "A") + tree["tag"][1:]
     failures = [
@@ -288,7 +288,7 @@ def test_the_outside_learns_one_thing() -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([auth(PLAIN), anon(auth(PLAIN)), signed(PLAIN)]))
-def test_a_changed_byte_opens_nothing_else(at: int, mask: int, data: bytes) -> None:
+def test_a_changed_byte_is_detected(at: int, mask: int, data: bytes) -> None:
     changed = bytearray(data)
     changed[at % len(data)] ^= mask
     with pytest.raises(RemoteError):
@@ -298,7 +298,7 @@ def test_a_changed_byte_opens_nothing_else(at: int, mask: int, data: bytes) -> N
 # --- version 1 ------------------------------------------------------------------------------------------------------
 
 
-def test_version_1_is_told_by_its_shape_and_has_no_layers_inside() -> None:
+def test_v1_is_detected_and_has_no_inner_layers() -> None:
     recipient = V1.their_key(resolve(BOB.did), BOB.short)
     plain = V1.dump(message())
     data = V1.authcrypt(plain, sender=V1.own_key(ALICE, ALICE.short), recipient=recipient, random=dice(1))
@@ -315,7 +315,7 @@ def test_version_1_is_told_by_its_shape_and_has_no_layers_inside() -> None:
             open_(wrong)
 
 
-def test_what_another_recipient_could_have_written_proves_no_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgeable_envelopes_prove_no_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 0019 to several recipients; zerochat writes none."""
     recipient = V1.their_key(resolve(BOB.did), BOB.short)
     data = V1.authcrypt(V1.dump(message()), sender=V1.own_key(ALICE, ""), recipient=recipient, random=dice(1))
@@ -329,7 +329,7 @@ def test_what_another_recipient_could_have_written_proves_no_sender(monkeypatch:
 # --- media types ----------------------------------------------------------------------------------------------------
 
 
-def test_media_types_are_told_by_content() -> None:
+def test_media_types_are_detected_by_content() -> None:
     flattened = jws.sign(PLAIN, [(signing(ALICE).kid, signing(ALICE).key)], flattened=True)
     v1 = V1.anoncrypt(PLAIN, recipient=V1.their_key(resolve(BOB.did), BOB.short), random=dice(1))
     tree = json.loads(anon(PLAIN))
@@ -358,8 +358,8 @@ def test_media_types_are_told_by_content() -> None:
 @pytest.mark.parametrize(
     ("wrong", "options", "why"),
     [
-        (message(), {}, "nobody to seal for"),
-        (message(), {"sender": agreeing(ALICE)}, "nobody to seal for"),
+        (message(), {}, "neither a recipient nor a signer"),
+        (message(), {"sender": agreeing(ALICE)}, "neither a recipient nor a signer"),
         (message(), {"protect_sender": True, "recipient": reading(BOB)}, "no sender"),
         (message(CAROL), {"sender": agreeing(ALICE), "recipient": reading(BOB)}, "from another DID"),
         (message(CAROL), {"signer": signing(ALICE)}, "from another DID"),

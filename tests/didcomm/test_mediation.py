@@ -1,4 +1,4 @@
-"""Mediation and pickup as messages: what one side writes the other reads, and the recipient's side keeps its head."""
+"""Mediation and pickup: messages round-trip, and the recipient's state machine tolerates faults."""
 
 from random import Random
 
@@ -12,7 +12,7 @@ from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.didcomm.packer import PACKERS
 from zerochat.didcomm.protocols import mediation, mediation_client, pickup
 from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Page
-from zerochat.didcomm.protocols.mediation_client import HELD_MAX, Mediated, Said
+from zerochat.didcomm.protocols.mediation_client import UNACKNOWLEDGED_MAX, MediationState, MediationStep
 from zerochat.didcomm.protocols.pickup import Parcel, Waiting
 from zerochat.errors import Malformed
 
@@ -26,7 +26,7 @@ ENVELOPE = PACKERS["didcomm/v2"].anoncrypt(
 
 
 def over(message: Message) -> Message:
-    """As it comes out at the other end."""
+    """The message after an encryption round trip."""
     return parse(dump(message))
 
 
@@ -114,7 +114,7 @@ def test_a_delivery_by_others():
 
 
 @pytest.mark.parametrize("size", [1, 100_000, pickup.DELIVERY_BYTES_MAX * 3 // 4, pickup.ENVELOPE_BYTES_KEPT])
-def test_whatever_is_kept_can_be_delivered(size):
+def test_every_accepted_envelope_can_be_delivered(size):
     envelope = b'{"c":"' + b"x" * max(size - 8, 0) + b'"}'
     delivery = pickup.delivery([Parcel("i" * 22, envelope)], random, thid="t" * 36, did=BOB.did)
     assert len(dump(delivery)) <= MESSAGE_BYTES_MAX
@@ -143,108 +143,108 @@ def test_pickup_refuses(read, name, body):
 # --- the recipient's side -------------------------------------------------------------------------------------------
 
 
-def names(said: Said) -> list[str]:
+def names(said: MediationStep) -> list[str]:
     assert all(each.from_ == BOB.did and each.to == (MEDIATOR,) for each in said.messages)
     assert all(each.return_route == "all" for each in said.messages)
     return [each.type.rpartition("/")[2] for each in said.messages]
 
 
-def granted() -> Said:
-    """Connected, granted, one DID wanted; what is said at that."""
-    start = mediation_client.want(Mediated(MEDIATOR, BOB.did, "invitation"), [BOB.did], random)
+def granted() -> MediationStep:
+    """Connected, granted, one DID desired; returns the messages of the transition."""
+    start = mediation_client.set_dids(MediationState(MEDIATOR, BOB.did, "invitation"), [BOB.did], random)
     assert not start.messages, "nobody is there yet"
-    asked = mediation_client.opened(start.state, random)
+    asked = mediation_client.connected(start.state, random)
     assert names(asked) == ["mediate-request"] and asked.messages[0].pthid == "invitation"
-    return mediation_client.hear(asked.state, mediation.grant(asked.messages[0], "did:example:m", random), random)
+    return mediation_client.receive(asked.state, mediation.grant(asked.messages[0], "did:example:m", random), random)
 
 
-def test_a_recipient_asks_registers_and_fetches():
+def test_a_recipient_requests_registers_and_fetches():
     said = granted()
     assert names(said) == ["keylist-update", "live-delivery-change", "delivery-request"]
     update, _, fetch = said.messages
     changed = [Changed(BOB.short, "add", "success")]
-    said = mediation_client.hear(said.state, mediation.update_response(update, changed, random), random)
+    said = mediation_client.receive(said.state, mediation.update_response(update, changed, random), random)
     assert said.state.registered == {BOB.did} and not said.messages
     two = (Parcel("1", ENVELOPE), Parcel("2", ENVELOPE))
-    said = mediation_client.hear(said.state, pickup.delivery(two, random, thid=fetch.id), random)
+    said = mediation_client.receive(said.state, pickup.delivery(two, random, thid=fetch.id), random)
     assert said.parcels == two and names(said) == ["delivery-request"], "the next bite does not wait for the disk"
     status = pickup.status(said.messages[0], Waiting(2), 0, random)
-    said = mediation_client.hear(said.state, status, random)
-    assert not said.messages and said.state.fetching is None
-    said = mediation_client.hear(said.state, pickup.delivery((Parcel("3", ENVELOPE), two[0]), random), random)
+    said = mediation_client.receive(said.state, status, random)
+    assert not said.messages and said.state.pending_delivery is None
+    said = mediation_client.receive(said.state, pickup.delivery((Parcel("3", ENVELOPE), two[0]), random), random)
     assert said.parcels == (Parcel("3", ENVELOPE),), "pushed; what is here already is not given twice"
     acked = mediation_client.acknowledge(said.state, ["1", "2"], random)
-    assert names(acked) == ["messages-received"] and acked.state.held == {"3"}
-    assert not mediation_client.hear(
+    assert names(acked) == ["messages-received"] and acked.state.unacknowledged == {"3"}
+    assert not mediation_client.receive(
         acked.state, pickup.status(acked.messages[0], Waiting(1), 0, random), random
     ).messages
     assert names(
-        mediation_client.hear(acked.state, pickup.status(acked.messages[0], Waiting(2), 0, random), random)
+        mediation_client.receive(acked.state, pickup.status(acked.messages[0], Waiting(2), 0, random), random)
     ) == ["delivery-request"]
 
 
 def test_a_new_connection_begins_again():
-    state = mediation_client.closed(granted().state)
+    state = mediation_client.disconnected(granted().state)
     assert (
         not mediation_client.poll(state, random).messages
         and not mediation_client.acknowledge(state, ["1"], random).messages
     )
-    assert names(mediation_client.opened(state, random)) == [
+    assert names(mediation_client.connected(state, random)) == [
         "keylist-update",
         "live-delivery-change",
         "delivery-request",
     ]
 
 
-def test_dids_come_and_go():
+def test_dids_are_registered_and_removed():
     dids = [new_peer4(random, []).did for _ in range(70)]
-    state = replace(granted().state, registered=frozenset([BOB.did]), asked=frozenset())
-    said = mediation_client.want(state, dids, random)
+    state = replace(granted().state, registered=frozenset([BOB.did]), pending=frozenset())
+    said = mediation_client.set_dids(state, dids, random)
     [update] = said.messages
     assert len(mediation.read_update(update)) == mediation.UPDATES_MAX
-    assert not mediation_client.want(said.state, dids, random).messages, "one update at a time is under way"
+    assert not mediation_client.set_dids(said.state, dids, random).messages, "one update at a time is under way"
     seen = 0
     while said.messages:
         [update] = said.messages
         seen += 1
         rows = [Changed(each.did, each.action, "success") for each in mediation.read_update(update)]
-        said = mediation_client.hear(said.state, mediation.update_response(update, rows, random), random)
+        said = mediation_client.receive(said.state, mediation.update_response(update, rows, random), random)
     assert seen == 2 and said.state.registered == set(dids)
 
 
-def test_a_refused_did_is_not_asked_for_again_on_this_connection():
+def test_a_refused_did_is_not_retried_on_this_connection():
     said = granted()
     rows = [Changed(BOB.did, "add", "client_error")]
-    said = mediation_client.hear(said.state, mediation.update_response(said.messages[0], rows, random), random)
+    said = mediation_client.receive(said.state, mediation.update_response(said.messages[0], rows, random), random)
     assert not said.messages and said.state.refused == {BOB.did} and not said.state.registered
 
 
 def test_denied():
-    asked = mediation_client.opened(Mediated(MEDIATOR, BOB.did), random)
-    said = mediation_client.hear(asked.state, mediation.deny(asked.messages[0], random), random)
+    asked = mediation_client.connected(MediationState(MEDIATOR, BOB.did), random)
+    said = mediation_client.receive(asked.state, mediation.deny(asked.messages[0], random), random)
     assert said.state.phase == "denied" and not said.messages
-    assert names(mediation_client.opened(mediation_client.closed(said.state), random)) == ["mediate-request"], (
-        "it may have room later"
-    )
+    assert names(mediation_client.connected(mediation_client.disconnected(said.state), random)) == [
+        "mediate-request"
+    ], "it may have room later"
 
 
 def test_a_mad_mediator_does_not_make_us_spin():
     """Whatever it answers to a question, the same question does not follow at once; and there is an end to parcels."""
     said = granted()
     for _ in range(10):
-        assert said.state.fetching is not None
-        asked = Message("x/y/1.0/z", said.state.fetching)
-        said = mediation_client.hear(said.state, pickup.status(asked, Waiting(1000), 0, random), random)
+        assert said.state.pending_delivery is not None
+        asked = Message("x/y/1.0/z", said.state.pending_delivery)
+        said = mediation_client.receive(said.state, pickup.status(asked, Waiting(1000), 0, random), random)
         assert not said.messages
         said = mediation_client.poll(said.state, random)
     number = 0
     while said.messages:
-        assert number <= HELD_MAX
+        assert number <= UNACKNOWLEDGED_MAX
         same = [Parcel(f"p{number + each}", ENVELOPE) for each in range(16)]
         number += 16
-        said = mediation_client.hear(said.state, pickup.delivery(same, random, thid=said.messages[-1].id), random)
-    assert number == HELD_MAX
+        said = mediation_client.receive(said.state, pickup.delivery(same, random, thid=said.messages[-1].id), random)
+    assert number == UNACKNOWLEDGED_MAX
     again = mediation_client.poll(said.state, random)
     repeated = pickup.delivery([Parcel("p1", ENVELOPE)], random, thid=again.messages[0].id)
-    said = mediation_client.hear(again.state, repeated, random)
+    said = mediation_client.receive(again.state, repeated, random)
     assert not said.parcels and not said.messages

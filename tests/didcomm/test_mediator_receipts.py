@@ -1,4 +1,4 @@
-"""Held receipts: a mediator says that it keeps something, to whoever may know, and people alone go by it."""
+"""Mediator receipts: who gets one, and their use in delivery reports only."""
 
 import json
 import time
@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from tests.cli import test_cli
-from tests.network.test_mediator import NOW, V2, Client, Site, letter
+from tests.support import cli_harness
 from tests.support.mediated_world import Behind
+from tests.support.mediator_site import NOW, V2, Client, Site, letter
 from zerochat.agent.mediator.core import Outcome
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.storage.journal import Row
@@ -24,13 +24,13 @@ from zerochat.didcomm.layers import MediaType
 from zerochat.didcomm.message import Message, dump
 from zerochat.didcomm.protocols import mediation, mediator_receipt, pickup, routing
 from zerochat.errors import Malformed, RemoteError, Unauthentic
-from zerochat.group.effects import Measure, Post
+from zerochat.group.effects import Measure, WebPost
 from zerochat.group.engine import step
-from zerochat.group.inputs import CreateGroup, Mailed, Moment
+from zerochat.group.inputs import CreateGroup, StepContext, WebReceived
 from zerochat.group.links import mediator_receipts, peers
-from zerochat.group.state import Awaited, Custody, Fault
+from zerochat.group.state import AwaitedReceipt, EndpointFailure, StoredAtMediator
 from zerochat.group.sync import acknowledgements
-from zerochat.group.transaction import Turn
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import ReachBody
 from zerochat.presentation import delivery as delivery_text
 from zerochat.tui.actions import delivery as fates
@@ -41,8 +41,8 @@ ENVELOPE = b'{"an":"envelope"}'
 UNTIL = NOW // 1000 + 86_400
 
 
-def read(receipt: bytes, by=MEDIATOR) -> mediator_receipt.Held:
-    """As whoever has posted something to this mediator."""
+def read(receipt: bytes, by=MEDIATOR) -> mediator_receipt.Receipt:
+    """A sender's post to this mediator."""
     return mediator_receipt.check(mediator_receipt.read(receipt), resolve(by.did))
 
 
@@ -50,24 +50,26 @@ def read(receipt: bytes, by=MEDIATOR) -> mediator_receipt.Held:
 
 
 def test_a_receipt_names_the_envelope_and_the_time():
-    receipt = mediator_receipt.receipt(ENVELOPE, UNTIL, MEDIATOR, random)
-    assert mediator_receipt.may_be(receipt) and not mediator_receipt.may_be(letter(new_peer4(random, []), "hello"))
-    assert read(receipt) == mediator_receipt.Held(mediator_receipt.digest_of(ENVELOPE), UNTIL)
+    receipt = mediator_receipt.sign_receipt(ENVELOPE, UNTIL, MEDIATOR, random)
+    assert mediator_receipt.is_receipt(receipt) and not mediator_receipt.is_receipt(
+        letter(new_peer4(random, []), "hello")
+    )
+    assert read(receipt) == mediator_receipt.Receipt(mediator_receipt.envelope_digest(ENVELOPE), UNTIL)
 
 
-def test_a_receipt_says_nothing_of_whom_it_is_for():
+def test_receipt_does_not_name_the_recipient():
     mailbox = did_key(ed25519_public(bytes(32)))
-    receipt = mediator_receipt.receipt(ENVELOPE, UNTIL, MEDIATOR, random)
+    receipt = mediator_receipt.sign_receipt(ENVELOPE, UNTIL, MEDIATOR, random)
     assert mailbox.encode() not in jws.read(receipt).payload and len(receipt) < 4_000
 
 
-def signed(body: dict, kind: str = mediator_receipt.HELD, by=MEDIATOR, says=MEDIATOR) -> bytes:
+def signed(body: dict, kind: str = mediator_receipt.RECEIPT, by=MEDIATOR, says=MEDIATOR) -> bytes:
     message = Message(type=kind, id="1", body=body, from_=says.did)
     return jws.sign(dump(message), [(by.kid_signing, SecretKey("Ed25519", by.signing_seed))], flattened=True)
 
 
-def test_only_the_mediator_that_was_handed_it_can_say_so():
-    body = {"sha256": b64url(mediator_receipt.digest_of(ENVELOPE)), "until": UNTIL}
+def test_only_the_addressed_mediator_can_sign_a_receipt():
+    body = {"sha256": b64url(mediator_receipt.envelope_digest(ENVELOPE)), "until": UNTIL}
     other = new_peer2(random, [])
     assert read(signed(body)).until == UNTIL
     for forged in (signed(body, by=other, says=other), signed(body, by=other), signed(body, says=other)):
@@ -81,19 +83,19 @@ def test_only_the_mediator_that_was_handed_it_can_say_so():
         {},
         {"sha256": "AAAA", "until": UNTIL},
         {"sha256": b64url(bytes(32)) + "=!", "until": UNTIL},
-        {"sha256": b64url(mediator_receipt.digest_of(ENVELOPE)), "until": -1},
-        {"sha256": b64url(mediator_receipt.digest_of(ENVELOPE)), "until": mediator_receipt.TIME_S_MAX + 1},
-        {"sha256": b64url(mediator_receipt.digest_of(ENVELOPE)), "until": "tomorrow"},
-        {"sha256": b64url(mediator_receipt.digest_of(ENVELOPE)), "until": 1.5},
+        {"sha256": b64url(mediator_receipt.envelope_digest(ENVELOPE)), "until": -1},
+        {"sha256": b64url(mediator_receipt.envelope_digest(ENVELOPE)), "until": mediator_receipt.TIME_S_MAX + 1},
+        {"sha256": b64url(mediator_receipt.envelope_digest(ENVELOPE)), "until": "tomorrow"},
+        {"sha256": b64url(mediator_receipt.envelope_digest(ENVELOPE)), "until": 1.5},
     ],
 )
-def test_what_is_no_receipt_is_refused(body):
+def test_invalid_receipts_are_refused(body):
     with pytest.raises(Malformed):
         mediator_receipt.read(signed(body))
 
 
 def test_a_receipt_of_another_type_or_too_long_is_refused():
-    body = {"sha256": b64url(mediator_receipt.digest_of(ENVELOPE)), "until": UNTIL}
+    body = {"sha256": b64url(mediator_receipt.envelope_digest(ENVELOPE)), "until": UNTIL}
     with pytest.raises(Malformed):
         mediator_receipt.read(signed(body, kind="https://zerochat.org/mediation/1.0/told"))
     with pytest.raises(Malformed):
@@ -101,7 +103,7 @@ def test_a_receipt_of_another_type_or_too_long_is_refused():
 
 
 def test_no_byte_of_a_receipt_can_be_changed():
-    receipt = mediator_receipt.receipt(ENVELOPE, UNTIL, MEDIATOR, random)
+    receipt = mediator_receipt.sign_receipt(ENVELOPE, UNTIL, MEDIATOR, random)
     for place in range(0, len(receipt), 3):
         broken = bytearray(receipt)
         broken[place] ^= 1
@@ -109,7 +111,9 @@ def test_no_byte_of_a_receipt_can_be_changed():
             found = read(bytes(broken))
         except RemoteError:
             continue
-        assert found == mediator_receipt.Held(mediator_receipt.digest_of(ENVELOPE), UNTIL), "or it changes nothing"
+        assert found == mediator_receipt.Receipt(mediator_receipt.envelope_digest(ENVELOPE), UNTIL), (
+            "or it changes nothing"
+        )
 
 
 # --- the mediator ---------------------------------------------------------------------------------------------------
@@ -142,18 +146,18 @@ class Mailbox:
         return V2.anoncrypt(plain, recipient=V2.their_key(resolve(mediator), mediator), random=random)
 
 
-def test_a_mediator_says_that_it_keeps_what_is_for_a_proven_key(site):
+def test_receipt_for_an_envelope_to_a_proven_key(site):
     box, envelope = Mailbox(site), letter(MEDIATOR, "hello")
     outcome = site.hear(box.forwarded(envelope))
     assert (outcome.what, outcome.media_type) == ("kept", MediaType.SIGNED)
     found = read(outcome.answer or b"", site.identity)
-    assert found == mediator_receipt.Held(
-        mediator_receipt.digest_of(envelope), NOW // 1000 + site.mediator.limits.age_s
+    assert found == mediator_receipt.Receipt(
+        mediator_receipt.envelope_digest(envelope), NOW // 1000 + site.mediator.limits.age_s
     )
 
 
-def test_nobody_can_tell_by_asking_again_when_something_was_fetched(site):
-    """Not by the same bytes, nor by the same envelope in another forward, nor is anything said of it twice."""
+def test_repeated_requests_do_not_reveal_the_pickup(site):
+    """Neither the same bytes nor the same envelope in another forward gets a second receipt."""
     box, envelope = Mailbox(site), letter(MEDIATOR, "hello")
     posted = box.forwarded(envelope)
     assert site.hear(posted).answer is not None
@@ -164,13 +168,13 @@ def test_nobody_can_tell_by_asking_again_when_something_was_fetched(site):
     assert waiting == [site.hear(one) for one in (posted, box.forwarded(envelope))] == [Outcome("dropped.twice")] * 2
 
 
-def test_a_receipt_tells_the_earlier_end_that_was_asked_for(site):
+def test_receipt_has_the_earlier_requested_expiry(site):
     box, soon = Mailbox(site), NOW // 1000 + 60
     outcome = site.hear(box.forwarded(letter(MEDIATOR, "hello"), expires_time=soon))
     assert read(outcome.answer or b"", site.identity).until == soon
 
 
-def test_a_mediator_says_nothing_where_nobody_asks_or_nobody_may(site):
+def test_no_receipt_without_request_or_permission(site):
     proven, unproven = Mailbox(site), Mailbox(site, proven=False)
     envelope = letter(MEDIATOR, "hello")
     assert site.hear(proven.forwarded(envelope, asks=False)) == Outcome("kept")
@@ -179,7 +183,7 @@ def test_a_mediator_says_nothing_where_nobody_asks_or_nobody_may(site):
     assert site.hear(proven.forwarded(envelope)) == Outcome("dropped.unknown")
 
 
-def test_a_mediator_says_nothing_of_what_it_does_not_keep(site):
+def test_no_receipt_for_refused_envelopes(site):
     box = Mailbox(site)
     envelope = letter(MEDIATOR, "hello")
     two = Message(routing.FORWARD, "1", {"next": box.did, "org.zerochat.receipt": True})
@@ -194,7 +198,7 @@ def test_a_mediator_says_nothing_of_what_it_does_not_keep(site):
     )
 
 
-def test_a_mediator_says_nothing_of_what_it_has_no_room_for(tmp_path):
+def test_no_receipt_without_room(tmp_path):
     site = Site(tmp_path / "small.db", Limits(messages=1))
     box = Mailbox(site)
     assert site.hear(box.forwarded(letter(MEDIATOR, "one"))).answer is not None
@@ -203,12 +207,12 @@ def test_a_mediator_says_nothing_of_what_it_has_no_room_for(tmp_path):
 
 
 def test_a_large_envelope_has_the_same_name_on_both_sides(site):
-    """What cannot be delivered in base64 is written again before it is kept; its receipt is for what came."""
+    """An envelope that does not fit base64 is re-encoded for storage; its receipt is about the received bytes."""
     box = Mailbox(site)
     envelope = letter(MEDIATOR, "x" * 150_000)
     assert compact_json(strict_json(envelope, len(envelope))) == envelope, "as every packer of ours writes it"
     outcome = site.hear(box.forwarded(envelope))
-    assert read(outcome.answer or b"", site.identity).digest == mediator_receipt.digest_of(envelope)
+    assert read(outcome.answer or b"", site.identity).digest == mediator_receipt.envelope_digest(envelope)
     assert pickup.deliverable(envelope)
 
 
@@ -216,31 +220,31 @@ def test_a_large_envelope_has_the_same_name_on_both_sides(site):
 
 
 class Keyed(Behind):
-    """Three, of whom two only dial out, in a group with such keys."""
+    """Three members, two of whom only dial out."""
 
     def __init__(self, keys: str, envelope: str, members: int = 3, hidden: tuple[str, ...] = ("n1", "n2")) -> None:
         super().__init__(members, hidden=hidden, envelope=envelope)
         self.keys = keys
 
     def found(self, name="n0"):
-        return self.ask(name, CreateGroup("friends", name, self.envelope, keys=self.keys)).result.group
+        return self.run_command(name, CreateGroup("friends", name, self.envelope, keys=self.keys)).result.group
 
 
 def absent(world: Behind, name: str) -> None:
-    """This node's WebSocket is gone, so what is for it waits at its mediator."""
+    """The node's WebSocket is closed, so its mail waits at the mediator."""
     world.web.held = {one for one in world.web.held if one[0] != name}
     world.web.cut(name, "ws://m0.example/")
 
 
 def state_of(world: Behind, name: str, of: str, position: int) -> int:
-    """Until when the mediator of `of` keeps that event of `name`, as that one knows."""
+    """Expiry of the receipt of `of`'s mediator for that event of `name`, as known to `name`."""
     group = world.group(name)
-    return mediator_receipts.until(group, world.group(of).me, position, world.now)
+    return mediator_receipts.kept_until(group, world.group(of).me, position, world.now)
 
 
 @pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
 @pytest.mark.parametrize("keys", ["pairwise-multi", "sender-key"])
-def test_who_is_away_has_it_held(envelope, keys):
+def test_offline_recipient_has_a_receipt(envelope, keys):
     if keys == "sender-key" and envelope == "didcomm/v1":
         pytest.skip("keys that sign want envelopes of v2")
     world = Keyed(keys, envelope)
@@ -269,36 +273,36 @@ def test_several_in_a_row_are_held_as_far_as_all_are(keys):
         world.post(group, "n0", f"word {number}")
         world.run(for_ms=500)
     assert state_of(world, "n0", "n1", first) and state_of(world, "n0", "n1", first + 2)
-    world.web.take_down(mediator.name)
+    world.web.stop_mediator(mediator.name)
     world.post(group, "n0", "not held by anybody")
     world.run(for_ms=1_500)
     assert state_of(world, "n0", "n1", first + 2) and not state_of(world, "n0", "n1", first + 3)
-    world.web.bring_back(mediator.name)
+    world.web.start_mediator(mediator.name)
     world.run(lambda: state_of(world, "n0", "n1", first + 3) > 0, for_ms=120_000)
     assert state_of(world, "n0", "n1", first + 3), "the next repetition asks again"
     world.restart("n1")
     world.settle()
 
 
-def test_over_two_mediators_nobody_is_asked():
+def test_no_receipt_request_over_two_mediators():
     world = Behind(2, hidden=("n0", "n1"), mediators=2, chained=True)
     group = world.everybody()
     absent(world, "n1")
     world.post(group, "n0", "over two")
     world.run(for_ms=3_000)
-    assert not world.nodes["n0"].agent.awaited and not state_of(world, "n0", "n1", world.group("n0").seq)
+    assert not world.nodes["n0"].agent.awaited_receipts and not state_of(world, "n0", "n1", world.group("n0").seq)
 
 
-def posted(world: Behind) -> tuple[bytes, Awaited]:
-    """What n0 has posted last, before any receipt for it has come."""
+def posted(world: Behind) -> tuple[bytes, AwaitedReceipt]:
+    """The last envelope that n0 posted, before any receipt."""
     agent = world.nodes["n0"].agent
-    digest = next(reversed(agent.awaited))
-    return digest, agent.awaited[digest]
+    digest = next(reversed(agent.awaited_receipts))
+    return digest, agent.awaited_receipts[digest]
 
 
 @pytest.fixture
 def waiting():
-    """Two behind a mediator that says nothing of what it keeps; the other is away, and something is on its way."""
+    """Two members behind a mediator without receipts; one is offline with mail in transit."""
     world = Behind(2, hidden=("n0", "n1"))
     group = world.everybody()
     absent(world, "n1")
@@ -311,9 +315,9 @@ def waiting():
 
 
 def told(world: Behind, receipt: bytes, leap_ms: int = 0):
-    """What n0 is, and says, once that has come."""
+    """n0's agent and effects after receiving it."""
     agent = world.nodes["n0"].agent
-    return step(agent, Mailed(receipt), Moment(world.now + leap_ms, random), PACKERS)
+    return step(agent, WebReceived(receipt), StepContext(world.now + leap_ms, random), PACKERS)
 
 
 def receipt_for(world: Behind, until: int = mediator_receipt.TIME_S_MAX, by=None) -> bytes:
@@ -328,30 +332,33 @@ def test_a_forged_receipt_changes_nothing(waiting):
     for junk in (receipt_for(waiting, by=new_peer2(random, [])), b'{"payload":', b'{"payload":"e30","signatures":[]}'):
         after, effects = told(waiting, junk)
         assert after == before and [type(one) for one in effects] == [Measure]
-    unasked = mediator_receipt.receipt(ENVELOPE, UNTIL, waiting.web.mediators["m0"]._identity, random)
+    unasked = mediator_receipt.sign_receipt(ENVELOPE, UNTIL, waiting.web.mediators["m0"]._identity, random)
     assert told(waiting, unasked) == (before, []), "of something in which nothing was said, or of long ago"
 
 
-def test_a_receipt_counts_once_and_as_long_as_it_says(waiting):
+def test_receipt_counts_once_until_its_expiry(waiting):
     until = waiting.now // 1000 + 60
     after, effects = told(waiting, receipt_for(waiting, until))
     assert not effects
     group = next(iter(after.groups.values()))
     [member] = group.peers
-    assert mediator_receipts.until(group, member, group.seq, waiting.now) == until * 1000
-    assert not mediator_receipts.until(group, member, group.seq, until * 1000)
-    assert step(after, Mailed(receipt_for(waiting, until)), Moment(waiting.now, random), PACKERS) == (after, [])
+    assert mediator_receipts.kept_until(group, member, group.seq, waiting.now) == until * 1000
+    assert not mediator_receipts.kept_until(group, member, group.seq, until * 1000)
+    assert step(after, WebReceived(receipt_for(waiting, until)), StepContext(waiting.now, random), PACKERS) == (
+        after,
+        [],
+    )
 
 
-def test_a_receipt_that_is_over_when_it_comes_counts_for_nothing(waiting):
+def test_an_expired_receipt_is_ignored(waiting):
     after, _ = told(waiting, receipt_for(waiting, waiting.now // 1000 - 1))
     group = next(iter(after.groups.values()))
     [member] = group.peers
-    assert not mediator_receipts.until(group, member, group.seq, waiting.now)
+    assert not mediator_receipts.kept_until(group, member, group.seq, waiting.now)
 
 
-def test_receipts_change_nothing_of_what_is_repeated(waiting):
-    """A mediator that says so and has thrown it away keeps nobody from getting it."""
+def test_receipts_do_not_affect_retransmission(waiting):
+    """A receipt of a lying mediator does not prevent delivery."""
     node = waiting.nodes["n0"]
     node.agent, _ = told(waiting, receipt_for(waiting))
     for kept in waiting.web.mediators["m0"].waiting.values():
@@ -368,35 +375,35 @@ def test_only_so_many_receipts_are_awaited(waiting, monkeypatch):
     for number in range(5):
         waiting.post(group, "n0", f"word {number}")
         waiting.run(for_ms=100)
-    assert len(waiting.nodes["n0"].agent.awaited) == 3
+    assert len(waiting.nodes["n0"].agent.awaited_receipts) == 3
     assert posted(waiting)[1].upto == waiting.group("n0").seq
 
 
 def test_no_receipt_is_awaited_for_long(waiting):
     group = next(iter(waiting.nodes["n0"].agent.groups))
-    old = set(waiting.nodes["n0"].agent.awaited)
+    old = set(waiting.nodes["n0"].agent.awaited_receipts)
     waiting.now += mediator_receipts.AWAITED_MS + 1
     waiting.post(group, "n0", "much later")
     waiting.run(for_ms=10)
-    assert waiting.nodes["n0"].agent.awaited and not old & set(waiting.nodes["n0"].agent.awaited)
+    assert waiting.nodes["n0"].agent.awaited_receipts and not old & set(waiting.nodes["n0"].agent.awaited_receipts)
 
 
-def test_one_member_takes_nobody_else_s_place(waiting, monkeypatch):
+def test_receipt_slots_are_limited_per_member(waiting, monkeypatch):
     monkeypatch.setattr(mediator_receipts, "AWAITED_EACH_MAX", 3)
     node = waiting.nodes["n0"]
     _, one = posted(waiting)
     theirs = {bytes([9, number]): replace(one, member="somebody else") for number in range(5)}
-    node.agent = replace(node.agent, awaited={**theirs, **node.agent.awaited})
+    node.agent = replace(node.agent, awaited_receipts={**theirs, **node.agent.awaited_receipts})
     group = next(iter(node.agent.groups))
     for number in range(6):
         waiting.post(group, "n0", f"word {number}")
         waiting.run(for_ms=100)
-    found = [one.member for one in node.agent.awaited.values()]
+    found = [one.member for one in node.agent.awaited_receipts.values()]
     assert found.count("somebody else") == 5 and len(found) == 8
 
 
-def test_whatever_is_sent_asks_alike():
-    """Else whoever sees sizes and answers could tell what somebody has said from all that is said in between."""
+def test_all_envelopes_request_receipts_alike():
+    """Otherwise an observer of sizes and answers could tell user messages from protocol messages."""
     world = Behind(2, hidden=("n0", "n1"))
     seen: list[tuple[str, bool, bool]] = []
     mediator = world.web.mediators["m0"]
@@ -410,7 +417,7 @@ def test_whatever_is_sent_asks_alike():
     perform = world.web.perform
 
     def watched(node, effect):
-        if isinstance(effect, Post) and effect.uri == mediator.http:  # the other is the mediator's own ear
+        if isinstance(effect, WebPost) and effect.uri == mediator.http:  # the other is the mediator's own ear
             seen.append(("post", effect.return_route, True))
         perform(node, effect)
 
@@ -423,70 +430,72 @@ def test_whatever_is_sent_asks_alike():
     assert all(asked for kind, asked, _ in seen if kind == "post")
 
 
-def test_what_a_member_has_lost_is_held_by_nobody(waiting):
-    """It begins anew with us, or says that it has less: what its mediator had is fetched, and gone with the rest."""
+def test_lost_events_invalidate_receipts(waiting):
+    """The peer restarts or reports less: mail at its mediator was fetched and lost."""
     node = waiting.nodes["n0"]
     node.agent, _ = told(waiting, receipt_for(waiting))
     name, group = next(iter(node.agent.groups.items()))
     [member] = group.peers
-    assert group.peers[member].custody.upto
-    turn = Turn(node.agent, Moment(waiting.now, random), PACKERS)
-    turn.edit_peer(name, member, acked={group.me: group.seq}, less_at=1, said_at=0)
+    assert group.peers[member].mediator_receipt.upto
+    tx = Transaction(node.agent, StepContext(waiting.now, random), PACKERS)
+    tx.update_peer(name, member, acked={group.me: group.seq}, regressed_since=1, state_written_at=0)
     view, at = group.view.checksum, waiting.now + 1
-    acknowledgements.note_loss(turn, name, member, view, [0] * len(group.view.members), at)
-    assert turn.group(name).peers[member].custody == Custody() and not turn.agent.awaited
+    acknowledgements.record_regression(tx, name, member, view, [0] * len(group.view.members), at)
+    assert tx.group(name).peers[member].mediator_receipt == StoredAtMediator() and not tx.agent.awaited_receipts
 
 
-def test_another_mediator_holds_nothing_of_the_one_before(waiting):
+def test_receipts_of_another_mediator_are_ignored(waiting):
     node = waiting.nodes["n0"]
     node.agent, _ = told(waiting, receipt_for(waiting))
     name, group = next(iter(node.agent.groups.items()))
     [member] = group.peers
-    turn = Turn(node.agent, Moment(waiting.now, random), PACKERS)
+    tx = Transaction(node.agent, StepContext(waiting.now, random), PACKERS)
     body = ReachBody(pair="", queue="", at=waiting.now)
-    peers.moved(turn, name, member, body)
-    assert turn.group(name).peers[member].custody == Custody()
+    peers.update_reach(tx, name, member, body)
+    assert tx.group(name).peers[member].mediator_receipt == StoredAtMediator()
 
 
-def test_whoever_has_left_is_told_nothing_by_late_receipts(waiting):
+def test_late_receipts_after_leaving_are_ignored(waiting):
     node = waiting.nodes["n0"]
     receipt = receipt_for(waiting)
     agent = replace(node.agent, groups={})
-    _, effects = step(agent, Mailed(receipt), Moment(waiting.now, random), PACKERS)
+    _, effects = step(agent, WebReceived(receipt), StepContext(waiting.now, random), PACKERS)
     assert Measure not in map(type, effects)
     [(name, group)] = node.agent.groups.items()
     agent = replace(node.agent, groups={name: replace(group, me="did:key:zAnother")})
-    found, _ = step(agent, Mailed(receipt), Moment(waiting.now, random), PACKERS)
-    assert all(peer.custody == Custody() for peer in found.groups[name].peers.values()), "it has another chain now"
+    found, _ = step(agent, WebReceived(receipt), StepContext(waiting.now, random), PACKERS)
+    assert all(peer.mediator_receipt == StoredAtMediator() for peer in found.groups[name].peers.values()), (
+        "it has another chain now"
+    )
 
 
 def test_a_start_awaits_nothing(waiting):
-    assert waiting.nodes["n0"].agent.awaited
-    waiting.web.take_down("m0")
+    assert waiting.nodes["n0"].agent.awaited_receipts
+    waiting.web.stop_mediator("m0")
     waiting.restart("n0")
-    assert not waiting.nodes["n0"].agent.awaited
+    assert not waiting.nodes["n0"].agent.awaited_receipts
 
 
-# --- what people are told -------------------------------------------------------------------------------------------
+# --- sentences ------------------------------------------------------------------------------------------------------
 
 
-def test_a_report_says_who_has_it_held_and_until_when(waiting):
+def test_report_names_the_receipt_and_its_expiry(waiting):
     waiting.nodes["n0"].agent, _ = told(waiting, receipt_for(waiting, time.time_ns() // 10**9 + 86_400))
     agent, group = waiting.nodes["n0"].agent, waiting.group("n0")
     row = Row(1, group.id, "id", group.me, group.seq, 1, "post", b"", waiting.now, False)
-    event = test_cli.event(group.seq, group.me, "n0", self=True)
+    event = cli_harness.event(group.seq, group.me, "n0", self=True)
     [one] = delivery.report(agent, group, row, [], {}, event).members
-    assert (one.state, one.delivered) == ("held", False) and one.held_until
-    assert "its mediator has signed that it holds it until 12:04; not heard from" in delivery_text._one(
+    assert (one.state, one.delivered) == ("stored", False) and one.stored_until
+    assert "the mediator has confirmed that it stores it until 12:04" in delivery_text._member_sentence(
         replace(one, nick="bob"), {}, str, lambda _: "12:04"
     )
-    assert fates.sign_of(one) == "⇥" and "held by its mediator until" in fates.state_of(one)
-    lost = replace(agent, faults={"http://m0.example/": Fault(1, time.time_ns())})
+    assert fates.symbol_of(one) == "⇥" and "stored by its mediator until" in fates.state_text(one)
+    lost = replace(agent, endpoint_failures={"http://m0.example/": EndpointFailure(1, time.time_ns())})
     [away] = delivery.report(lost, group, row, [], {}, event).members
-    assert (away.state, away.via) == ("held", ""), "also where its mediator cannot be reached just now"
-    linked = replace(agent, up=frozenset({next(iter(group.peers.values())).link}))
+    assert (away.state, away.via) == ("stored", ""), "also where its mediator cannot be reached just now"
+    linked = replace(agent, links_up=frozenset({next(iter(group.peers.values())).link}))
     [one] = delivery.report(linked, linked.groups[group.id], row, [], {}, event).members
-    assert (one.state, one.held_until) == ("sent", None), "on its way to the member itself"
+    assert (one.state, one.stored_until) == ("sent", None), "on its way to the member itself"
 
 
 @pytest.mark.parametrize(
@@ -505,25 +514,25 @@ def test_a_report_says_who_has_it_held_and_until_when(waiting):
         (None, (2, 4), None),
     ],
 )
-def test_what_is_held_is_a_row_without_a_gap(waiting, known, span, after):
-    """The member has the first four; what is known of its mediator, what a receipt for 50 s is about, and what is known
-    then, with times in seconds from now."""
+def test_receipts_cover_a_contiguous_range(waiting, known, span, after):
+    """The member has the first four events. Parameters: the known receipt, the range of a new receipt for 50 s, and the
+    resulting one, with times in seconds from now."""
     node, now = waiting.nodes["n0"], waiting.now
 
-    def held_by(row) -> Custody:
-        return Custody() if row is None else Custody(row[0], now // 1000 * 1000 + row[1] * 1000)
+    def held_by(row) -> StoredAtMediator:
+        return StoredAtMediator() if row is None else StoredAtMediator(row[0], now // 1000 * 1000 + row[1] * 1000)
 
     agent = node.agent
     name, group = next(iter(agent.groups.items()))
     [(member, peer)] = group.peers.items()
-    peer = replace(peer, acked={**peer.acked, group.me: 4}, base=0, custody=held_by(known))
+    peer = replace(peer, acked={**peer.acked, group.me: 4}, start_seq=0, mediator_receipt=held_by(known))
     digest, one = posted(waiting)
     agent = replace(
         agent,
         groups={name: replace(group, peers={member: peer})},
-        awaited={digest: replace(one, first=span[0], upto=span[1])},
+        awaited_receipts={digest: replace(one, first=span[0], upto=span[1])},
     )
     receipt = receipt_for(waiting, now // 1000 + 50)
-    found, _ = step(agent, Mailed(receipt), Moment(now, random), PACKERS)
-    assert not found.awaited
-    assert found.groups[name].peers[member].custody == (held_by(after) if after else held_by(known))
+    found, _ = step(agent, WebReceived(receipt), StepContext(now, random), PACKERS)
+    assert not found.awaited_receipts
+    assert found.groups[name].peers[member].mediator_receipt == (held_by(after) if after else held_by(known))

@@ -1,4 +1,4 @@
-"""The plaintext message: headers, limits, attachments, and the URIs that say what it is."""
+"""Plaintext messages: headers, limits, attachments, and type URIs."""
 
 import json
 import random
@@ -98,7 +98,7 @@ messages = st.builds(
 
 @settings(deadline=None)
 @given(messages)
-def test_every_message_comes_back(message: Message) -> None:
+def test_every_message_round_trips(message: Message) -> None:
     assert parse(dump(message)) == message
     assert json.loads(dump(message))["typ"] == "application/didcomm-plain+json"
 
@@ -108,7 +108,7 @@ def plain(**changes: Any) -> bytes:
     return json.dumps({name: value for name, value in tree.items() if value is not ...}).encode()
 
 
-def test_headers_are_written_under_the_names_that_the_specification_gives_them() -> None:
+def test_headers_have_the_specified_names() -> None:
     message = Message(
         TYPE,
         "1",
@@ -135,7 +135,7 @@ def test_headers_are_written_under_the_names_that_the_specification_gives_them()
         "body": {},
         "attachments": [{"lastmod_time": 1, "byte_count": 1, "data": {"base64": "QQ"}}],
     }
-    assert message.acks_asked == ("1",)
+    assert message.requested_acks == ("1",)
 
 
 def test_null_counts_as_absent_and_unknown_headers_do_not_matter() -> None:
@@ -224,14 +224,14 @@ def test_messages_have_a_greatest_size_on_both_sides() -> None:
             parse(bad)
 
 
-def test_new_ids_are_random_uuids_and_case_does_not_tell_ids_apart() -> None:
+def test_ids_are_random_uuids_compared_without_case() -> None:
     ids = {new_id(dice(seed)) for seed in range(50)}
     assert len(ids) == 50
     assert all(len(name) == 36 and name[14] == "4" and name[19] in "89ab" for name in ids)
     assert same_id("ABC-def", "abc-DEF") and not same_id("abc", "abd")
 
 
-def test_erratum_an_id_of_at_most_32_bytes_cannot_be_the_uuid_that_is_recommended() -> None:
+def test_erratum_32_byte_ids_exclude_recommended_uuids() -> None:
     uuid = new_id(dice(1))
     assert len(uuid) == 36 and parse(plain(id=uuid, thid=uuid.upper())).thread == uuid.upper()
     assert parse(plain(id="0" * 32)).id == "0" * 32
@@ -243,7 +243,7 @@ TEXT = b"Your hovercraft is full of eels"
 DIGEST = SHA2_256 + sha256(TEXT)
 
 
-def test_content_comes_as_base64_or_json() -> None:
+def test_attachments_are_base64_or_json() -> None:
     """The padded text is the specification's own example."""
     assert attachment_bytes(Attachment(base64="WW91ciBob3ZlcmNyYWZ0IGlzIGZ1bGwgb2YgZWVscw==")) == TEXT
     assert attachment_bytes(Attachment(base64=b64url(TEXT), json={"not": "this"})) == TEXT
@@ -253,7 +253,7 @@ def test_content_comes_as_base64_or_json() -> None:
     for text in ("-/8", "+_8", "qwerty", "Q Q", "QQ=", "QQ===", "Q", "QQ\n"):
         with pytest.raises(Malformed):
             attachment_bytes(Attachment(base64=text))
-    with pytest.raises(Malformed, match="does not bring"):
+    with pytest.raises(Malformed, match="without inline content"):
         attachment_bytes(Attachment(links=("https://example.org/",), hash="zQm"))
 
 
@@ -294,13 +294,13 @@ def test_a_hash_is_read_in_every_spelling_that_is_about(text: str) -> None:
         DIGEST.hex()[:-2] + "  ",
     ],
 )
-def test_a_hash_that_cannot_be_read_says_no(text: str | None) -> None:
+def test_unsupported_hashes_are_refused(text: str | None) -> None:
     with pytest.raises(Malformed):
         check_hash(Attachment(links=("https://example.org/",), hash=text), TEXT)
 
 
 @pytest.mark.parametrize("hint", ["1", 1.5, True, -1, 2**53, []])
-def test_hints_about_attachments_that_make_no_sense_count_as_absent(hint: object) -> None:
+def test_invalid_attachment_hints_count_as_absent(hint: object) -> None:
     tree = {"lastmod_time": hint, "byte_count": hint, "id": None, "data": {"json": 1, "links": [], "jws": None}}
     assert parse_attachment(tree) == Attachment(json=1)
 
@@ -364,7 +364,7 @@ def test_types_are_taken_apart(uri: str, doc_uri: str) -> None:
     assert parse_protocol(piuri) == parse_protocol(piuri + "/") == Protocol(doc_uri, "letsdolunch", 1, 0)
 
 
-def test_erratum_one_example_of_a_protocol_uri_is_a_message_type_uri() -> None:
+def test_erratum_a_protocol_uri_example_is_a_type_uri() -> None:
     with pytest.raises(Malformed):
         parse_protocol("did:example:1234567890;spec/lets_do_lunch/1.0/ping")
 
@@ -387,7 +387,7 @@ def test_erratum_one_example_of_a_protocol_uri_is_a_message_type_uri() -> None:
         "https://didcomm.org/trust-ping/2.0/" + "x" * TYPE_CHARS_MAX,
     ],
 )
-def test_what_is_no_type_is_refused_and_equals_nothing_else(uri: str) -> None:
+def test_invalid_types_are_refused_and_equal_nothing(uri: str) -> None:
     with pytest.raises(Malformed):
         parse_type(uri)
     assert same_type(uri, uri) and not same_type(uri, "https://didcomm.org/trust-ping/2.0/ping")
@@ -401,7 +401,7 @@ SPECIFIED = re.compile(r"(.*?)([a-z0-9._-]+)/(\d[^/]*)/([a-z0-9._-]+)$", re.IGNO
 @given(st.text(max_size=60) | st.text(st.sampled_from("aB./:;-_?=12"), max_size=60))
 @example("did:x;spec/a-b/1.0/c_d")
 @example("?" * 300 + "a/1/b")
-def test_any_text_is_a_type_as_the_specification_matches_it_or_malformed(text: str) -> None:
+def test_types_parse_like_the_specified_regex(text: str) -> None:
     try:
         found = parse_type(text)
     except Malformed:
@@ -438,12 +438,12 @@ def test_any_text_is_a_type_as_the_specification_matches_it_or_malformed(text: s
         ("", False),
     ],
 )
-def test_message_types_are_compared_as_the_specification_says(other: str, same: bool) -> None:
+def test_message_types_compare_as_specified(other: str, same: bool) -> None:
     assert same_type("https://didcomm.org/trust-ping/2.0/ping", other) is same
     assert same_type(other, "https://didcomm.org/trust-ping/2.0/ping") is same
 
 
-def test_two_sides_speak_the_older_minor_version_of_one_major_one() -> None:
+def test_the_lower_minor_version_is_agreed() -> None:
     assert agreed_version("https://didcomm.org/chat/1.4", "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/Chat/1.2/") == (1, 2)
     assert agreed_version("https://didcomm.org/chat/1.12", "https://didcomm.org/chat/1.9") == (1, 9)
     assert agreed_version("https://didcomm.org/chat/1.0", "https://didcomm.org/chat/2.0") is None

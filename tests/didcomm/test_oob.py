@@ -1,4 +1,4 @@
-"""Out-of-Band invitations of other makers' kinds: reading every version, refusing in a sentence, writing our own."""
+"""Out-of-Band invitations of other agents: every version is read or refused; ours is written."""
 
 import base64
 import contextlib
@@ -106,14 +106,14 @@ def test_a_service_that_is_written_out():
     assert route.takes("didcomm/v1") and oob_read.signers(found.inviters[0], resolve) == (KEY,)
 
 
-def test_services_without_a_type_with_old_keys_and_unknown_ones():
+def test_services_without_type_old_keys_and_unknown_types():
     old = {"id": "#inline", "recipientKeys": [base58(KEY.data)], "serviceEndpoint": URI, "routingKeys": None}
     found = read(link(v1(services=[{"id": "#x", "type": "pigeon", "serviceEndpoint": URI}, old, "did:sov:abc"]), "oob"))
     assert [inviter.did for inviter in found.inviters] == [None, "did:sov:abc"]
     assert oob_read.signers(found.inviters[0], resolve) == (KEY,)
 
 
-def test_a_did_says_where_and_who():
+def test_did_invitation_has_route_and_keys():
     identity = new_peer4(DICE, [service_v1(URI)])
     (inviter,) = read(link(v1(services=[identity.did]), "oob")).inviters
     assert oob_read.ways(inviter, resolve)[0].uri == URI
@@ -170,11 +170,11 @@ def test_the_handshake_to_use(offered, version):
 
 def test_a_handshake_that_is_not_spoken():
     protocols = ["https://didcomm.org/connections/1.0", "https://didcomm.org/didexchange/2.0"]
-    with pytest.raises(Refused, match="no way to connect"):
+    with pytest.raises(Refused, match="no handshake protocol"):
         oob_read.handshake(read(link(v1(handshake_protocols=protocols), "oob")))
 
 
-# --- links as they come ---------------------------------------------------------------------------------------------
+# --- links ----------------------------------------------------------------------------------------------------------
 
 
 def spellings() -> dict[str, str]:
@@ -196,11 +196,11 @@ def spellings() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", spellings())
-def test_links_as_they_come(name):
+def test_links_in_every_spelling(name):
     assert read(spellings()[name]).goal == "??>>~~ÿÿ"
 
 
-def test_a_short_link_says_what_to_fetch():
+def test_short_link_has_the_url_to_fetch():
     url = "https://agent.example:8080/path?_oobid=5f0e3ffb-3f92-4648-9868-0d6f8889e6f3"
     assert read_invitation(f" {url}\n") == ShortLink(url)
     for other in (url.replace("https", "ftp"), url.replace("https", "file"), url + "a" * 3000):
@@ -217,8 +217,8 @@ REFUSALS: dict[str, tuple[str, type[RemoteError], str]] = {
     "two": (link(v2()) + "&oob=" + SPEC_V1, Malformed, "there is more than one invitation in the link"),
     "cut off": (link(v2())[:-7], Malformed, "it is cut off or damaged"),
     "damaged": (link(v2())[:60] + "!" + link(v2())[60:], Malformed, "it is cut off or damaged"),
-    "no object": ("https://example.com/?_oob=" + b64url(b"[]"), Malformed, "it does not hold a message"),
-    "no type": (link({"id": ID}), Malformed, "it does not say what kind of message it is"),
+    "no object": ("https://example.com/?_oob=" + b64url(b"[]"), Malformed, "it does not contain a message"),
+    "no type": (link({"id": ID}), Malformed, "it has no message type"),
     "another message": (
         link(v2(type="https://didcomm.org/trust-ping/2.0/ping")),
         Refused,
@@ -227,30 +227,30 @@ REFUSALS: dict[str, tuple[str, type[RemoteError], str]] = {
     "the future": (
         link(v2(type="https://didcomm.org/out-of-band/3.0/invitation")),
         Refused,
-        "it is an invitation of version 3, which this zerochat does not know",
+        "it is an invitation of version 3, which this version of zerochat does not support",
     ),
     "no sender": (link(v2(**{"from": ...})), Malformed, "the invitation does not say who it is from"),
     "no services": (link(v1(services=[]), "oob"), Malformed, "the invitation does not say who it is from"),
     "no way": (
         link(v1(services=["pigeon", inline(serviceEndpoint=7)]), "oob"),
         Refused,
-        "the invitation names no way to reach its sender that is known here",
+        "the invitation contains no supported address of its sender",
     ),
     "no purpose": (
         link(v1(handshake_protocols=...), "oob"),
         Malformed,
-        "the invitation says neither how to connect nor what is asked for",
+        "the invitation contains neither a handshake protocol nor a request",
     ),
     "too long": ("https://example.com/?_oob=" + "A" * 70_000, Malformed, "it has more than 65536 characters"),
     "RFC 0160": (
         link({"@type": "https://didcomm.org/connections/1.0/invitation", "@id": ID, "recipientKeys": ["x"]}, "c_i"),
         Refused,
-        "it is an invitation of the Connections protocol (RFC 0160), which zerochat does not speak",
+        "it is an invitation of the Connections protocol (RFC 0160), which zerochat does not support",
     ),
     "RFC 0160 elsewhere": (
         link({"@type": "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/connections/1.0/invitation", "@id": ID}, "oob"),
         Refused,
-        "it is an invitation of the Connections protocol (RFC 0160), which zerochat does not speak",
+        "it is an invitation of the Connections protocol (RFC 0160), which zerochat does not support",
     ),
     "an old draft": (
         link({"from": DID_KEY, "@type": "https://didcomm.org/out-of-band/0.1/invitation"}),
@@ -261,7 +261,7 @@ REFUSALS: dict[str, tuple[str, type[RemoteError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusals_say_what_is_wrong(name):
+def test_refusals_state_the_defect(name):
     text, kind, why = REFUSALS[name]
     with pytest.raises(kind) as caught:
         read_invitation(text)

@@ -1,4 +1,4 @@
-"""One contract that every packer must keep."""
+"""The contract test of all packers."""
 
 import random
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_both_ends_name_a_key_alike(packer: Packer) -> None:
         packer.their_key(empty, ALICE.did)
 
 
-def test_what_is_sealed_comes_back_with_its_sender(seal: Seal) -> None:
+def test_sealed_message_yields_its_sender(seal: Seal) -> None:
     for size in (0, 1, 15, 16, 17, 100, 1000, MESSAGE_BYTES_MAX):
         plain = dice(size)(size)
         envelope = seal(plain, seed=size)
@@ -98,7 +98,7 @@ def test_what_is_sealed_comes_back_with_its_sender(seal: Seal) -> None:
             assert "plain" not in repr(unpacked)
 
 
-def test_the_same_dice_seal_the_same_and_others_never_do(seal: Seal) -> None:
+def test_equal_seeds_give_equal_envelopes_and_others_do_not(seal: Seal) -> None:
     assert seal(seed=1) == seal(seed=1)
     assert len({seal(seed=seed)[-100:] for seed in range(10)}) == 10
 
@@ -213,7 +213,7 @@ def test_an_envelope_of_both_kinds_is_of_neither(envelope: dict[str, object], he
         envelope_kind(compact_json(envelope | {"protected": b64url(compact_json(header))}))
 
 
-def test_the_kinds_are_told_apart_by_where_the_recipients_are() -> None:
+def test_envelope_kinds_differ_by_recipient_position() -> None:
     def envelope(outer: dict[str, object], header: dict[str, object]) -> bytes:
         return compact_json(outer | {"protected": b64url(compact_json(header))})
 

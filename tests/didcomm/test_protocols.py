@@ -1,4 +1,4 @@
-"""The protocols that agents of all makers share: ping, empty, acknowledgements, features, problems, basic messages."""
+"""Protocols shared by all agents: ping, acknowledgements, features, problem reports, messages."""
 
 import contextlib
 import random
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, dump, parse
 from zerochat.didcomm.packer import Profile
-from zerochat.didcomm.protocols import STANDARD, ack, basic, bodies, empty, features, ping, problem, standard_answer
+from zerochat.didcomm.protocols import STANDARD, ack, basic, bodies, features, ping, problem, standard_answer
 from zerochat.didcomm.protocols.features import ANYTHING, Features, Query, matches
 from zerochat.didcomm.protocols.problem import (
     ERRORS_MAX,
@@ -66,16 +66,16 @@ def test_a_ping_is_answered_in_its_version(asked, answered):
 @pytest.mark.parametrize(
     ("wanted", "answers"), [({}, True), ({"response_requested": None}, True), ({"response_requested": False}, False)]
 )
-def test_a_ping_wants_an_answer_unless_it_says_otherwise(wanted, answers):
+def test_ping_requests_an_answer_by_default(wanted, answers):
     assert (answer(message(ping.PING, wanted)) is not None) == answers
 
 
-def test_a_ping_whose_wish_is_not_yes_or_no_is_refused():
+def test_a_ping_with_an_invalid_response_flag_is_refused():
     with pytest.raises(Malformed):
         answer(message(ping.PING, {"response_requested": "false"}))
 
 
-def test_a_response_and_what_nobody_knows_are_not_answered():
+def test_responses_and_unknown_messages_are_not_answered():
     for kind in (ping.PING_RESPONSE, ping.PING_RESPONSE_V1, features.DISCLOSE, problem.PROBLEM, ORG + "chess/1.0/move"):
         assert answer(message(kind)) is None
     assert answer(message("no type at all")) is None
@@ -93,45 +93,45 @@ def test_a_ping_of_ours_survives_the_wire_in_either_format():
 # --- empty, and acknowledgements ------------------------------------------------------------------------------------
 
 
-def test_an_empty_message_is_answered_only_if_it_asks():
-    assert answer(empty.empty(dice())) is None
-    asking = replace(empty.empty(dice()), please_ack=("",))
+def test_an_empty_message_is_answered_only_on_request():
+    assert answer(ack.empty(dice())) is None
+    asking = replace(ack.empty(dice()), please_ack=("",))
     reply = answer(asking)
-    assert empty.is_empty(reply) and reply.ack == (asking.id,) and reply.thid == asking.id and not reply.please_ack
+    assert ack.is_empty(reply) and reply.ack == (asking.id,) and reply.thid == asking.id and not reply.please_ack
     old = answer(asking, profile="didcomm/v1")
     assert old.type == ack.ACK_V1 and old.body == {"status": "OK"} and ack.acknowledged(old) == (asking.id,)
     assert ack.acknowledged(parse_v1(dump_v1(replace(old, ack=())))) == (asking.id,)
 
 
-def test_an_answer_acknowledges_along_the_way():
+def test_an_answer_carries_an_acknowledgement():
     reply = answer(replace(ping.ping(dice()), please_ack=("",), id="p1"))
     assert ping.is_response(reply) and reply.ack == ("p1",)
 
 
-def test_two_sides_do_not_acknowledge_each_other_for_ever():
-    asking = replace(empty.empty(dice()), please_ack=("",))
+def test_two_sides_do_not_acknowledge_each_other_endlessly():
+    asking = replace(ack.empty(dice()), please_ack=("",))
     first = answer(asking)
     for forced in (first, replace(first, please_ack=("",)), message(ack.ACK_V1, please_ack=("",), thid="m0")):
-        assert answer(forced) is None and ack.owed(forced) == ()
+        assert answer(forced) is None and ack.acks_to_send(forced) == ()
     assert ack.with_ack(replace(asking, id="m2"), ("m1",)).please_ack == ()
 
 
-def test_acks_stand_in_the_order_in_which_messages_came_and_only_once():
+def test_acks_are_ordered_and_unique():
     asking = message(ORG + "chess/1.0/move", id="d", please_ack=("c", "a", "x", ""))
-    assert ack.owed(asking, received=["a", "b", "c"]) == ("a", "c", "d")
-    assert ack.owed(asking, received=["a", "b", "c"], done={"a"}) == ("c", "d")
-    assert ack.owed(asking, received=["a"], done={"a", "d"}) == ()
-    assert ack.owed(replace(asking, please_ack=())) == ()
+    assert ack.acks_to_send(asking, received=["a", "b", "c"]) == ("a", "c", "d")
+    assert ack.acks_to_send(asking, received=["a", "b", "c"], done={"a"}) == ("c", "d")
+    assert ack.acks_to_send(asking, received=["a"], done={"a", "d"}) == ()
+    assert ack.acks_to_send(replace(asking, please_ack=())) == ()
 
 
 @pytest.mark.parametrize("kind", ["routing/2.0/forward", "routing/1.0/forward"])
-def test_a_forwards_wish_is_not_honoured(kind):
-    assert ack.owed(message(ORG + kind, please_ack=("",))) == ()
+def test_a_forward_cannot_request_an_acknowledgement(kind):
+    assert ack.acks_to_send(message(ORG + kind, please_ack=("",))) == ()
 
 
 def test_acknowledgements_are_bounded():
     asking = message(ORG + "chess/1.0/move", id="last", please_ack=tuple(f"m{n}" for n in range(500)))
-    owed = ack.owed(asking, received=[f"m{n}" for n in range(500)])
+    owed = ack.acks_to_send(asking, received=[f"m{n}" for n in range(500)])
     assert len(owed) == 64 and owed[-2:] == ("m499", "last")
 
 
@@ -174,7 +174,7 @@ def test_wildcards(match, name, does):
     assert matches(match, name) is does
 
 
-def test_a_query_gets_what_it_asks_and_no_more():
+def test_query_discloses_matches_only():
     asked = features.queries(dice(), Query("protocol", ORG + "tictactoe/*"), Query("goal-code", "org.didcomm.*"))
     reply = answer(parse(dump(asked)), CHESS)
     assert reply.type == features.DISCLOSE and reply.thid == asked.id
@@ -183,13 +183,13 @@ def test_a_query_gets_what_it_asks_and_no_more():
     assert told.goal_codes == ("org.didcomm.sell.goods",) and told.headers == () and told.max_receive_bytes is None
 
 
-def test_every_feature_type_can_be_asked_for_and_others_are_ignored():
+def test_feature_types_are_queried_and_unknown_ignored():
     kinds = ("header", "constraint", "gov-fw", "org.example.taste")
     told = features.read_disclosure(answer(features.queries(dice(), *(Query(kind, "*") for kind in kinds)), CHESS))
     assert told == Features(headers=("accept-lang",), max_receive_bytes=524288)
 
 
-def test_what_may_not_be_known_is_answered_like_what_is_not_there():
+def test_undisclosed_and_absent_features_look_alike():
     asked = features.queries(dice(), Query("protocol", "*tictactoe*"))
     hidden = answer(asked, CHESS.without(ORG + "tictactoe/1.0", ORG + "tictactoe/1.1"))
     assert hidden == answer(asked, Features()) and hidden.body == {"disclosures": []}
@@ -201,7 +201,7 @@ def test_the_order_of_an_answer_varies():
     assert len({str(order) for order in orders}) > 3 and len({str(sorted(map(str, order))) for order in orders}) == 1
 
 
-def test_in_v1_both_versions_are_answered_as_agents_there_expect_it():
+def test_v1_answers_both_feature_versions():
     reply = answer(parse_v1(dump_v1(features.query_v1(dice(), ORG + "tictactoe/1.0"))), CHESS, profile="didcomm/v1")
     assert reply.type == features.DISCLOSE_V1
     assert reply.body == {"protocols": [{"pid": ORG + "tictactoe/1.0", "roles": ["player"]}]}
@@ -231,12 +231,12 @@ def test_the_drafts_and_other_makers_disclosures_are_read():
         (features.QUERY_V1, {"query": "*" * 4096}),
     ],
 )
-def test_a_query_that_is_none_or_too_much_is_refused(kind, body):
+def test_an_invalid_or_oversized_query_is_refused(kind, body):
     with pytest.raises(Malformed):
         answer(message(kind, body), CHESS)
 
 
-def test_features_add_up():
+def test_features_can_be_united():
     both = Features(((ORG + "a/1.0", ()),), ("x",)) | CHESS
     assert len(both.protocols) == 4 and both.goal_codes[0] == "x" and both.max_receive_bytes == 524288
     assert (both | both) == both
@@ -258,7 +258,7 @@ def test_codes():
 @pytest.mark.parametrize(
     "text", ["", "e", "e.", "x.p.msg", "e.P.msg", "e.p.a_b", "e.p.-a", "e.p.a-", "e.p..a", "e.p." + "a." * 9 + "a"]
 )
-def test_what_is_no_code(text):
+def test_invalid_problem_codes(text):
     with pytest.raises(Malformed):
         parse_code(text)
     with pytest.raises(Malformed):
@@ -331,13 +331,13 @@ def test_reports_are_not_answered_with_reports():
     assert problem.may_report(message(ORG + "chess/1.0/move"))
     for kind in (problem.PROBLEM, problem.PROBLEM_V1, ack.ACK_V1, ORG + "routing/2.0/forward"):
         assert not problem.may_report(message(kind))
-    assert not problem.may_report(message(empty.EMPTY, ack=("m0",)))
+    assert not problem.may_report(message(ack.EMPTY, ack=("m0",)))
 
 
 @pytest.mark.parametrize(
     "body", [{}, {"code": 7}, {"code": "e.p.msg", "args": "x"}, {"code": "e" * 200}, {"code": "e.p", "args": [1] * 17}]
 )
-def test_a_report_that_is_none_is_refused(body):
+def test_an_invalid_report_is_refused(body):
     with pytest.raises(Malformed):
         read_problem(message(problem.PROBLEM, body))
 
@@ -346,24 +346,24 @@ def test_a_report_that_is_none_is_refused(body):
 
 
 def test_two_sides_that_report_to_each_other_fall_silent():
-    sides, turn = [Breaker(), Breaker()], 0
+    sides, tx = [Breaker(), Breaker()], 0
     said: list[str | None] = ["e.m.msg"]
     while said[-1] is not None:
-        sides[turn], code = sides[turn].hearing(100)
-        if code is None and not sides[turn].is_broken:
-            sides[turn], code = sides[turn].sending("e.m.msg", 100)
+        sides[tx], code = sides[tx].receiving(100)
+        if code is None and not sides[tx].is_broken:
+            sides[tx], code = sides[tx].sending("e.m.msg", 100)
         said.append(code)
-        turn = 1 - turn
+        tx = 1 - tx
     assert said.count(TOO_MANY_ERRORS) in (1, 2) and len(said) < 2 * ERRORS_MAX + 3
 
 
-def test_the_last_word_is_said_once_and_in_place_of_the_report():
+def test_breaker_sends_one_final_report():
     breaker, said = Breaker(), []
     for _ in range(ERRORS_MAX + 3):
         breaker, code = breaker.sending("e.m.msg", 100)
         said.append(code)
     assert said == ["e.m.msg"] * ERRORS_MAX + [TOO_MANY_ERRORS, None, None]
-    assert breaker.hearing(100) == (breaker, None)
+    assert breaker.receiving(100) == (breaker, None)
     assert breaker.after(100 + 2 * ERRORS_WINDOW_S).is_broken
 
 
@@ -384,7 +384,7 @@ def test_a_basic_message_is_read_as_it_was_written(profile, write, read):
     assert basic.read_basic(received) == basic.Basic("Grüße – 日本語", 1769850300, "de")
 
 
-def test_a_basic_message_without_text_is_refused_and_a_bad_time_is_absent():
+def test_basic_message_needs_text_but_no_time():
     with pytest.raises(Malformed):
         basic.read_basic(message(basic.BASIC, {"content": None}))
     assert basic.read_basic(message(basic.BASIC_V1, {"content": "x", "sent_time": "soon"})).sent is None

@@ -1,20 +1,28 @@
-"""What agents of all makers ask each other, between members and on connections; and what hostile answers come to."""
+"""Standard protocols between members and on connections, with hostile answers."""
 
 import pytest
 from msgspec.structs import replace
 
-from tests.group.test_external_connections import ALICE, BOB, Two
+from tests.support.external_pair import ALICE, BOB, Two
 from tests.support.mediated_world import Behind
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange, features, ping, problem
 from zerochat.didcomm.protocols.problem import ERRORS_MAX, PROBLEM, TOO_MANY_ERRORS
-from zerochat.group.effects import Refuse
-from zerochat.group.external import questions
-from zerochat.group.external.questions import NotConnected
-from zerochat.group.inputs import AskFeatures, EndConnection, Mailed, PingPeer, Received, RotateDid, Tell
+from zerochat.group.effects import CommandFailed
+from zerochat.group.external import standard_protocols
+from zerochat.group.external.standard_protocols import NotConnected
+from zerochat.group.inputs import (
+    EndConnection,
+    PingPeer,
+    QueryFeatures,
+    Received,
+    RotateDid,
+    SendBasicMessage,
+    WebReceived,
+)
 from zerochat.group.links.relationship import own_keys, pack
-from zerochat.group.notifications import FeaturesDisclosed, Pong, ProblemReported, Told
+from zerochat.group.notifications import BasicMessageReceived, FeaturesDisclosed, Pong, ProblemReported
 
 ENVELOPES = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
 UNKNOWN = "https://example.org/chess/1.0/move"
@@ -29,18 +37,18 @@ class Asking(Behind):
         self.id = self.everybody()
 
     def inquire(self, name, command):
-        answer = self.ask(name, command)
+        answer = self.run_command(name, command)
         self.run(for_ms=2_000)
         return answer.result.thread
 
     def utter(self, sender, to, message):
-        """A member says something authentic to another."""
+        """A member sends an authentic message to another."""
         relationship = self.group(sender).relationships[self.group(to).me]
-        envelope = pack(relationship, message, PACKERS[self.envelope], self.dice.randbytes)
-        self.hear(to, Received(self.group(to).peers[self.group(sender).me].link, envelope))
+        envelope = pack(relationship, message, PACKERS[self.envelope], self.rng.randbytes)
+        self.process(to, Received(self.group(to).peers[self.group(sender).me].link, envelope))
 
     def message(self, kind, thid=None, **body):
-        return Message(type=kind, id=new_id(self.dice.randbytes), body=body, thid=thid)
+        return Message(type=kind, id=new_id(self.rng.randbytes), body=body, thid=thid)
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------
@@ -48,54 +56,54 @@ class Asking(Behind):
 
 @ENVELOPES
 @pytest.mark.parametrize(("one", "other", "way"), [("n0", "n1", "direct"), ("n1", "n2", "mediator")])
-def test_a_ping_says_how_long_over_what_and_with_which_keys(envelope, one, other, way):
+def test_ping_reports_latency_path_and_keys(envelope, one, other, way):
     world = Asking(envelope)
     thread = world.inquire(one, PingPeer(f"friends/{other}"))
     (pong,) = world.news(one, Pong)
     packer = PACKERS[envelope]
     here, there = (world.group(a).relationships[world.group(b).me] for a, b in ((one, other), (other, one)))
-    assert (pong.thread, pong.peer, pong.way) == (thread, other, way)
+    assert (pong.thread, pong.peer, pong.transport) == (thread, other, way)
     assert pong.envelope.startswith(envelope) and 0 < pong.rtt_ms < 2_000
     assert pong.their_key in own_keys(packer, there.mine) and pong.my_key in own_keys(packer, here.mine)
-    assert not world.nodes[one].agent.questions
+    assert not world.nodes[one].agent.peer_queries
 
 
 @ENVELOPES
 def test_a_member_may_know_more_than_a_stranger(envelope):
     world = Asking(envelope)
     for match, some, none in (("*", "zerochat.org/group", "basicmessage"), ("*ping*", "ping", "zerochat")):
-        thread = world.inquire("n1", AskFeatures("friends/n2", match))
+        thread = world.inquire("n1", QueryFeatures("friends/n2", match))
         told = world.news("n1", FeaturesDisclosed)[-1]
         assert told.thread == thread and told.peer == "n2"
         assert any(some in name for _, name in told.features)
         assert not any(none in name for _, name in told.features)
 
 
-def test_nobody_asks_whom_nothing_reaches():
+def test_unreachable_peers_are_not_queried():
     world = Asking()
-    world.web.take_down("m0")
+    world.web.stop_mediator("m0")
     world.inquire("n1", PingPeer("friends/n2"))  # how it finds out
-    answer = world.ask("n1", PingPeer("friends/n2"))
-    assert isinstance(answer, Refuse) and isinstance(answer.error, NotConnected)
+    answer = world.run_command("n1", PingPeer("friends/n2"))
+    assert isinstance(answer, CommandFailed) and isinstance(answer.error, NotConnected)
 
 
 def test_questions_are_forgotten():
     world = Asking()
-    for _ in range(questions.QUESTIONS_MAX + 50):
-        world.ask("n1", PingPeer("friends/n0"))
-    assert len(world.nodes["n1"].agent.questions) == questions.QUESTIONS_MAX
+    for _ in range(standard_protocols.PEER_QUERIES_MAX + 50):
+        world.run_command("n1", PingPeer("friends/n0"))
+    assert len(world.nodes["n1"].agent.peer_queries) == standard_protocols.PEER_QUERIES_MAX
     world.restart("n1")
-    assert not world.nodes["n1"].agent.questions
+    assert not world.nodes["n1"].agent.peer_queries
 
 
 # --- hostile answers ------------------------------------------------------------------------------------------------
 
 
 @ENVELOPES
-def test_answers_that_nobody_asked_for_change_nothing(envelope):
+def test_unrequested_answers_are_ignored(envelope):
     world = Asking(envelope)
-    thread = world.ask("n0", PingPeer("friends/n1")).result.thread  # under way
-    asked = world.nodes["n0"].agent.questions
+    thread = world.run_command("n0", PingPeer("friends/n1")).result.thread  # under way
+    asked = world.nodes["n0"].agent.peer_queries
     disclosure = {"disclosures": [{"feature-type": "protocol", "id": "https://example.org/x/1.0"}]}
     for message in (
         world.message(ping.PING_RESPONSE, "unheard-of"),
@@ -105,7 +113,7 @@ def test_answers_that_nobody_asked_for_change_nothing(envelope):
         world.message(features.DISCLOSE, "unheard-of", **disclosure),
     ):
         world.utter("n2", "n0", message)
-        assert world.nodes["n0"].agent.questions == asked
+        assert world.nodes["n0"].agent.peer_queries == asked
     assert not world.news("n0", Pong) and not world.news("n0", FeaturesDisclosed)
     world.run(for_ms=1_000)
     assert [pong.peer for pong in world.news("n0", Pong)] == ["n1"]
@@ -114,7 +122,7 @@ def test_answers_that_nobody_asked_for_change_nothing(envelope):
 @ENVELOPES
 def test_a_huge_disclosure_is_refused_whole(envelope):
     world = Asking(envelope)
-    asking = world.ask("n0", AskFeatures("friends/n2", "*")).result.thread
+    asking = world.run_command("n0", QueryFeatures("friends/n2", "*")).result.thread
     many = [{"feature-type": "protocol", "id": f"https://example.org/{n}/1.0"} for n in range(1000)]
     before = world.nodes["n0"].agent
     for body in (
@@ -129,11 +137,11 @@ def test_a_huge_disclosure_is_refused_whole(envelope):
     assert len(world.news("n0", FeaturesDisclosed)[0].features) == 256
 
 
-def test_an_answer_that_comes_too_late_answers_nobody():
+def test_late_answers_are_ignored():
     world = Asking()
-    thread = world.ask("n0", PingPeer("friends/n2")).result.thread
+    thread = world.run_command("n0", PingPeer("friends/n2")).result.thread
     world._queue.clear()
-    world.now += questions.QUESTION_MS_MAX
+    world.now += standard_protocols.QUERY_MS_MAX
     world.utter("n2", "n0", world.message(ping.PING_RESPONSE, thread))
     assert not world.news("n0", Pong)
 
@@ -142,7 +150,7 @@ def test_an_answer_that_comes_too_late_answers_nobody():
 
 
 @ENVELOPES
-def test_who_says_what_nobody_knows_is_told_so(envelope):
+def test_unknown_messages_get_a_problem_report(envelope):
     world = Asking(envelope)
     before = world.group("n0")
     world.utter("n2", "n0", world.message(UNKNOWN))
@@ -158,7 +166,7 @@ def test_who_says_what_nobody_knows_is_told_so(envelope):
 
 @ENVELOPES
 def test_a_vicious_circle_of_reports_ends(envelope):
-    """One side says what the other does not know, again and again; and each report is a problem in itself."""
+    """Repeated unknown messages and problem reports: reports never cause endless reports."""
     world = Asking(envelope)
     for number in range(100):
         world.utter("n2", "n0", world.message(UNKNOWN))
@@ -179,7 +187,7 @@ def test_a_vicious_circle_of_reports_ends(envelope):
 
 
 @ENVELOPES
-def test_reports_that_are_none_change_nothing(envelope):
+def test_invalid_reports_change_nothing(envelope):
     world = Asking(envelope)
     before = world.group("n0")
     for body in ({}, {"code": 7}, {"code": "x" * 1000}, {"code": "e.p", "args": [0] * 100}, {"comment": "?"}):
@@ -197,34 +205,34 @@ def test_a_circle_on_a_connection_ends_too(envelope):
         packer = PACKERS[envelope]
         for message in (
             Message(type=UNKNOWN, id=f"u{number}", body={}),
-            problem.problem("e.m.msg", Message(type=UNKNOWN, id="x", body={}), two.dice.randbytes),
+            problem.problem("e.m.msg", Message(type=UNKNOWN, id="x", body={}), two.rng.randbytes),
         ):
             relationship = two.one("bob").relationship
             named = envelope == "didcomm/v2"
-            two.hear("alice", Mailed(pack(relationship, message, packer, two.dice.randbytes, named=named)))
+            two.process("alice", WebReceived(pack(relationship, message, packer, two.rng.randbytes, named=named)))
     assert two.one("alice").breaker.is_broken and len(two.sent) - sent <= 2 * (ERRORS_MAX + 1)
     assert [each.code for each in two.news("bob", ProblemReported)].count(TOO_MANY_ERRORS) == 1
     assert (alice.id, bob.id) == (two.one("alice").id, two.one("bob").id)
-    two.ask("bob", Tell(two.one("bob").id, "all else goes on"))
-    assert [told.text for told in two.news("alice", Told)] == ["all else goes on"]
+    two.ask("bob", SendBasicMessage(two.one("bob").id, "all else goes on"))
+    assert [told.text for told in two.news("alice", BasicMessageReceived)] == ["all else goes on"]
 
 
 # --- connections that nothing reaches -------------------------------------------------------------------------------
 
 
 @ENVELOPES
-def test_a_peer_that_only_dials_out_cannot_be_asked(envelope):
-    """All of that has to be refused in words; what it asks itself is answered on the way on which it has asked."""
+def test_a_dial_only_peer_cannot_be_queried(envelope):
+    """All of these are refused with a reason; requests of the peer are answered on its connection."""
     two = Two(bob=())
     two.connect(envelope)
     name = two.one("alice").id
-    for command in (PingPeer(name), AskFeatures(name, "*"), Tell(name, "hello")):
+    for command in (PingPeer(name), QueryFeatures(name, "*"), SendBasicMessage(name, "hello")):
         with pytest.raises(NotConnected):
             two.ask("alice", command)
     if envelope == "didcomm/v1":
         with pytest.raises(NotConnected):
             two.ask("alice", RotateDid(name))
-    elif two.one("alice").relationship.handover is None:
+    elif two.one("alice").relationship.rotation is None:
         two.ask("alice", RotateDid(name))
         two.ask("bob", PingPeer(two.one("bob").id))
         assert two.news("bob", Pong)
@@ -233,7 +241,7 @@ def test_a_peer_that_only_dials_out_cannot_be_asked(envelope):
 
 
 @ENVELOPES
-def test_a_question_to_somebody_who_is_away_is_lost_and_no_harm_done(envelope):
+def test_query_to_an_offline_peer_is_lost_harmlessly(envelope):
     two = Two()
     two.connect(envelope)
     two.down = {ALICE, BOB}
@@ -246,14 +254,14 @@ def test_a_question_to_somebody_who_is_away_is_lost_and_no_harm_done(envelope):
     assert len(two.news("bob", Pong)) == pongs + 1
 
 
-def test_what_is_said_last_is_not_heard_otherwise():
+def test_final_message_is_unambiguous():
     """A goodbye that holds a ping is a goodbye."""
-    from zerochat.group.links.relationship import farewell
+    from zerochat.group.links.relationship import pack_end
 
     two = Two()
     two.connect()
     bob = two.one("bob").relationship
-    message = replace(ping.ping(two.dice.randbytes), from_=None)
+    message = replace(ping.ping(two.rng.randbytes), from_=None)
     sent = len(two.sent)
-    two.hear("alice", Mailed(farewell(bob, message, PACKERS["didcomm/v2"], two.dice.randbytes, two.now // 1000)))
+    two.process("alice", WebReceived(pack_end(bob, message, PACKERS["didcomm/v2"], two.rng.randbytes, two.now // 1000)))
     assert two.one("alice").state == "ended" and len(two.sent) == sent

@@ -1,4 +1,4 @@
-"""DIDComm v1: its plaintext, its envelope, and what its envelope cannot promise."""
+"""DIDComm v1: plaintext, envelope, and the limits of its authentication."""
 
 import base64
 import json
@@ -77,7 +77,7 @@ def closed(tree: Json, header: Json | bytes) -> bytes:
 
 
 @pytest.mark.parametrize("plain", [b"", b"{}", BODY, b"x" * MESSAGE_BYTES_MAX], ids=len)
-def test_what_is_packed_is_unpacked(plain: bytes) -> None:
+def test_pack_unpack_round_trip(plain: bytes) -> None:
     unpacked = unpack(authcrypt(plain))
     assert (unpacked.plain, unpacked.kind, unpacked.sender_kid) == (plain, "authcrypt", verkey(ALICE))
     assert (unpacked.recipient_kid, unpacked.forgeable) == (verkey(BOB), False)
@@ -149,7 +149,7 @@ def test_a_changed_character_opens_nothing(kind: str, dice: random.Random) -> No
         unpack(json.dumps({**tree, place: text[:at] + other + text[at + 1 :]}).encode())
 
 
-def test_what_others_write_is_read() -> None:
+def test_envelopes_of_other_implementations_are_opened() -> None:
     tree, header = opened(authcrypt())
     bare = {name: value.rstrip("=") for name, value in tree.items() if name != "protected"}
     assert unpack(json.dumps({**tree, **bare}).encode()).plain == BODY
@@ -158,7 +158,7 @@ def test_what_others_write_is_read() -> None:
     cut = {"ciphertext": sealed[:13], "tag": sealed[13:]}
     wrong = {name: base64.urlsafe_b64encode(value).decode() for name, value in cut.items()}
     assert unpack(json.dumps({**tree, **wrong}).encode()).plain == BODY
-    # The rest of what others do is in the header, which is additional data: so it is sealed anew.
+    # Other deviations are in the header, which is additional data: the envelope is encrypted again.
     for change in (
         {"enc": "chacha20poly1305_ietf"},
         {"enc": "xchachapoly1305_ietf"},
@@ -208,7 +208,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_the_shortcut_reads_nothing_that_the_long_way_reads_otherwise(name: str) -> None:
+def test_fast_path_agrees_with_the_general_parser(name: str) -> None:
     """Every byte of envelope and header changed, and something inserted at every place."""
     envelope = SPELLINGS[name]
     assert rfc0019._usual(envelope) == rfc0019._general(envelope)
@@ -222,7 +222,7 @@ def test_the_shortcut_reads_nothing_that_the_long_way_reads_otherwise(name: str)
         assert rfc0019._general(variant) == found, variant
 
 
-def test_what_a_cut_at_the_quotation_marks_could_overlook_is_refused() -> None:
+def test_fast_path_refuses_hidden_members() -> None:
     tree, _ = opened(authcrypt(b""))
     del tree["ciphertext"]
     four = compact_json({**tree, "more": "ab"})
@@ -237,7 +237,7 @@ def test_what_a_cut_at_the_quotation_marks_could_overlook_is_refused() -> None:
             unpack(wrong)
 
 
-def test_the_shortcut_leaves_what_is_wrong_to_the_long_way() -> None:
+def test_fast_path_leaves_errors_to_the_general_parser() -> None:
     tree, header = opened(authcrypt(b""))
     iv, anonymous = tree["iv"], compact_json(opened(anoncrypt(b""))[1])
     for change in (
@@ -259,7 +259,7 @@ def test_the_shortcut_leaves_what_is_wrong_to_the_long_way() -> None:
         assert rfc0019._usual(compact_json({**tree, "protected": protected})) is None
 
 
-def test_the_shortcut_overlooks_no_member_that_stands_twice_or_forbids_reading() -> None:
+def test_fast_path_detects_duplicate_and_critical_members() -> None:
     tree, header = opened(authcrypt(b""))
     envelope, raw = compact_json(tree), compact_json(header)
     inside = [raw.replace(b"{", b"{" + more, 1) for more in (b'"typ":"JWM/1.0",', b'"crit":[],', b'"zip":"DEF",')]
@@ -290,7 +290,7 @@ def test_the_shortcut_has_the_limits_of_the_long_way() -> None:
 
 
 def resealed(header: Json | bytes, plain: bytes = BODY, envelope: bytes | None = None) -> bytes:
-    """Our own envelope with another header, sealed by Bob, who has its key, as any recipient of it has."""
+    """Our envelope with another header, re-encrypted by Bob, who knows its content key like any recipient."""
     envelope = envelope or authcrypt()
     _, original = opened(envelope)
     [recipient] = original["recipients"]
@@ -315,9 +315,7 @@ def sealed_under(key: bytes, header: Json | bytes, plain: bytes) -> bytes:
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.booleans(), st.booleans(), st.integers(0, 3), st.randoms(use_true_random=False))
-def test_the_shortcut_reads_what_the_long_way_reads(
-    spaced: bool, swapped: bool, changes: int, dice: random.Random
-) -> None:
+def test_fast_path_reads_usual_envelopes(spaced: bool, swapped: bool, changes: int, dice: random.Random) -> None:
     """Envelopes in the usual spellings, with a few characters of header or envelope changed."""
     tree, header = opened(authcrypt() if dice.random() < 0.7 else anoncrypt())
     if swapped:
@@ -411,7 +409,7 @@ def test_every_text_has_one_reading() -> None:
 
 
 @pytest.mark.parametrize("sealed", [b"z" * 43, b"1" * 32, verkey(ALICE)[:-1].encode() + b"0", bytes(44), b"\xff" * 43])
-def test_a_sealed_sender_that_is_no_key_is_like_any_other_that_does_not_open(sealed: bytes) -> None:
+def test_invalid_sealed_sender_is_unauthentic(sealed: bytes) -> None:
     tree, header = opened(authcrypt())
     box = sodium.crypto_box_seal(sealed, x_keys(BOB)[0])
     header["recipients"][0]["header"]["sender"] = base64.urlsafe_b64encode(box).decode()
@@ -419,7 +417,7 @@ def test_a_sealed_sender_that_is_no_key_is_like_any_other_that_does_not_open(sea
         unpack(closed(tree, header))
 
 
-def test_nothing_is_sealed_for_what_is_no_key() -> None:
+def test_invalid_recipient_keys_are_refused() -> None:
     for key in (
         PublicKey("Ed25519", bytes(32)),
         PublicKey("Ed25519", b"\1"),
@@ -439,7 +437,7 @@ def test_nothing_is_sealed_for_what_is_no_key() -> None:
 
 
 def to_several(plain: bytes, key: bytes, *people: Identity) -> tuple[bytes, Json]:
-    """What some libraries write: an envelope from Alice to several, and its header."""
+    """An envelope from Alice to several recipients, as some libraries write it, and its header."""
     recipients = []
     for number, person in enumerate(people):
         public, nonce = x_keys(person)[0], bytes([number]) * 24
@@ -452,9 +450,9 @@ def to_several(plain: bytes, key: bytes, *people: Identity) -> tuple[bytes, Json
     return sealed_under(key, whole, plain), whole
 
 
-def test_a_recipient_forges_what_the_others_take_for_the_senders() -> None:
-    """Why zerochat writes to one recipient, and marks what was written to several (didcomm-messaging has no such hole:
-    there the content's tag goes into the derivation of the key)."""
+def test_a_recipient_can_forge_multi_recipient_envelopes() -> None:
+    """Why zerochat writes to one recipient and marks multi-recipient envelopes (DIDComm v2 binds the content's tag in
+    the key derivation instead)."""
     key = b"k" * 32
     genuine, header = to_several(BODY, key, BOB, CAROL)
     assert unpack(genuine, BOB).plain == unpack(genuine, CAROL).plain == BODY
@@ -482,7 +480,7 @@ def test_an_envelope_that_names_two_of_our_keys_is_refused() -> None:
 # --- whose key it is ------------------------------------------------------------------------------------------------
 
 
-def test_the_sender_is_whoever_has_the_key_in_the_document() -> None:
+def test_sender_needs_the_key_in_its_document() -> None:
     unpacked = unpack(authcrypt())
     for did in (ALICE.did, ALICE.short):
         message = Message(type=TYPE, id="1", from_=did)
@@ -553,7 +551,7 @@ MESSAGES = st.builds(
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(MESSAGES)
-def test_what_is_dumped_is_parsed(message: Message) -> None:
+def test_dump_parse_round_trip(message: Message) -> None:
     assert parse_v1(dump_v1(message)) == message
 
 
@@ -593,7 +591,7 @@ def test_headers_are_the_decorators_of_the_rfcs() -> None:
     }
 
 
-def test_what_others_write_is_understood() -> None:
+def test_other_implementations_are_understood() -> None:
     digest = "1d4db525c5ee4a2d42899040cd3728c0f0945faf9eb668b53d99c002123f1ffa"
     message = parse_v1(
         compact_json(
@@ -646,14 +644,14 @@ def test_what_others_write_is_understood() -> None:
     ],
     ids=str,
 )
-def test_nonsense_is_refused(change: dict[str, object]) -> None:
+def test_malformed_messages_are_refused(change: dict[str, object]) -> None:
     good = {"@id": "1", "@type": TYPE}
     assert parse_v1(compact_json(good)).id == "1"
     with pytest.raises(Malformed):
         parse_v1(compact_json({**good, **change}))
 
 
-def test_what_would_be_read_as_something_else_is_not_written() -> None:
+def test_ambiguous_messages_are_not_written() -> None:
     for body in ({"~thread": {}}, {"@id": "2"}):
         with pytest.raises(Malformed):
             dump_v1(Message(type=TYPE, id="1", body=body))
@@ -664,7 +662,7 @@ def test_what_would_be_read_as_something_else_is_not_written() -> None:
 
 
 @given(st.integers(0, SECONDS_MAX))
-def test_a_time_is_what_it_was(seconds: int) -> None:
+def test_time_round_trip(seconds: int) -> None:
     assert iso_seconds(iso_time(seconds)) == seconds
 
 

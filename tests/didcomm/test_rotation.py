@@ -1,4 +1,4 @@
-"""DID rotation: who may hand over to whom, and what is no such thing."""
+"""DID rotation: valid and invalid hand-overs."""
 
 import random
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_every_kind_of_key_that_signs_may_hand_over(kind: Any) -> None:
 
 
 def test_a_key_for_agreement_may_not_hand_over() -> None:
-    """Only what the prior DID's document lists for authentication."""
+    """Only authentication keys of the prior DID's document."""
     secret = new_secret("P-256", dice(5))
     document = Document("did:example:old", (Method("did:example:old#1", public_of(secret)),), (), ())
     jwt = from_prior(Prior("did:example:old", "did:example:old#1", secret.data, "P-256"), "did:example:new", NOW_S)
@@ -143,7 +143,7 @@ def test_rotations_that_make_no_sense_are_refused(header: Json, payload: Json) -
 
 
 @pytest.mark.parametrize("algorithm", ["none", "ES256", "HS256", "eddsa", None, ["EdDSA"]])
-def test_a_rotation_is_signed_as_its_header_says(algorithm: object) -> None:
+def test_rotation_signature_matches_its_header(algorithm: object) -> None:
     header = b64url(compact_json(HEADER | {"alg": algorithm}))
     text = header + "." + b64url(compact_json(PAYLOAD))
     for value in (ed25519_sign(BOB.signing_seed, text.encode()), b""):

@@ -1,4 +1,4 @@
-"""Forwards: every mediator on a route opens exactly its own layer, in the order that the kind of service says."""
+"""Forwards: every mediator of a route opens exactly its layer, in the service type's order."""
 
 import json
 from dataclasses import dataclass
@@ -132,7 +132,7 @@ def test_a_bare_verkey_routes_in_v2_too():
     assert peel(wrapped, mediator).next == bob.did
 
 
-def test_what_cannot_be_wrapped():
+def test_unwrappable_routes_are_refused():
     bob = identity()
     envelope = sealed(Message("x/y/1.0/z", "1"), bob)
     for keys in [("did:example:nobody#key",), ("notakey",), tuple(identity().did for _ in range(9))]:
@@ -170,7 +170,7 @@ def test_every_spelling_is_read(tree):
     assert [json.loads(each) for each in found.envelopes] == [ENVELOPE]
 
 
-def test_the_wishes_of_the_draft():
+def test_timing_options_of_the_draft():
     tree = {
         "@type": FORWARD,
         "to": "did:example:b",
@@ -216,8 +216,8 @@ def forwarding(**changes: object) -> dict[str, object]:
         {"@type": FORWARD, "to": "did:example:b", "payloads~attach": [{"data": {"json": ENVELOPE}}] * 17},
     ],
 )
-def test_what_is_no_forward_is_refused(tree):
-    """A payload must be an envelope, and must be there: nothing is fetched for anybody."""
+def test_invalid_forwards_are_refused(tree):
+    """A payload must be an inline envelope: mediators fetch nothing."""
     with pytest.raises(RemoteError):
         routing.forward_in(json.dumps(tree).encode())
 
@@ -242,7 +242,7 @@ class Opened:
     message: Message
 
 
-def test_forwards_to_oneself_come_off(message):
+def test_forwards_to_oneself_are_unwrapped(message):
     bob = identity()
 
     def opened(envelope: bytes) -> Opened:

@@ -1,4 +1,4 @@
-"""Where a DID document wants its messages: four generations of services, failover, mediators."""
+"""Services of DID documents: four generations, fallback, mediators."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_routes_come_in_the_order_of_preference() -> None:
     assert [route.uri.rpartition("/")[2] for route in found] == ["a", "1", "2", "3", "b", "c", "z"]
 
 
-def test_profiles_are_what_our_packers_are_called() -> None:
+def test_profiles_are_packer_names() -> None:
     for accept, taken in (
         (V2, {"didcomm/v2"}),
         (V1, {"didcomm/v1"}),
@@ -143,12 +143,12 @@ def test_profiles_are_what_our_packers_are_called() -> None:
         {"type": "LinkedDomains", "serviceEndpoint": URI},
     ],
 )
-def test_what_is_malformed_is_left_out_and_its_neighbours_stay(service: Json) -> None:
-    """A lone routing key that was dropped would send the envelope past its mediator, so the whole route goes."""
+def test_malformed_services_are_skipped_individually(service: Json) -> None:
+    """Dropping one routing key would bypass its mediator, so the whole route is dropped."""
     assert routes(document(service, final(URI))) == (Route(URI, (), V2, "final"),)
 
 
-def test_there_is_a_most_of_everything() -> None:
+def test_numbers_of_routes_and_services_are_limited() -> None:
     many = [{"uri": URI}] * (ROUTES_MAX + 5)
     assert len(routes(document(*[final(many)] * SERVICES_MAX))) == ROUTES_MAX
     assert routes(document()) == ()
@@ -179,7 +179,7 @@ def test_a_route_without_a_mediators_did_is_deliverable_as_it_is() -> None:
     [("final", ["did:m#1", "KEY", "did:a#1", "did:b#1"]), ("draft", ["did:a#1", "did:b#1", "KEY", "did:m#1"])],
 )
 def test_a_mediators_key_is_the_outermost(order: Any, expected: list[str]) -> None:
-    """But for those that the mediator itself asks for, and at the end that the order of the route calls outermost."""
+    """Except those that the mediator itself requires, at the outermost end of the route's order."""
     between = mediator(final({"uri": URI, "routingKeys": ["did:m#1"]}), final({"uri": URI + "/2"}))
     route = Route(between.did, ("did:a#1", "did:b#1"), ("x",), order, ("r",))
     found = deliverable(route, resolve)

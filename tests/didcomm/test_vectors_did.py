@@ -100,7 +100,7 @@ def test_did_peer_2_of_numalgo_3() -> None:
     assert route.uri == "https://example.com/endpoint"
     assert route.routing_keys == ("did:example:somemediator#somekey",)
     assert route.accept == ("didcomm/v2", "didcomm/aip2;env=rfc587")
-    with pytest.raises(Malformed, match="method that cannot be read"):
+    with pytest.raises(Malformed, match="unsupported method"):
         resolve(case["did3"])
 
 

@@ -1,4 +1,4 @@
-"""Published vectors of DIDComm's encrypted messages and of their key derivation, named like their sources."""
+"""Published vectors of DIDComm's encryption and key derivation, named like their sources."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.support.vectors import Json, cases, load
 from zerochat.crypto.content_encryption import CBC_HS512, CONTENTS
 from zerochat.crypto.encoding import b64url, b64url_bytes, strict_json
-from zerochat.crypto.kdf import concat_kdf, other_info
 from zerochat.crypto.keys import SecretKey, agree, agree_once, agree_static, jwk_public, jwk_secret, public_of
-from zerochat.crypto.primitives import key_unwrap, key_wrap, x25519
+from zerochat.crypto.primitives import concat_kdf, key_unwrap, key_wrap, other_info, x25519
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import parse
 from zerochat.didcomm.packer import Unpacked, check_addressing, envelope_kind
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.conformance
 # --- key derivation of ECDH-1PU and ECDH-ES -------------------------------------------------------------------------
 
 
-def test_kdf_of_ecdh_1pu_draft04_appendix_a_and_rfc7518_appendix_c() -> None:
+def test_concat_kdf_of_ecdh_1pu_and_rfc7518() -> None:
     """Direct agreement on P-256: with key wrapping the derivation is the same, for another algorithm's name."""
     tree = load("kdf_ecdh_1pu_appendixA_and_rfc7518_C.json")
     case = tree["ecdh_1pu_draft04_appendix_A"]
@@ -91,7 +90,7 @@ def test_rfc8037_appendix_a_6_and_rfc7520_section_5_5() -> None:
 
 
 def test_wycheproof_json_web_encryption() -> None:
-    """In the compact form, which is no envelope of DIDComm's; what they are made of is ours where the names are."""
+    """Compact form, which is not a DIDComm envelope; the primitives are ours where supported."""
     opened, refused, others = 0, 0, set()
     for group in load("wycheproof/json_web_encryption_test.json")["testGroups"]:
         for test in group["tests"]:
@@ -138,7 +137,7 @@ def secret_keys(*lists: Json) -> dict[str, SecretKey]:
 
 
 def open_for_each(packed: Json, keys: Mapping[str, SecretKey]) -> list[Unpacked]:
-    """The envelope opened by each of its recipients, with nobody else's key."""
+    """The envelope opened by each of its recipients, with that recipient's keys only."""
     opened, envelope = [], json.dumps(packed).encode()
     assert envelope_kind(envelope) == "didcomm/v2"
     for recipient in packed["recipients"]:
@@ -168,7 +167,7 @@ SECRET = SecretKey("X25519", bytes(32))
 
 
 def open_layers(packed: Json, layers: Json, keys: Mapping[str, SecretKey]) -> set[bytes]:
-    """What is in the innermost layer, for every way through the recipients; every layer as the vector describes it."""
+    """The innermost layer for every path through the recipients; every layer matches the vector."""
     if not layers or layers[0]["layer"] != "encrypted":
         refuse_signed(packed)
         return {b64url_bytes(packed["payload"])}
@@ -226,7 +225,7 @@ def test_sicpa_rust_encrypted(case: Json) -> None:
         assert json.loads(plain) == case["expect"]["plaintext"]
 
 
-def test_vectors_of_rfc0019_are_not_taken_for_v2() -> None:
+def test_vectors_of_rfc0019_are_refused_as_v2() -> None:
     refused = 0
     for case in load("rfc0019_pack.json")["cases"]:
         raw = case.get("packed_raw") or json.dumps(case["packed"])

@@ -1,4 +1,4 @@
-"""Published messages opened down to the plaintext, rotations, and signatures by other people."""
+"""Published messages opened down to the plaintext, rotations, and foreign signatures."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,13 +7,12 @@ import pytest
 
 from tests.support.vectors import Json, cases, load
 from zerochat.crypto.encoding import b64url_bytes, compact_json
-from zerochat.crypto.kdf import concat_kdf
 from zerochat.crypto.keys import AGREEMENT_KINDS, SecretKey, agree, jwk_public, jwk_secret, public_of
-from zerochat.crypto.primitives import key_unwrap
+from zerochat.crypto.primitives import concat_kdf, key_unwrap
 from zerochat.didcomm import jws
 from zerochat.didcomm.attachment import attachment_bytes
 from zerochat.didcomm.did import Document, Method, read_document
-from zerochat.didcomm.jwe_read import read
+from zerochat.didcomm.jwe_parser import read
 from zerochat.didcomm.layers import MediaType, Opened, media_type_of, open_layers
 from zerochat.didcomm.message import parse
 from zerochat.didcomm.rotation import Rotation, prior_did, verify_from_prior
@@ -33,21 +32,21 @@ def secrets_of(jwks: Json) -> dict[str, SecretKey]:
 
 
 def document_of(did: str, secrets: Mapping[str, SecretKey], signing: Callable[[str], bool]) -> Document:
-    """A DID document made of somebody's secret keys, by what their names say they are for."""
+    """A DID document of secret keys, with uses according to their names."""
     methods = [Method(kid, public_of(secret)) for kid, secret in secrets.items() if kid.startswith(did + "#")]
     agreement = [m for m in methods if m.key.kind in AGREEMENT_KINDS and not signing(m.kid)]
     return Document(did, tuple(agreement), tuple(m for m in methods if signing(m.kid)), ())
 
 
 def kids_of(packed: Json) -> list[str]:
-    """The key ids of the recipients; for what is not encrypted, one that does not matter."""
+    """The recipients' key ids; a placeholder for unencrypted messages."""
     return [recipient["header"]["kid"] for recipient in packed.get("recipients", ())] or [BOB]
 
 
 def open_for_each(
     packed: Json, secrets: Mapping[str, SecretKey], documents: Mapping[str, Document], lenient: bool
 ) -> list[Opened]:
-    """A message opened by each of its recipients, with nobody else's key."""
+    """A message opened by each of its recipients, with that recipient's keys only."""
 
     def resolve(did: str) -> Document:
         if did not in documents:
@@ -100,7 +99,7 @@ def test_didcomm_v2_spec_appendix_c(case: Json) -> None:
 
 
 @pytest.mark.parametrize("case", cases("didcomm_v2_spec_appendix.json", "cases"))
-def test_didcomm_v2_spec_appendix_c_is_refused_when_keys_are_not_authorised(case: Json) -> None:
+def test_appendix_c_is_refused_with_unauthorised_keys(case: Json) -> None:
     """The same messages, with documents in which the keys have changed their use, and without Alice's."""
     secrets, documents = appendix()
     for did, document in documents.items():
@@ -113,8 +112,8 @@ def test_didcomm_v2_spec_appendix_c_is_refused_when_keys_are_not_authorised(case
                 open_for_each(case["packed"], secrets, others, lenient=True)
 
 
-def test_erratum_the_printed_plaintext_is_not_the_one_that_is_packed() -> None:
-    """C.1 has https and no typ; what is inside all of C.2 and C.3 has http and a typ."""
+def test_erratum_printed_plaintext_differs_from_packed() -> None:
+    """C.1 has https and no typ; the content of C.2 and C.3 has http and a typ."""
     tree = load("didcomm_v2_spec_appendix.json")
     printed = tree["plaintext_C1"]
     parse(compact_json(printed))
@@ -125,7 +124,7 @@ def test_erratum_the_printed_plaintext_is_not_the_one_that_is_packed() -> None:
         assert printed == {name: value for name, value in packed.items() if name != "typ"} | {"type": printed["type"]}
 
 
-def test_erratum_two_examples_are_of_other_curves_than_their_titles_say() -> None:
+def test_erratum_two_examples_have_other_curves() -> None:
     """C.3-5 is called P-521 and is P-256; C.3-6 is called X25519 and is P-521, inside as well."""
     found = {case["id"][-3:]: json.loads(b64url_bytes(case["packed"]["protected"])) for case in encrypted_cases()}
     assert found["3-5"]["epk"]["crv"] == "P-256"
@@ -182,10 +181,9 @@ def test_sicpa_rust_encrypted(case: Json) -> None:
 
 @pytest.mark.parametrize("case", cases("sicpa_rust_plaintext_from_prior.json", "plaintext_cases"))
 def test_sicpa_rust_plaintexts(case: Json) -> None:
-    """What is wrong only inside `from_prior` shows when that is verified, not when the message is parsed.
+    """Defects inside `from_prior` show at verification, not at parsing.
 
-    Version 2.0 demanded a body and 2.1 does not.
-    """
+    Version 2.0 required a body, 2.1 does not."""
     data = case["raw"].encode()
     valid = case["expect_valid"] is True or case["id"] == "INVALID_PLAINTEXT_MSG_NO_BODY"
     if not valid and "FROM_PRIOR" not in case["id"]:
@@ -283,4 +281,4 @@ def test_wycheproof_json_web_signature() -> None:
             why = "Unauthentic" if caught.type is Unauthentic else str(caught.value.fields["why"])
             refused[why] = refused.get(why, 0) + 1
     assert refused["Unauthentic"] >= 10, "signatures of the right kind that are wrong"
-    assert refused["jws: a signature of a kind that is not supported"] > 100
+    assert refused["jws: a signature algorithm that is not supported"] > 100

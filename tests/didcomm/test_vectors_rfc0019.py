@@ -1,4 +1,4 @@
-"""Published RFC 0019 envelopes of six implementations: what must open opens, and what must not does not."""
+"""Published RFC 0019 envelopes of six implementations: valid ones open, invalid ones do not."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_rfc0019_pack(case: Json) -> None:
 
 
 def test_the_examples_in_the_rfc_are_well_formed() -> None:
-    """Their keys were never published: the reader takes them apart, asks for each recipient, and finds it has none."""
+    """Their keys are unpublished: they are parsed, each recipient is looked up, and none is found."""
     for packed in load(FILE)["rfc_readme_examples_structure_only"]["messages"]:
         asked: list[str] = []
         with pytest.raises(Unauthentic):

@@ -1,5 +1,4 @@
-"""Cases between members of one group: what is missing is found, accused of and answered for, and everybody makes the
-same of it."""
+"""Disputes in one group: detection, accusation, defence and identical verdicts of all members."""
 
 import json
 import logging
@@ -8,13 +7,13 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_journal import KEY, Tree
-from tests.group.test_signed_streams import Signed
 from tests.support import dispute_parties
+from tests.support.journals import KEY, Tree
 from tests.support.memory_tlog import Shelf
+from tests.support.signed_world import Signed
 from zerochat.agent.disputes import accusations, case_builder, verdicts
 from zerochat.agent.disputes.accusations import (
-    AccusedAlready,
+    AlreadyAccused,
     NotAccountable,
     NothingMissing,
     SubscriptionEnded,
@@ -22,10 +21,10 @@ from zerochat.agent.disputes.accusations import (
     accuse,
 )
 from zerochat.agent.disputes.case_builder import NotFiled, case_of
-from zerochat.agent.disputes.case_files import against_us, charge_of, kept, parse_docket
+from zerochat.agent.disputes.case_files import case_file_against_us, charge_of, parse_case_file, stored_case
 from zerochat.agent.disputes.defences import defences, parse_accusation
-from zerochat.agent.disputes.monitor import Counsel
-from zerochat.agent.storage.disputes import MADE, POSTED, Answer
+from zerochat.agent.disputes.monitor import DisputeMonitor
+from zerochat.agent.storage.disputes import MADE, POSTED, StoredDefence
 from zerochat.agent.storage.journal import Journal
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.errors import Malformed, RemoteError
@@ -37,7 +36,7 @@ from zerochat.evidence.judge import (
     FORKED,
     OPEN,
     REPEATED,
-    TURNED_BACK,
+    TIME_REVERSED,
     UPHELD,
     VOID,
     judge,
@@ -45,22 +44,21 @@ from zerochat.evidence.judge import (
 from zerochat.evidence.messages import data, parse_data
 from zerochat.evidence.witness import parse_entry
 from zerochat.group import effects
-from zerochat.group.effects import Changed, KeepStatement, KeepStray, Remembered
-from zerochat.group.inputs import Ask, PostToLog, Say, SendPost
+from zerochat.group.effects import GroupChanged, JournalEffect, StoreRejectedMessage, StoreStatement
+from zerochat.group.inputs import CommandInput, SendContent, SendPost, SubmitTlogEntry
 from zerochat.group.key_modes.sender_key import is_signed
-from zerochat.group.signed_streams import publisher as own
-from zerochat.group.signed_streams import receiver, statements
-from zerochat.group.state import Early
-from zerochat.group.tlog.submission import NotForTheLog
+from zerochat.group.signed_streams import publisher, receiver, statements
+from zerochat.group.state import EarlyMessages
+from zerochat.group.tlog.submission import InvalidTlogEntry
 from zerochat.group.tlog.verdicts import VERDICT_BYTES_MAX, BadVerdict, read_verdict
 
 MINUTE = 60_000
 DUE = 15 * MINUTE
-"""Longer than what a publisher may take, with both clocks off."""
+"""Longer than a publisher's deadline with both clocks off."""
 
 
 class Court(Signed):
-    """Three members who have agreed to be judged by one log, and what each keeps in its journal."""
+    """Three members with one transparency log, each with a journal."""
 
     def __init__(self, folder, shelf):
         self.shelf, self.held_back, self.noted = shelf, set(), {}
@@ -69,7 +67,7 @@ class Court(Signed):
         self.folder, self.journals = folder, {}
 
     def _perform(self, node, effect):
-        if isinstance(effect, Remembered):
+        if isinstance(effect, JournalEffect):
             self.noted.setdefault(node.name, []).append(effect)
         super()._perform(node, effect)
 
@@ -78,8 +76,8 @@ class Court(Signed):
             super()._frame(name, stimulus)
 
     def withhold(self, text, whom="n1", by="n0"):
-        """A post that is brought to everybody but one, and one behind it that all get. Returns what was withheld."""
-        own = self.group(by).stream
+        """A post withheld from one member, and a later one delivered to all. Returns the withheld one."""
+        own = self.group(by).own_stream
         taken = super()._frame
         lost = []
 
@@ -93,17 +91,17 @@ class Court(Signed):
 
         self._frame = drop  # type: ignore[method-assign]
         try:
-            self.ask(by, SendPost(self.id, text))
+            self.run_command(by, SendPost(self.id, text))
             self.run(for_ms=300)
         finally:
             del self._frame
         assert lost
-        self.ask(by, SendPost(self.id, text + " and more"))
+        self.run_command(by, SendPost(self.id, text + " and more"))
         self.run(for_ms=3_000)
         return lost[0]
 
     def journal(self, name):
-        """What somebody has kept by now, on disk."""
+        """A member's stored state, on disk."""
         if name not in self.journals:
             self.journals[name] = Journal.create(self.folder / f"{name}.db", KEY)
         self.journals[name].commit(Tree(name), self.noted.pop(name, []))
@@ -113,33 +111,33 @@ class Court(Signed):
         group = self.group(by)
         return accuse(self.journal(by), self.shelf, group, self.did(whom), self.now if at is None else at)
 
-    def file(self, docket, after_ms=0):
-        said = docket.accusation
-        self.shelf.post(self.now + after_ms, "accusation", said.by, said.written())
+    def file(self, case_file, after_ms=0):
+        said = case_file.accusation
+        self.shelf.post(self.now + after_ms, "accusation", said.by, said.serialize())
 
-    def answer(self, docket, by="n0"):
-        """What the accused makes of it, and posts."""
-        ours = charge_of(self.journal(by), self.group(by), docket.accusation)
+    def answer(self, case_file, by="n0"):
+        """The accused reviews and posts."""
+        ours = charge_of(self.journal(by), self.group(by), case_file.accusation)
         if ours is None:
             return None
         for _, written in defences(self.journal(by), self.shelf, self.group(by), self.shelf.rules, ours):
-            self.shelf.post(self.now + MINUTE, "defence", self.did(by), written, docket.digest, self.group(by).seed)
+            self.shelf.post(self.now + MINUTE, "defence", self.did(by), written, case_file.digest, self.group(by).seed)
             return type(parse_defence(written).ground)
         return None
 
-    def counsel(self, name):
-        """What the counsel of one of them wants to say, done."""
+    def dispute_monitor(self, name):
+        """Execute the commands of a member's dispute monitor."""
         if name not in self.counsels:
-            self.counsels[name] = Counsel(self.journal(name), logging.getLogger("counsel"), self.shelf)
+            self.counsels[name] = DisputeMonitor(self.journal(name), logging.getLogger("dispute_monitor"), self.shelf)
         self.journal(name)
         asks = self.counsels[name].review(self.nodes[name].agent, self.now + len(self.counsels) * 10**9)
         for ask in asks:
-            if isinstance(ask.command, PostToLog):
+            if isinstance(ask.command, SubmitTlogEntry):
                 self.post_to_log(name, ask.command)
-                self.counsels[name].settle(effects.Answer(ask.ticket, Changed(self.id)))
+                self.counsels[name].settle(effects.CommandDone(ask.ticket, GroupChanged(self.id)))
             else:
-                answer = self.ask(name, ask.command)
-                self.counsels[name].settle(effects.Answer(ask.ticket, answer.result))
+                answer = self.run_command(name, ask.command)
+                self.counsels[name].settle(effects.CommandDone(ask.ticket, answer.result))
         self.run(for_ms=3_000)
         return [ask.command for ask in asks]
 
@@ -148,23 +146,23 @@ class Court(Signed):
         self.shelf.post(self.now, command.kind, self.did(name), command.blob, command.about, seed)
 
     def counsel_of_all(self):
-        return {name: self.counsel(name) for name in self.nodes}
+        return {name: self.dispute_monitor(name) for name in self.nodes}
 
     def known(self, name):
-        """What somebody knows of the cases: who is accused of them, and what came of each."""
+        """A member's cases: accused and verdict."""
         names = {self.did(one): one for one in self.nodes}
-        return [(names.get(one.accused, ""), one.verdict) for one in self.journal(name).cases.all(self.id)]
+        return [(names.get(one.accused, ""), one.verdict) for one in self.journal(name).cases.all_cases(self.id)]
 
-    def verdict(self, docket):
-        """Of the whole case, from its file alone, and of whoever has the docket from its bytes."""
+    def verdict(self, case_file):
+        """The verdict on the complete case, and on the case file, each decoded from its bytes."""
         self.shelf.tick(self.now + self.shelf.rules.window_ms + 2 * MINUTE)
-        case = case_of(self.shelf, self.id, self.shelf.rules, parse_docket(docket.written()))
-        found = judge(parse_case(case.written()))
-        assert judge(case_of(self.shelf, self.id, self.shelf.rules, docket)).findings == found.findings
+        case = case_of(self.shelf, self.id, self.shelf.rules, parse_case_file(case_file.serialize()))
+        found = judge(parse_case(case.serialize()))
+        assert judge(case_of(self.shelf, self.id, self.shelf.rules, case_file)).findings == found.findings
         return found.delivery
 
     def later(self, ms=DUE):
-        """Time goes by, in which nobody does anything."""
+        """Advance the time without any action."""
         self.now += ms
 
 
@@ -180,33 +178,33 @@ def court(tmp_path, monkeypatch):
         journal.close()
 
 
-def test_whoever_withholds_a_message_is_upheld_to_have_done_so(court):
+def test_withholding_is_upheld(court):
     court.withhold("for some")
     assert "for some and more" not in court.texts("n1"), "it waits for the one before"
     court.later()
-    docket = court.accuse()
-    assert (docket.accused, docket.accusation.by) == (court.did("n0"), court.did("n1"))
-    assert docket.accusation.since == 1 and not docket.reopened
+    case_file = court.accuse()
+    assert (case_file.accused, case_file.accusation.by) == (court.did("n0"), court.did("n1"))
+    assert case_file.accusation.since == 1 and not case_file.reopened
     with pytest.raises(NotFiled):
-        case_of(court.shelf, court.id, court.shelf.rules, docket)
-    court.file(docket)
-    assert judge(case_of(court.shelf, court.id, court.shelf.rules, docket)).delivery == OPEN
-    assert court.answer(docket) is None, "there is nothing to be said for it"
-    assert court.verdict(docket) == UPHELD
+        case_of(court.shelf, court.id, court.shelf.rules, case_file)
+    court.file(case_file)
+    assert judge(case_of(court.shelf, court.id, court.shelf.rules, case_file)).delivery == OPEN
+    assert court.answer(case_file) is None, "there is nothing to be said for it"
+    assert court.verdict(case_file) == UPHELD
 
 
 def test_nothing_is_missing_between_honest_members(court):
     for n in range(4):
         court.says("n0", SendPost(court.id, f"{n}"))
     court.later()
-    with pytest.raises(NothingMissing, match="n0 has said to you in friends"):
+    with pytest.raises(NothingMissing, match="No message from n0 is missing in friends"):
         court.accuse()
     with pytest.raises(NothingMissing):
         court.accuse(by="n0", whom="n2")
 
 
-def test_who_withholds_everything_from_some_message_on_cannot_be_accused(court):
-    """Only a later message shows that one is missing."""
+def test_withholding_a_whole_suffix_cannot_be_accused(court):
+    """Only a later message reveals that one is missing."""
     taken = court._frame
 
     def drop(name, stimulus):
@@ -216,22 +214,22 @@ def test_who_withholds_everything_from_some_message_on_cannot_be_accused(court):
     court._frame = drop
     for text in ("for n2 alone", "and no end to it"):
         court.says("n0", SendPost(court.id, text))
-    assert court.group("n1").streams[court.did("n0")].time < court.group("n0").stream.time
+    assert court.group("n1").streams[court.did("n0")].time < court.group("n0").own_stream.time
     court.later()
     with pytest.raises(NothingMissing):
         court.accuse()
 
 
-def test_nobody_is_accused_before_it_is_time(court):
+def test_premature_accusations_are_refused(court):
     court.withhold("for some")
-    came = parse_data(next(iter(court.group("n1").early[court.did("n0")].messages.values())))
+    came = parse_data(next(iter(court.group("n1").early_messages[court.did("n0")].messages.values())))
     due = came.time + 14 * MINUTE
     with pytest.raises(TooEarly, match="until 20"):
         court.accuse(at=due - 1)
     assert court.accuse(at=due).accusation.time == due
 
 
-def test_whoever_has_agreed_to_no_rules_is_not_accused(court, monkeypatch):
+def test_no_accusation_without_agreed_rules(court, monkeypatch):
     court.withhold("for some")
     court.later()
     monkeypatch.setattr(court.shelf, "rules", replace(court.shelf.rules, skew_ms=5))
@@ -239,97 +237,97 @@ def test_whoever_has_agreed_to_no_rules_is_not_accused(court, monkeypatch):
         court.accuse()
 
 
-def test_nobody_is_accused_twice_of_the_same(court):
+def test_no_second_accusation_for_the_same_link(court):
     court.withhold("for some")
     court.later()
-    docket, cases = court.accuse(), court.journal("n1").cases
-    case = kept(docket.accusation, court.shelf.rules.origin, docket, court.now)
-    cases.begin(court.id, case)
-    with pytest.raises(AccusedAlready):
+    case_file, cases = court.accuse(), court.journal("n1").cases
+    case = stored_case(case_file.accusation, court.shelf.rules.origin, case_file, court.now)
+    cases.add(court.id, case)
+    with pytest.raises(AlreadyAccused):
         court.accuse()
-    assert cases.all(court.id) == cases.open(court.id) == [case]
-    made = Answer("posted", b"blob", MADE)
-    cases.answer(court.id, docket.digest, made)
-    cases.answer(court.id, docket.digest, replace(made, state=POSTED))
-    assert cases.answers(court.id, docket.digest) == [replace(made, state=POSTED)]
-    cases.decided(court.id, docket.digest, UPHELD, court.did("n0"))
-    cases.told(court.id, docket.digest, UPHELD)
-    assert cases.one(court.id, docket.digest) == replace(case, verdict=UPHELD, told=UPHELD)
-    assert not cases.open(court.id)
+    assert cases.all_cases(court.id) == cases.open_cases(court.id) == [case]
+    made = StoredDefence("posted", b"blob", MADE)
+    cases.put_defence(court.id, case_file.digest, made)
+    cases.put_defence(court.id, case_file.digest, replace(made, state=POSTED))
+    assert cases.defences(court.id, case_file.digest) == [replace(made, state=POSTED)]
+    cases.set_verdict(court.id, case_file.digest, UPHELD, court.did("n0"))
+    cases.set_announced(court.id, case_file.digest, UPHELD)
+    assert cases.find(court.id, case_file.digest) == replace(case, verdict=UPHELD, announced=UPHELD)
+    assert not cases.open_cases(court.id)
     cases.forget(court.id)
-    assert not cases.all(court.id) and court.accuse()
+    assert not cases.all_cases(court.id) and court.accuse()
 
 
-def test_what_was_in_the_log_in_time_was_not_withheld(court):
+def test_timely_post_refutes_withholding(court):
     link = court.withhold("for some")
     court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
     court.later()
-    docket = court.accuse()
-    court.file(docket)
-    assert court.answer(docket) is Posted
-    assert court.verdict(docket) == DISMISSED
+    case_file = court.accuse()
+    court.file(case_file)
+    assert court.answer(case_file) is Posted
+    assert court.verdict(case_file) == DISMISSED
 
 
-def test_what_was_in_the_log_too_late_is_not_claimed(court):
+def test_late_post_is_not_claimed(court):
     link = court.withhold("for some")
     court.shelf.post(court.now + 16 * MINUTE, "message", court.did("n0"), link)
     court.later(20 * MINUTE)
-    docket = court.accuse()
-    court.file(docket)
-    assert court.answer(docket) is None
-    assert court.verdict(docket) == UPHELD
+    case_file = court.accuse()
+    court.file(case_file)
+    assert court.answer(case_file) is None
+    assert court.verdict(case_file) == UPHELD
 
 
-def test_who_accuses_and_has_acknowledged_it_is_a_false_accuser(court):
-    docket = lying(court)
-    court.file(docket)
-    assert court.answer(docket) is Acknowledged
-    assert court.verdict(docket) == FALSE_ACCUSATION
+def test_accuser_with_acknowledgement_is_a_false_accuser(court):
+    case_file = lying(court)
+    court.file(case_file)
+    assert court.answer(case_file) is Acknowledged
+    assert court.verdict(case_file) == FALSE_ACCUSATION
 
 
 def lying(court):
-    """The accusation of somebody who says that it lacks what it has acknowledged."""
+    """An accusation by a member that lacks what it acknowledged."""
     for text in ("one", "two", "three"):
         court.says("n0", SendPost(court.id, text))
     court.later()
     group, (*_, came, last) = court.group("n1"), court.messages("n1", "n0")
     assert last.before == came.signature
-    group = replace(group, early={court.did("n0"): Early({came.before: came.message})})
+    group = replace(group, early_messages={court.did("n0"): EarlyMessages({came.before: came.message})})
     with pytest.raises(NothingMissing):
         accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accusations, "_is_here", lambda *_: False)
+        patch.setattr(accusations, "_has_arrived", lambda *_: False)
         return accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
 
 
-def test_what_a_publisher_has_ended_in_the_log_it_does_not_owe(court, monkeypatch):
+def test_logged_end_of_subscription_ends_obligations(court, monkeypatch):
     accept = court.group("n1").streams[court.did("n0")].accept
     close = Close(time=court.now, accept=accept, by=court.did("n0")).signed(court.group("n0").seed)
-    court.shelf.post(court.now, "close", close.by, close.written())
+    court.shelf.post(court.now, "close", close.by, close.serialize())
     court.later(MINUTE)
     court.withhold("for some")
     court.later()
     with pytest.raises(SubscriptionEnded):
         court.accuse()
-    monkeypatch.setattr(accusations, "ended", lambda *_: None)
-    docket = court.accuse()
-    court.file(docket)
-    assert court.answer(docket) is Ended
-    assert court.verdict(docket) == DISMISSED
+    monkeypatch.setattr(accusations, "ended_subscription", lambda *_: None)
+    case_file = court.accuse()
+    court.file(case_file)
+    assert court.answer(case_file) is Ended
+    assert court.verdict(case_file) == DISMISSED
 
 
 @pytest.mark.parametrize(("by", "ground", "verdict"), [("n1", Closed, DISMISSED), ("n2", None, UPHELD)])
-def test_what_a_subscriber_has_ended_itself_is_not_owed(court, by, ground, verdict):
+def test_subscriber_close_ends_obligations(court, by, ground, verdict):
     accept = court.group("n1").streams[court.did("n0")].accept
     close = Close(time=court.now, accept=accept, by=court.did(by)).signed(court.group(by).seed)
-    statement = KeepStatement(court.id, court.did("n1"), "close", close.digest, close.written(), court.now)
+    statement = StoreStatement(court.id, court.did("n1"), "close", close.digest, close.serialize(), court.now)
     court.noted.setdefault("n0", []).append(statement)
     court.withhold("for some")
     court.later()
-    docket = court.accuse()
-    court.file(docket)
-    assert court.answer(docket) is ground
-    assert court.verdict(docket) == verdict
+    case_file = court.accuse()
+    court.file(case_file)
+    assert court.answer(case_file) is ground
+    assert court.verdict(case_file) == verdict
 
 
 def test_the_same_is_judged_once(court):
@@ -347,150 +345,154 @@ def test_the_same_is_judged_once(court):
     assert court.verdict(first) == UPHELD
 
 
-def test_an_accusation_of_something_else_is_nobodys(court):
+def test_accusation_with_unknown_message_has_no_charge(court):
     court.withhold("for some")
     court.later()
-    docket = court.accuse()
-    other = replace(docket.accusation, message="A" * 43).signed(court.group("n1").seed)
-    assert against_us(court.journal("n0"), court.group("n0"), other) is None
-    assert against_us(court.journal("n2"), court.group("n2"), docket.accusation) is None
-    assert against_us(court.journal("n0"), court.group("n0"), docket.accusation) == docket
-    assert parse_accusation(docket.accusation.written()) == docket.accusation
-    for blob in (b"", b"{}", docket.accusation.written()[:-1], replace(docket.accusation, since=9).written()):
+    case_file = court.accuse()
+    other = replace(case_file.accusation, message="A" * 43).signed(court.group("n1").seed)
+    assert case_file_against_us(court.journal("n0"), court.group("n0"), other) is None
+    assert case_file_against_us(court.journal("n2"), court.group("n2"), case_file.accusation) is None
+    assert case_file_against_us(court.journal("n0"), court.group("n0"), case_file.accusation) == case_file
+    assert parse_accusation(case_file.accusation.serialize()) == case_file.accusation
+    for blob in (b"", b"{}", case_file.accusation.serialize()[:-1], replace(case_file.accusation, since=9).serialize()):
         assert parse_accusation(blob) is None
 
 
-def test_a_docket_that_was_changed_is_refused(court):
+def test_changed_case_files_are_refused(court):
     court.withhold("for some")
     court.later()
-    docket = court.accuse()
-    docket.check()
-    assert parse_docket(docket.written()) == docket
-    request, accept, confirm = docket.subscription
+    case_file = court.accuse()
+    case_file.check()
+    assert parse_case_file(case_file.serialize()) == case_file
+    request, accept, confirm = case_file.subscription
     for wrong in (
-        replace(docket, message=docket.message[:-1] + bytes([docket.message[-1] ^ 1])),
-        replace(docket, accusation=replace(docket.accusation, since=7)),
-        replace(docket, subscription=(request, accept, replace(confirm, time=1))),
-        replace(docket, reopened=(docket.subscription,)),
+        replace(case_file, message=case_file.message[:-1] + bytes([case_file.message[-1] ^ 1])),
+        replace(case_file, accusation=replace(case_file.accusation, since=7)),
+        replace(case_file, subscription=(request, accept, replace(confirm, time=1))),
+        replace(case_file, reopened=(case_file.subscription,)),
     ):
         with pytest.raises(RemoteError):
             wrong.check()
-    for written in (b"", b"{}", b"[]", docket.written()[:-3]):
+    for written in (b"", b"{}", b"[]", case_file.serialize()[:-3]):
         with pytest.raises(RemoteError):
-            parse_docket(written)
+            parse_case_file(written)
 
 
-def test_who_begins_anew_does_not_cover_what_was_withheld_before(court):
-    """The publisher loses its hold on the subscriber, which asks anew and acknowledges what comes then."""
+def test_renewal_does_not_cover_earlier_withholding(court):
+    """The publisher forgets the subscriber, which subscribes again and acknowledges later messages."""
     court.withhold("for some")
-    alias = b64url(court.group("n0").stream.alias)
-    lost = court.group("n1").early
-    turn = court.turn("n1")
-    turn.edit(court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")})
-    court.nodes["n1"].agent = turn.agent
+    alias = b64url(court.group("n0").own_stream.alias)
+    lost = court.group("n1").early_messages
+    tx = court.tx("n1")
+    tx.update_group(
+        court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")}
+    )
+    court.nodes["n1"].agent = tx.agent
     court.run(for_ms=20_000)
     court.says("n0", SendPost(court.id, "after that"))
     assert "after that" in court.texts("n1")
     court.later()
-    group = replace(court.group("n1"), early=lost)
-    docket = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
-    assert [one[1].alias for one in docket.reopened] == [alias]
-    assert docket.subscription[1].time < docket.reopened[0][1].time
-    court.file(docket)
-    assert court.answer(docket) is None, "what it has acknowledged there says nothing of before"
-    assert court.verdict(docket) == UPHELD
+    group = replace(court.group("n1"), early_messages=lost)
+    case_file = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
+    assert [one[1].alias for one in case_file.reopened] == [alias]
+    assert case_file.subscription[1].time < case_file.reopened[0][1].time
+    court.file(case_file)
+    assert court.answer(case_file) is None, "what it has acknowledged there says nothing of before"
+    assert court.verdict(case_file) == UPHELD
 
 
-# --- what waits no longer ---------------------------------------------------------------------------------------------
+# --- orphaned messages ----------------------------------------------------------------------------------------------
 
 
 def keeping_a_log(court, name="n1"):
-    """One of them is in a group that wants a log, as its view says."""
-    turn = court.turn(name)
-    turn.edit(court.id, view=replace(court.group(name).view, ledger=True))
-    court.nodes[name].agent = turn.agent
+    """The view of one member has a transparency log."""
+    tx = court.tx(name)
+    tx.update_group(court.id, view=replace(court.group(name).view, has_tlog=True))
+    court.nodes[name].agent = tx.agent
 
 
 def begins_anew(court):
-    """n1 loses its hold on n0's stream, asks anew, and gets what comes then."""
+    """n1 forgets n0's stream, subscribes again and receives later messages."""
     keeping_a_log(court)
-    turn = court.turn("n1")
-    turn.edit(court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")})
-    court.nodes["n1"].agent = turn.agent
+    tx = court.tx("n1")
+    tx.update_group(
+        court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")}
+    )
+    court.nodes["n1"].agent = tx.agent
     court.run(for_ms=20_000)
     court.says("n0", SendPost(court.id, "after that"))
-    assert "after that" in court.texts("n1") and not court.group("n1").early
+    assert "after that" in court.texts("n1") and not court.group("n1").early_messages
 
 
-def test_what_was_withheld_can_be_shown_though_nothing_waits_for_it_any_more(court):
+def test_orphaned_messages_still_prove_withholding(court):
     court.withhold("for some")
     begins_anew(court)
     court.later()
-    docket = court.accuse()
-    assert len(docket.reopened) == 1
-    court.file(docket)
-    assert court.answer(docket) is None
-    assert court.verdict(docket) == UPHELD
+    case_file = court.accuse()
+    assert len(case_file.reopened) == 1
+    court.file(case_file)
+    assert court.answer(case_file) is None
+    assert court.verdict(case_file) == UPHELD
 
 
-def test_what_has_come_out_of_the_log_is_not_missing_any_more(court):
+def test_messages_from_the_log_are_not_missing(court):
     lost = court.withhold("for some")
     begins_anew(court)
     court.later()
     assert court.accuse()
-    turn = court.turn("n1")
-    receiver.hear_posted(turn, court.id, court.did("n0"), lost)
-    court.noted.setdefault("n1", []).extend(one for one in turn.effects if isinstance(one, Remembered))
-    assert not [one for one in turn.effects if isinstance(one, effects.KeepMessage)], "it is in no stream of ours"
+    tx = court.tx("n1")
+    receiver.receive_from_tlog(tx, court.id, court.did("n0"), lost)
+    court.noted.setdefault("n1", []).extend(one for one in tx.effects if isinstance(one, JournalEffect))
+    assert not [one for one in tx.effects if isinstance(one, effects.StoreSignedMessage)], "it is in no stream of ours"
     with pytest.raises(NothingMissing):
         court.accuse()
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_whoever_signs_two_messages_in_one_place_draws_nobody_into_a_false_accusation(court, place):
+def test_forks_cause_no_false_accusation(court, place):
     """The second one waits, and names something that is here, or behind which we began: it was acknowledged."""
     for text in ("one", "two", "three"):
         court.says("n0", SendPost(court.id, text))
-    group, own = court.group("n0"), court.group("n0").stream
+    group, own = court.group("n0"), court.group("n0").own_stream
     named = [court.messages("n1", "n0")[0].before, *(one.signature for one in court.messages("n1", "n0"))][place]
     again = data(group.seed, own.time + 9, own.alias, b"\x01" * 40, named)
-    turn = court.turn("n1")
-    receiver.hear(turn, court.id, group.me, again.written())
-    court.nodes["n1"].agent = turn.agent
-    assert court.group("n1").early[group.me].messages == {named: again.written()}
+    tx = court.tx("n1")
+    receiver.receive_signed(tx, court.id, group.me, again.serialize())
+    court.nodes["n1"].agent = tx.agent
+    assert court.group("n1").early_messages[group.me].messages == {named: again.serialize()}
     court.later()
     with pytest.raises(NothingMissing):
         court.accuse()
 
 
-def test_what_waits_is_kept_where_its_author_goes_or_its_key_is_lost(court):
+def test_early_messages_survive_leaving_and_key_loss(court):
     court.withhold("for some")
     keeping_a_log(court)
     member = court.did("n0")
-    (waiting,) = court.group("n1").early[member].messages.values()
+    (waiting,) = court.group("n1").early_messages[member].messages.values()
     stream = court.group("n1").streams[member]
     broken = data(court.group("n0").seed, stream.time + 1, stream.alias, b"\x01" * 300, stream.head)
 
-    def is_gone(turn):
-        own.forget(turn, court.id, member)
+    def is_gone(tx):
+        publisher.forget_member(tx, court.id, member)
 
-    def is_lost(turn):
-        receiver.hear(turn, court.id, member, broken.written())
+    def is_lost(tx):
+        receiver.receive_signed(tx, court.id, member, broken.serialize())
 
-    def begins_elsewhere(turn):
-        own.begin_anew(turn, court.id)
+    def begins_elsewhere(tx):
+        publisher.restart_stream(tx, court.id)
 
     for happens in (is_gone, is_lost, begins_elsewhere):
-        turn = court.turn("n1")
-        happens(turn)
-        assert member not in turn.group(court.id).early
-        strays = [one for one in turn.effects if isinstance(one, KeepStray)]
+        tx = court.tx("n1")
+        happens(tx)
+        assert member not in tx.group(court.id).early_messages
+        strays = [one for one in tx.effects if isinstance(one, StoreRejectedMessage)]
         assert [one.message for one in strays if one.message] == [waiting]
         came = [one.signature for one in strays if not one.message]
         assert came == ([broken.signature] if happens is is_lost else [])
 
 
-def test_what_does_not_fit_the_stream_is_not_taken_in_however_it_has_waited(court):
+def test_inconsistent_early_messages_are_dropped(court):
     """It was held before the stream was known: it names the right message, and is of another stream, or too old."""
     keeping_a_log(court)
     court.says("n0", SendPost(court.id, "hello"))
@@ -498,104 +500,110 @@ def test_what_does_not_fit_the_stream_is_not_taken_in_however_it_has_waited(cour
     stream = group.streams[member]
     seed = court.group("n0").seed
     for time, alias in ((stream.time, stream.alias), (stream.time + 1, b"another of them.")):
-        turn = court.turn("n1")
-        odd = data(seed, time, alias, b"\x01" * 300, stream.head).written()
-        turn.edit(court.id, early={member: Early({stream.head: odd})})
-        receiver.follow(turn, court.id, member)
-        assert turn.group(court.id).streams[member] == stream
-        assert [one.message for one in turn.effects if isinstance(one, KeepStray)] == [odd]
+        tx = court.tx("n1")
+        odd = data(seed, time, alias, b"\x01" * 300, stream.head).serialize()
+        tx.update_group(court.id, early_messages={member: EarlyMessages({stream.head: odd})})
+        receiver.drain_buffer(tx, court.id, member)
+        assert tx.group(court.id).streams[member] == stream
+        assert [one.message for one in tx.effects if isinstance(one, StoreRejectedMessage)] == [odd]
 
 
 def test_a_case_is_void_where_the_accuser_did_not_wait(court):
     court.withhold("for some")
-    docket = court.accuse(at=court.now + DUE)
-    court.file(docket)
-    assert court.verdict(docket) == VOID
+    case_file = court.accuse(at=court.now + DUE)
+    court.file(case_file)
+    assert court.verdict(case_file) == VOID
 
 
-def test_whoever_lacks_a_defence_knows_that_it_cannot_judge_yet(court):
+def test_missing_defence_leaves_the_case_open(court):
     link = court.withhold("for some")
     court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
     court.later()
-    docket = court.accuse()
-    court.file(docket)
-    court.answer(docket)
+    case_file = court.accuse()
+    court.file(case_file)
+    court.answer(case_file)
     kept = dict(court.shelf.blobs)
     court.shelf.blobs.clear()
-    assert court.verdict(docket) == OPEN
+    assert court.verdict(case_file) == OPEN
     court.shelf.blobs.update(kept)
-    assert court.verdict(docket) == DISMISSED
+    assert court.verdict(case_file) == DISMISSED
 
 
-def test_a_case_with_too_much_in_between_is_told(court, monkeypatch):
+def test_case_with_too_many_entries_is_reported(court, monkeypatch):
     court.withhold("for some")
     court.later()
-    docket = court.accuse()
-    court.file(docket)
+    case_file = court.accuse()
+    court.file(case_file)
     monkeypatch.setattr(case_builder, "ENTRIES_MAX", 1)
     for n in range(2):
         court.shelf.post(court.now + n, "message", court.did("n2"), b"%d" % n)
     with pytest.raises(case_builder.TooMuchInBetween):
-        case_of(court.shelf, court.id, court.shelf.rules, docket)
+        case_of(court.shelf, court.id, court.shelf.rules, case_file)
 
 
-# --- what is done without being asked ---------------------------------------------------------------------------------
+# --- automatic actions ----------------------------------------------------------------------------------------------
 
 
 def begun(court, by="n1", **more):
-    """Somebody accuses n0, as the verb does."""
-    docket = court.accuse(by=by, **more)
-    court.journal(by).cases.begin(court.id, kept(docket.accusation, court.shelf.rules.origin, docket, court.now))
-    return docket
+    """Accuse n0, like the verb does."""
+    case_file = court.accuse(by=by, **more)
+    court.journal(by).cases.add(
+        court.id, stored_case(case_file.accusation, court.shelf.rules.origin, case_file, court.now)
+    )
+    return case_file
 
 
-def test_an_honest_publisher_answers_by_itself_and_everybody_sees_that_it_has_not_cheated(court):
+def test_honest_publisher_defends_itself_automatically(court):
     link = court.withhold("for some")
     court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
     court.later()
-    docket = begun(court)
-    assert [type(one).__name__ for one in court.counsel("n1")] == ["PostToLog"], "the core has not heard of it yet"
-    (answer,) = court.counsel("n0")
-    assert (answer.kind, answer.about) == ("defence", docket.digest)
-    assert not court.counsel("n0") and not court.counsel("n1"), "nothing is said twice, and nothing is over"
+    case_file = begun(court)
+    assert [type(one).__name__ for one in court.dispute_monitor("n1")] == ["SubmitTlogEntry"], (
+        "the core has not heard of it yet"
+    )
+    (answer,) = court.dispute_monitor("n0")
+    assert (answer.kind, answer.about) == ("defence", case_file.digest)
+    assert not court.dispute_monitor("n0") and not court.dispute_monitor("n1"), (
+        "nothing is said twice, and nothing is over"
+    )
     assert court.known("n0") == court.known("n1") == [("n0", "")]
     court.counsels.clear()
-    assert not court.counsel("n0"), "nor after a restart"
-    court.counsel("n2")
+    assert not court.dispute_monitor("n0"), "nor after a restart"
+    court.dispute_monitor("n2")
     assert court.known("n2") == [("", "")], "whoever is neither of the two does not know yet what it is about"
     court.later(25 * MINUTE)
     court.shelf.tick(court.now)
-    (said,) = court.counsel("n1")
-    assert (said.what.outcome, said.what.against) == (DISMISSED, court.did("n0"))
+    (said,) = court.dispute_monitor("n1")
+    assert (said.content.outcome, said.content.against) == (DISMISSED, court.did("n0"))
     assert court.counsel_of_all() == {"n0": [], "n1": [], "n2": []}
     assert {name: court.known(name) for name in court.nodes} == {key: [("n0", DISMISSED)] for key in court.nodes}
 
 
-def test_whoever_cheats_is_found_out_by_everybody_itself(court):
+def test_every_member_convicts_a_cheater(court):
     court.withhold("for some")
     court.later()
     begun(court)
-    court.counsel("n1")
-    assert not court.counsel("n0"), "it has nothing to say for itself"
+    court.dispute_monitor("n1")
+    assert not court.dispute_monitor("n0"), "it has nothing to say for itself"
     court.later(25 * MINUTE)
     court.shelf.tick(court.now)
-    (said,) = court.counsel("n1")
-    assert said.what.outcome == UPHELD
+    (said,) = court.dispute_monitor("n1")
+    assert said.content.outcome == UPHELD
     court.counsel_of_all()
     assert {name: court.known(name) for name in court.nodes} == {key: [("n0", UPHELD)] for key in court.nodes}
 
 
-def test_what_is_told_of_a_case_and_is_not_so_is_not_believed(court):
+def test_wrong_verdicts_are_not_believed(court):
     link = court.withhold("for some")
     court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
     court.later()
-    docket = begun(court)
-    court.counsel("n1")
-    court.counsel("n0")
-    court.says("n1", Say(court.id, verdicts.verdict_on(docket, UPHELD)))
-    other = replace(verdicts.verdict_on(docket, UPHELD), against=court.did("n2"))
-    court.says("n1", Say(court.id, other))
-    court.says("n1", Say(court.id, replace(other, shown={"docket": "none"})))
+    case_file = begun(court)
+    court.dispute_monitor("n1")
+    court.dispute_monitor("n0")
+    court.says("n1", SendContent(court.id, verdicts.verdict_on(case_file, UPHELD)))
+    other = replace(verdicts.verdict_on(case_file, UPHELD), against=court.did("n2"))
+    court.says("n1", SendContent(court.id, other))
+    court.says("n1", SendContent(court.id, replace(other, shown={"case_file": "none"})))
     court.counsel_of_all()
     assert court.known("n2") == [("", "")], "the window is open"
     court.later(25 * MINUTE)
@@ -604,17 +612,20 @@ def test_what_is_told_of_a_case_and_is_not_so_is_not_believed(court):
     assert court.known("n2") == [("n0", DISMISSED)], "what it shows is enough to work it out"
 
 
-def test_what_is_told_of_a_case_may_be_anything(court, monkeypatch, caplog):
-    """Whoever may write can tell it, of any case that is open; and no fault in one case keeps us from another."""
+def test_arbitrary_verdict_exhibits_are_tolerated(court, monkeypatch, caplog):
+    """Any member with the right to post can announce a verdict on any open case; a failure in one does not spread."""
     court.withhold("for some")
     court.later()
-    docket = begun(court)
-    court.counsel("n1")
+    case_file = begun(court)
+    court.dispute_monitor("n1")
     wrong = "A" * 42 + "B"
     with pytest.raises(RemoteError):
         b64url_bytes(wrong)
-    nowhere = replace(docket, message=b"", accusation=replace(docket.accusation, message=wrong))
-    court.says("n1", Say(court.id, replace(verdicts.verdict_on(docket, UPHELD), shown={"docket": shown(nowhere)})))
+    nowhere = replace(case_file, message=b"", accusation=replace(case_file.accusation, message=wrong))
+    court.says(
+        "n1",
+        SendContent(court.id, replace(verdicts.verdict_on(case_file, UPHELD), shown={"case_file": shown(nowhere)})),
+    )
     court.counsel_of_all()
     assert not caplog.records and {name: len(court.known(name)) for name in court.nodes} == dict.fromkeys(
         court.nodes, 1
@@ -624,22 +635,22 @@ def test_what_is_told_of_a_case_may_be_anything(court, monkeypatch, caplog):
         raise fault
 
     for fault in (Malformed(why="bytes"), ValueError("bytes")):
-        monkeypatch.setattr(verdicts, "docket_of", fails)
+        monkeypatch.setattr(verdicts, "case_file_of", fails)
         court.later()
-        assert not court.counsel("n1")
+        assert not court.dispute_monitor("n1")
         assert ("ValueError" in caplog.text) is isinstance(fault, ValueError)
-        assert "could not be looked at: Malformed" in caplog.text
+        assert "could not be reviewed: Malformed" in caplog.text
 
 
-def shown(docket):
-    return json.loads(docket.written())
+def shown(case_file):
+    return json.loads(case_file.serialize())
 
 
-def test_an_accusation_that_cannot_be_read_does_not_keep_anybody_from_those_behind_it(court, monkeypatch):
-    docket = lying(court)
+def test_malformed_accusation_does_not_block_later_ones(court, monkeypatch):
+    case_file = lying(court)
     court.shelf.post(court.now, "accusation", court.did("n2"), b"something")
     strange = court.shelf.ledger.records[-1]
-    court.file(docket)
+    court.file(case_file)
 
     def blob(group, hash_):
         if hash_ == parse_entry(strange).hash:
@@ -648,75 +659,77 @@ def test_an_accusation_that_cannot_be_read_does_not_keep_anybody_from_those_behi
 
     held = court.shelf.blob
     monkeypatch.setattr(court.shelf, "blob", blob)
-    (answer,) = court.counsel("n0")
-    assert (answer.kind, answer.about) == ("defence", docket.digest)
+    (answer,) = court.dispute_monitor("n0")
+    assert (answer.kind, answer.about) == ("defence", case_file.digest)
 
 
-def test_what_was_asked_before_a_fault_is_asked(court, monkeypatch, caplog):
-    """Or nobody would be answered in the first case, since its answer would be waited for without end."""
+def test_commands_before_a_failure_are_executed(court, monkeypatch, caplog):
+    """Otherwise the command of the first case would stay pending for ever."""
     court.file(lying(court))
-    monkeypatch.setattr(Counsel, "_convict", lambda *_: [][0])
-    (answer,) = court.counsel("n0")
+    monkeypatch.setattr(DisputeMonitor, "_review_equivocations", lambda *_: [][0])
+    (answer,) = court.dispute_monitor("n0")
     assert answer.kind == "defence" and "IndexError" in caplog.text
 
 
-def test_a_defence_that_the_log_does_not_take_gives_way_to_the_next(court):
-    docket = lying(court)
-    court.file(docket)
-    link = parse_data(court.journal("n0").signed.behind(court.id, court.did("n0"), *place(docket)).message)
-    own = court.journal("n0").signed.last_before(court.id, court.did("n0"), link.alias, link.time)
+def test_refused_defence_is_replaced_by_the_next(court):
+    case_file = lying(court)
+    court.file(case_file)
+    link = parse_data(
+        court.journal("n0").signed_messages.successor(court.id, court.did("n0"), *place(case_file)).message
+    )
+    own = court.journal("n0").signed_messages.last_before(court.id, court.did("n0"), link.alias, link.time)
     court.shelf.post(own.time + MINUTE, "message", court.did("n0"), own.message)
-    counsel = Counsel(court.journal("n0"), logging.getLogger("counsel"), court.shelf)
+    dispute_monitor = DisputeMonitor(court.journal("n0"), logging.getLogger("dispute_monitor"), court.shelf)
     grounds = []
     settled = [
-        lambda ticket: counsel.settle(effects.Refuse(ticket, NotForTheLog(why="it is too long"))),
-        lambda ticket: counsel.fail(Ask(ticket, SendPost("", ""))),
-        lambda ticket: counsel.settle(effects.Answer(ticket, Changed(court.id))),
+        lambda ticket: dispute_monitor.settle(effects.CommandFailed(ticket, InvalidTlogEntry(why="it is too long"))),
+        lambda ticket: dispute_monitor.rolled_back(CommandInput(ticket, SendPost("", ""))),
+        lambda ticket: dispute_monitor.settle(effects.CommandDone(ticket, GroupChanged(court.id))),
     ]
     for number, settle in enumerate(settled):
-        (ask,) = counsel.review(court.nodes["n0"].agent, court.now + 10**6 * number)
+        (ask,) = dispute_monitor.review(court.nodes["n0"].agent, court.now + 10**6 * number)
         grounds.append(parse_defence(ask.command.blob).ground.__class__)
-        assert not counsel.review(court.nodes["n0"].agent, court.now + 10**9), "it waits for the answer"
+        assert not dispute_monitor.review(court.nodes["n0"].agent, court.now + 10**9), "it waits for the answer"
         settle(ask.ticket)
     assert grounds == [Acknowledged, Posted, Posted]
-    assert not counsel.review(court.nodes["n0"].agent, court.now + 2 * 10**9)
+    assert not dispute_monitor.review(court.nodes["n0"].agent, court.now + 2 * 10**9)
 
 
-def place(docket):
-    return b64url_bytes(docket.subscription[1].alias), b64url_bytes(docket.accusation.missing)
+def place(case_file):
+    return b64url_bytes(case_file.subscription[1].alias), b64url_bytes(case_file.accusation.missing)
 
 
-def test_two_words_in_one_place_are_told_by_whoever_has_both(court):
+def test_equivocation_is_announced_by_its_witness(court):
     court.says("n0", SendPost(court.id, "one"))
-    one, own = court.messages("n1", "n0")[-1], court.group("n0").stream
+    one, own = court.messages("n1", "n0")[-1], court.group("n0").own_stream
     other = data(court.group("n0").seed, own.time + 5, own.alias, one.message[56:-128], one.before)
-    taking_in(court, "n1", other.written())
-    (said,) = court.counsel("n1")
-    assert (said.what.outcome, said.what.against) == (FORKED, court.did("n0"))
-    assert not court.counsel("n1")
+    taking_in(court, "n1", other.serialize())
+    (said,) = court.dispute_monitor("n1")
+    assert (said.content.outcome, said.content.against) == (FORKED, court.did("n0"))
+    assert not court.dispute_monitor("n1")
     court.counsel_of_all()
     assert {name: court.known(name) for name in court.nodes} == {key: [("n0", FORKED)] for key in court.nodes}
-    taking_in(court, "n2", other.written())
-    assert not court.counsel("n2"), "it is known"
-    false = replace(said.what, against=court.did("n2"))
-    court.says("n1", Say(court.id, false))
-    court.says("n1", Say(court.id, replace(said.what, outcome=TURNED_BACK)))
+    taking_in(court, "n2", other.serialize())
+    assert not court.dispute_monitor("n2"), "it is known"
+    false = replace(said.content, against=court.did("n2"))
+    court.says("n1", SendContent(court.id, false))
+    court.says("n1", SendContent(court.id, replace(said.content, outcome=TIME_REVERSED)))
     court.counsel_of_all()
     assert court.known("n2") == [("n0", FORKED)]
-    (rivals,) = court.journal("n1").signed.rivals(court.id)
-    case = verdicts.case_of_two(court.journal("n1"), court.group("n1"), rivals)
-    assert case is not None and judge(parse_case(case.written())).guilty == [FORKED]
+    (rivals,) = court.journal("n1").signed_messages.equivocations(court.id)
+    case = verdicts.equivocation_case(court.journal("n1"), court.group("n1"), rivals)
+    assert case is not None and judge(parse_case(case.serialize())).guilty == [FORKED]
 
 
 def taking_in(court, name, written):
-    turn = court.turn(name)
-    receiver.hear(turn, court.id, court.did("n0"), written)
-    for effect in turn.effects:
-        if isinstance(effect, Remembered):
+    tx = court.tx(name)
+    receiver.receive_signed(tx, court.id, court.did("n0"), written)
+    for effect in tx.effects:
+        if isinstance(effect, JournalEffect):
             court.noted.setdefault(name, []).append(effect)
 
 
-def test_a_verdict_that_is_none_is_not_said_and_not_read(court):
+def test_invalid_verdicts_are_neither_sent_nor_read(court):
     court.withhold("for some")
     court.later()
     good = verdicts.verdict_on(court.accuse(), UPHELD)
@@ -726,9 +739,9 @@ def test_a_verdict_that_is_none_is_not_said_and_not_read(court):
         replace(good, outcome=OPEN),
         replace(good, of="x"),
         replace(good, against="nobody"),
-        replace(good, shown={"docket": "x" * VERDICT_BYTES_MAX}),
+        replace(good, shown={"case_file": "x" * VERDICT_BYTES_MAX}),
     ):
-        court.refuses("n1", Say(court.id, wrong), BadVerdict)
+        court.refuses("n1", SendContent(court.id, wrong), BadVerdict)
         with pytest.raises(RemoteError):
             read_verdict(wrong.body)
     for body in ({}, {**good.body, "shown": []}, {**good.body, "of": 5}):
@@ -736,63 +749,65 @@ def test_a_verdict_that_is_none_is_not_said_and_not_read(court):
             read_verdict(body)
 
 
-def test_a_long_message_is_not_told_with_a_verdict_and_found_by_whoever_has_it(court):
+def test_long_message_is_omitted_from_the_exhibit(court):
     court.withhold("for some" + "x" * 60_000)
     court.later()
-    docket = court.accuse()
-    long = replace(docket, message=docket.message + bytes(VERDICT_BYTES_MAX))
+    case_file = court.accuse()
+    long = replace(case_file, message=case_file.message + bytes(VERDICT_BYTES_MAX))
     told = verdicts.verdict_on(long, UPHELD)
-    assert told.shown["docket"]["message"] == ""
-    assert verdicts.docket_in(court.shelf, court.id, told) is None
-    court.shelf.blobs[docket.accusation.message] = docket.message
-    assert verdicts.docket_in(court.shelf, court.id, told) == docket
+    assert told.shown["case_file"]["message"] == ""
+    assert verdicts.case_file_in(court.shelf, court.id, told) is None
+    court.shelf.blobs[case_file.accusation.message] = case_file.message
+    assert verdicts.case_file_in(court.shelf, court.id, told) == case_file
 
 
-# --- what somebody says who lies ------------------------------------------------------------------------------------
+# --- lying members --------------------------------------------------------------------------------------------------
 
 
 def test_an_accusation_that_names_no_signature_is_passed_over(court):
     court.withhold("for some")
     court.later()
-    docket = court.accuse()
-    said = replace(docket.accusation, missing="no signature").signed(court.group("n1").seed)
-    court.shelf.post(court.now, "accusation", said.by, said.written())
+    case_file = court.accuse()
+    said = replace(case_file.accusation, missing="no signature").signed(court.group("n1").seed)
+    court.shelf.post(court.now, "accusation", said.by, said.serialize())
     assert court.counsel_of_all() == {"n0": [], "n1": [], "n2": []}
-    court.file(docket)
-    court.counsel("n0")
-    assert (court.did("n0"), "") in [(one.accused, one.verdict) for one in court.journal("n0").cases.all(court.id)]
+    court.file(case_file)
+    court.dispute_monitor("n0")
+    assert (court.did("n0"), "") in [
+        (one.accused, one.verdict) for one in court.journal("n0").cases.all_cases(court.id)
+    ]
 
 
-def test_who_has_never_confirmed_is_answered_too(court, monkeypatch):
-    """It keeps its confirmation to itself until nobody can answer any more."""
-    docket = lying(court)
-    confirm = docket.subscription[2].digest
-    held = court.journal("n0").signed.statements
+def test_unconfirmed_subscriber_is_answered(court, monkeypatch):
+    """It withholds its confirmation until the defence window is over."""
+    case_file = lying(court)
+    confirm = case_file.subscription[2].digest
+    held = court.journal("n0").signed_messages.statements
     monkeypatch.setattr(
-        court.journal("n0").signed,
+        court.journal("n0").signed_messages,
         "statements",
         lambda group, member: [one for one in held(group, member) if one.digest != confirm],
     )
-    court.file(docket)
-    (answer,) = court.counsel("n0")
-    assert (answer.kind, answer.about) == ("defence", docket.digest)
-    assert court.verdict(docket) == FALSE_ACCUSATION
+    court.file(case_file)
+    (answer,) = court.dispute_monitor("n0")
+    assert (answer.kind, answer.about) == ("defence", case_file.digest)
+    assert court.verdict(case_file) == FALSE_ACCUSATION
 
 
-def test_what_is_filed_in_another_log_first_is_answered_where_it_counts(court, monkeypatch):
-    docket = lying(court)
-    said = docket.accusation
+def test_accusation_is_answered_in_the_right_log(court, monkeypatch):
+    case_file = lying(court)
+    said = case_file.accusation
     monkeypatch.setattr(dispute_parties, "TOPIC", "another")
     other = Shelf(2)
-    book = TwoLogs(other, court.shelf)
-    counsel = Counsel(court.journal("n0"), logging.getLogger("counsel"), book)
-    other.post(court.now, "accusation", said.by, said.written())
-    assert not counsel.review(court.nodes["n0"].agent, court.now)
-    court.file(docket)
-    (ask,) = counsel.review(court.nodes["n0"].agent, court.now + 10**6)
+    tlog = TwoLogs(other, court.shelf)
+    dispute_monitor = DisputeMonitor(court.journal("n0"), logging.getLogger("dispute_monitor"), tlog)
+    other.post(court.now, "accusation", said.by, said.serialize())
+    assert not dispute_monitor.review(court.nodes["n0"].agent, court.now)
+    court.file(case_file)
+    (ask,) = dispute_monitor.review(court.nodes["n0"].agent, court.now + 10**6)
     assert ask.command.origin == court.shelf.rules.origin
     court.post_to_log("n0", ask.command)
-    assert court.verdict(docket) == FALSE_ACCUSATION
+    assert court.verdict(case_file) == FALSE_ACCUSATION
 
 
 class TwoLogs:
@@ -801,7 +816,7 @@ class TwoLogs:
     def __init__(self, *logs):
         self.logs = {one.rules.origin: one for one in logs}
 
-    def origins(self, group):
+    def all_rules(self, group):
         return [one.rules for one in self.logs.values()]
 
     def blob(self, group, hash_):
@@ -811,55 +826,55 @@ class TwoLogs:
         return lambda group, origin, *more: getattr(self.logs[origin], name)(group, origin, *more)
 
 
-def test_who_names_a_later_subscription_that_it_never_confirmed_is_answered_too(court, monkeypatch):
-    docket = lying(court)
+def test_unconfirmed_later_subscription_is_answered(court, monkeypatch):
+    case_file = lying(court)
     request = Request(
         time=court.now, topic=court.id, subscriber=court.did("n1"), publisher=court.did("n0"), nonce=""
     ).signed(court.group("n1").seed)
     accept = replace(
-        docket.subscription[1], time=court.now, request=request.digest, overwrite="", start=b64url(b"s" * 64)
+        case_file.subscription[1], time=court.now, request=request.digest, overwrite="", start=b64url(b"s" * 64)
     ).signed(court.group("n0").seed)
     for one in (request, accept):
-        kept_ = KeepStatement(
-            court.id, court.did("n1"), type(one).__name__.lower(), one.digest, one.written(), court.now
+        kept_ = StoreStatement(
+            court.id, court.did("n1"), type(one).__name__.lower(), one.digest, one.serialize(), court.now
         )
         court.noted.setdefault("n0", []).append(kept_)
     confirm = Confirm(time=court.now, accept=accept.digest, subscriber=court.did("n1")).signed(court.group("n1").seed)
-    said = replace(docket.accusation, reopened=(accept.digest,)).signed(court.group("n1").seed)
-    docket = replace(docket, accusation=said, reopened=((request, accept, confirm),))
-    docket.check()
-    court.file(docket)
-    (answer,) = court.counsel("n0")
-    assert (answer.kind, answer.about) == ("defence", docket.digest)
-    assert court.verdict(docket) == FALSE_ACCUSATION
+    said = replace(case_file.accusation, reopened=(accept.digest,)).signed(court.group("n1").seed)
+    case_file = replace(case_file, accusation=said, reopened=((request, accept, confirm),))
+    case_file.check()
+    court.file(case_file)
+    (answer,) = court.dispute_monitor("n0")
+    assert (answer.kind, answer.about) == ("defence", case_file.digest)
+    assert court.verdict(case_file) == FALSE_ACCUSATION
 
 
-def test_what_is_filed_before_the_place_that_it_names_is_answered_when_it_counts(court):
-    """It is void there; what was said to it there would stand before all that a case shows."""
-    docket = lying(court)
+def test_accusation_is_answered_at_its_counted_place(court):
+    """It is void there; a defence there would precede the case's log excerpt."""
+    case_file = lying(court)
     since = court.shelf.size(court.id, "") + 3
-    docket = replace(docket, accusation=replace(docket.accusation, since=since).signed(court.group("n1").seed))
-    court.file(docket)
-    assert not court.counsel("n0")
+    case_file = replace(case_file, accusation=replace(case_file.accusation, since=since).signed(court.group("n1").seed))
+    court.file(case_file)
+    assert not court.dispute_monitor("n0")
     court.shelf.post(court.now, "message", court.did("n1"), b"one")
     court.shelf.post(court.now, "message", court.did("n1"), b"two")
-    court.file(docket)
-    court.counsels["n0"].heed(court.id)
-    (answer,) = court.counsel("n0")
-    assert (answer.kind, answer.about) == ("defence", docket.digest)
-    assert court.verdict(docket) == FALSE_ACCUSATION
+    court.file(case_file)
+    court.counsels["n0"].schedule(court.id)
+    (answer,) = court.dispute_monitor("n0")
+    assert (answer.kind, answer.about) == ("defence", case_file.digest)
+    assert court.verdict(case_file) == FALSE_ACCUSATION
 
 
-def test_whoever_has_acknowledged_long_messages_one_by_one_is_answered(court):
+def test_long_acknowledged_chain_is_answered(court):
     """Of a stretch the last acknowledgement stays, and the way there may be too long for a defence."""
     for number in range(6):
         court.says("n0", SendPost(court.id, b64url(random.Random(number).randbytes(45_000))))
     court.later()
     came = court.messages("n1", "n0")[-5]
-    group = replace(court.group("n1"), early={court.did("n0"): Early({came.before: came.message})})
+    group = replace(court.group("n1"), early_messages={court.did("n0"): EarlyMessages({came.before: came.message})})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accusations, "_is_here", lambda *_: False)
-        docket = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
-    court.file(docket)
-    assert court.answer(docket) is Acknowledged
-    assert court.verdict(docket) == FALSE_ACCUSATION
+        patch.setattr(accusations, "_has_arrived", lambda *_: False)
+        case_file = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
+    court.file(case_file)
+    assert court.answer(case_file) is Acknowledged
+    assert court.verdict(case_file) == FALSE_ACCUSATION

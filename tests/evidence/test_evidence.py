@@ -1,4 +1,4 @@
-"""What a case rests on: the tree and the checkpoints of a log, its witnesses, what publishers and subscribers sign."""
+"""Building blocks of evidence: Merkle tree, checkpoints, witnesses, signed messages."""
 
 import base64
 import random
@@ -12,13 +12,20 @@ from zerochat.crypto.primitives import ed25519_public, ed25519_sign, sha256
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence import messages
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription
-from zerochat.evidence.merkle import EMPTY_ROOT, Frontier, Tree, root_from
+from zerochat.evidence.merkle import EMPTY_ROOT, Frontier, Tree, root_of_inclusion
 from zerochat.evidence.messages import parse_ack, parse_data, parse_overwrite, parse_share
-from zerochat.evidence.note import Checkpoint, check_signed, cosigned_at, parse_checkpoint, parse_note, signed
+from zerochat.evidence.note import (
+    Checkpoint,
+    check_signature,
+    cosignature_time,
+    parse_checkpoint,
+    parse_note,
+    sign_checkpoint,
+)
 from zerochat.evidence.witness import (
-    Behind,
     Quorum,
-    Watched,
+    SizeMismatch,
+    WitnessLog,
     checkpoint,
     entry_of,
     parse_entry,
@@ -56,12 +63,12 @@ def test_the_roots_are_those_of_certificate_transparency():
         assert tree.root().hex() == frontier.root().hex() == root
 
 
-def test_every_entry_can_be_shown_in_every_tree_and_in_its_place_only():
+def test_inclusion_proofs_hold_at_their_index_only():
     tree = Tree(b"%d" % number for number in range(70))
     for size in range(1, 71):
         for index in range(size):
             path = tree.inclusion(index, size)
-            assert root_from(b"%d" % index, index, size, path) == tree.root(size)
+            assert root_of_inclusion(b"%d" % index, index, size, path) == tree.root(size)
             for wrong in ((index + 1) % size, index - 1):
                 if size > 1 and 0 <= wrong != index:
                     assert not shown(b"%d" % index, wrong, size, path, tree.root(size))
@@ -72,7 +79,7 @@ def test_every_entry_can_be_shown_in_every_tree_and_in_its_place_only():
 
 def shown(entry, index, size, path, root):
     try:
-        return root_from(entry, index, size, path) == root
+        return root_of_inclusion(entry, index, size, path) == root
     except Unauthentic:
         return False
 
@@ -81,23 +88,23 @@ def shown(entry, index, size, path, root):
 
 
 def test_a_checkpoint_is_written_and_signed_as_public_logs_do():
-    note = signed(Checkpoint("zerochat/log", 8, bytes.fromhex(ROOTS[-1])), SEED)
+    note = sign_checkpoint(Checkpoint("zerochat/log", 8, bytes.fromhex(ROOTS[-1])), SEED)
     did = did_key(ed25519_public(SEED))
     text = f"zerochat/log\n8\n{base64.b64encode(bytes.fromhex(ROOTS[-1])).decode()}\n"
     key_id = sha256(did.encode() + b"\n\x01" + ed25519_public(SEED))[:4]
     line = base64.b64encode(key_id + ed25519_sign(SEED, text.encode())).decode()
-    assert note.written() == f"{text}\n\u2014 {did} {line}\n"
-    assert parse_note(note.written().encode()) == note
-    check_signed(note, did)
+    assert note.serialize() == f"{text}\n\u2014 {did} {line}\n"
+    assert parse_note(note.serialize().encode()) == note
+    check_signature(note, did)
     with pytest.raises(Unauthentic):
-        check_signed(note, did_key(ed25519_public(OTHER)))
+        check_signature(note, did_key(ed25519_public(OTHER)))
 
 
 def test_the_example_of_the_specification_is_read():
     text = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n"
     line = "\u2014 example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"  # noqa: E501
     note = parse_note(f"{text}\n{line}".encode())
-    assert parse_checkpoint(note.text).size == 20852163 and note.written() == f"{text}\n{line}"
+    assert parse_checkpoint(note.text).size == 20852163 and note.serialize() == f"{text}\n{line}"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +124,7 @@ def test_the_example_of_the_specification_is_read():
         "a" * 40_000 + "\n\n\u2014 name AAAAAAAA\n",
     ],
 )
-def test_what_is_no_note_is_refused(written):
+def test_invalid_notes_are_refused(written):
     with pytest.raises(Malformed):
         parse_note(written.encode())
 
@@ -141,21 +148,21 @@ def posted(count=5):
     frontier = Frontier()
     for record in records:
         frontier = frontier.with_entry(record)
-    return records, checkpoint("log", frontier, SEED), Watched("log", QUORUM.operator)
+    return records, checkpoint("log", frontier, SEED), WitnessLog("log", QUORUM.operator)
 
 
 def test_a_quorum_of_four_takes_three_and_of_seven_five():
-    sizes = {n: (Quorum("", "", ("",) * n).liars, Quorum("", "", ("",) * n).needed) for n in (3, 4, 5, 7, 10)}
+    sizes = {n: (Quorum("", "", ("",) * n).max_faulty, Quorum("", "", ("",) * n).threshold) for n in (3, 4, 5, 7, 10)}
     assert sizes == {3: (0, 2), 4: (1, 3), 5: (1, 4), 7: (2, 5), 10: (3, 7)}
     for n, (liars, needed) in sizes.items():
         assert 2 * needed - n > liars and needed <= n - liars
 
 
-def test_a_receipt_shows_when_an_entry_was_there_whatever_one_witness_says():
+def test_receipt_time_tolerates_a_lying_witness():
     records, note, watched = posted()
     for seed, off in zip(WITNESSES, (-86_400, 5, 9, 86_400), strict=True):
-        note = note.with_line(watched.cosigned(0, records, note, lambda entry: True, seed, NOW_S + off)[1])
-    receipt = parse_receipt(receipt_for(Tree(records), 3, note).written().encode())
+        note = note.with_line(watched.cosign(0, records, note, lambda entry: True, seed, NOW_S + off)[1])
+    receipt = parse_receipt(receipt_for(Tree(records), 3, note).serialize().encode())
     assert receipt.posted_ms(parse_entry(records[3]), QUORUM) == (NOW_S + 5) * 1000
     with pytest.raises(Unauthentic):
         receipt.posted_ms(parse_entry(records[2]), QUORUM)
@@ -164,41 +171,41 @@ def test_a_receipt_shows_when_an_entry_was_there_whatever_one_witness_says():
 def test_two_witnesses_of_four_show_nothing():
     records, note, watched = posted()
     for seed in WITNESSES[:2]:
-        note = note.with_line(watched.cosigned(0, records, note, lambda entry: True, seed, NOW_S)[1])
+        note = note.with_line(watched.cosign(0, records, note, lambda entry: True, seed, NOW_S)[1])
     with pytest.raises(Refused):
-        QUORUM.time_ms(note)
+        QUORUM.posted_by_ms(note)
     with pytest.raises(Refused):  # nor do they when they sign again
-        QUORUM.time_ms(
-            note.with_line(watched.cosigned(0, records, note, lambda entry: True, WITNESSES[0], NOW_S + 1)[1])
+        QUORUM.posted_by_ms(
+            note.with_line(watched.cosign(0, records, note, lambda entry: True, WITNESSES[0], NOW_S + 1)[1])
         )
-    with pytest.raises(Refused):  # nor with somebody who is no witness
-        QUORUM.time_ms(note.with_line(watched.cosigned(0, records, note, lambda entry: True, OTHER, NOW_S)[1]))
+    with pytest.raises(Refused):  # nor with a member that is not a witness
+        QUORUM.posted_by_ms(note.with_line(watched.cosign(0, records, note, lambda entry: True, OTHER, NOW_S)[1]))
 
 
-def test_a_witness_signs_only_what_it_holds_and_follows():
+def test_witness_cosigns_only_stored_consistent_logs():
     records, note, watched = posted()
     with pytest.raises(Refused):
-        watched.cosigned(0, records, note, lambda entry: False, OTHER, NOW_S)
+        watched.cosign(0, records, note, lambda entry: False, OTHER, NOW_S)
     with pytest.raises(Refused):
-        watched.cosigned(0, records[:-1], note, lambda entry: True, OTHER, NOW_S)
+        watched.cosign(0, records[:-1], note, lambda entry: True, OTHER, NOW_S)
     with pytest.raises(Refused):
-        watched.cosigned(0, [*records[:-1], records[0]], note, lambda entry: True, OTHER, NOW_S)
+        watched.cosign(0, [*records[:-1], records[0]], note, lambda entry: True, OTHER, NOW_S)
     forged = checkpoint("log", Frontier(), OTHER)
     with pytest.raises(Unauthentic):
-        watched.cosigned(0, [], forged, lambda entry: True, OTHER, NOW_S)
+        watched.cosign(0, [], forged, lambda entry: True, OTHER, NOW_S)
     with pytest.raises(Refused):
-        watched.cosigned(0, [], checkpoint("other", Frontier(), SEED), lambda entry: True, OTHER, NOW_S)
-    after, line = watched.cosigned(0, records, note, lambda entry: True, OTHER, NOW_S)
-    assert cosigned_at(note.with_line(line), did_key(ed25519_public(OTHER))) == NOW_S
-    with pytest.raises(Behind) as behind:
-        after.cosigned(0, records, note, lambda entry: True, OTHER, NOW_S)
+        watched.cosign(0, [], checkpoint("other", Frontier(), SEED), lambda entry: True, OTHER, NOW_S)
+    after, line = watched.cosign(0, records, note, lambda entry: True, OTHER, NOW_S)
+    assert cosignature_time(note.with_line(line), did_key(ed25519_public(OTHER))) == NOW_S
+    with pytest.raises(SizeMismatch) as behind:
+        after.cosign(0, records, note, lambda entry: True, OTHER, NOW_S)
     assert behind.value.size == len(records)
 
 
-def test_an_entry_is_of_its_bytes_and_a_defence_of_who_has_signed_it():
+def test_entry_matches_its_blob_and_defence_its_signer():
     defence = entry_of("defence", QUORUM.operator, b"defence", "a" * 43)
-    assert defence.is_of(b"defence") and not defence.is_of(b"offence")
-    assert not replace(defence, size=1).is_of(b"defence")
+    assert defence.matches(b"defence") and not defence.matches(b"offence")
+    assert not replace(defence, size=1).matches(b"defence")
     signed_ = parse_entry(defence.signed(SEED).record())
     signed_.check()
     forged = [defence, defence.signed(OTHER), replace(signed_, size=8), replace(signed_, about="b" * 43)]
@@ -209,18 +216,18 @@ def test_an_entry_is_of_its_bytes_and_a_defence_of_who_has_signed_it():
 
 def test_no_witness_signs_two_logs_of_one_name():
     records, note, watched = posted()
-    after, _ = watched.cosigned(0, records, note, lambda entry: True, OTHER, NOW_S)
+    after, _ = watched.cosign(0, records, note, lambda entry: True, OTHER, NOW_S)
     other = Frontier()
     for record in [*records[:-1], records[0], records[1]]:
         other = other.with_entry(record)
     with pytest.raises(Refused):
-        after.cosigned(5, [records[1]], checkpoint("log", other, SEED), lambda entry: True, OTHER, NOW_S)
+        after.cosign(5, [records[1]], checkpoint("log", other, SEED), lambda entry: True, OTHER, NOW_S)
 
 
-# --- what is signed -------------------------------------------------------------------------------------------------
+# --- signed messages ------------------------------------------------------------------------------------------------
 
 
-def test_a_subscription_names_keys_of_the_length_that_messages_have():
+def test_subscription_keys_have_the_message_length():
     did, other = did_key(ed25519_public(SEED)), did_key(ed25519_public(OTHER))
 
     def begun(theirs: str, ours: str) -> Subscription:
@@ -247,23 +254,23 @@ SUB, PUB, ALIAS, BEFORE = ed25519_public(OTHER), ed25519_public(SEED), b"a" * 16
 TIME = (NOW_S * 1000).to_bytes(8, "big")
 
 
-def test_the_messages_are_byte_for_byte_what_the_paper_says():
+def test_messages_match_the_paper_byte_for_byte():
     said = messages.data(SEED, NOW_S * 1000, ALIAS, b"sealed", BEFORE)
     signed_ = TIME + PUB + ALIAS + b"sealed" + BEFORE
-    assert said.written() == signed_ + ed25519_sign(SEED, signed_) and parse_data(said.written()) == said
+    assert said.serialize() == signed_ + ed25519_sign(SEED, signed_) and parse_data(said.serialize()) == said
     share = messages.share(SEED, NOW_S * 1000, SUB, ALIAS, b"k" * 80, BEFORE)
     signed_ = TIME + SUB + PUB + ALIAS + b"k" * 80 + BEFORE
-    assert share.written() == signed_ + ed25519_sign(SEED, signed_) and parse_share(share.written()) == share
+    assert share.serialize() == signed_ + ed25519_sign(SEED, signed_) and parse_share(share.serialize()) == share
     over = messages.overwrite(SEED, NOW_S * 1000, SUB, ALIAS, b"o" * 64, BEFORE)
     signed_ = TIME + SUB + PUB + ALIAS + b"o" * 64 + BEFORE
-    assert over.written() == signed_ + ed25519_sign(SEED, signed_) and parse_overwrite(over.written()) == over
+    assert over.serialize() == signed_ + ed25519_sign(SEED, signed_) and parse_overwrite(over.serialize()) == over
     ack = messages.ack(OTHER, said, NOW_S * 1000 + 7)
     fields = ALIAS + TIME + said.signature + (NOW_S * 1000 + 7).to_bytes(8, "big")
-    assert ack.written() == SUB + fields + ed25519_sign(OTHER, b"zerochat/ack/1" + fields)
-    assert parse_ack(ack.written()) == ack
+    assert ack.serialize() == SUB + fields + ed25519_sign(OTHER, b"zerochat/ack/1" + fields)
+    assert parse_ack(ack.serialize()) == ack
 
 
-def test_none_of_them_passes_for_another():
+def test_no_message_is_mistaken_for_another_type():
     said = messages.data(SEED, NOW_S, ALIAS, b"s" * 96, BEFORE)
     every: list[tuple[Any, Any]] = [
         (parse_data, said),
@@ -275,11 +282,11 @@ def test_none_of_them_passes_for_another():
         for owner, message in every:
             if parse is not owner:
                 with pytest.raises((Malformed, Unauthentic)):
-                    parse(message.written())
+                    parse(message.serialize())
 
 
 @pytest.mark.parametrize("kind", ["data", "share", "overwrite", "ack"])
-def test_a_flipped_bit_anywhere_and_every_other_length_is_refused(kind):
+def test_bit_flips_and_other_lengths_are_refused(kind):
     said = messages.data(SEED, NOW_S, ALIAS, b"sealed", BEFORE)
     made: dict[str, tuple[Any, Any]] = {
         "data": (parse_data, said),
@@ -288,7 +295,7 @@ def test_a_flipped_bit_anywhere_and_every_other_length_is_refused(kind):
         "ack": (parse_ack, messages.ack(OTHER, said, NOW_S)),
     }
     parse, message = made[kind]
-    written, dice = message.written(), random.Random(1)
+    written, dice = message.serialize(), random.Random(1)
     for place in range(len(written)):
         spoilt = bytearray(written)
         spoilt[place] ^= 1 << dice.randrange(8)
@@ -302,7 +309,7 @@ def test_a_flipped_bit_anywhere_and_every_other_length_is_refused(kind):
 
 
 def test_a_signature_has_one_spelling():
-    """Signatures name messages, so nobody may make a second one of a first: s + L is refused."""
+    """Signatures identify messages, so malleated ones (s + L) are refused."""
     order = 2**252 + 27742317777372353535851937790883648493
     said = messages.data(SEED, NOW_S, ALIAS, b"sealed", BEFORE)
     s = int.from_bytes(said.signature[32:], "little") + order

@@ -1,4 +1,4 @@
-"""One contract for each plug of the house; every implementation must pass it. (Packers have theirs in test_didcomm.)"""
+"""Contract tests of key modes and overlays; every implementation must pass them."""
 
 import base64
 import itertools
@@ -13,8 +13,8 @@ from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.inputs import Moment
-from zerochat.group.key_modes import MODES, Place, Reader
+from zerochat.group.inputs import StepContext
+from zerochat.group.key_modes import MODES, OwnPlace, Recipient
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.wire.messages import EVENTS
 from zerochat.overlay import OVERLAYS
@@ -24,14 +24,14 @@ NAMES = ("alice", "bob", "carol")
 
 
 class Circle:
-    """Some members who have exchanged DIDs with each other, all from one seed."""
+    """Members with exchanged DIDs, all from one seed."""
 
     def __init__(self, mode, seed=1):
         dice = random.Random(seed)
-        self.moment = Moment(1_750_000_000_000, dice.randbytes)
+        self.moment = StepContext(1_750_000_000_000, dice.randbytes)
         self.mode = mode
         secrets = {name: dice.randbytes(32) for name in NAMES}
-        self.places = {name: Place("group", name, secret) for name, secret in secrets.items()}
+        self.places = {name: OwnPlace("group", name, secret) for name, secret in secrets.items()}
         self.transports = {name: x25519_public(secret) for name, secret in secrets.items()}
         dids = {(a, b): new_peer4(dice.randbytes, []) for a in NAMES for b in NAMES if a != b}
         self.pairs = {
@@ -40,7 +40,7 @@ class Circle:
         }
 
     def seal(self, author, text, packer):
-        to = [Reader(self.pairs[author, other], self.transports[other]) for other in NAMES if other != author]
+        to = [Recipient(self.pairs[author, other], self.transports[other]) for other in NAMES if other != author]
         return self.seal_for(author, text, to, packer)
 
     def seal_for(self, author, text, to, packer):
@@ -61,7 +61,7 @@ class Circle:
 @pytest.mark.parametrize("packer", [*PACKERS.values(), TransparentPacker()], ids=lambda packer: packer.name)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 class TestMode:
-    def test_everybody_hears_everybody_in_any_order(self, mode, packer):
+    def test_every_member_opens_all_messages_in_any_order(self, mode, packer):
         circle = Circle(mode)
         said = [(author, f"{author} {n}") for n in range(3) for author in NAMES]
         sealed = [(author, text, circle.seal(author, text, packer)) for author, text in said]
@@ -83,9 +83,9 @@ class TestMode:
             assert mode.name != "pairwise-multi" and heard == "the truth", "only what is for others does not matter"
         assert circle.open("bob", "alice", envelope, packer) == "the truth"
 
-    def test_nobody_opens_what_is_for_another(self, mode, packer):
+    def test_only_the_recipient_opens_an_envelope(self, mode, packer):
         circle = Circle(mode)
-        bob = Reader(circle.pairs["alice", "bob"], circle.transports["bob"])
+        bob = Recipient(circle.pairs["alice", "bob"], circle.transports["bob"])
         envelope = circle.seal_for("alice", "for bob", [bob], packer)["bob"]
         assert circle.open("bob", "alice", envelope, packer) == "for bob"
         with pytest.raises(RemoteError):
@@ -100,16 +100,16 @@ class TestMode:
             assert not any(name[-20:].encode() in envelope for name in [*names, *NAMES])
             assert {circle.open(name, "alice", envelope, packer) for name in envelopes} == {"hello"}
 
-    def test_how_many_envelopes_there_are_and_what_one_more_reader_costs(self, mode, packer):
-        """Of what is not said in a stream: where keys sign, that holds nothing for anybody (`test_streams.py`)."""
+    def test_number_of_envelopes_and_size_of_one_more_recipient(self, mode, packer):
+        """For content outside of streams, which signing key modes do not allow (`test_signed_streams.py`)."""
         circle = Circle(mode)
-        bob = Reader(circle.pairs["alice", "bob"], circle.transports["bob"])
+        bob = Recipient(circle.pairs["alice", "bob"], circle.transports["bob"])
         alone = circle.seal_for("alice", "hello", [bob], packer)["bob"]
         envelopes = circle.seal("alice", "hello", packer)
         count, more = len(set(envelopes.values())), len(envelopes["bob"]) - len(alone)
         assert (count, more) == ((2, 0) if mode.name == "pairwise-multi" else (1, 48))
 
-    def test_an_envelope_for_one_says_nothing_of_the_others(self, mode, packer):
+    def test_an_envelope_for_one_recipient_reveals_no_others(self, mode, packer):
         circle = Circle(mode)
         envelopes = circle.seal("alice", "hello", packer)
         if len(set(envelopes.values())) == len(envelopes):
@@ -123,13 +123,13 @@ class TestMode:
             ours = {name: (circle.places[name], "alice", name, circle.transports["alice"]) for name in ("bob", "carol")}
             assert mode.queue(*ours["bob"]) != mode.queue(*ours["carol"])
 
-    def test_a_member_cannot_pass_for_another(self, mode, packer):
+    def test_a_member_cannot_impersonate_another(self, mode, packer):
         circle = Circle(mode)
         envelope = circle.seal("carol", "I am alice", packer)["bob"]
         with pytest.raises(RemoteError):
             circle.open("bob", "alice", envelope, packer)
 
-    def test_what_is_too_long_for_a_message_is_not_sealed(self, mode, packer):
+    def test_an_oversized_message_is_not_sealed(self, mode, packer):
         circle = Circle(mode)
         with pytest.raises(Malformed):
             circle.seal("alice", "x" * 300_000, packer)
@@ -141,7 +141,7 @@ class TestOverlay:
     def members(self, size):
         return [did_key(ed25519_public(bytes([n]) * 32)) for n in range(size)]
 
-    def test_every_envelope_arrives_and_then_goes_no_further(self, overlay, size):
+    def test_every_envelope_arrives_and_stops(self, overlay, size):
         members = self.members(size)
         for origin, destination in itertools.islice(itertools.permutations(members, 2), 200):
             frontier, reached, hops = set(overlay.first_hops(origin, destination, members)), {origin}, 0
@@ -155,7 +155,7 @@ class TestOverlay:
                 assert hops <= size, "an envelope that travels for ever"
             assert destination in reached
 
-    def test_nobody_sends_to_itself_or_to_a_stranger(self, overlay, size):
+    def test_no_route_leads_to_oneself_or_to_a_stranger(self, overlay, size):
         members = self.members(size)
         stranger = did_key(ed25519_public(b"\xff" * 32))
         assert overlay.first_hops(members[0], members[0], members) == ()

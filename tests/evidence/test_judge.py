@@ -1,6 +1,6 @@
-"""The judge: whoever withholds a message is found out, and nobody else ever is, whatever the clocks and the liars say.
+"""The judge: withholders are convicted and honest members never are, for any clocks and liars.
 
-SUPRA's lemmas as properties: a subscriber can always accuse a publisher that cheats (2), and one that is honest can
+SUPRA's lemmas as properties: a subscriber can always accuse a cheating publisher (2), and an honest publisher can
 always defend itself (3).
 """
 
@@ -26,10 +26,10 @@ from zerochat.evidence.case import (
     Case,
     Defence,
     Ended,
-    Missing,
     Posted,
     Repeated,
     Span,
+    Withheld,
     parse_case,
     parse_defence,
 )
@@ -54,12 +54,11 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 
 def tried(seeds):
-    """Judge all that comes of these histories, from the bytes of the cases alone. Returns how many were upheld, and how
-    many of all."""
+    """Judge all cases of these histories from their bytes. Returns the numbers of upheld cases and of all."""
     upheld = found = 0
     for seed in seeds:
         for quarrel in Story(seed).play():
-            judgement = judge(parse_case(quarrel.case.written()))
+            judgement = judge(parse_case(quarrel.case.serialize()))
             assert (judgement.delivery == UPHELD) == quarrel.cheated, (seed, judgement)
             assert tuple(judgement.guilty) == quarrel.counts, (seed, judgement)
             upheld, found = upheld + quarrel.cheated, found + 1
@@ -67,7 +66,7 @@ def tried(seeds):
 
 
 @pytest.mark.slow
-def test_whoever_withholds_is_found_out_and_nobody_else():
+def test_only_withholders_are_convicted():
     upheld, found = tried(range(EVERYDAY))
     assert upheld > EVERYDAY // 10 and found > 2 * EVERYDAY
 
@@ -80,16 +79,16 @@ def test_many_histories_are_judged_as_they_were(budget, figures):
     assert upheld
 
 
-def test_seed_8335_owes_what_is_dated_before_its_end_and_sent_after_one_that_is_dated_ahead():
+def test_seed_8335_obligations_before_a_dated_end():
     upheld, found = tried([8335])
     assert upheld and found > 4
 
 
 @pytest.mark.slow
-def test_another_process_comes_to_the_same_from_the_file_alone(tmp_path):
+def test_another_process_reaches_the_same_verdict_from_the_file(tmp_path):
     quarrels = [quarrel for seed in range(12) for quarrel in Story(seed).play()]
     for number, quarrel in enumerate(quarrels):
-        (tmp_path / f"{number:04}.zcase").write_bytes(quarrel.case.written())
+        (tmp_path / f"{number:04}.zcase").write_bytes(quarrel.case.serialize())
     said = subprocess.run(
         [sys.executable, "-c", JUDGES, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
     )
@@ -99,22 +98,22 @@ def test_another_process_comes_to_the_same_from_the_file_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_verb_ends_with_what_it_comes_to(tmp_path, capsys, monkeypatch):
+def test_judge_verb_exits_with_the_verdict(tmp_path, capsys, monkeypatch):
     """Guilty 7, not shown to the end 5, not guilty 0, no case 1; and no profile is made for that."""
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "nobody"))
     defended, file = defended_one(), tmp_path / "one.zcase"
     assert not judge(defended.case).guilty
     hidden = with_missing(defended, defences=())
     for case, code in ((upheld_ones()[0].case, 7), (hidden, 5), (defended.case, 0)):
-        file.write_bytes(case.written())
+        file.write_bytes(case.serialize())
         assert main(["judge", str(file), "--format", "jsonl"]) == code
         shown = json.loads(capsys.readouterr().out)
         assert shown["delivery"] == judge(case).delivery and shown["findings"]
     assert main(["verify-proof", str(file)]) == 1
-    assert f"is a case, and no proof: `zerochat judge {file}`" in " ".join(capsys.readouterr().err.split())
-    file.write_bytes(defended.case.written()[:-9])
+    assert f"is a case file, not a proof: use `zerochat judge {file}`" in " ".join(capsys.readouterr().err.split())
+    file.write_bytes(defended.case.serialize()[:-9])
     assert main(["judge", str(file)]) == 1
-    assert "cannot be read as a case" in capsys.readouterr().err
+    assert "is not a valid case file" in capsys.readouterr().err
     assert not (tmp_path / "nobody").exists()
 
 
@@ -128,22 +127,22 @@ def defended_one() -> Quarrel:
     """A case that was dismissed because of a defence."""
     for seed in range(400):
         for quarrel in Story(seed).play():
-            missing = quarrel.case.missing
+            missing = quarrel.case.withheld
             if missing is not None and missing.defences and judge(quarrel.case).delivery not in (UPHELD, VOID, OPEN):
                 return quarrel
     raise AssertionError("no case with a defence")
 
 
-def missing_of(quarrel: Quarrel) -> Missing:
-    assert quarrel.case.missing is not None
-    return quarrel.case.missing
+def missing_of(quarrel: Quarrel) -> Withheld:
+    assert quarrel.case.withheld is not None
+    return quarrel.case.withheld
 
 
 def with_missing(quarrel: Quarrel, **changes):
-    return replace(quarrel.case, missing=replace(missing_of(quarrel), **changes))
+    return replace(quarrel.case, withheld=replace(missing_of(quarrel), **changes))
 
 
-def test_a_case_that_leaves_a_defence_out_is_told_from_one_to_which_there_was_none():
+def test_omitted_defence_is_detected():
     quarrel = defended_one()
     assert judge(with_missing(quarrel, defences=())).delivery == OPEN
     span = missing_of(quarrel).span
@@ -153,7 +152,7 @@ def test_a_case_that_leaves_a_defence_out_is_told_from_one_to_which_there_was_no
     assert judge(with_missing(quarrel, span=other)).delivery == VOID
 
 
-def filed_in(span: Span, missing: Missing) -> int:
+def filed_in(span: Span, missing: Withheld) -> int:
     """At which of these entries the accusation was filed."""
     return parse_receipt(missing.filed.encode()).index - span.before
 
@@ -161,7 +160,7 @@ def filed_in(span: Span, missing: Missing) -> int:
 def test_a_defence_that_was_never_posted_does_not_count():
     for quarrel in upheld_ones():
         missing = missing_of(quarrel)
-        defence = Defence(missing.accusation.digest, Acknowledged((missing.message,), b"x" * 192)).written()
+        defence = Defence(missing.accusation.digest, Acknowledged((missing.message,), b"x" * 192)).serialize()
         assert judge(with_missing(quarrel, defences=(*missing.defences, defence))).delivery == UPHELD
 
 
@@ -175,9 +174,9 @@ def test_nothing_is_upheld_once_any_part_of_the_file_was_changed():
         replace(case, rules=replace(case.rules, witnesses=case.rules.witnesses[1:] + case.rules.witnesses[:1])),
         replace(case, subscription=(request, replace(accept, time=accept.time + 1), confirm)),
         replace(case, subscription=(replace(request, nonce="AA"), accept, confirm)),
-        replace(case, missing=replace(missing, accusation=replace(missing.accusation, time=1))),
-        replace(case, missing=replace(missing, message=missing.message[:-1] + bytes([missing.message[-1] ^ 1]))),
-        replace(case, missing=replace(missing, filed=missing.filed.replace("index ", "index 1"))),
+        replace(case, withheld=replace(missing, accusation=replace(missing.accusation, time=1))),
+        replace(case, withheld=replace(missing, message=missing.message[:-1] + bytes([missing.message[-1] ^ 1]))),
+        replace(case, withheld=replace(missing, filed=missing.filed.replace("index ", "index 1"))),
     ]
     assert judge(case).delivery == UPHELD
     assert [judge(one).delivery for one in changed] == [VOID] * len(changed)
@@ -188,24 +187,24 @@ def test_nothing_is_upheld_once_any_part_of_the_file_was_changed():
     [b"", b"{}", b"[]", b"\xff", b'{"zcase":2}', b'{"zcase":1,"rules":{}}', b'{"a":1' * 40_000],
     ids=["empty", "object", "list", "no text", "version", "no rules", "deep"],
 )
-def test_a_file_that_is_no_case_is_named(written):
+def test_an_invalid_case_file_is_refused(written):
     with pytest.raises(Malformed):
         parse_case(written)
 
 
 def spoilt(written: bytes) -> Iterator[Case]:
-    """What can still be read of a case that was cut off, or of which one byte is another."""
+    """The decodable remains of a truncated or changed case."""
     for place in range(0, len(written) - 2, max(1, len(written) // 150)):
         for bytes_ in (written[:place], written[:place] + b"A" + written[place + 1 :]):
             with suppress(Malformed):
                 yield parse_case(bytes_)
 
 
-def test_a_spoilt_file_turns_no_verdict_round():
+def test_a_damaged_file_reverses_no_verdict():
     """Some of it may be spoilt without harm: of more cosignatures than it takes, one."""
     upheld, dismissed = upheld_ones()[0].case, defended_one().case
-    assert {judge(case).delivery for case in spoilt(upheld.written())} <= {UPHELD, VOID, OPEN}
-    assert UPHELD not in {judge(case).delivery for case in spoilt(dismissed.written())}
+    assert {judge(case).delivery for case in spoilt(upheld.serialize())} <= {UPHELD, VOID, OPEN}
+    assert UPHELD not in {judge(case).delivery for case in spoilt(dismissed.serialize())}
 
 
 def defended_story(witnesses: int, verdicts: tuple[str, ...] = (DISMISSED,)) -> tuple[Story, Quarrel]:
@@ -215,16 +214,15 @@ def defended_story(witnesses: int, verdicts: tuple[str, ...] = (DISMISSED,)) -> 
         if len(story.rules.witnesses) != witnesses or story.kind != "honest":
             continue
         for quarrel in story.play():
-            missing = quarrel.case.missing
+            missing = quarrel.case.withheld
             if missing is not None and missing.defences and judge(quarrel.case).delivery in verdicts:
                 return story, quarrel
     raise AssertionError("no case with a defence")
 
 
-def test_a_liar_and_a_witness_that_is_kept_behind_do_not_hide_a_defence():
-    """The operator shows one honest witness nothing after the accusation, until the time for defending is over. With
-    the liar's signature, and an early one of somebody honest, these are as many as it takes, but no quorum was there so
-    late."""
+def test_lying_and_lagging_witnesses_cannot_hide_a_defence():
+    """The operator shows one honest witness nothing after the accusation until the defence window is over. With the
+    liar's cosignature and an early honest one the count suffices, but no quorum cosigned so late."""
     story, quarrel = defended_story(witnesses=4)
     ledger, span = story.ledger, missing_of(quarrel).span
     filed = parse_receipt(missing_of(quarrel).filed.encode())
@@ -234,13 +232,13 @@ def test_a_liar_and_a_witness_that_is_kept_behind_do_not_hide_a_defence():
     note = checkpoint(ledger.origin, ledger.frontiers[filed.index + 1], ledger.operator)
     for seed, time_s in zip(ledger.witnesses, (filed_s, late_s, late_s), strict=False):
         note = note.with_line(cosignature(note.text, seed, time_s))
-    assert story.rules.quorum.time_ms(note) // 1000 == late_s >= filed_s + story.rules.window_ms // 1000
-    hidden = replace(span, entries=span.entries[: place + 1], closing=note.written())
+    assert story.rules.quorum.posted_by_ms(note) // 1000 == late_s >= filed_s + story.rules.window_ms // 1000
+    hidden = replace(span, entries=span.entries[: place + 1], closing=note.serialize())
     assert judge(with_missing(quarrel, defences=(), span=hidden)).delivery == OPEN
 
 
 def test_a_defence_that_was_posted_many_times_is_weighed_once():
-    """Or four thousand entries that name a chain of a thousand messages would keep a judge busy for minutes."""
+    """Otherwise four thousand entries with chains of a thousand messages would keep a judge busy for minutes."""
     story, quarrel = defended_story(witnesses=4)
     ledger, missing = story.ledger, missing_of(quarrel)
     for _ in range(3):
@@ -248,29 +246,29 @@ def test_a_defence_that_was_posted_many_times_is_weighed_once():
     span = replace(
         missing.span,
         entries=tuple(ledger.records[missing.span.before :]),
-        closing=ledger.cosigned(story.now + 2 * 86_400_000).written(),
+        closing=ledger.cosigned(story.now + 2 * 86_400_000).serialize(),
     )
     again = judge(with_missing(quarrel, span=span))
     assert again.delivery == judge(quarrel.case).delivery and again.findings == judge(quarrel.case).findings
 
 
-def test_nobody_escapes_as_a_false_accuser_by_an_accusation_that_says_it_is_older():
+def test_backdated_accusation_is_void():
     story, quarrel = defended_story(4, (FALSE_ACCUSATION,))
     ledger, missing = story.ledger, missing_of(quarrel)
     accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
     before, said = ledger.frontier.size, parse_data(missing.message)
     older = replace(missing.accusation, time=said.time, since=before).signed(accuser.seed)
-    filed = ledger.post(story.now, "accusation", older.by, older.written())
-    defence = Defence(older.digest, parse_defence(missing.defences[-1]).ground).written()
+    filed = ledger.post(story.now, "accusation", older.by, older.serialize())
+    defence = Defence(older.digest, parse_defence(missing.defences[-1]).ground).serialize()
     ledger.defend(story.now, story.publisher, defence, older.digest)
-    closing = ledger.cosigned(story.now + 2 * 86_400_000).written()
+    closing = ledger.cosigned(story.now + 2 * 86_400_000).serialize()
     span = Span(before, ledger.frontiers[before].peaks, tuple(ledger.records[before:]), closing)
     case = with_missing(quarrel, accusation=older, filed=filed, span=span, defences=(defence,))
     assert judge(case).delivery == VOID
 
 
 @pytest.mark.slow
-def test_a_case_without_the_later_subscriptions_turns_nothing_against_the_accuser():
+def test_omitted_renewals_do_not_hurt_the_accuser():
     stories = (quarrel for seed in range(233, 400) for quarrel in Story(seed).play())
     found = (one for one in stories if one.cheated and missing_of(one).reopened and missing_of(one).defences)
     quarrels = list(islice(found, 3))
@@ -280,7 +278,7 @@ def test_a_case_without_the_later_subscriptions_turns_nothing_against_the_accuse
         assert judge(with_missing(quarrel, reopened=())).delivery == OPEN
 
 
-# --- what a publisher, an accuser and an operator may try with the log ----------------------------------------------
+# --- attacks of publishers, accusers and operators on the log -------------------------------------------------------
 
 
 def upheld_story() -> tuple[Story, Quarrel]:
@@ -300,19 +298,19 @@ def accused(story: Story, quarrel: Quarrel, **changes):
     accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
     fields = {"time": story.now, "since": story.ledger.frontier.size, **changes}
     accusation = replace(missing.accusation, **fields).signed(accuser.seed)
-    return accusation, story.ledger.post(story.now, "accusation", accusation.by, accusation.written())
+    return accusation, story.ledger.post(story.now, "accusation", accusation.by, accusation.serialize())
 
 
 def judged(story: Story, quarrel: Quarrel, accusation, filed: str, defences: tuple[bytes, ...] = ()):
-    """What comes of an accusation when the time for defending is over."""
+    """The outcome of an accusation after the defence window."""
     ledger, before = story.ledger, accusation.since
-    closing = ledger.cosigned(story.now + 2 * 86_400_000).written()
+    closing = ledger.cosigned(story.now + 2 * 86_400_000).serialize()
     span = Span(before, ledger.frontiers[before].peaks, tuple(ledger.records[before:]), closing)
     case = with_missing(quarrel, accusation=accusation, filed=filed, span=span, defences=defences)
-    return judge(parse_case(case.written()))
+    return judge(parse_case(case.serialize()))
 
 
-def test_no_publisher_keeps_a_case_open_by_what_it_posts():
+def test_publisher_cannot_keep_a_case_open():
     story, quarrel = upheld_story()
     accusation, filed = accused(story, quarrel)
     about, author = accusation.digest, did_of(story.publisher)
@@ -326,10 +324,10 @@ def test_no_publisher_keeps_a_case_open_by_what_it_posts():
     assert judged(story, quarrel, accusation, filed, tuple(many[:DEFENCES_MAX])).delivery == UPHELD
 
 
-def test_nobody_else_uses_up_the_defences_that_count():
+def test_only_the_accused_uses_defence_slots():
     story, quarrel = defended_story(witnesses=4)
     accusation, filed = accused(story, quarrel)
-    defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).written()
+    defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).serialize()
     stranger = bytes(32)
     for number in range(2 * DEFENCES_MAX):
         blob = b"%d" % number
@@ -345,13 +343,13 @@ def test_the_largest_message_has_a_defence_that_counts():
     story, quarrel = upheld_story()
     said = story.said(story.last_time + 1, bytes(DATA_BYTES_MAX - 184), story.stream[-1].signature)
     receipt = "x" * RECEIPT_BYTES_MAX
-    assert len(said.written()) == DATA_BYTES_MAX
-    for ground in (Posted(said.written(), receipt), Acknowledged((said.written(),), bytes(192))):
-        written = Defence(missing_of(quarrel).accusation.digest, ground).written()
+    assert len(said.serialize()) == DATA_BYTES_MAX
+    for ground in (Posted(said.serialize(), receipt), Acknowledged((said.serialize(),), bytes(192))):
+        written = Defence(missing_of(quarrel).accusation.digest, ground).serialize()
         assert len(written) <= DEFENCE_BYTES_MAX and parse_defence(written).ground == ground
 
 
-def test_a_publisher_ends_a_subscription_for_what_it_sends_afterwards_and_not_for_what_it_has_withheld():
+def test_end_excuses_later_messages_only():
     story, quarrel = upheld_story()
     accuser = next(one for one in story.listeners if one.did == missing_of(quarrel).accusation.by)
     accept, came = quarrel.case.subscription[1], parse_data(missing_of(quarrel).message)
@@ -367,21 +365,21 @@ def test_a_publisher_ends_a_subscription_for_what_it_sends_afterwards_and_not_fo
         (ours.signed(accuser.seed), link.time - 1000, UPHELD),
     ]
     for close, posted_at, verdict in tried_:
-        receipt = story.ledger.post(posted_at, "close", close.by, close.written())
+        receipt = story.ledger.post(posted_at, "close", close.by, close.serialize())
         accusation, filed = accused(story, quarrel)
-        defence = Defence(accusation.digest, Ended(link.written(), close, receipt)).written()
+        defence = Defence(accusation.digest, Ended(link.serialize(), close, receipt)).serialize()
         story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
         assert judged(story, quarrel, accusation, filed, (defence,)).delivery == verdict
         story.now += 1
 
 
-def test_an_accusation_counts_where_it_stands_first_and_not_where_it_is_logged_once_more():
-    """Otherwise the publisher, who has answered, would have to answer for ever."""
+def test_first_logged_accusation_counts():
+    """Otherwise a publisher that answered would have to answer for ever."""
     story, quarrel = defended_story(witnesses=4)
     accusation, filed = accused(story, quarrel)
-    defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).written()
+    defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).serialize()
     story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
-    again = story.ledger.post(story.now, "accusation", accusation.by, accusation.written())
+    again = story.ledger.post(story.now, "accusation", accusation.by, accusation.serialize())
     assert judged(story, quarrel, accusation, filed, (defence,)).delivery == DISMISSED
     assert judged(story, quarrel, accusation, again, (defence,)).delivery == VOID
     assert judged(story, quarrel, accusation, again).delivery == VOID
@@ -394,25 +392,25 @@ def test_an_accusation_that_is_void_takes_nothing_from_the_next():
     verdicts = []
     for earlier, posted in ((too_early, receipt), (first, first_receipt)):
         accusation, filed = accused(story, quarrel, time=story.now + 1)
-        defence = Defence(accusation.digest, Repeated(earlier, posted)).written()
+        defence = Defence(accusation.digest, Repeated(earlier, posted)).serialize()
         story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
         verdicts.append(judged(story, quarrel, accusation, filed, (defence,)).delivery)
         story.now += 1
     assert verdicts == [UPHELD, REPEATED]
 
 
-def test_what_was_accused_of_before_has_its_verdict_there_and_no_other():
+def test_repeated_accusation_has_no_own_verdict():
     story, quarrel = defended_story(witnesses=4)
     first = missing_of(quarrel)
     accusation, filed = accused(story, quarrel)
     grounds = parse_defence(first.defences[-1]).ground, Repeated(first.accusation, first.filed)
-    defences = tuple(Defence(accusation.digest, ground).written() for ground in grounds)
+    defences = tuple(Defence(accusation.digest, ground).serialize() for ground in grounds)
     for defence in defences:
         story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
     assert judged(story, quarrel, accusation, filed, defences).delivery == REPEATED
 
 
-# --- what a publisher may sign behind the subscriber's back ---------------------------------------------------------
+# --- attacks of publishers on the stream ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -420,11 +418,10 @@ def test_what_was_accused_of_before_has_its_verdict_there_and_no_other():
     [(False, False, False), (True, False, False), (False, True, False), (True, True, False), (False, True, True)],
     ids=["a fork", "dated ahead", "a fork, earlier", "dated ahead, earlier", "a fork, dated back"],
 )
-def test_nobody_is_a_false_accuser_by_a_way_that_begins_before_it_listened(ahead, earlier, back):
-    """A message comes that names one from before the subscription, of which the subscriber cannot know. It is another
-    one than what stands behind that in the stream, or stands there itself, with a time that was yet to come. `earlier`:
-    the way ends in an earlier subscription. `back`: it ends after the time at which the publisher says that the later
-    one began."""
+def test_chain_before_the_subscription_proves_nothing(ahead, earlier, back):
+    """A message names a predecessor from before the subscription, unknown to the subscriber. It is not the stream's
+    successor of that, or it is, with a time in the future. `earlier`: the chain ends in an earlier subscription;
+    `back`: it ends after the claimed start of the later one."""
     story = Story(1, exact=True)
     story.kind, listener = "honest", story.listeners[0]
 
@@ -435,7 +432,7 @@ def test_nobody_is_a_false_accuser_by_a_way_that_begins_before_it_listened(ahead
 
     def hear(said: Data) -> messages.Ack:
         assert said.before == listener.head
-        listener.known[said.signature], listener.head = said.written(), said.signature
+        listener.known[said.signature], listener.head = said.serialize(), said.signature
         return messages.ack(listener.signs, said, story.now, story.suite)
 
     link = say(story.next_time())
@@ -461,10 +458,10 @@ def test_nobody_is_a_false_accuser_by_a_way_that_begins_before_it_listened(ahead
     story.now = came.time + 2 * story.rules.ack_ms
     quarrel = story.accuse(listener, subscription, came)
     assert [type(parse_defence(one).ground) for one in missing_of(quarrel).defences] == [Acknowledged]
-    assert judge(parse_case(quarrel.case.written())).delivery == UPHELD
+    assert judge(parse_case(quarrel.case.serialize())).delivery == UPHELD
 
 
-def test_whoever_has_not_the_suite_of_a_group_does_not_judge_it():
+def test_judge_needs_the_suite_of_the_rules():
     case = upheld_ones()[0].case
     assert case.rules is not None
     assert judge(replace(case, rules=replace(case.rules, suite="secp256k1"))).delivery == VOID

@@ -1,7 +1,7 @@
-"""The contract: it comes to the judge's verdicts, in the same histories, and takes nothing that the judge would not.
+"""The contract reaches the judge's verdicts and accepts nothing that the judge refuses.
 
-What is said about a subscription is a transaction here, and what is posted is said to the contract at the same second;
-so a history is played once, and both judge what comes of it.
+Statements of a subscription are transactions, and posts reach the contract in the same second; so a history is played
+once and judged by both.
 """
 
 import sys
@@ -24,17 +24,17 @@ from zerochat.evidence.case import (
     DEFENCES_MAX,
     Accusation,
     Acknowledged,
-    Clock,
     Closed,
     Ended,
     Fork,
     Ground,
     Posted,
+    TimeReversal,
     parse_case,
     parse_defence,
 )
 from zerochat.evidence.handshake import parse_statement
-from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, REPEATED, TURNED_BACK, UPHELD, VOID, judge
+from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, REPEATED, TIME_REVERSED, UPHELD, VOID, judge
 
 _depth = sys.getrecursionlimit()
 for name in ("vyper", "eth", "eth_abi"):
@@ -43,22 +43,22 @@ for name in ("vyper", "eth", "eth_abi"):
 from zerochat.contract.chain import Chain, Done, Reverted, address_of  # noqa: E402
 from zerochat.contract.suite import ORDER, SECP256K1  # noqa: E402
 
-# One of these packages allows a depth that no stack has room for. The other tests of this process refuse what is nested
-# too deeply, and would end it instead.
+# One of these packages raises the recursion limit beyond the stack. Other tests of this process rely on refusing deep
+# nesting, and would crash.
 sys.setrecursionlimit(_depth)
 
 pytestmark = pytest.mark.contract
 
 EVERYDAY, SLICE = (15, 16, 86, 142), 60
 """Histories: a few in which everything happens, for their curves are computed in Python; and so many in a search."""
-EVERYTHING = {UPHELD, DISMISSED, FALSE_ACCUSATION, VOID, REPEATED, FORKED, TURNED_BACK}
+EVERYTHING = {UPHELD, DISMISSED, FALSE_ACCUSATION, VOID, REPEATED, FORKED, TIME_REVERSED}
 VERDICTS = {2: DISMISSED, 3: FALSE_ACCUSATION, 4: UPHELD}
 SEED, OTHER = bytes([1]) * 32, bytes([2]) * 32
 
 
 @dataclass
 class Court:
-    """The contract of one history, and what was said to it."""
+    """The contract of one history, and its transactions."""
 
     story: Story
     gas: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -68,7 +68,7 @@ class Court:
     """By the digest of the accusation."""
     refused: dict[str, str] = field(default_factory=dict)
     counted: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """By accusation: the defences that count before the judge. The contract would hear more: who sends them pays."""
+    """Counted defences by accusation. The contract would accept more, since senders pay."""
 
     def __post_init__(self) -> None:
         story, rules = self.story, self.story.rules
@@ -77,7 +77,7 @@ class Court:
         self.gas["deploy"].append(self.chain.deploy(story.signs, rules.ack_ms, rules.skew_ms, rules.window_ms))
         self.signs = {one.did: one.signs for one in story.listeners}
         came = [*story.stream, *(one for _, one in story.shown)]
-        self.came = {b64url(sha256(one.written())): one.written() for one in came}
+        self.came = {b64url(sha256(one.serialize())): one.serialize() for one in came}
 
     def send(self, seed: bytes, function: str, *arguments) -> Done:
         done = self.chain.send(seed, function, *arguments)
@@ -85,7 +85,7 @@ class Court:
         return done
 
     def hear(self) -> None:
-        """All that was said, in the order of its time."""
+        """All events in time order."""
         for one in self.story.listeners:
             for subscription in one.past:
                 given = subscription.accept
@@ -127,7 +127,7 @@ class Court:
         counted = self.counted[said.accusation]
         if said.accusation in self.cases and (len(counted) < DEFENCES_MAX or blob in counted):
             counted.add(blob)
-            with suppress(Reverted):  # what shows nothing
+            with suppress(Reverted):  # invalid defences
                 self.defend(self.cases[said.accusation], said.ground)
 
     def defend(self, case: bytes, ground: Ground) -> None:
@@ -148,16 +148,16 @@ class Court:
         return REPEATED if self.refused[digest] == "accused before" else VOID
 
     def guilt(self, digest: str, counts) -> list[str]:
-        """What the contract finds of these."""
+        """The contract's verdicts."""
         place, found = self.subscriptions[digest], []
         for count in counts:
             match count:
                 case Fork():
                     self.send(self.story.signs, "show_fork", place, count.one, count.other)
                     found.append(FORKED)
-                case Clock():
-                    self.send(self.story.signs, "show_turned_back", place, count.one, count.next)
-                    found.append(TURNED_BACK)
+                case TimeReversal():
+                    self.send(self.story.signs, "show_time_reversal", place, count.one, count.next)
+                    found.append(TIME_REVERSED)
         return found
 
 
@@ -171,21 +171,21 @@ def tried(seeds, gas: dict[str, list[int]]) -> dict[str, int]:
         court.hear()
         court.chain.at(story.now // 1000 + 2 * 86_400)
         for quarrel in quarrels:
-            judgement = judge(parse_case(quarrel.case.written()), SECP256K1)
-            if (missing := quarrel.case.missing) is not None:
+            judgement = judge(parse_case(quarrel.case.serialize()), SECP256K1)
+            if (missing := quarrel.case.withheld) is not None:
                 assert (judgement.delivery == UPHELD) == quarrel.cheated, (seed, judgement)
                 found = court.verdict(missing.accusation.digest)
                 assert found == judgement.delivery, (seed, found, court.refused, judgement)
                 counted[found] += 1
             digest = quarrel.case.subscription[1].digest
-            assert sorted(set(court.guilt(digest, quarrel.case.counts))) == sorted(judgement.guilty)
+            assert sorted(set(court.guilt(digest, quarrel.case.equivocations))) == sorted(judgement.guilty)
             for guilt in judgement.guilty:
                 counted[guilt] += 1
     return counted
 
 
 def judged(seeds: range) -> tuple[dict[str, int], dict[str, list[int]]]:
-    """What both judges came to in these histories, and what that has cost."""
+    """Both judges' verdicts of these histories, and the gas."""
     gas: dict[str, list[int]] = defaultdict(list)
     return dict(tried(seeds, gas)), dict(gas)
 
@@ -214,8 +214,8 @@ def shown(gas: dict[str, list[int]]) -> str:
 
 
 @pytest.mark.slow
-def test_the_contract_comes_to_the_same_verdicts():
-    """`-rP` shows what each operation costs."""
+def test_the_contract_reaches_the_same_verdicts():
+    """`-rP` prints the gas of each operation."""
     gas: dict[str, list[int]] = defaultdict(list)
     counted = tried(EVERYDAY, gas)
     print(shown(gas))
@@ -268,7 +268,7 @@ def test_the_addresses_are_those_of_ethereum():
     assert address_of(secret).hex() == "f39fd6e51aad88f6f4ce6ab8827279cfffb92266"
 
 
-# --- what the contract does not take --------------------------------------------------------------------------------
+# --- refusals of the contract ---------------------------------------------------------------------------------------
 
 ALIAS, HEAD, NOW = b"a" * 16, b"h" * 64, EPOCH
 ACK_MS, SKEW_MS, WINDOW_MS = 600_000, 120_000, 1_200_000
@@ -296,9 +296,9 @@ def refused(chain: Chain, seed: bytes, function: str, *arguments) -> str:
     return str(error.value)
 
 
-def test_nobody_speaks_for_somebody_else():
+def test_contract_checks_the_transaction_author():
     chain, place = begun()
-    third, came = bytes([3]) * 32, stream()[2].written()
+    third, came = bytes([3]) * 32, stream()[2].serialize()
     assert refused(chain, third, "confirm", place) == "not the subscriber"
     assert refused(chain, SEED, "close", place, NOW) == "not the subscriber"
     assert refused(chain, OTHER, "end", place) == "not the publisher"
@@ -310,17 +310,17 @@ def test_nobody_speaks_for_somebody_else():
         assert refused(chain, third, function, case, *arguments) == "not the publisher"
 
 
-def test_only_messages_of_the_stream_are_taken_and_only_as_they_were_signed():
+def test_contract_accepts_signed_stream_messages_only():
     chain, place = begun()
     said = stream()
     due = NOW + 10_000 + ACK_MS + 2 * SKEW_MS
     chain.at(due // 1000 + 1)
-    written = said[2].written()
+    written = said[2].serialize()
     wrong = {
-        "another stream": (stream(OTHER)[2].written(), stream(alias=b"b" * 16)[2].written()),
-        "another spelling": (written[:-32] + b"\x7f" + b"\xff" * 31, written[:-32] + bytes(32)),
+        "another stream": (stream(OTHER)[2].serialize(), stream(alias=b"b" * 16)[2].serialize()),
+        "signature not canonical": (written[:-32] + b"\x7f" + b"\xff" * 31, written[:-32] + bytes(32)),
         "no message": (written[-184:], b""),
-        "not owed": (said[0].written(),),
+        "not owed": (said[0].serialize(),),
     }
     for why, them in wrong.items():
         for one in them:
@@ -335,9 +335,9 @@ def test_only_messages_of_the_stream_are_taken_and_only_as_they_were_signed():
 def test_an_accusation_has_its_time_and_so_has_a_defence():
     chain, place = begun()
     said = stream()
-    chain.send(SEED, "post", said[1].written())
+    chain.send(SEED, "post", said[1].serialize())
     due = said[2].time + ACK_MS + 2 * SKEW_MS
-    arguments = place, said[2].written()
+    arguments = place, said[2].serialize()
     assert refused(chain, OTHER, "accuse", *arguments, due, []) == "too early"
     chain.at(-(-due // 1000))
     assert refused(chain, OTHER, "accuse", *arguments, due - 1, []) == "too early"
@@ -345,41 +345,44 @@ def test_an_accusation_has_its_time_and_so_has_a_defence():
     assert refused(chain, OTHER, "accuse", *arguments, due + 5, []) == "accused before"
     assert chain.send(OTHER, "conclude", case).as_number() == 1
     chain.at(chain.time_s + WINDOW_MS // 1000)
-    assert refused(chain, SEED, "defend_posted", case, said[1].written()) == "too late"
+    assert refused(chain, SEED, "defend_posted", case, said[1].serialize()) == "too late"
     assert chain.send(OTHER, "conclude", case).as_number() == 4
 
 
 @pytest.mark.slow
-def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
+def test_invalid_defences_do_not_soften_a_verdict():
     chain, place = begun()
     first, link, came, last = said = stream()
     chain.at(EPOCH // 1000 + 2)
     chain.send(SEED, "end", place)
     due = came.time + ACK_MS + 2 * SKEW_MS
     chain.at(due // 1000 + 1)
-    chain.send(SEED, "post", link.written())
+    chain.send(SEED, "post", link.serialize())
     chain.send(OTHER, "close", place, came.time + 2 * SKEW_MS + 1)
-    case = chain.send(OTHER, "accuse", place, came.written(), due + 1, []).as_bytes32()
+    case = chain.send(OTHER, "accuse", place, came.serialize(), due + 1, []).as_bytes32()
 
     twin = messages.data(SEED, link.time, ALIAS, b"twin", link.before, SECP256K1)
     beside = messages.data(SEED, came.time, ALIAS, b"beside", came.before, SECP256K1)
     older = messages.data(SEED, came.time - 1, ALIAS, b"older", came.signature, SECP256K1)
 
     def acknowledged(of: messages.Data, *way: messages.Data, by: bytes = OTHER, at: int = due) -> tuple:
-        return case, [one.written() for one in way], messages.ack(by, of, at, SECP256K1).written()
+        return case, [one.serialize() for one in way], messages.ack(by, of, at, SECP256K1).serialize()
 
-    assert refused(chain, SEED, "defend_posted", case, link.written()) == "not posted in time"
-    assert refused(chain, SEED, "defend_ended", case, link.written()) == "not ended"
-    assert refused(chain, SEED, "defend_ended", case, came.written()) == "another message than the one that is missing"
+    assert refused(chain, SEED, "defend_posted", case, link.serialize()) == "not posted in time"
+    assert refused(chain, SEED, "defend_ended", case, link.serialize()) == "not ended"
+    assert refused(chain, SEED, "defend_ended", case, came.serialize()) == "not the missing message"
     assert refused(chain, SEED, "defend_closed", case) == "not closed"
     nothing = {
         "no acknowledgement": [acknowledged(link)],
-        "another message than the one that is missing": [acknowledged(first, first, link), acknowledged(came, came)],
-        "a message that does not follow": [acknowledged(last, link, last), acknowledged(link, link, link)],
+        "not the missing message": [acknowledged(first, first, link), acknowledged(came, came)],
+        "a message that does not follow its predecessor": [
+            acknowledged(last, link, last),
+            acknowledged(link, link, link),
+        ],
         "another message": [acknowledged(last, link, came), acknowledged(twin, link)],
-        "another message than the one that came": [acknowledged(beside, link, beside)],
-        "dated before what came": [acknowledged(older, link, came, older)],
-        "somebody else's acknowledgement": [
+        "not the received message": [acknowledged(beside, link, beside)],
+        "dated before the received message": [acknowledged(older, link, came, older)],
+        "another member's acknowledgement": [
             acknowledged(link, link, by=SEED),
             acknowledged(link, link, by=bytes([3]) * 32),
         ],
@@ -395,8 +398,8 @@ def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
     assert verdicts == [DISMISSED, FALSE_ACCUSATION, FALSE_ACCUSATION]
 
 
-def test_what_was_acknowledged_says_nothing_of_what_stands_before_the_subscription():
-    """The publisher has signed ahead: what it sends at last is dated in the subscription, and stands before it."""
+def test_acks_prove_nothing_before_the_subscription():
+    """The publisher signed ahead: its last message is dated within the subscription and precedes it in the stream."""
     said = stream()
     chain = Chain([SEED, OTHER], EPOCH // 1000)
     chain.deploy(SEED, ACK_MS, SKEW_MS, WINDOW_MS)
@@ -404,13 +407,13 @@ def test_what_was_acknowledged_says_nothing_of_what_stands_before_the_subscripti
     chain.send(OTHER, "confirm", place)
     due = said[1].time + ACK_MS + 2 * SKEW_MS
     chain.at(-(-due // 1000))
-    case = chain.send(OTHER, "accuse", place, said[1].written(), due, []).as_bytes32()
+    case = chain.send(OTHER, "accuse", place, said[1].serialize(), due, []).as_bytes32()
     ack = messages.ack(OTHER, said[3], due - 1, SECP256K1)
-    way = [one.written() for one in said]
-    assert refused(chain, SEED, "defend_acknowledged", case, way, ack.written()) == "the subscription began later"
+    way = [one.serialize() for one in said]
+    assert refused(chain, SEED, "defend_acknowledged", case, way, ack.serialize()) == "the subscription began later"
 
 
-def test_what_was_acknowledged_in_a_later_subscription_says_nothing_of_an_earlier_one():
+def test_acks_of_a_later_subscription_prove_nothing_earlier():
     results = []
     for named in (True, False):
         chain, place = begun()
@@ -420,13 +423,13 @@ def test_what_was_acknowledged_in_a_later_subscription_says_nothing_of_an_earlie
         due = said[2].time + ACK_MS + 2 * SKEW_MS
         chain.at(-(-due // 1000))
         names = [later] if named else []
-        case = chain.send(OTHER, "accuse", place, said[2].written(), due, names).as_bytes32()
+        case = chain.send(OTHER, "accuse", place, said[2].serialize(), due, names).as_bytes32()
         ack = messages.ack(OTHER, said[3], due - 1, SECP256K1)
-        way = [one.written() for one in said[1:]]
+        way = [one.serialize() for one in said[1:]]
         try:
-            chain.send(SEED, "defend_acknowledged", case, way, ack.written())
+            chain.send(SEED, "defend_acknowledged", case, way, ack.serialize())
         except Reverted as error:
             results.append(str(error))
         else:
             results.append(VERDICTS[chain.send(SEED, "conclude", case).as_number()])
-    assert results == ["the two began anew", FALSE_ACCUSATION]
+    assert results == ["the subscription was renewed", FALSE_ACCUSATION]

@@ -1,5 +1,4 @@
-"""A group's log with an operator, readers, and witnesses that lie, are away, and die in the middle: it never forks, and
-nothing that was posted is missing from it in the end."""
+"""Transparency log state machines with faulty witnesses: no fork, and no missing message."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -13,18 +12,18 @@ from tests.support.dispute_parties import did_of, seed_of
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence import operator
 from zerochat.evidence.note import Note, cosignature, parse_checkpoint
-from zerochat.evidence.operator import Operated
-from zerochat.evidence.reader import Followed
+from zerochat.evidence.operator import OperatorLog
+from zerochat.evidence.reader import ReaderLog
 from zerochat.evidence.witness import (
     ENTRIES_MAX,
-    Behind,
     Entry,
     Quorum,
-    Split,
-    Watched,
+    SizeMismatch,
+    SplitView,
+    WitnessLog,
     checkpoint,
     entry_of,
-    is_split,
+    is_split_view,
 )
 
 NOW_S = 1_700_000_000
@@ -36,7 +35,7 @@ S = TypeVar("S")
 
 
 def kept(state: S) -> S:
-    """What the next process finds of it."""
+    """The state after a restart."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=type(state))
 
 
@@ -52,24 +51,24 @@ def entry(number: int, seed: bytes = MEMBERS[0]) -> Entry:
 
 
 class Operator:
-    """The machine with its journal: what has its place, and the checkpoint behind each piece of that."""
+    """The operator's state with its journal: sequenced entries and the checkpoints."""
 
     def __init__(self, seed: bytes, quorum: Quorum) -> None:
-        self.seed, self.state = seed, Operated(quorum)
+        self.seed, self.state = seed, OperatorLog(quorum)
         self.records: list[bytes] = []
         self.pieces: dict[int, Note] = {}
         """By where a piece begins: the checkpoint at its end."""
 
     def ask(self) -> None:
         begin = len(self.records)
-        self.state, placed = self.state.asking(self.seed)
+        self.state, placed = self.state.propose(self.seed)
         if placed:
-            assert self.state.asked is not None
+            assert self.state.proposed is not None
             self.records += placed
-            self.pieces[begin] = self.state.asked
+            self.pieces[begin] = self.state.proposed
 
     def piece(self, old: int) -> tuple[list[bytes], Note] | None:
-        if (note := self.state.again(old)) is not None:
+        if (note := self.state.proposal_for(old)) is not None:
             return [], note
         note = self.pieces.get(old)
         return None if note is None else (self.records[old : parse_checkpoint(note.text).size], note)
@@ -85,20 +84,20 @@ class Witness:
 
     def __init__(self, seed: bytes, quorum: Quorum, lies: bool) -> None:
         self.seed, self.did, self.lies = seed, did_of(seed), lies
-        self.state = Watched(quorum.origin, quorum.operator)
-        self.split: Split | None = None
+        self.state = WitnessLog(quorum.origin, quorum.operator)
+        self.split: SplitView | None = None
 
     def hear(self, old: int, records: list[bytes], note: Note, holds: Callable[[Entry], bool]) -> str | int | None:
-        """Its line, or how far it is; None: it says nothing."""
+        """Its cosignature line, or its size; None: no answer."""
         if self.lies:
             return cosignature(note.text, self.seed, NOW_S)
         try:
-            self.state, line = self.state.cosigned(old, records, note, holds, self.seed, NOW_S)
-        except Behind as behind:
+            self.state, line = self.state.cosign(old, records, note, holds, self.seed, NOW_S)
+        except SizeMismatch as behind:
             return behind.size
         except Refused:
             return None
-        except Split as split:
+        except SplitView as split:
             self.split = split
             return None
         return line
@@ -110,7 +109,7 @@ class World:
         mine, seeds = seed_of(self.dice), [seed_of(self.dice) for _ in range(self.dice.choice((3, 4, 5, 7)))]
         self.quorum = Quorum("zerochat/log", did_of(mine), tuple(map(did_of, seeds)))
         self.operator = Operator(mine, self.quorum)
-        liars = self.dice.randint(0, self.quorum.liars)
+        liars = self.dice.randint(0, self.quorum.max_faulty)
         self.witnesses = [Witness(one, self.quorum, place < liars) for place, one in enumerate(seeds)]
         self.reached = dict.fromkeys(self.quorum.witnesses, 0)
 
@@ -131,15 +130,15 @@ class World:
             self.reached[witness.did] = said
             return
         with suppress(Unauthentic):  # for a checkpoint that is behind us
-            operator.state = operator.state.cosigned(witness.did, said)
+            operator.state = operator.state.add_cosignature(witness.did, said)
         self.reached[witness.did] = parse_checkpoint(piece[1].text).size
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_whatever_is_posted_is_found_by_everybody_in_one_order(seed):
+def test_posted_entries_have_one_order_for_all(seed):
     world = World(seed)
-    dice, mine, readers = world.dice, world.operator, [Followed(world.quorum) for _ in range(2)]
+    dice, mine, readers = world.dice, world.operator, [ReaderLog(world.quorum) for _ in range(2)]
     posted: list[bytes] = []
     away = {witness.did: dice.randint(0, 40) for witness in world.witnesses}
     for time in range(200):
@@ -148,16 +147,16 @@ def test_whatever_is_posted_is_found_by_everybody_in_one_order(seed):
         if not calm and dice.random() < 0.5:
             author = dice.choice(MEMBERS)
             posted.append(entry(time, author).record())
-            mine.state = mine.state.posted(did_of(author), posted[-1])
+            mine.state = mine.state.post(did_of(author), posted[-1])
         mine.ask()
         for witness in world.witnesses:
             if calm or (away[witness.did] <= time and dice.random() < 0.7):
                 world.show(mine, witness, lambda _, calm=calm: calm or dice.random() < 0.8, 0.0 if calm else 0.3)
         for place, reader in enumerate(readers):
-            if mine.state.whole is not None and (calm or dice.random() < 0.2):
-                size = parse_checkpoint(mine.state.whole.text).size
-                readers[place] = reader.followed(mine.records[reader.frontier.size : size], mine.state.whole)
-    assert mine.records == posted and not mine.state.waiting and mine.state.asked is None
+            if mine.state.complete is not None and (calm or dice.random() < 0.2):
+                size = parse_checkpoint(mine.state.complete.text).size
+                readers[place] = reader.follow(mine.records[reader.frontier.size : size], mine.state.complete)
+    assert mine.records == posted and not mine.state.pending and mine.state.proposed is None
     assert {reader.frontier for reader in readers} == {mine.state.frontier}
     assert all(one.lies or one.state.frontier == mine.state.frontier for one in world.witnesses)
 
@@ -170,60 +169,60 @@ def test_as_many_witnesses_lie_as_may():
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_an_operator_with_two_logs_gets_no_quorum_for_both_and_is_convicted(seed):
+def test_split_view_gets_no_two_quorums_and_is_convicted(seed):
     world = World(seed)
     dice, one = world.dice, world.operator
     everything = lambda _: True  # noqa: E731
     for number in range(dice.randint(0, 3)):
-        one.state = one.state.posted(did_of(MEMBERS[0]), entry(number).record())
+        one.state = one.state.post(did_of(MEMBERS[0]), entry(number).record())
         one.ask()
         for witness in world.witnesses:
             world.show(one, witness, everything, 0.0)
     other, begin = one.fork(), len(one.records)
     for branch, author in ((one, MEMBERS[1]), (other, MEMBERS[2])):
-        branch.state = branch.state.posted(did_of(author), entry(99, author).record())
+        branch.state = branch.state.post(did_of(author), entry(99, author).record())
         branch.ask()
     notes = one.pieces[begin], other.pieces[begin]
-    assert is_split(*notes, world.quorum.operator) and not is_split(notes[0], notes[0], world.quorum.operator)
+    assert is_split_view(*notes, world.quorum.operator) and not is_split_view(notes[0], notes[0], world.quorum.operator)
     for witness in world.witnesses:
         first, second = dice.sample((one, other), 2)
         for branch in (first, second):
             world.reached[witness.did] = begin
             world.show(branch, witness, everything, 0.0)
         if not witness.lies:
-            assert witness.split is not None and is_split(
+            assert witness.split is not None and is_split_view(
                 witness.split.one, witness.split.other, one.state.quorum.operator
             )
-    whole = [branch.state.asked is None for branch in (one, other)]
+    whole = [branch.state.proposed is None for branch in (one, other)]
     assert whole.count(True) <= 1
-    reader = Followed(world.quorum)
+    reader = ReaderLog(world.quorum)
     for branch, done in zip((one, other), whole, strict=True):
         if not done:
             with pytest.raises(Refused):
-                reader.followed(branch.records, branch.pieces[begin])
+                reader.follow(branch.records, branch.pieces[begin])
 
 
-def test_whoever_believed_one_log_says_so_when_it_is_shown_another():
-    """More witnesses lie than may: then both have a quorum, and whoever has seen both can show it."""
+def test_reader_detects_a_split_view():
+    """With more lying witnesses than tolerated both logs get a quorum, and a reader of both can prove it."""
     dice = random.Random(1)
     mine, seeds = seed_of(dice), [seed_of(dice) for _ in range(4)]
     quorum = Quorum("zerochat/log", did_of(mine), tuple(map(did_of, seeds)))
     shown = []
     for author in MEMBERS[:2]:
         branch = Operator(mine, quorum)
-        branch.state = branch.state.posted(did_of(author), entry(1, author).record())
+        branch.state = branch.state.post(did_of(author), entry(1, author).record())
         branch.ask()
         for one in seeds:
-            with_line = branch.state.asked or branch.state.whole
+            with_line = branch.state.proposed or branch.state.complete
             assert with_line is not None
-            branch.state = branch.state.cosigned(did_of(one), cosignature(with_line.text, one, NOW_S))
-        assert branch.state.whole is not None
-        shown.append((branch.records, branch.state.whole))
-    reader = Followed(quorum).followed(*shown[0])
-    assert reader.followed(*shown[0]) == reader
-    with pytest.raises(Split) as found:
-        reader.followed(*shown[1])
-    assert is_split(found.value.one, found.value.other, quorum.operator)
+            branch.state = branch.state.add_cosignature(did_of(one), cosignature(with_line.text, one, NOW_S))
+        assert branch.state.complete is not None
+        shown.append((branch.records, branch.state.complete))
+    reader = ReaderLog(quorum).follow(*shown[0])
+    assert reader.follow(*shown[0]) == reader
+    with pytest.raises(SplitView) as found:
+        reader.follow(*shown[1])
+    assert is_split_view(found.value.one, found.value.other, quorum.operator)
 
 
 @pytest.fixture
@@ -235,24 +234,24 @@ def mine():
 
 def test_one_member_fills_no_log(mine):
     state = mine[0].state
-    for number in range(operator.WAITING_OF_ONE_MAX):
-        state = state.posted(did_of(MEMBERS[0]), entry(number).record())
-    assert state.posted(did_of(MEMBERS[0]), entry(0).record()) is state
-    with pytest.raises(Refused, match="more entries"):
-        state.posted(did_of(MEMBERS[0]), entry(-1).record())
-    assert len(state.posted(did_of(MEMBERS[1]), entry(1, MEMBERS[1]).record()).waiting) == len(state.waiting) + 1
+    for number in range(operator.PENDING_PER_AUTHOR_MAX):
+        state = state.post(did_of(MEMBERS[0]), entry(number).record())
+    assert state.post(did_of(MEMBERS[0]), entry(0).record()) is state
+    with pytest.raises(Refused, match="too many entries"):
+        state.post(did_of(MEMBERS[0]), entry(-1).record())
+    assert len(state.post(did_of(MEMBERS[1]), entry(1, MEMBERS[1]).record()).pending) == len(state.pending) + 1
 
 
-def test_nobody_posts_in_the_name_of_another_nor_defends_without_a_signature(mine):
+def test_posts_are_authenticated_and_defences_signed(mine):
     state = mine[0].state
-    with pytest.raises(Refused, match="somebody else"):
-        state.posted(did_of(MEMBERS[1]), entry(1, MEMBERS[0]).record())
+    with pytest.raises(Refused, match="another member"):
+        state.post(did_of(MEMBERS[1]), entry(1, MEMBERS[0]).record())
     defence = entry_of("defence", did_of(MEMBERS[0]), b"no", "d" * 43)
     with pytest.raises(Unauthentic):
-        state.posted(did_of(MEMBERS[0]), defence.signed(MEMBERS[1]).record())
+        state.post(did_of(MEMBERS[0]), defence.signed(MEMBERS[1]).record())
     with pytest.raises(Malformed):
-        state.posted(did_of(MEMBERS[0]), b"{}")
-    assert state.posted(did_of(MEMBERS[0]), defence.signed(MEMBERS[0]).record()).waiting
+        state.post(did_of(MEMBERS[0]), b"{}")
+    assert state.post(did_of(MEMBERS[0]), defence.signed(MEMBERS[0]).record()).pending
 
 
 def test_a_piece_is_bounded_and_one_is_under_way_at_a_time(mine):
@@ -260,28 +259,28 @@ def test_a_piece_is_bounded_and_one_is_under_way_at_a_time(mine):
     members = [bytes([n]) * 32 for n in range(1, 9)]
     for number in range(ENTRIES_MAX + 10):
         author = members[number % len(members)]
-        one.state = one.state.posted(did_of(author), entry(number, author).record())
+        one.state = one.state.post(did_of(author), entry(number, author).record())
     one.ask()
-    assert len(one.records) == ENTRIES_MAX and len(one.state.waiting) == 10
+    assert len(one.records) == ENTRIES_MAX and len(one.state.pending) == 10
     one.ask()
     assert len(one.records) == ENTRIES_MAX, "the first is not whole yet"
     for seed in seeds:
-        now = one.state.asked or one.state.whole
+        now = one.state.proposed or one.state.complete
         assert now is not None
-        one.state = one.state.cosigned(did_of(seed), cosignature(now.text, seed, NOW_S))
+        one.state = one.state.add_cosignature(did_of(seed), cosignature(now.text, seed, NOW_S))
     one.ask()
     assert len(one.records) == ENTRIES_MAX + 10
 
 
-def test_a_cosignature_counts_for_who_gave_it_once_and_for_what_it_says(mine):
+def test_cosignature_counts_once_for_its_witness(mine):
     one, seeds = mine
-    one.state = one.state.posted(did_of(MEMBERS[0]), entry(1).record())
+    one.state = one.state.post(did_of(MEMBERS[0]), entry(1).record())
     one.ask()
-    asked = one.state.asked
+    asked = one.state.proposed
     assert asked is not None
     line = cosignature(asked.text, seeds[0], NOW_S)
-    state = one.state.cosigned(did_of(seeds[0]), line)
-    assert state.cosigned(did_of(seeds[0]), cosignature(asked.text, seeds[0], NOW_S + 9)) == state
+    state = one.state.add_cosignature(did_of(seeds[0]), line)
+    assert state.add_cosignature(did_of(seeds[0]), cosignature(asked.text, seeds[0], NOW_S + 9)) == state
     for by, said, error in (
         (did_of(MEMBERS[0]), cosignature(asked.text, MEMBERS[0], NOW_S), Refused),
         (did_of(seeds[1]), line, Unauthentic),
@@ -289,24 +288,24 @@ def test_a_cosignature_counts_for_who_gave_it_once_and_for_what_it_says(mine):
         (did_of(seeds[1]), "nothing", Malformed),
     ):
         with pytest.raises(error):
-            state.cosigned(by, said)
+            state.add_cosignature(by, said)
 
 
-def test_a_reader_believes_nothing_without_a_quorum_and_no_entries_but_those(mine):
+def test_reader_requires_a_quorum_and_matching_entries(mine):
     one, seeds = mine
-    one.state = one.state.posted(did_of(MEMBERS[0]), entry(1).record())
+    one.state = one.state.post(did_of(MEMBERS[0]), entry(1).record())
     one.ask()
-    asked = one.state.asked
+    asked = one.state.proposed
     assert asked is not None
-    reader = Followed(one.state.quorum)
+    reader = ReaderLog(one.state.quorum)
     with pytest.raises(Refused, match="witnesses"):
-        reader.followed(one.records, asked)
+        reader.follow(one.records, asked)
     whole = with_lines(asked, seeds)
     with pytest.raises(Refused, match="missing"):
-        reader.followed([], whole)
-    with pytest.raises(Refused, match="do not lead"):
-        reader.followed([entry(2).record()], whole)
+        reader.follow([], whole)
+    with pytest.raises(Refused, match="do not match"):
+        reader.follow([entry(2).record()], whole)
     elsewhere = with_lines(checkpoint("zerochat/other", one.state.frontier, one.seed), seeds)
     with pytest.raises(Unauthentic):
-        reader.followed(one.records, elsewhere)
-    assert reader.followed(one.records, whole).frontier == one.state.frontier
+        reader.follow(one.records, elsewhere)
+    assert reader.follow(one.records, whole).frontier == one.state.frontier

@@ -1,4 +1,4 @@
-"""Messages as they stand now, over a real journal: what a page shows, and what whoever follows the log is told."""
+"""Materialised messages over a real journal: history pages and notifications."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,28 +8,28 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_journal import KEY
-from tests.group.test_completeness import Parted
-from tests.group.test_delivery import Ears
-from zerochat.agent.api import post_adapter
-from zerochat.agent.api.request_handlers import Desk
-from zerochat.agent.api.server import read_params
+from tests.support.journals import KEY
+from tests.support.parted_world import Parted
+from tests.support.served_world import Ears
+from zerochat.agent.api.post_commands import announcement
+from zerochat.agent.api.request_handlers import RequestHandlers
+from zerochat.agent.api.server import decode_call
 from zerochat.agent.api.subscriptions.live import FEED_ROWS
 from zerochat.agent.archive import log_file as archive
 from zerochat.agent.storage.journal import Journal
-from zerochat.cli.audit import events_of
-from zerochat.group.effects import Confirm, Forget, Refute, Remember
+from zerochat.cli.verbs.audit import events_of
+from zerochat.group.effects import ConfirmEvents, DeleteLog, RefuteEvents, StoreEvent
 from zerochat.group.event_log.event import POST, TOPIC, Event
-from zerochat.group.inputs import Say
+from zerochat.group.inputs import SendContent
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
-from zerochat.group.messages.bodies import Delete, Edit, Post, React, Saying, Topic, target_of
-from zerochat.group.notifications import Confirmed, Refuted
+from zerochat.group.messages.bodies import Content, Delete, Edit, Post, React, Topic, target_of
+from zerochat.group.notifications import EventsConfirmed, EventsRefuted
 from zerochat.group.state import Group
 from zerochat.rpc import LINE_BYTES_MAX, METHODS, Announced, Delivery, History, Request
 
 
 class Follower:
-    """n0's journal and desk, and somebody who follows the log. What is in the log, the test says."""
+    """The journal and request handlers of n0, with a live subscriber; tests write the log."""
 
     def __init__(self, path: Path) -> None:
         self.world: Any = Parted(3)
@@ -38,13 +38,13 @@ class Follower:
         self.n = [self.world.group(name).me for name in ("n0", "n1", "n2")]
         self.journal = Journal.create(path, KEY)
         self.server = Ears()
-        self.desk = Desk(self.server, self.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
+        self.handlers = RequestHandlers(self.server, self.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
         self.seqs = dict.fromkeys(self.n, 10)
         self.when = self.world.now + 1_000
         self._number = 0
         self.call("subscribe")
 
-    def say(self, who: int, what: Saying, **row: Any) -> Remember:
+    def say(self, who: int, what: Content, **row: Any) -> StoreEvent:
         """A row with this; not in the log yet."""
         author = self.n[who]
         self.seqs[author] += 1
@@ -53,16 +53,16 @@ class Follower:
             self.group.id, what.kind, author, self.seqs[author], "p" * 43, (), (), self.when, self.when, what.body
         )
         values = (event.id, author, event.seq, event.lamport, event.type, event.record, self.when, False)
-        return replace(Remember(self.group.id, *values, target=target_of(event)), **row)
+        return replace(StoreEvent(self.group.id, *values, target=target_of(event)), **row)
 
     def keep(self, *remembered: Any) -> list[tuple[str, Any]]:
-        """What whoever follows is told once this is in the log."""
+        """The notifications of a following client once this is in the log."""
         self.journal.commit(self.agent, remembered)
-        self.desk.log.note(remembered)
+        self.handlers.messages.note_stored(remembered)
         return self.told()
 
     def told(self) -> list[tuple[str, Any]]:
-        while self.desk.feed(self.agent):
+        while self.handlers.feed(self.agent):
             pass
         news = [(method, item) for _, method, item in self.server.news]
         self.server.news.clear()
@@ -71,14 +71,13 @@ class Follower:
     def call(self, method: str, **params: Any) -> Any:
         self._number += 1
         request = Request(method=method, id=self._number, params=params, jsonrpc="2.0")
-        read_params(request)
-        self.desk.take(1, request, self.agent)
+        self.handlers.handle(decode_call(1, request), self.agent)
         if self._number in self.server.refusals:
             raise self.server.refusals[self._number]
         return msgspec.json.decode(msgspec.json.encode(self.server.answers[self._number]), type=METHODS[method][1])
 
     def history(self, **params: Any) -> History:
-        found: History = self.call("history", group=self.group.id, **params)
+        found: History = self.call("get_history", group=self.group.id, **params)
         return found
 
 
@@ -90,26 +89,26 @@ def one(tmp_path: Path) -> Iterator[Follower]:
 
 
 def kinds(news: list[tuple[str, Any]]) -> list[tuple[str, str]]:
-    return [(method, item.event.id if method == "amended" else item.type) for method, item in news]
+    return [(method, item.event.id if method == "message_changed" else item.type) for method, item in news]
 
 
-def test_an_amendment_is_told_and_then_the_message_as_it_stands(one: Follower) -> None:
+def test_an_annotation_is_followed_by_the_current_message(one: Follower) -> None:
     post = one.say(1, Post("one"))
     assert kinds(one.keep(post)) == [("event", "message")]
     news = one.keep(one.say(1, Edit(post.id, "two")))
-    assert kinds(news) == [("event", "message_edited"), ("amended", post.id)]
+    assert kinds(news) == [("event", "message_edited"), ("message_changed", post.id)]
     amended = news[1][1].event
     assert (amended.body, amended.edited_at != "", amended.replayed) == ({"text": "two"}, True, False)
     assert amended.delivery == one.history().events[0].delivery
 
 
-def test_an_edit_that_calls_somebody_for_the_first_time_says_so_once(one: Follower) -> None:
+def test_a_new_mention_in_an_edit_is_notified_once(one: Follower) -> None:
     me, other = one.n[0], one.n[2]
     post = one.say(1, Post("at eight", mentions=(other,)))
     one.keep(post)
 
     def edited(*called: str, seq: int = 1) -> tuple[list[str], list[str]]:
-        """Whom the edit says that it calls, and whom the message then does."""
+        """The new mentions of an edit, and the mentions of the message after it."""
         (_, edit), (_, amended) = one.keep(one.say(1, Edit(post.id, "other", called)))
         return edit.mentions, amended.event.mentions
 
@@ -120,72 +119,72 @@ def test_an_edit_that_calls_somebody_for_the_first_time_says_so_once(one: Follow
     assert edited(me) == ([], [other, me]), "it was told that already"
     shown = [each.mentions for each in one.history().events if each.type == "message_edited"]
     assert shown == [[], [me], [], [], []]
-    assert [hit.id for hit in one.call("search", query="to:me").hits] == [post.id]
+    assert [hit.id for hit in one.call("search_messages", query="to:me").hits] == [post.id]
     one.keep(one.say(1, Delete(post.id)))
     assert all(not each.mentions for each in one.history().events)
 
 
-def test_a_message_that_much_is_said_about_is_told_anew_once(one: Follower) -> None:
+def test_many_annotations_update_a_message_once(one: Follower) -> None:
     post, other = one.say(0, Post("one")), one.say(1, Post("two"))
     one.keep(post, other)
     many = [one.say(1 + n % 2, React((post, other)[n % 3 == 0].id, chr(0x1F400 + n))) for n in range(20)]
     news = kinds(one.keep(*many))
     assert [kind for kind, _ in news].count("event") == 20
-    assert [what for kind, what in news if kind == "amended"] == [other.id, post.id]
-    assert news[-3:] == [("amended", other.id), ("event", "reacted"), ("amended", post.id)]
+    assert [what for kind, what in news if kind == "message_changed"] == [other.id, post.id]
+    assert news[-3:] == [("message_changed", other.id), ("event", "reacted"), ("message_changed", post.id)]
     flood = [one.say(1, React(post.id, "👍", n % 2 == 0)) for n in range(5 * FEED_ROWS)]
-    assert [kind for kind, _ in kinds(one.keep(*flood))].count("amended") == 5
+    assert [kind for kind, _ in kinds(one.keep(*flood))].count("message_changed") == 5
 
 
-def test_what_comes_before_its_message_is_in_it(one: Follower) -> None:
+def test_an_early_annotation_is_applied_to_its_message(one: Follower) -> None:
     post = one.say(1, Post("one"))
     assert kinds(one.keep(one.say(2, React(post.id, "👍")))) == [("event", "reacted")]
     ((method, event),) = one.keep(post)
     assert method == "event" and [found.emoji for found in event.reactions] == ["👍"]
 
 
-def test_what_was_said_before_our_time_amends_what_is_here(one: Follower) -> None:
+def test_backfilled_annotations_update_messages(one: Follower) -> None:
     post, later = one.say(1, Post("one")), one.say(1, Post("two"), history=True)
     one.keep(post)
     news = one.keep(
         one.say(2, React(post.id, "👍"), history=True), one.say(2, React(later.id, "👍"), history=True), later
     )
-    assert kinds(news) == [("amended", post.id)], "no news, but for what somebody may have on the screen"
+    assert kinds(news) == [("message_changed", post.id)], "no news, but for what somebody may have on the screen"
     assert [len(event.reactions) for event in one.history().events if event.type == "message"] == [1, 1]
 
 
-def test_whoever_reads_back_is_told_so(one: Follower) -> None:
+def test_a_paging_client_receives_updates(one: Follower) -> None:
     post = one.say(1, Post("one"))
     one.keep(post, one.say(2, React(post.id, "👍")))
     one.call("subscribe", since=0)
     news = one.told()
-    assert kinds(news) == [("event", "message"), ("event", "reacted"), ("amended", post.id)]
+    assert kinds(news) == [("event", "message"), ("event", "reacted"), ("message_changed", post.id)]
     assert all(item.replayed for _, item in news[:2]) and news[2][1].event.replayed
 
 
-def test_what_others_hand_over_is_marked_confirmed_or_refuted(one: Follower) -> None:
+def test_relayed_annotations_are_marked_confirmed_or_refuted(one: Follower) -> None:
     post = one.say(1, Post("one"))
     one.keep(post)
-    edit = one.say(1, Edit(post.id, "two"), vouched=one.n[2])
+    edit = one.say(1, Edit(post.id, "two"), relayed_by=one.n[2])
     amended = one.keep(edit)[-1][1].event
-    assert amended.body["text"] == "two" and amended.vouched is not None and amended.vouched.did == one.n[2]
+    assert amended.body["text"] == "two" and amended.relayed_by is not None and amended.relayed_by.did == one.n[2]
     place = one.group.id, one.n[1], edit.seq - 1, edit.seq
-    one.keep(Confirm(*place))
-    one.desk.tell([Confirmed(*place)], one.agent)
-    assert [item.event.vouched for method, item in one.told() if method == "amended"] == [None]
+    one.keep(ConfirmEvents(*place))
+    one.handlers.notify([EventsConfirmed(*place)], one.agent)
+    assert [item.event.relayed_by for method, item in one.told() if method == "message_changed"] == [None]
 
-    gone = one.say(1, Delete(post.id), vouched=one.n[2])
+    gone = one.say(1, Delete(post.id), relayed_by=one.n[2])
     assert one.keep(gone)[-1][1].event.deleted
     place = one.group.id, one.n[1], gone.seq - 1, gone.seq
-    one.keep(Refute(*place))
-    one.desk.tell([Refuted(place[0], place[1], one.n[2], *place[2:])], one.agent)
-    (back,) = [item.event for method, item in one.told() if method == "amended"]
-    assert (back.id, back.deleted, back.body, back.vouched) == (post.id, False, {"text": "two"}, None)
+    one.keep(RefuteEvents(*place))
+    one.handlers.notify([EventsRefuted(place[0], place[1], one.n[2], *place[2:])], one.agent)
+    (back,) = [item.event for method, item in one.told() if method == "message_changed"]
+    assert (back.id, back.deleted, back.body, back.relayed_by) == (post.id, False, {"text": "two"}, None)
 
 
-def test_of_what_a_member_announces_the_last_counts(one: Follower) -> None:
+def test_a_members_last_announcement_counts(one: Follower) -> None:
     def bots() -> list[tuple[bool, list[str]]]:
-        found = {each.did: each for each in one.call("members", group=one.group.id)}
+        found = {each.did: each for each in one.call("list_members", group=one.group.id)}
         return [(found[did].bot, [each.name for each in found[did].commands]) for did in one.n]
 
     nobody = (False, [])
@@ -198,32 +197,32 @@ def test_of_what_a_member_announces_the_last_counts(one: Follower) -> None:
         "commands": [{"name": "deploy", "usage": "ENV", "help": "Bring it out", "role": "admin"}],
     }
     assert bots() == [nobody, (True, ["deploy"]), nobody]
-    second = one.say(1, Announcement(True, (BotCommand("ping"),)), vouched=one.n[2])
+    second = one.say(1, Announcement(True, (BotCommand("ping"),)), relayed_by=one.n[2])
     one.keep(one.say(2, Announcement(True)), second)
     assert bots() == [nobody, (True, ["ping"]), (True, [])]
-    one.keep(Refute(one.group.id, one.n[1], second.seq - 1, second.seq))
+    one.keep(RefuteEvents(one.group.id, one.n[1], second.seq - 1, second.seq))
     assert bots()[1] == (True, ["deploy"]), "it never said so"
     one.keep(one.say(1, Announcement()))
     assert bots()[1] == nobody and one.history().events[-1].body == {"bot": False, "commands": []}
 
 
-def test_the_same_announced_again_says_nothing(one: Follower) -> None:
+def test_an_unchanged_announcement_is_not_notified(one: Follower) -> None:
     def announce(*names: str, bot: bool = True) -> Any:
         command = [{"name": name} for name in names]
-        request = Request(method="announce", id=1, params={"group": one.group.id, "bot": bot, "commands": command})
-        said = post_adapter.announcement(one.desk.log, one.group, read_params(request))  # type: ignore[arg-type]
-        if isinstance(said, Say):
-            one.keep(one.say(0, said.what))
+        request = Request(method="announce_bot", id=1, params={"group": one.group.id, "bot": bot, "commands": command})
+        said = announcement(one.handlers.messages, one.group, decode_call(1, request).params)  # type: ignore[arg-type]
+        if isinstance(said, SendContent):
+            one.keep(one.say(0, said.content))
         return said
 
-    assert announce(bot=False) == Announced(one.group.id, again=True), "there was nothing to take back"
-    assert announce("ping") == Say(one.group.id, Announcement(True, (BotCommand("ping"),)))
+    assert announce(bot=False) == Announced(one.group.id, unchanged=True), "there was nothing to take back"
+    assert announce("ping") == SendContent(one.group.id, Announcement(True, (BotCommand("ping"),)))
     (event,) = [each for each in one.history().events if each.type == "commands_announced"]
-    assert announce("ping") == Announced(one.group.id, event.id, again=True)
-    base = {did: peer.base for did, peer in one.group.peers.items()}
-    one.group = replace(one.group, peers={d: replace(p, base=99) for d, p in one.group.peers.items()})
-    assert isinstance(announce("ping"), Say), f"not for whoever has come in since {base}"
-    assert isinstance(announce("ping", "pong"), Say) and isinstance(announce(bot=False), Say)
+    assert announce("ping") == Announced(one.group.id, event.id, unchanged=True)
+    base = {did: peer.start_seq for did, peer in one.group.peers.items()}
+    one.group = replace(one.group, peers={d: replace(p, start_seq=99) for d, p in one.group.peers.items()})
+    assert isinstance(announce("ping"), SendContent), f"not for whoever has come in since {base}"
+    assert isinstance(announce("ping", "pong"), SendContent) and isinstance(announce(bot=False), SendContent)
 
 
 def test_a_page_of_long_edits_is_as_long_as_a_line_may_be(one: Follower) -> None:
@@ -242,20 +241,22 @@ def test_a_page_of_long_edits_is_as_long_as_a_line_may_be(one: Follower) -> None
     assert shown == [f"{n} {text}" for n in range(40)] and len(seen) == 80
 
 
-def test_what_is_deleted_is_shown_nowhere_and_stays_in_the_log(one: Follower) -> None:
-    """`delete` asks for it to be shown no more. That it is gone, nobody can promise."""
+def test_a_deleted_post_is_hidden_and_stays_in_the_log(one: Follower) -> None:
+    """`delete` hides the post. Its removal everywhere cannot be promised."""
     post = one.say(1, Post("a secret"))
     edit, reply = one.say(1, Edit(post.id, "another secret")), one.say(2, Post("what?", post.id))
     one.keep(post, edit, reply)
     assert "secret" in str(one.history())
     news = one.keep(one.say(1, Delete(post.id)))
     about = [
-        one.call(method, group=one.group.id, id=name) for method in ("delivery", "why") for name in (post.id, edit.id)
+        one.call(method, group=one.group.id, id=name)
+        for method in ("get_delivery", "get_message_status")
+        for name in (post.id, edit.id)
     ]
-    found = one.call("search", query="secret").hits
+    found = one.call("search_messages", query="secret").hits
     assert "secret" not in str((one.history(), news, about)) and found == []
-    ledger = one.call("ledger", group=one.group.id)
-    rows = one.call("rows", group=one.group.id, latest=ledger.latest).rows
+    ledger = one.call("get_log_summary", group=one.group.id)
+    rows = one.call("get_event_page", group=one.group.id, latest=ledger.latest).rows
     assert [row.id for row in rows if b"secret" in row.record] == [post.id, edit.id]
 
 
@@ -268,18 +269,18 @@ def test_a_file_shows_messages_as_they_stood(one: Follower, tmp_path: Path) -> N
         one.say(0, React(posts[0].id, "👍")),
     ]
     one.keep(*posts, *about, one.say(1, Post("three", posts[0].id)))
-    ledger = one.call("ledger", group=one.group.id)
-    rows = one.call("rows", group=one.group.id, latest=ledger.latest).rows
+    ledger = one.call("get_log_summary", group=one.group.id)
+    rows = one.call("get_event_page", group=one.group.id, latest=ledger.latest).rows
     path = tmp_path / "friends.jsonl"
     with archive.create(path) as file:
-        archive.write(archive.Header(exported_at="", ledger=ledger), rows, file)
+        archive.write(archive.Header(exported_at="", summary=ledger), rows, file)
     live = [replace(event, delivery=Delivery(0, 0)) for event in one.history(limit=500).events]
     assert events_of(str(path), None) == live
     last = events_of(str(path), 2)
     assert last[0] == live[-2] and last[1].quoted is not None and last[1].quoted.author is None
 
 
-def test_a_reply_shows_the_beginning_of_what_it_answers(one: Follower) -> None:
+def test_a_reply_quotes_the_beginning_of_its_target(one: Follower) -> None:
     post = one.say(1, Post("long " * 100))
     reply, lost = one.say(2, Post("yes", post.id)), one.say(2, Post("no", "x" * 43))
     thing = one.say(1, React(post.id, "👍"))
@@ -296,36 +297,36 @@ def test_a_reply_shows_the_beginning_of_what_it_answers(one: Follower) -> None:
     assert alone.quoted == quoted, "also where it stands on another page"
 
 
-def test_only_members_are_called_by_name(one: Follower) -> None:
+def test_only_members_can_be_mentioned(one: Follower) -> None:
     stranger = one.n[1][:-3] + "xyz"
     one.keep(one.say(1, Post("hello", mentions=(one.n[0], stranger))))
     assert one.history().events[0].mentions == [one.n[0]]
 
 
-def test_what_a_group_is_about_is_looked_up_once(one: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, topics = [], Journal.topics
+def test_the_topic_is_looked_up_once(one: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, topics = [], Journal.last_topics
 
     def counting(journal: Journal, group: str, spans: Any) -> Any:
         asked.append(group)
         return topics(journal, group, spans)
 
-    monkeypatch.setattr(Journal, "topics", counting)
-    assert one.call("groups")[0].topic == ""
-    first, second = one.say(1, Topic("first")), one.say(2, Topic("second"), vouched=one.n[1])
+    monkeypatch.setattr(Journal, "last_topics", counting)
+    assert one.call("list_groups")[0].topic == ""
+    first, second = one.say(1, Topic("first")), one.say(2, Topic("second"), relayed_by=one.n[1])
     one.keep(second, first)
     for _ in range(3):
-        assert one.call("groups")[0].topic == "second", "the last one in the order of the log"
+        assert one.call("list_groups")[0].topic == "second", "the last one in the order of the log"
         one.keep(one.say(1, Post("x")), one.say(1, React(first.id, "👍")))
     assert len(asked) == 2
-    one.keep(Refute(one.group.id, one.n[2], second.seq - 1, second.seq))
-    assert one.call("groups")[0].topic == "first" and len(asked) == 3
+    one.keep(RefuteEvents(one.group.id, one.n[2], second.seq - 1, second.seq))
+    assert one.call("list_groups")[0].topic == "first" and len(asked) == 3
     one.keep(one.say(1, Post("x"), type=TOPIC, target=TOPIC))
-    assert one.call("groups")[0].topic == "", "nonsense in the last place of a chain is no topic, and no failure"
-    one.keep(Forget(one.group.id))
-    assert one.call("groups")[0].topic == ""
+    assert one.call("list_groups")[0].topic == "", "nonsense in the last place of a chain is no topic, and no failure"
+    one.keep(DeleteLog(one.group.id))
+    assert one.call("list_groups")[0].topic == ""
 
 
-def test_a_record_that_is_nonsense_is_shown_as_nothing(one: Follower) -> None:
+def test_a_malformed_record_is_shown_as_nothing(one: Follower) -> None:
     post = one.say(1, Post("one"))
     broken = replace(one.say(1, Edit(post.id, "x")), record=b"\xff")
     number = replace(one.say(2, React(post.id, "👍")), record=one.say(2, Post("x")).record)

@@ -1,106 +1,74 @@
-"""Who has a message and what has become of it: from the core's state and the journal to the verbs and the screen."""
+"""Delivery status of a message: from the core and the journal to the clients."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.agent.test_audit import kept
-from tests.agent.test_request_handlers import Counter
-from tests.cli import test_cli
-from tests.cli.test_cli import ALICE, BOB, CAROL, HIKERS, MEMBERS
-from tests.group.test_completeness import Parted
+from tests.support import cli_harness, served_world
+from tests.support.cli_harness import ALICE, BOB, CAROL, HIKERS, MEMBERS
+from tests.support.parted_world import Parted
+from tests.support.served_world import Ears, Served
 from tests.support.tui_pilot import run as play
 from tests.support.tui_pilot import scene, weekend
-from zerochat.agent.api.request_handlers import Desk
-from zerochat.agent.api.server import read_params
-from zerochat.agent.api.timestamps import timestamp
+from zerochat.agent.api.request_handlers import RequestHandlers
+from zerochat.agent.api.server import decode_call
 from zerochat.agent.storage.journal import Journal, NoSuchEvent
-from zerochat.agent.views import core_state, event_pages
-from zerochat.group.effects import Refute, Remember
+from zerochat.agent.views import event_pages
+from zerochat.agent.views.groups import group_info
+from zerochat.group.effects import RefuteEvents, StoreEvent
 from zerochat.group.event_log.event import Event
-from zerochat.group.inputs import LeaveGroup, Say, SendPost
+from zerochat.group.inputs import LeaveGroup, SendContent, SendPost
 from zerochat.group.lookup import UnknownMember
 from zerochat.group.messages.bodies import Edit
-from zerochat.group.state import Need
+from zerochat.group.state import MissingRange
 from zerochat.presentation import delivery as telling
 from zerochat.rpc import (
     METHODS,
     Author,
     Completeness,
-    CompleteNews,
+    CompleteNotification,
     DeliveryReport,
     EventParams,
-    Fate,
-    ForkNews,
+    ForkNotification,
     GapInfo,
-    GapNews,
+    GapNotification,
     GroupParams,
-    Heard,
-    LateNews,
+    LateNotification,
     MemberDelivery,
-    RefutedNews,
-    RemovedNews,
+    MemberReport,
+    MessageStatus,
+    RefutedNotification,
+    RemovedNotification,
     Request,
 )
+from zerochat.rpc.common import timestamp
 
-agent, run, home = test_cli.agent, test_cli.run, test_cli.home
+agent, home, run = cli_harness.agent, cli_harness.home, cli_harness.run
+
+world = served_world.world
+
 STAMP = "2026-07-01T12:04:00.000Z"
 
 
-class Ears(Counter):
-    """A client that always has room for more."""
-
-    def backlog(self, client: int) -> int:
-        return 0
+def sentences(fate: MessageStatus, nicks: dict[str, str]) -> str:
+    return " ".join(telling.status_sentences(fate, nicks, lambda nick: nick, lambda stamp: stamp[11:16]))
 
 
-class Served:
-    """A node of a world with its journal, and a desk before both."""
-
-    def __init__(self, tmp_path: Path, world: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world, self.name = world, name
-        self.journal = kept(tmp_path, world, name)
-        self.server = Ears()
-        self.desk = Desk(self.server, self.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
-        clock = type("Clock", (), {"time": staticmethod(lambda: world.now / 1000)})
-        monkeypatch.setattr("zerochat.agent.views.delivery.time", clock)
-        self._number = 0
-
-    def call(self, method: str, **params: Any) -> Any:
-        self._number += 1
-        request = Request(method=method, id=self._number, params=params, jsonrpc="2.0")
-        read_params(request)
-        self.desk.take(1, request, self.world.nodes[self.name].agent)
-        if self._number in self.server.refusals:
-            raise self.server.refusals[self._number]
-        return msgspec.json.decode(msgspec.json.encode(self.server.answers[self._number]), type=METHODS[method][1])
+# --- the data ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def world() -> Parted:
-    return Parted(4)
-
-
-def sentences(fate: Fate, nicks: dict[str, str]) -> str:
-    return " ".join(telling.sentences(fate, nicks, lambda nick: nick, lambda stamp: stamp[11:16]))
-
-
-# --- what is known ----------------------------------------------------------------------------------------------------
-
-
-def test_a_message_s_way_to_everybody(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """n0 speaks while n2 is away; n1 has it, n3 has left by the time one asks."""
+def test_a_messages_delivery_to_all_members(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """n0 posts while n2 is away; n1 has the post, and n3 has left meanwhile."""
     world.says("n0", SendPost("friends", "hello"))
     group = world.group("n0")
     one = group.chain(group.me)
     world.says("n3", LeaveGroup("friends"))
     world.part("n0", "n2")
     world.part("n1", "n2")
-    world.ask("n0", SendPost("friends", "is anybody there?"))
+    world.run_command("n0", SendPost("friends", "is anybody there?"))
     world.run(for_ms=8_000)
     group = world.group("n0")
     served = Served(tmp_path, world, "n0", monkeypatch)
@@ -110,7 +78,7 @@ def test_a_message_s_way_to_everybody(tmp_path: Path, world: Parted, monkeypatch
         first = next(one for one in world.nodes["n0"].receipts if one.member == member and one.upto >= upto)
         return timestamp(first.at)
 
-    last = served.call("delivery", group="friends", id="last")
+    last = served.call("get_delivery", group="friends", id="last")
     assert (last.delivered, last.of, last.complete) == (1, 2, False)
     assert last.event.body["text"] == "is anybody there?" and last.event.id == last.id
     there, away = last.members
@@ -121,39 +89,41 @@ def test_a_message_s_way_to_everybody(tmp_path: Path, world: Parted, monkeypatch
     assert (there.delivered, there.connection) == (True, "connected")
     assert (away.nick, away.delivered, away.state, away.at) == ("n2", False, "queued", None)
     assert away.connection == "unreachable" and away.via == ""
-    assert away.last_heard == timestamp(group.peers[away.did].heard)
+    assert away.last_seen == timestamp(group.peers[away.did].last_received_at)
 
-    why = served.call("why", group="friends", id=last.id[:6])
-    assert (why.word, why.first, why.here, why.known, why.gone) == ("mine", 1, group.seq, group.seq, [])
+    why = served.call("get_message_status", group="friends", id=last.id[:6])
+    assert (why.provenance, why.first, why.here, why.known, why.former_members) == ("own", 1, group.seq, group.seq, [])
     nicks = {one.did: one.nick for one in last.members}
     text = sentences(why, nicks)
     assert text.startswith("You wrote this ") and "nothing before it is missing" in text
-    assert "1 of 2 others are known to have it." in text and f"n1 has it since {there.at[11:16]}, over a link." in text
-    assert f"n2 has not: not connected, and not heard from since {away.last_heard[11:16]}." in text
+    assert "Delivered to 1 of 2 members." in text and f"n1 received it at {there.at[11:16]}, via link." in text
+    assert f"n2 has not received it: not connected, last seen {away.last_seen[11:16]}." in text
 
-    first = served.call("why", group="friends", id=one.tip)
+    first = served.call("get_message_status", group="friends", id=one.head_id)
     assert first.report.members[0].at == since(n1, one.seq) and first.report.delivered == 2
-    assert [(gone.nick, gone.state, gone.at) for gone in first.gone] == [("n3", "delivered", since(n3, one.seq))]
-    assert "Everybody whom it is for has it." in sentences(first, nicks)
+    assert [(gone.nick, gone.state, gone.at) for gone in first.former_members] == [
+        ("n3", "delivered", since(n3, one.seq))
+    ]
+    assert "Delivered to everyone." in sentences(first, nicks)
 
     # As soon as there is a way it is sent, and then it is there.
     world.meet()
-    world.run(until=lambda: served.call("delivery", group="friends", id="last").members[1].via != "", for_ms=60_000)
-    assert served.call("delivery", group="friends", id="last").members[1].state in ("sent", "delivered")
+    world.run(until=lambda: served.call("get_delivery", group="friends", id="last").members[1].via != "", for_ms=60_000)
+    assert served.call("get_delivery", group="friends", id="last").members[1].state in ("sent", "delivered")
     world.run(for_ms=60_000)
-    assert served.call("delivery", group="friends", id="last").complete
+    assert served.call("get_delivery", group="friends", id="last").complete
 
 
-def test_whoever_leaves_before_it_has_a_message_never_counts_as_having_it(
+def test_a_member_that_leaves_early_does_not_count_as_recipient(
     tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """n3 hears nothing of n0's last message, tells n1 alone that it leaves, and is gone before it could hear more."""
+    """n3 misses n0's last message, announces its leave to n1 alone, and is gone before it could receive more."""
     for other in ("n0", "n1", "n2"):
         world.part("n3", other)
-    world.ask("n0", SendPost("friends", "is anybody there?"))
+    world.run_command("n0", SendPost("friends", "is anybody there?"))
     world.run(for_ms=5_000)
     gone = world.group("n3").me
-    world.ask("n3", LeaveGroup("friends"))
+    world.run_command("n3", LeaveGroup("friends"))
     world.cut.remove(frozenset(("n1", "n3")))
     world._connect_all()
     assert world.run(until=lambda: gone not in world.group("n1").view.members, for_ms=60_000)
@@ -161,13 +131,13 @@ def test_whoever_leaves_before_it_has_a_message_never_counts_as_having_it(
     assert "is anybody there?" not in world.texts("n3")
     world.run(for_ms=60_000)
     served = Served(tmp_path, world, "n0", monkeypatch)
-    last = served.call("delivery", group="friends", id="last")
+    last = served.call("get_delivery", group="friends", id="last")
     assert (last.delivered, last.of) == (2, 2) and gone not in {one.did for one in last.members}
-    (one,) = served.call("why", group="friends", id="last").gone
+    (one,) = served.call("get_message_status", group="friends", id="last").former_members
     assert (one.nick, one.delivered, one.state, one.at) == ("n3", False, "left", None)
 
 
-def test_who_has_a_message_counts_for_itself_whatever_has_become_of_it(
+def test_receipts_are_independent_of_later_annotations(
     tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """n3 has the one message and not its edit, and neither the other one nor its edit."""
@@ -176,16 +146,16 @@ def test_who_has_a_message_counts_for_itself_whatever_has_become_of_it(
         world.part("n3", other)
     lacked = world.says("n0", SendPost("friends", "by teh bridge")).id
     for of, text in ((had, "at eight"), (lacked, "by the bridge")):
-        world.says("n0", Say("friends", Edit(of, text)))
+        world.says("n0", SendContent("friends", Edit(of, text)))
     served = Served(tmp_path, world, "n0", monkeypatch)
     for of, text, marks in ((had, "at eight", (3, 3)), (lacked, "by the bridge", (2, 3))):
-        told = served.call("delivery", group="friends", id=of)
+        told = served.call("get_delivery", group="friends", id=of)
         assert (told.delivered, told.of) == marks
-        (shown,) = [one for one in served.call("history", group="friends", limit=9).events if one.id == of]
+        (shown,) = [one for one in served.call("get_history", group="friends", limit=9).events if one.id == of]
         assert shown.body["text"] == text and shown.edited_at and (shown.delivery.delivered, shown.delivery.of) == marks
 
 
-def test_what_is_being_repeated(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_retransmissions_are_reported(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
     world.says("n0", SendPost("friends", "hello"))
     served = Served(tmp_path, world, "n0", monkeypatch)
     group = world.group("n0")
@@ -193,41 +163,45 @@ def test_what_is_being_repeated(tmp_path: Path, world: Parted, monkeypatch: pyte
     behind = replace(group.peers[did], acked={}, tries=3, retry_at=world.now + 5_000)
     agent_ = world.nodes["n0"].agent
     world.nodes["n0"].agent = replace(agent_, groups={group.id: replace(group, peers={**group.peers, did: behind})})
-    why = served.call("why", group="friends", id="last")
+    why = served.call("get_message_status", group="friends", id="last")
     one = next(one for one in why.report.members if one.did == did)
     assert (one.state, one.via, one.tries, one.next_try) == ("sent", "link", 3, timestamp(world.now + 5_000))
     again = timestamp(world.now + 5_000)[11:16]
-    assert f"n1 has not said so yet: repeated 3 times over a link, next at {again};" in sentences(why, {})
+    assert f"n1 has not acknowledged it yet: retransmitted 3 times via link, next at {again};" in sentences(why, {})
 
 
-def test_somebody_else_s_message(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_of_another_members_message(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
     world.part("n1", "n2")
-    world.ask("n2", SendPost("friends", "by others"))
+    world.run_command("n2", SendPost("friends", "by others"))
     world.run(until=lambda: "by others" in world.texts("n1"), for_ms=600_000)
     served = Served(tmp_path, world, "n1", monkeypatch)
-    fate = served.call("why", group="friends", id="last:n2")
+    fate = served.call("get_message_status", group="friends", id="last:n2")
     assert fate.event.author.nick == "n2" and fate.event.body["text"] == "by others"
-    assert fate.word == "vouched" and fate.event.vouched.nick in ("n0", "n3")
+    assert fate.provenance == "relayed" and fate.event.relayed_by.nick in ("n0", "n3")
     text = sentences(fate, {})
-    assert f"{fate.event.vouched.nick} has handed it over, and n2 has not confirmed it yet." in text
-    assert "it came here at " in text
+    assert f"It was relayed by {fate.event.relayed_by.nick}; n2 has not confirmed it yet." in text
+    assert "received at " in text
     (me,) = [one for one in fate.report.members if one.connection == "self"]
     assert (me.at, me.delivered) == (fate.event.received_at, True), "it is here since it has come"
-    # Nobody repeats it from here, so of those who have not told there is nothing to say.
+    # We do not retransmit it, so of members without a report nothing is known.
     assert {one.state for one in fate.report.members} <= {"delivered", "unknown"}
 
     # It may be more, and it may be another one's word.
     agent_, group = world.nodes["n1"].agent, world.group("n1")
     author = world.group("n2").me
-    needy = replace(group, needs={author: Need(group.chain(author).seq + 2)})
+    needy = replace(group, gaps={author: MissingRange(group.chain(author).seq + 2)})
     world.nodes["n1"].agent = replace(agent_, groups={group.id: needy})
-    served.journal.commit(world.nodes["n1"].agent, [Refute(group.id, author, fate.event.position - 1, 99)])
-    refuted = served.call("why", group="friends", id=fate.event.id)
-    assert refuted.word == "refuted" and refuted.event.refuted
-    assert "It is nobody's word" in sentences(refuted, {})
+    served.journal.commit(world.nodes["n1"].agent, [RefuteEvents(group.id, author, fate.event.position - 1, 99)])
+    refuted = served.call("get_message_status", group="friends", id=fate.event.id)
+    assert refuted.provenance == "refuted" and refuted.event.refuted
+    assert "It is refuted" in sentences(refuted, {})
     membership = next(e for e in group.control.values() if e.type == "genesis")
-    signed = served.call("why", group="friends", id=membership.id)
-    assert signed.word == "signed" and "has signed it" in sentences(signed, {}) and "did this" in sentences(signed, {})
+    signed = served.call("get_message_status", group="friends", id=membership.id)
+    assert (
+        signed.provenance == "signed"
+        and "has signed it" in sentences(signed, {})
+        and "did this" in sentences(signed, {})
+    )
 
 
 def test_which_message_is_meant(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,11 +219,11 @@ def test_which_message_is_meant(tmp_path: Path, world: Parted, monkeypatch: pyte
         ("%%%%", NoSuchEvent),
     ):
         with pytest.raises(error):
-            served.call("delivery", group="friends", id=wanted)
+            served.call("get_delivery", group="friends", id=wanted)
 
-    def posted(id_: str, seq: int) -> Remember:
+    def posted(id_: str, seq: int) -> StoreEvent:
         event = Event(group.id, "post", group.me, seq, "p" * 43, (), (), world.now + seq, 1, {"text": "x"})
-        return Remember(group.id, id_, group.me, seq, event.lamport, "post", event.record, 1, False)
+        return StoreEvent(group.id, id_, group.me, seq, event.lamport, "post", event.record, 1, False)
 
     twins = [posted("abcdX" + "x" * 38, 7), posted("abcdY" + "y" * 38, 8), posted("-bcd" + "z" * 39, 9)]
     served.journal.commit(world.nodes["n0"].agent, twins)
@@ -263,17 +237,17 @@ def test_which_message_is_meant(tmp_path: Path, world: Parted, monkeypatch: pyte
         event_pages.find_row(find, group, "bcdx")
 
 
-def test_what_comes_late_is_told(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_event_is_notified(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(tmp_path, world, "n0", monkeypatch)
     agent_, group = world.nodes["n0"].agent, world.group("n0")
     served.call("subscribe")
     author = world.group("n1").me
     event = Event(group.id, "post", author, 99, "p" * 43, (), (), 5, 7, {"text": "x"})
-    row = Remember(group.id, event.id, author, 99, 5, "post", event.record, world.now, True)
+    row = StoreEvent(group.id, event.id, author, 99, 5, "post", event.record, world.now, True)
     served.journal.commit(agent_, [row])
-    served.desk.feed(agent_)
-    (told,) = [item for _, method, item in served.server.news if method == "late"]
-    assert told == LateNews(
+    served.handlers.feed(agent_)
+    (told,) = [item for _, method, item in served.server.news if method == "late_event"]
+    assert told == LateNotification(
         group=group.id,
         id=event.id,
         author=author,
@@ -281,21 +255,19 @@ def test_what_comes_late_is_told(tmp_path: Path, world: Parted, monkeypatch: pyt
         sent_at=timestamp(7),
         received_at=timestamp(world.now),
     )
-    assert [method for _, method, _ in served.server.news] == ["event", "late"]
+    assert [method for _, method, _ in served.server.news] == ["event", "late_event"]
     again = Ears()
-    desk = Desk(again, served.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
-    desk.take(1, Request(method="subscribe", id=1, params={"since": 0}, jsonrpc="2.0"), agent_)
-    desk.feed(agent_)
+    handlers = RequestHandlers(again, served.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
+    handlers.handle(decode_call(1, Request(method="subscribe", id=1, params={"since": 0}, jsonrpc="2.0")), agent_)
+    handlers.feed(agent_)
     assert "late" not in [method for _, method, _ in again.news], "what was there before is no news"
 
 
-def test_what_others_have_said_meanwhile_stands_below_what_comes_late(
-    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The core itself finds that something is late, and the desk tells it."""
+def test_a_late_event_sorts_above_newer_ones(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core detects a late event, and the handlers notify it."""
     for other in ("n0", "n2", "n3"):
         world.part("n1", other)
-    early = world.ask("n1", SendPost("friends", "said early")).result.id
+    early = world.run_command("n1", SendPost("friends", "said early")).result.id
     world.run(for_ms=5_000)
     later = world.says("n2", SendPost("friends", "said later")).id
     served = Served(tmp_path, world, "n0", monkeypatch)
@@ -307,25 +279,25 @@ def test_what_others_have_said_meanwhile_stands_below_what_comes_late(
     assert [row.late for row in fresh if row.id == early] == [True]
     assert not [row for row in world.nodes["n0"].log if row.id == later and row.late], "what comes in time is not"
     served.journal.commit(world.nodes["n0"].agent, fresh)
-    served.desk.feed(world.nodes["n0"].agent)
-    assert [item.id for _, method, item in served.server.news if method == "late"] == [early]
-    shown = [one.id for one in served.call("history", group="friends", limit=99).events if one.id in (early, later)]
+    served.handlers.feed(world.nodes["n0"].agent)
+    assert [item.id for _, method, item in served.server.news if method == "late_event"] == [early]
+    shown = [one.id for one in served.call("get_history", group="friends", limit=99).events if one.id in (early, later)]
     assert shown == [early, later]
 
 
-def test_a_journal_without_receipts_says_only_what_is_known(
+def test_a_journal_without_receipts_reports_only_acks(
     tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.says("n0", SendPost("friends", "hello"))
     served = Served(tmp_path, world, "n0", monkeypatch)
     monkeypatch.setattr(Journal, "receipts_of", lambda *_: [])
-    found = served.call("delivery", group="friends", id="last")
+    found = served.call("get_delivery", group="friends", id="last")
     assert found.complete and [(one.state, one.at, one.via) for one in found.members] == [("delivered", None, "")] * 3
 
 
 # --- the verbs --------------------------------------------------------------------------------------------------------
 
-POST = test_cli.event(7, ALICE, "alice", id="-d7" + "x" * 40, self=True, body={"text": "hello\x1b"})
+POST = cli_harness.event(7, ALICE, "alice", id="-d7" + "x" * 40, self=True, body={"text": "hello\x1b"})
 REPORT = DeliveryReport(
     "GROUPID",
     POST.id,
@@ -334,31 +306,31 @@ REPORT = DeliveryReport(
     False,
     [
         MemberDelivery(BOB, "bob", True, "delivered", STAMP, "link", "connected", STAMP),
-        MemberDelivery(CAROL, "卡羅", False, "queued", last_heard=STAMP),
+        MemberDelivery(CAROL, "卡羅", False, "queued", last_seen=STAMP),
         MemberDelivery(CAROL + "2", "dave\n", False, "sent", None, "mediator", "connected", None, 2, STAMP),
     ],
     POST,
 )
-FATE = Fate(event=POST, report=REPORT, word="mine", first=1, here=9, known=9)
+FATE = MessageStatus(event=POST, report=REPORT, provenance="own", first=1, here=9, known=9)
 
 
 def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
-    asked = agent(delivery=lambda _: REPORT, members=lambda _: MEMBERS)
+    asked = agent(get_delivery=lambda _: REPORT, list_members=lambda _: MEMBERS)
     code, out, err = run("delivery hikers last")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "2026-07-01 12:04  alice: hello␛  ✓1/2",
         "id " + POST.id,
         "",
-        "NAME   STATE      SINCE             OVER      LAST HEARD",
+        "NAME   STATE      SINCE             VIA       LAST SEEN",
         "bob    delivered  2026-07-01 12:04  link      2026-07-01 12:04",
         "卡羅   queued     -                 -         2026-07-01 12:04",
-        "dave⏎  sent       -                 mediator  never             repeated 2x, next 2026-07-01 12:04",
+        "dave⏎  sent       -                 mediator  never             2 retransmissions, next 2026-07-01 12:04",
         "delivered to 1 of 3",
     ]
     shown = json.loads(run("delivery hikers -d7xx --format jsonl")[1])
     assert [one["state"] for one in shown["members"]] == ["delivered", "queued", "sent"]
-    assert [params for method, params in asked.asked if method == "delivery"] == [
+    assert [params for method, params in asked.asked if method == "get_delivery"] == [
         EventParams("hikers", "last"),
         EventParams("hikers", "-d7xx"),
     ]
@@ -366,39 +338,43 @@ def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
 
 
 def test_why_on_the_command_line(run: Any, agent: Any) -> None:
-    double = agent(why=lambda _: FATE, members=lambda _: MEMBERS)
+    double = agent(get_message_status=lambda _: FATE, list_members=lambda _: MEMBERS)
     code, out, err = run(f"why hikers {POST.id}")
     assert (code, err) == (0, "") and "You wrote this at 2026-07-01 12:04." in out
-    assert "It is number 7 of your chain; nothing before it is missing." in out and "\x1b" not in out
-    double.answers["why"] = lambda _: replace(FATE, forked=True)
+    assert "It has position 7 in your chain; nothing before it is missing." in out and "\x1b" not in out
+    double.answers["get_message_status"] = lambda _: replace(FATE, forked=True)
     code, out, err = run("why hikers last --format jsonl")
-    assert code == 7 and json.loads(out)["forked"] and "contradicts itself" in err
+    assert code == 7 and json.loads(out)["forked"] and "inconsistent" in err
 
 
 def test_every_place_in_a_chain_has_its_sentence() -> None:
     bob = replace(POST, self=False, author=Author(BOB, "bob"))
 
     def place(**fields: Any) -> str:
-        return sentences(replace(FATE, **{"event": bob, "word": "author", **fields}), {})
+        return sentences(replace(FATE, **{"event": bob, "provenance": "author", **fields}), {})
 
-    assert "number 7 of bob's chain; nothing before it is missing." in place()
-    assert "nothing before it is missing since number 3, with which it begins here." in place(first=3)
-    assert "what was before it is not here." in place(first=7)
-    assert "what bob said after it is here from number 8 on." in place(first=8)
-    assert "what bob said just before it is not here." in place(here=5)
-    assert "from where on bob's chain is here, is not known." in place(first=0)
-    assert "; 2 after number 9 are known of and missing." in place(known=11)
-    assert "; 1 after number 9 is known of and missing." in place(known=10)
+    assert "position 7 in bob's chain; nothing before it is missing." in place()
+    assert "nothing before it is missing back to position 3, where the chain starts here." in place(first=3)
+    assert "earlier events are not here." in place(first=7)
+    assert "the chain is complete here from position 8 on." in place(first=8)
+    assert "the event before it is missing." in place(here=5)
+    assert "it is unknown where the chain starts here." in place(first=0)
+    assert "; 2 after position 9 are missing." in place(known=11)
+    assert "; 1 after position 9 is missing." in place(known=10)
     alone = replace(REPORT, members=[], of=0, delivered=0)
-    assert "It is for nobody else." in place(report=alone)
-    gone = [MemberDelivery("x", "gina", False, "left"), MemberDelivery("y", "hugo", False, "unknown", last_heard=STAMP)]
-    assert "gina has left, and was not known to have it. hugo has not told whether it has it;" in place(gone=gone)
-    vouched = replace(bob, vouched=Author(CAROL, "carol"))
-    assert "carol has handed it over, and bob has not confirmed it yet. It is" in place(event=vouched, word="vouched")
-    backed = place(event=vouched, word="vouched", second=Author(CAROL + "2", "dave"))
-    assert "not confirmed it yet. dave has the same. It is" in backed
+    assert "It has no other recipients." in place(report=alone)
+    gone = [MemberDelivery("x", "gina", False, "left"), MemberDelivery("y", "hugo", False, "unknown", last_seen=STAMP)]
+    assert "gina left before acknowledging it. It is unknown whether hugo has received it;" in place(
+        former_members=gone
+    )
+    vouched = replace(bob, relayed_by=Author(CAROL, "carol"))
+    assert "It was relayed by carol; bob has not confirmed it yet. It has" in place(event=vouched, provenance="relayed")
+    backed = place(event=vouched, provenance="relayed", corroborated_by=Author(CAROL + "2", "dave"))
+    assert "not confirmed it yet. dave has the same. It has" in backed
     told = MemberDelivery("x", "gina", True, "delivered", STAMP, BOB)
-    assert "gina has it since 12:04, as bob said." in sentences(replace(FATE, gone=[told]), {BOB: "bob"})
+    assert "gina received it at 12:04, according to bob." in sentences(
+        replace(FATE, former_members=[told]), {BOB: "bob"}
+    )
 
 
 WHOLE = Completeness(
@@ -406,30 +382,34 @@ WHOLE = Completeness(
     upto=5,
     at=STAMP,
     members=[
-        Heard(did=BOB, nick="bob\x1b", at=STAMP, present=True),
-        Heard(did=CAROL, nick="carol", at=STAMP, present=True, missing=2),
+        MemberReport(did=BOB, nick="bob\x1b", at=STAMP, present=True),
+        MemberReport(did=CAROL, nick="carol", at=STAMP, present=True, missing=2),
     ],
     gaps=[GapInfo(author=CAROL, nick="carol", after=3, upto=5, missing=2, state="asked", since=STAMP)],
 )
 
 
-def test_status_info_and_members_say_what_is_missing(run: Any, agent: Any) -> None:
+def test_status_info_and_members_report_missing_events(run: Any, agent: Any) -> None:
     info = replace(HIKERS, completeness=WHOLE)
-    members = [MEMBERS[0], replace(MEMBERS[1], last_heard=STAMP, missing=2)]
-    agent(status=lambda _: replace(test_cli.STATUS, groups=[info]), groups=lambda _: [info], members=lambda _: members)
-    said = "complete with bob␛ as of 2026-07-01 12:04; 2 messages of carol missing (asked for since 2026-07-01 12:04)"
+    members = [MEMBERS[0], replace(MEMBERS[1], last_seen=STAMP, missing=2)]
+    agent(
+        get_status=lambda _: replace(cli_harness.STATUS, groups=[info]),
+        list_groups=lambda _: [info],
+        list_members=lambda _: members,
+    )
+    said = "complete with bob␛ as of 2026-07-01 12:04; 2 messages from carol missing (requested since 2026-07-01 12:04)"
     assert f"\nhikers:  {said}\n" in run("status")[1]
-    assert f"what is here    {said}\n" in run("info hikers")[1]
+    assert f"log             {said}\n" in run("info hikers")[1]
     assert "2026-07-01 12:04, 2 missing" in run("members hikers")[1]
     assert json.loads(run("info hikers --format jsonl")[1])["completeness"]["gaps"][0]["missing"] == 2
 
 
-def test_tail_tells_what_is_missing(run: Any, agent: Any) -> None:
+def test_tail_reports_missing_events(run: Any, agent: Any) -> None:
     told = [
-        ("gap", GapNews(group="GROUPID", author=BOB, nick="bob\x1b", after=3, upto=5, state="asked")),
-        ("fork", ForkNews(group="GROUPID", author=BOB, nick="bob", position=4)),
-        ("complete", CompleteNews(group="GROUPID", upto=9, at=STAMP)),
-        ("removed", RemovedNews("GROUPID", BOB, "bob")),
+        ("gap", GapNotification(group="GROUPID", author=BOB, nick="bob\x1b", after=3, upto=5, state="asked")),
+        ("fork", ForkNotification(group="GROUPID", author=BOB, nick="bob", position=4)),
+        ("complete", CompleteNotification(group="GROUPID", upto=9, at=STAMP)),
+        ("removed", RemovedNotification("GROUPID", BOB, "bob")),
     ]
     out_by = replace(HIKERS, removed_by=Author(BOB, "bob"), state="left")
 
@@ -439,21 +419,21 @@ def test_tail_tells_what_is_missing(run: Any, agent: Any) -> None:
                 double.server.notify([client], method, item)
         return METHODS["subscribe"][1]()  # type: ignore[operator]
 
-    double = agent(groups=lambda _: [out_by], subscribe=subscribe)
+    double = agent(list_groups=lambda _: [out_by], subscribe=subscribe)
     code, out, _ = run("tail hikers -n 0 --format jsonl")
     assert code == 8
     shown = [json.loads(line) for line in out.splitlines()]
     assert [one["type"] for one in shown] == ["gap", "fork", "complete"]
     assert (shown[0]["after"], shown[0]["upto"], shown[0]["state"]) == (3, 5, "asked")
     _, out, err = run("tail hikers -n 0")
-    assert out == "" and "2 messages of bob␛ are missing; others are asked for them." in err
-    assert "Careful: bob has said two different things" in err
+    assert out == "" and "2 messages from bob␛ are missing; requesting them from other members." in err
+    assert "Warning: bob has sent two different events" in err
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
+def test_a_gap_is_shown_at_its_place(tmp_path: Path) -> None:
     async def look() -> None:
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -465,18 +445,20 @@ def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
                 author=bob.did, nick="bob", after=said.position, upto=said.position + 2, missing=2, state="asked"
             )
             group.info = replace(group.info, completeness=replace(WHOLE, gaps=[gap]))
-            news = GapNews(group="g1", author=bob.did, nick="bob", after=gap.after, upto=gap.upto, state="asked")
+            news = GapNotification(
+                group="g1", author=bob.did, nick="bob", after=gap.after, upto=gap.upto, state="asked"
+            )
             it.agent.tell("gap", news)
-            await it.shows("bob said 2 more, missing here", "2 missing")
-            line = it.text.index("bob said 2 more")
+            await it.shows("has 2 more entries that are", "2 missing")
+            line = it.text.index("has 2 more")
             assert it.text.index("the first of three") < line < it.text.index("did bob say something?")
-            # Once it is there the line has gone.
+            # Once the events are there the line is gone.
             it.agent.say(group, 1, "the second", minute=5, lamport=said.lamport + 1)
             group.info = replace(group.info, completeness=replace(WHOLE, complete=True, gaps=[]))
             it.agent.tell("gap", replace(news, state="filled"))
-            it.agent.tell("complete", CompleteNews(group="g1", upto=1, at=STAMP))
-            await it.gone("said 2 more")
-            await it.shows("Nothing is missing any more", "the second")
+            it.agent.tell("complete", CompleteNotification(group="g1", upto=1, at=STAMP))
+            await it.gone("has 2 more")
+            await it.shows("The log is complete", "the second")
             assert "2 missing" not in it.text
             await it.pilot.resize_terminal(100, 24)
             await it.shows("complete with bob", "as of 1 Jul 12:04")
@@ -484,21 +466,21 @@ def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
     play(look())
 
 
-def test_whose_word_it_is_stands_beside_it(tmp_path: Path) -> None:
+def test_provenance_stands_beside_a_message(tmp_path: Path) -> None:
     async def look() -> None:
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             group = it.agent.groups["g1"]
             bob, carol = group.members[1:3]
             event = it.agent.post(group, 1, "so they say", minute=5)
-            group.events[group.events.index(event)] = event = replace(event, vouched=Author(carol.did, "carol"))
+            group.events[group.events.index(event)] = event = replace(event, relayed_by=Author(carol.did, "carol"))
             it.agent.tell("event", event)
-            await it.shows("so they say", "vouched")
+            await it.shows("so they say", "relayed")
             it.agent.say(group, 2, "and I?", minute=6)
-            await it.shows("and I?", "vouched")
+            await it.shows("and I?", "relayed")
             it.agent.tell(
                 "refuted",
-                RefutedNews(
+                RefutedNotification(
                     group="g1",
                     author=bob.did,
                     nick="bob",
@@ -509,16 +491,18 @@ def test_whose_word_it_is_stands_beside_it(tmp_path: Path) -> None:
                 ),
             )
             await it.gone("so they say")
-            await it.shows("carol has handed over words of bob")
+            await it.shows("Warning: carol relayed messages")
 
-            # What its author says next names it, and so confirms it.
+            # The author's next event names it, and so confirms it.
             other = it.agent.post(group, 1, "I have heard", minute=7)
-            group.events[group.events.index(other)] = other = replace(other, vouched=Author(carol.did, "carol"))
+            group.events[group.events.index(other)] = other = replace(other, relayed_by=Author(carol.did, "carol"))
             it.agent.tell("event", other)
-            await it.shows("I have heard", "vouched")
+            await it.shows("I have heard", "relayed")
             it.agent.say(group, 1, "I say so myself", minute=8)
             await it.shows("I have heard", "I say so myself")
-            await it.gone("vouched")
+            await it.until(
+                lambda: not any("I have heard" in line and "relayed" in line for line in it.text.splitlines())
+            )
 
     play(look())
 
@@ -533,34 +517,34 @@ def test_delivery_and_why_on_the_screen(tmp_path: Path) -> None:
                 asked.append(params.id)
                 return REPORT
 
-            def why(params: EventParams) -> Fate:
+            def why(params: EventParams) -> MessageStatus:
                 asked.append(params.id)
                 return FATE
 
-            it.agent._delivery, it.agent._why = delivery, why
+            it.agent._get_delivery, it.agent._get_message_status = delivery, why
             group = it.agent.groups["g1"]
             mine = next(event for event in group.events if event.self and event.type == "message")
             theirs = it.agent.say(group, 1, "the last of bob", minute=8)
             await it.shows("the last of bob")
             await it.press("f9")
-            await it.shows("Delivered to 1 of 3", "queued; not heard from since", "on its way over a mediator")
+            await it.shows("Delivered to 1 of 3", "queued; last contact", "sent via a mediator")
             await it.press("escape")
             await it.say("/why bob")
-            await it.shows("What has become of it", "It is number 7 of your chain", "id e0")
+            await it.shows("Delivery details", "It has position 7 in your chain", "id e0")
             assert asked == [mine.id, theirs.id]
             await it.press("escape")
             for line, meant in (("/why last", mine), ("/why last:bob", theirs)):  # as `zerochat why` has it
                 await it.say(line)
-                await it.shows("What has become of it", "id e0")
+                await it.shows("Delivery details", "id e0")
                 assert asked[-1] == meant.id
                 await it.press("escape")
             await it.say("/why nobody")
-            await it.until(lambda: "nobody is not here" in it.told())
+            await it.until(lambda: "No member is called nobody." in it.told())
 
     play(look())
 
 
 def test_the_agent_s_own_reports_have_it(world: Parted) -> None:
-    info = core_state.group_info(world.nodes["n1"].agent, world.group("n1"))
+    info = group_info(world.nodes["n1"].agent, world.group("n1"))
     assert info.completeness and [one.nick for one in info.completeness.members] == ["n0", "n2", "n3"]
-    assert METHODS["ledger"][0] is GroupParams
+    assert METHODS["get_log_summary"][0] is GroupParams

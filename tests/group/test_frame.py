@@ -1,4 +1,4 @@
-"""Frames, runs, padding and compression: what makes a message small, and says little about it."""
+"""Frames, runs, padding and compression: small messages that reveal little."""
 
 import random
 
@@ -6,51 +6,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import frame_pair
+from tests.support.frame_pair import pair
 from zerochat.crypto.compression import compress, decompress
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
-from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 from zerochat.group.event_log.event import ADD, POST, Event
-from zerochat.group.inputs import Moment
+from zerochat.group.inputs import StepContext
 from zerochat.group.key_modes.sender_key import is_signed
-from zerochat.group.links.relationship import Relationship
 from zerochat.group.wire.event_runs import (
     RUN_BYTES_MAX,
     RUN_EVENTS_MAX,
     Run,
-    portions,
+    compress_runs,
+    message_batches,
     read_runs,
-    runs_in,
-    squeezed,
+    runs_of,
     write_runs,
 )
 from zerochat.group.wire.frame import SECTION_BYTES, is_frame, open_frame, seal_frame
 from zerochat.group.wire.messages import EventsBody, read_body
-from zerochat.group.wire.padding import DOUBLED_BYTES_MAX, bucket, pad
+from zerochat.group.wire.padding import DOUBLED_BYTES_MAX, pad, padded_size
+
+dice = frame_pair.dice
 
 GROUP = "g" * 43
 AUTHOR, OTHER = did_key(ed25519_public(b"a" * 32)), did_key(ed25519_public(b"o" * 32))
 
 
 @pytest.fixture
-def dice():
-    return random.Random(4)
-
-
-@pytest.fixture
-def moment(dice):
-    return Moment(1_750_000_000_000, dice.randbytes)
-
-
-def pair(dice, one, other):
-    """A relationship, as each of the two has it."""
-    mine, theirs = new_peer4(dice.randbytes, []), new_peer4(dice.randbytes, [])
-    return (
-        Relationship(other, mine, theirs.did, "t", "", requester=True),
-        Relationship(one, theirs, mine.did, "t", "", requester=False),
-    )
+def context(dice):
+    return StepContext(1_750_000_000_000, dice.randbytes)
 
 
 @pytest.fixture
@@ -60,33 +48,33 @@ def pairs(dice):
 
 
 class TestFrames:
-    def test_each_reader_opens_it_and_nobody_else_does(self, pairs, moment):
+    def test_only_the_recipients_open_a_frame(self, pairs, context):
         to = [pairs[name][0] for name in ("bob", "carol", "dave")]
-        frame = seal_frame(b"hello", GROUP, "alice", to, moment)
+        frame = seal_frame(b"hello", GROUP, "alice", to, context)
         for name in ("bob", "carol", "dave"):
             content, after = open_frame(frame, GROUP, name, pairs[name][1])
-            assert content == b"hello" and after.greeted
+            assert content == b"hello" and after.acknowledged
         with pytest.raises(Unauthentic):
             open_frame(frame, GROUP, "erin", pairs["erin"][1])
 
-    def test_it_is_bound_to_group_and_reader(self, pairs, moment):
-        frame = seal_frame(b"hello", GROUP, "alice", [pairs["bob"][0]], moment)
+    def test_it_is_bound_to_group_and_reader(self, pairs, context):
+        frame = seal_frame(b"hello", GROUP, "alice", [pairs["bob"][0]], context)
         for group, me in (("h" * 43, "bob"), (GROUP, "carol")):
             with pytest.raises(Unauthentic):
                 open_frame(frame, group, me, pairs["bob"][1])
 
-    def test_a_reader_cannot_put_other_words_under_anothers_section(self, pairs, moment):
+    def test_a_recipient_cannot_replace_the_content_for_another(self, pairs, context):
         """Bob knows the body's key, so he can make a body of his own; Carol's section does not hold for it."""
         to = [pairs["bob"][0], pairs["carol"][0]]
-        real = seal_frame(b"pay bob 1", GROUP, "alice", to, moment)
-        other = seal_frame(b"pay bob 9", GROUP, "alice", to, moment)
+        real = seal_frame(b"pay bob 1", GROUP, "alice", to, context)
+        other = seal_frame(b"pay bob 9", GROUP, "alice", to, context)
         cut = 26 + 2 * SECTION_BYTES
         with pytest.raises(Unauthentic):
             open_frame(real[:cut] + other[cut:], GROUP, "carol", pairs["carol"][1])
 
     @pytest.mark.parametrize("size", [0, 1, 100, 5_000, 200_000])
-    def test_every_changed_byte_is_refused(self, pairs, moment, dice, size):
-        frame = seal_frame(dice.randbytes(size), GROUP, "alice", [pairs["bob"][0]], moment)
+    def test_every_changed_byte_is_refused(self, pairs, context, dice, size):
+        frame = seal_frame(dice.randbytes(size), GROUP, "alice", [pairs["bob"][0]], context)
         for place in {*range(min(len(frame), 120)), len(frame) - 1, len(frame) // 2}:
             broken = bytearray(frame)
             broken[place] ^= 0x40
@@ -96,16 +84,16 @@ class TestFrames:
             with pytest.raises(RemoteError):
                 open_frame(frame[:short], GROUP, "bob", pairs["bob"][1])
 
-    def test_its_size_says_no_more_than_a_bucket_and_how_many(self, pairs, moment, dice):
+    def test_the_size_reveals_only_a_bucket_and_the_recipient_count(self, pairs, context, dice):
         to = [one for one, _ in pairs.values()]
-        sizes = {len(seal_frame(dice.randbytes(n), GROUP, "alice", to, moment)) for n in range(0, 4096, 37)}
+        sizes = {len(seal_frame(dice.randbytes(n), GROUP, "alice", to, context)) for n in range(0, 4096, 37)}
         assert len(sizes) <= 6
 
-    def test_the_sections_are_in_no_order_that_tells_who_is_who(self, pairs, moment):
+    def test_the_order_of_sections_reveals_no_recipient(self, pairs, context):
         to = [one for one, _ in pairs.values()]
         places = set()
         for _ in range(40):
-            frame = seal_frame(b"hello", GROUP, "alice", to, moment)
+            frame = seal_frame(b"hello", GROUP, "alice", to, context)
             for place in range(len(to)):
                 at = 26 + place * SECTION_BYTES
                 alone = frame[:26] + frame[at : at + SECTION_BYTES] + frame[26 + len(to) * SECTION_BYTES :]
@@ -128,7 +116,7 @@ class TestFrames:
             with pytest.raises(RemoteError):
                 open_frame(frame, GROUP, "bob", mine)
 
-    def test_no_envelope_of_didcomm_is_taken_for_one(self):
+    def test_no_didcomm_envelope_is_mistaken_for_a_frame(self):
         for envelope in (b'{"protected":""}', b""):
             assert not is_frame(envelope) and not is_signed(envelope)
 
@@ -161,7 +149,7 @@ def read(events, sender=""):
 
 
 class TestRuns:
-    def test_what_is_read_is_what_was_written_to_the_byte(self):
+    def test_a_frame_round_trips_to_the_byte(self):
         events = chain(RUN_EVENTS_MAX)
         with pytest.raises(Malformed):
             read([*events, *chain(1)])
@@ -202,34 +190,34 @@ class TestRuns:
     def test_squeezed_runs_are_read_as_they_were(self):
         events = chain(100)
         message = Message(type="t", id="1", body={"runs": write_runs(events), "view": "", "have": []})
-        small = squeezed(message)
+        small = compress_runs(message)
         assert "runs" not in small.body and len(str(small.body)) < len(str(message.body)) / 3
         body = read_body(small, EventsBody)
-        assert [event.record for event in read_runs(GROUP, runs_in(body.runs, body.packed))] == [
+        assert [event.record for event in read_runs(GROUP, runs_of(body.runs, body.packed))] == [
             e.record for e in events
         ]
         few = Message(type="t", id="1", body={"runs": write_runs(events[:2]), "view": "", "have": []})
-        assert squeezed(few) is few
+        assert compress_runs(few) is few
 
     @pytest.mark.parametrize("packed", ["x", "!!", b64url(compress(b"[1]")), b64url(compress(bytes(300_000)))])
-    def test_squeezed_junk_is_malformed(self, packed):
+    def test_malformed_compressed_runs_are_refused(self, packed):
         with pytest.raises(Malformed):
-            runs_in([], packed)
+            runs_of([], packed)
 
     def test_portions_fit_a_message(self):
         events = chain(RUN_EVENTS_MAX + 10, text="y" * 1000)
-        pieces = list(portions(events))
+        pieces = list(message_batches(events))
         assert [event for piece in pieces for event in piece] == events
         for piece in pieces:
             assert len(piece) <= RUN_EVENTS_MAX and sum(len(event.record) for event in piece) <= RUN_BYTES_MAX
-        assert list(portions([])) == []
+        assert list(message_batches([])) == []
 
 
 class TestPadding:
     def test_buckets_double_and_then_step(self):
-        assert [bucket(n) for n in (0, 1, 256, 257, 4096, 4097)] == [256, 256, 256, 512, 4096, 5120]
-        assert len({bucket(n) for n in range(4097)}) == 5
-        kib = [size // 1024 for size in sorted({bucket(n) for n in range(DOUBLED_BYTES_MAX + 1, 200_000)})]
+        assert [padded_size(n) for n in (0, 1, 256, 257, 4096, 4097)] == [256, 256, 256, 512, 4096, 5120]
+        assert len({padded_size(n) for n in range(4097)}) == 5
+        kib = [size // 1024 for size in sorted({padded_size(n) for n in range(DOUBLED_BYTES_MAX + 1, 200_000)})]
         assert kib == [
             5,
             6,
@@ -257,11 +245,11 @@ class TestPadding:
             192,
             208,
         ]
-        assert all(n <= bucket(n) <= max(n + 16 * 1024, 2 * n) for n in range(256, 300_000, 97))
+        assert all(n <= padded_size(n) <= max(n + 16 * 1024, 2 * n) for n in range(256, 300_000, 97))
 
     @given(st.binary(max_size=2000))
     def test_padding_only_adds_spaces(self, plain):
-        assert pad(plain).rstrip(b" ") == plain.rstrip(b" ") and len(pad(plain)) == bucket(len(plain))
+        assert pad(plain).rstrip(b" ") == plain.rstrip(b" ") and len(pad(plain)) == padded_size(len(plain))
 
 
 class TestCompression:
@@ -269,7 +257,7 @@ class TestCompression:
     def test_there_and_back(self, data):
         assert decompress(compress(data), 5000) == data
 
-    def test_a_bomb_is_refused_by_what_it_says_of_itself(self):
+    def test_a_decompression_bomb_is_refused_by_its_claimed_size(self):
         with pytest.raises(Malformed):
             decompress(compress(bytes(10_000_000)), 65_536)
 
@@ -283,7 +271,7 @@ class TestCompression:
                 decompress(bytes(packed), 65_536)
 
     @pytest.mark.parametrize("junk", [b"", b"\x28\xb5\x2f\xfd", compress(b"one") + b"x", compress(b"one") * 2])
-    def test_what_is_not_one_frame_is_refused(self, junk):
+    def test_an_invalid_frame_is_refused(self, junk):
         with pytest.raises(Malformed):
             decompress(junk, 1000)
 

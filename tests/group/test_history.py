@@ -1,105 +1,33 @@
-"""What is missing and who brings it: third members, histories for newcomers, lost profiles; and who lies about it."""
+"""Missing events: pull requests, backfill, lost profiles, and false answers."""
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.group.test_join import Small
-from zerochat.agent.storage.history_reader import Shares
+from tests.support.cut_world import Cut, forged
+from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.journal import Journal
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, Refused
-from zerochat.group.effects import Confirm, Dispatch, Fetch, InvitationCreated, Publish, Remember
-from zerochat.group.event_log import log
+from zerochat.group.effects import ConfirmEvents, InvitationCreated, Publish, ReadHistory, SendEnvelope, StoreEvent
+from zerochat.group.event_log import delivery, receiving
 from zerochat.group.event_log.event import LEAVE, POST, load_event
 from zerochat.group.inputs import (
     AcceptInvitation,
     ChangeLabel,
-    CreateGroup,
     CreateInvitation,
-    Fetched,
+    HistoryRead,
     LeaveGroup,
-    LinkDown,
-    Moment,
-    SendPost,
 )
 from zerochat.group.links.rate_limits import ENVELOPES_MAX
 from zerochat.group.membership import Policy
-from zerochat.group.notifications import Gap, HistoryFetched, Refuted
-from zerochat.group.state import Chain, Errand, Fetching, Past, Spot
-from zerochat.group.sync import acknowledgements, backfill, history_requests, pull_requests
-from zerochat.group.sync import relayed_events as vouched
-from zerochat.group.sync.history_policy import Entry, floor_of, portion
-from zerochat.group.transaction import Turn
+from zerochat.group.notifications import EventsRefuted, Gap, HistoryProgress
+from zerochat.group.state import Backfill, BackfillProgress, Chain, ChainPosition, ChainStart, PullRequest
+from zerochat.group.sync import acknowledgements, backfill, history_requests, pull_requests, relayed_events
+from zerochat.group.sync.history_policy import Entry, oldest_allowed, take_page
 from zerochat.group.wire.event_runs import Run, write_runs
-from zerochat.group.wire.messages import SHARE, ShareBody
-from zerochat.sim import SIMULATED_PACKERS
+from zerochat.group.wire.messages import HISTORY_RESPONSE, HistoryResponseBody
 from zerochat.sim.node import Node
-
-
-class Cut(Small):
-    """Members of one group, of whom some do not hear each other for a while."""
-
-    def __init__(self, members=3, policy=None):
-        super().__init__(members)
-        self.deaf = set()
-        self.notices = {name: [] for name in self.nodes}
-        answer = self.ask("n0", CreateGroup("friends", "n0", self.envelope, "pairwise-multi", policy or Policy()))
-        self.id = answer.result.group
-
-    def bring_in(self, *names):
-        for name in names:
-            invitation = self.ask("n0", CreateInvitation(self.id, 3600, 1)).result.invitation
-            self.ask(name, AcceptInvitation(invitation, name))
-            self.run(for_ms=5_000)
-
-    def post(self, name, *texts):
-        return [self.ask(name, SendPost(self.id, text)).result.id for text in texts]
-
-    def texts(self, name, vouched=None):
-        """What somebody has of the posts, in the order in which it is shown."""
-        rows = sorted(self.nodes[name].log, key=lambda row: (row.lamport, row.author, row.id))
-        posts = [row for row in rows if row.type == POST and (vouched is None or bool(row.vouched) == vouched)]
-        return [load_event(row.record).body["text"] for row in posts]
-
-    def did(self, name):
-        return self.nodes[name].agent.groups[self.id].me
-
-    def chain(self, name, author):
-        return self.nodes[name].agent.groups[self.id].chain(self.did(author))
-
-    def kill(self, name):
-        """Its machine is gone for good."""
-        self.deaf |= {frozenset({name, other}) for other in self.nodes if other != name}
-        for link in list(self.nodes[name].dialled):
-            self._disconnect(self.nodes[name], link)
-        self.nodes[name].dialled.clear()
-        self.nodes[name].admitted.clear()
-        self.nodes[name].timers.clear()
-        for other in self.nodes.values():
-            for link in [link for link, end in other.connected.items() if end == name]:
-                self._disconnect(other, link)
-                self._later(60, other.name, LinkDown(link))  # that it is up may not be known yet
-
-    def _frame(self, name, stimulus):
-        if frozenset({self.speaking, name}) not in self.deaf:
-            super()._frame(name, stimulus)
-
-    def _perform(self, node, effect):
-        self.speaking = node.name
-        notice = getattr(effect, "notice", None)
-        if notice is not None and hasattr(self, "notices"):
-            self.notices[node.name].append(notice)
-        super()._perform(node, effect)
-
-    def turn(self, name):
-        return Turn(self.nodes[name].agent, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
-
-    def perform(self, name, turn):
-        """What was done in this turn really happens."""
-        self.nodes[name].agent = turn.agent
-        for effect in turn.effects:
-            self._perform(self.nodes[name], effect)
 
 
 @pytest.fixture
@@ -110,7 +38,7 @@ def cut():
 # --- from third members ----------------------------------------------------------------------------------------------
 
 
-def test_what_an_author_cannot_repeat_any_more_comes_from_somebody_who_has_it(cut):
+def test_events_of_an_absent_author_come_from_another_member(cut):
     world = cut()
     world.bring_in("n1", "n2")
     world.deaf.add(frozenset({"n0", "n2"}))
@@ -120,64 +48,47 @@ def test_what_an_author_cannot_repeat_any_more_comes_from_somebody_who_has_it(cu
     assert world.texts("n2") == []
     world.kill("n0")
     assert world.run(lambda: world.texts("n2") == ["one", "two", "three"], for_ms=60_000)
-    assert world.texts("n2", vouched=True) == ["one", "two", "three"]
+    assert world.texts("n2", relayed=True) == ["one", "two", "three"]
     states = [notice.state for notice in world.notices["n2"] if isinstance(notice, Gap)]
     assert states[0] == "asked"
     assert world.run(lambda: any(isinstance(one, Gap) and one.state == "filled" for one in world.notices["n2"]))
 
 
-def test_what_somebody_said_who_has_left_is_confirmed_by_its_last_word(cut):
+def test_a_leave_event_confirms_the_chain(cut):
     world = cut()
     world.bring_in("n1", "n2")
     world.deaf.add(frozenset({"n0", "n2"}))
     world.post("n0", "one", "two")
-    world.ask("n0", LeaveGroup(world.id))
+    world.run_command("n0", LeaveGroup(world.id))
     world.run(for_ms=100_000)
     assert world.texts("n2") == ["one", "two"]
-    assert world.texts("n2", vouched=True) == [], "the leave is signed, and names them"
+    assert world.texts("n2", relayed=True) == [], "the leave is signed, and names them"
 
 
-def test_an_author_who_is_back_confirms_what_others_have_brought(cut):
+def test_a_returning_author_confirms_relayed_events(cut):
     world = cut()
     world.bring_in("n1", "n2")
     world.deaf.add(frozenset({"n0", "n2"}))
     world.post("n0", "one", "two")
-    assert world.run(lambda: world.texts("n2", vouched=True) == ["one", "two"], for_ms=400_000)
-    assert world.chain("n2", "n0").sure < world.chain("n2", "n0").seq
+    assert world.run(lambda: world.texts("n2", relayed=True) == ["one", "two"], for_ms=400_000)
+    assert world.chain("n2", "n0").confirmed_seq < world.chain("n2", "n0").seq
     world.deaf.clear()
     world.post("n0", "three")
     world.run(for_ms=60_000)
-    assert world.texts("n2", vouched=False) == ["one", "two", "three"]
-    assert world.chain("n2", "n0").own is None
+    assert world.texts("n2", relayed=False) == ["one", "two", "three"]
+    assert world.chain("n2", "n0").confirmed is None
     assert world.nodes["n2"].refuted == []
 
 
-def forged(world, name, member, author, texts):
-    """What a member who lies hands over as an author's next posts."""
-    group = world.nodes[name].agent.groups[world.id]
-    chain = group.chain(author)
-    events, seq, pre, lamport = [], chain.seq, chain.tip or chain.past.before or "A" * 43, chain.lamport
-    for text in texts:
-        template = next(load_event(r.record) for r in world.nodes[member].log if r.author == author)
-        seq, lamport = seq + 1, max(lamport, group.lamport) + 1
-        body = {"text": text}
-        event = replace(
-            template, group=world.id, type=POST, seq=seq, pre=pre, deps=(), conc=(), lamport=lamport, body=body, sig=""
-        )
-        events.append(event)
-        pre = event.id
-    return events
-
-
-def test_what_the_author_contradicts_is_refuted_and_nobody_but_the_liar_is_named(cut):
+def test_refuted_events_are_hidden_and_their_relayer_named(cut):
     world = cut()
     world.bring_in("n1", "n2")
     author = world.did("n0")
-    turn = world.turn("n2")
+    tx = world.tx("n2")
     for event in forged(world, "n2", "n1", author, ["never said", "nor this"]):
-        log.hear_shared(turn, world.id, world.did("n1"), event)
-    world.perform("n2", turn)
-    assert world.texts("n2", vouched=True) == ["never said", "nor this"]
+        receiving.receive_relayed(tx, world.id, world.did("n1"), event)
+    world.perform("n2", tx)
+    assert world.texts("n2", relayed=True) == ["never said", "nor this"]
     world.post("n0", "really said")
     world.run(for_ms=120_000)
     assert world.texts("n2") == ["really said"]
@@ -186,48 +97,48 @@ def test_what_the_author_contradicts_is_refuted_and_nobody_but_the_liar_is_named
     assert world.texts("n1") == ["really said"]
 
 
-def test_a_contradiction_that_is_certain_is_told(cut):
+def test_a_certain_contradiction_is_notified(cut):
     world = cut()
     world.bring_in("n1", "n2")
-    turn = world.turn("n2")
+    tx = world.tx("n2")
     (event,) = forged(world, "n2", "n1", world.did("n0"), ["never said"])
-    log.hear_shared(turn, world.id, world.did("n1"), event)
-    world.perform("n2", turn)
+    receiving.receive_relayed(tx, world.id, world.did("n1"), event)
+    world.perform("n2", tx)
     world.post("n0", "said first")
     world.run(for_ms=20_000)
-    told = [one for one in world.notices["n2"] if isinstance(one, Refuted)]
-    assert [(one.author, one.by) for one in told] == [(world.did("n0"), world.did("n1"))]
+    told = [one for one in world.notices["n2"] if isinstance(one, EventsRefuted)]
+    assert [(one.author, one.relayed_by) for one in told] == [(world.did("n0"), world.did("n1"))]
 
 
-def test_what_nobody_has_asked_for_is_not_heard(cut):
+def test_an_unrequested_response_is_rejected(cut):
     world = cut()
     world.bring_in("n1", "n2")
     events = forged(world, "n2", "n1", world.did("n0"), ["never said"])
     body = {"group": world.id, "more": False, "runs": write_runs(events, world.did("n1"))}
-    message = Message(type=SHARE, id="m1", thid="t1", body=body)
-    share = msgspec.convert(body, ShareBody)
+    message = Message(type=HISTORY_RESPONSE, id="m1", thid="t1", body=body)
+    share = msgspec.convert(body, HistoryResponseBody)
     assert isinstance(share.runs[0], Run)
-    turn = world.turn("n2")
-    with pytest.raises(Refused, match="nobody has asked"):
-        history_requests.hear_share(turn, world.id, world.did("n1"), message, share)
-    errand = Errand("t1", ((world.did("n0"), 90, 91),), world.now + 1000)
-    turn.edit(world.id, errands={world.did("n1"): errand})
-    with pytest.raises(Malformed, match="something else"):
-        history_requests.hear_share(turn, world.id, world.did("n1"), message, share)
+    tx = world.tx("n2")
+    with pytest.raises(Refused, match="without a request"):
+        history_requests.receive_response(tx, world.id, world.did("n1"), message, share)
+    errand = PullRequest("t1", ((world.did("n0"), 90, 91),), world.now + 1000)
+    tx.update_group(world.id, pull_requests={world.did("n1"): errand})
+    with pytest.raises(Malformed, match="not requested"):
+        history_requests.receive_response(tx, world.id, world.did("n1"), message, share)
 
 
-def test_a_member_who_claims_more_than_there_is_is_asked_ever_more_rarely(cut):
+def test_a_false_claim_is_requested_with_backoff(cut):
     world = cut()
     world.bring_in("n1", "n2")
     world.kill("n0")
-    turn = world.turn("n2")
-    acknowledgements.acknowledged(turn, world.id, world.did("n1"), {world.did("n0"): 1_000})
-    world.perform("n2", turn)
+    tx = world.tx("n2")
+    acknowledgements.record_acks(tx, world.id, world.did("n1"), {world.did("n0"): 1_000})
+    world.perform("n2", tx)
     sent = []
     perform = world._perform
 
     def counted(node, effect):
-        if node.name == "n2" and isinstance(effect, Dispatch | Publish):
+        if node.name == "n2" and isinstance(effect, SendEnvelope | Publish):
             sent.append(world.now)
         perform(node, effect)
 
@@ -240,7 +151,7 @@ def test_a_member_who_claims_more_than_there_is_is_asked_ever_more_rarely(cut):
 # --- for newcomers ---------------------------------------------------------------------------------------------------
 
 
-def test_a_newcomer_gets_the_history_and_the_authors_vouch_for_it_themselves(cut):
+def test_a_new_member_gets_confirmed_history(cut):
     world = cut()
     world.post("n0", *(f"early {number}" for number in range(600)))
     world.bring_in("n1")
@@ -248,20 +159,20 @@ def test_a_newcomer_gets_the_history_and_the_authors_vouch_for_it_themselves(cut
     world.bring_in("n2")
     world.run(for_ms=20_000)
     assert world.texts("n2") == [*(f"early {number}" for number in range(600)), "mine"]
-    assert world.texts("n2", vouched=True) == []
+    assert world.texts("n2", relayed=True) == []
     assert all(row.history for row in world.nodes["n2"].log if row.type == POST)
-    last = [one for one in world.notices["n2"] if isinstance(one, HistoryFetched)][-1]
-    assert (last.got, last.left, last.done) == (601 + 3, 0, True)  # and the genesis, and n0's two adds
+    last = [one for one in world.notices["n2"] if isinstance(one, HistoryProgress)][-1]
+    assert (last.received, last.remaining, last.done) == (601 + 3, 0, True)  # and the genesis, and n0's two adds
 
 
 def test_an_answer_to_the_history_stands_below_it(cut):
-    """A clock that is minutes ahead has dated what the newcomer is given, and whoever let it in had not heard that."""
+    """A clock that is minutes ahead has dated the new member's history, and its inviter has not received that."""
     world = cut()
     world.bring_in("n1")
     world.deaf.add(frozenset({"n0", "n1"}))
-    turn = world.turn("n1")
-    turn.edit(world.id, lamport=world.now + 240_000)
-    world.perform("n1", turn)
+    tx = world.tx("n1")
+    tx.update_group(world.id, lamport=world.now + 240_000)
+    world.perform("n1", tx)
     world.post("n1", "from a clock that is ahead")
     world.bring_in("n2")
     world.deaf.clear()
@@ -270,7 +181,7 @@ def test_an_answer_to_the_history_stands_below_it(cut):
     assert world.texts("n2") == ["from a clock that is ahead", "an answer"]
 
 
-def test_the_newest_come_first(cut):
+def test_the_newest_events_arrive_first(cut):
     world = cut()
     world.post("n0", *(f"early {number}" for number in range(600)))
     world.bring_in("n1")
@@ -281,19 +192,19 @@ def test_the_newest_come_first(cut):
     assert places[:200] == sorted(places[:200], reverse=True)
 
 
-def test_whoever_alone_knows_of_the_same_members_and_gives_nothing_is_not_asked_for_ever(cut):
-    """A liar can tell the same view as ours, while all others know of somebody more."""
+def test_a_useless_member_with_our_view_is_dropped_eventually(cut):
+    """A liar can report our view while all others know another member."""
     world = cut()
     world.bring_in("n1", "n2")
-    turn, liar = world.turn("n2"), world.did("n1")
-    ours = turn.group(world.id).view.checksum
-    for member in turn.group(world.id).peers:
-        turn.edit_peer(world.id, member, view=ours if member == liar else "another")
-    asked = [backfill._whom(turn, world.id, Fetching(tries=tries)) for tries in range(8)]
-    assert asked[:2] == [liar, liar] and set(asked) == turn.group(world.id).peers.keys()
+    tx, liar = world.tx("n2"), world.did("n1")
+    ours = tx.group(world.id).view.checksum
+    for member in tx.group(world.id).peers:
+        tx.update_peer(world.id, member, view=ours if member == liar else "another")
+    asked = [backfill._choose_peer(tx, world.id, BackfillProgress(tries=tries)) for tries in range(8)]
+    assert asked[:2] == [liar, liar] and set(asked) == tx.group(world.id).peers.keys()
 
 
-def test_ever_more_pages_come_for_one_question_and_do_not_count_as_too_much(cut, monkeypatch):
+def test_pages_per_request_double_within_the_rate_limit(cut, monkeypatch):
     monkeypatch.setattr(history_requests, "RUN_EVENTS_MAX", 10)
     world = cut()
     world.faults = replace(world.faults, delay_ms_max=1)  # nothing overtakes anything
@@ -302,7 +213,7 @@ def test_ever_more_pages_come_for_one_question_and_do_not_count_as_too_much(cut,
     perform = world._perform
 
     def counted(node, effect):
-        if isinstance(effect, Fetch):
+        if isinstance(effect, ReadHistory):
             asked.append((effect.page, effect.pages))
         perform(node, effect)
 
@@ -311,11 +222,11 @@ def test_ever_more_pages_come_for_one_question_and_do_not_count_as_too_much(cut,
     assert len(world.texts("n1")) == 600
     assert [pages for page, pages in asked if page == 0][:5] == [1, 2, 4, 8, 8]
     assert len(asked) >= 60
-    conduct = world.nodes["n1"].agent.groups[world.id].peers[world.did("n0")].conduct
+    conduct = world.nodes["n1"].agent.groups[world.id].peers[world.did("n0")].rate_limit
     assert conduct.envelopes > ENVELOPES_MAX - 40, "what was asked for is given back"
 
 
-def test_a_page_that_is_lost_is_asked_for_anew(cut, monkeypatch):
+def test_a_lost_page_is_requested_again(cut, monkeypatch):
     monkeypatch.setattr(history_requests, "RUN_EVENTS_MAX", 10)
     world = cut()
     world.faults = replace(world.faults, delay_ms_max=1)
@@ -323,7 +234,7 @@ def test_a_page_that_is_lost_is_asked_for_anew(cut, monkeypatch):
     perform, pages = world._perform, []
 
     def losing(node, effect):
-        if isinstance(effect, Fetch) and effect.page == 1:
+        if isinstance(effect, ReadHistory) and effect.page == 1:
             pages.append(effect)
             if len(pages) == 2:
                 effect = replace(effect, page=2)  # as if the one before had been sent
@@ -332,12 +243,12 @@ def test_a_page_that_is_lost_is_asked_for_anew(cut, monkeypatch):
     world._perform = losing
     world.bring_in("n1")
     world.run(for_ms=10_000)
-    assert world.nodes["n1"].dropped["dropped HistoryOutOfTurn"] >= 1
+    assert world.nodes["n1"].dropped["dropped HistoryOutOfOrder"] >= 1
     rows = [row.id for row in world.nodes["n1"].log]
     assert len(world.texts("n1")) == 300 and len(rows) == len(set(rows))
 
 
-def test_the_history_of_somebody_who_is_gone_is_vouched_for(cut):
+def test_a_former_members_history_stays_unconfirmed(cut):
     world = cut()
     world.bring_in("n1")
     world.post("n1", "one", "two")
@@ -345,13 +256,13 @@ def test_the_history_of_somebody_who_is_gone_is_vouched_for(cut):
     world.kill("n1")
     world.bring_in("n2")
     assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=60_000)
-    assert world.texts("n2", vouched=True) == ["one", "two"]
-    assert {row.vouched for row in world.nodes["n2"].log if row.type == POST} == {world.did("n0")}
+    assert world.texts("n2", relayed=True) == ["one", "two"]
+    assert {row.relayed_by for row in world.nodes["n2"].log if row.type == POST} == {world.did("n0")}
 
 
-def test_no_more_is_taken_on_others_word_than_may_be_and_the_rest_when_the_author_is_back(cut, monkeypatch):
-    monkeypatch.setattr(vouched, "VOUCHED_MAX", 20)
-    monkeypatch.setattr(backfill, "VOUCHED_MAX", 20)
+def test_unconfirmed_history_is_limited_until_the_author_returns(cut, monkeypatch):
+    monkeypatch.setattr(relayed_events, "UNCONFIRMED_MAX", 20)
+    monkeypatch.setattr(backfill, "UNCONFIRMED_MAX", 20)
     monkeypatch.setattr(history_requests, "RUN_EVENTS_MAX", 10)
     world = cut()
     world.bring_in("n1")
@@ -363,26 +274,26 @@ def test_no_more_is_taken_on_others_word_than_may_be_and_the_rest_when_the_autho
     perform = world._perform
 
     def counted(node, effect):
-        if isinstance(effect, Fetch) and effect.back:
+        if isinstance(effect, ReadHistory) and effect.backwards:
             asked.append(effect)
         perform(node, effect)
 
     world._perform = counted
     world.bring_in("n2")
     world.run(for_ms=60_000)
-    assert world.texts("n2", vouched=True) == said[-20:]
-    last = [one for one in world.notices["n2"] if isinstance(one, HistoryFetched)][-1]
-    assert last.done and last.left
+    assert world.texts("n2", relayed=True) == said[-20:]
+    last = [one for one in world.notices["n2"] if isinstance(one, HistoryProgress)][-1]
+    assert last.done and last.remaining
     count = len(asked)
     world.run(for_ms=600_000)
     assert len(asked) == count, "nobody is asked for what would not be taken"
     world.deaf.clear()
     world.restart("n1")
     assert world.run(lambda: world.texts("n2") == said, for_ms=600_000)
-    assert world.texts("n2", vouched=True) == []
+    assert world.texts("n2", relayed=True) == []
 
 
-def test_whoever_always_says_that_there_is_more_is_asked_ever_more_rarely(cut, monkeypatch):
+def test_endless_more_is_requested_with_backoff(cut, monkeypatch):
     world = cut()
     world.bring_in("n1")
     world.post("n1", "one", "two", "three")
@@ -392,10 +303,12 @@ def test_whoever_always_says_that_there_is_more_is_asked_ever_more_rarely(cut, m
     perform = world._perform
 
     def lying(node, effect):
-        if isinstance(effect, Fetch) and effect.back:
+        if isinstance(effect, ReadHistory) and effect.backwards:
             asked.append(effect.pages)
-            empty = Fetched(effect.group, effect.member, effect.thread, (), True, True, effect.want, 0, effect.pages)
-            world.hear(node.name, empty)
+            empty = HistoryRead(
+                effect.group, effect.member, effect.thread, (), True, True, effect.ranges, 0, effect.pages
+            )
+            world.process(node.name, empty)
             return
         perform(node, effect)
 
@@ -407,7 +320,7 @@ def test_whoever_always_says_that_there_is_more_is_asked_ever_more_rarely(cut, m
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("none", []), ("last:2", ["four", "five"])])
-def test_a_group_says_what_newcomers_may_have(cut, rule, expected):
+def test_the_group_limits_history_of_new_members(cut, rule, expected):
     world = cut(policy=Policy(history=rule))
     world.post("n0", "one", "two", "three", "four", "five")
     world.bring_in("n1")
@@ -420,142 +333,140 @@ def test_a_group_says_what_newcomers_may_have(cut, rule, expected):
 
 @pytest.mark.parametrize("back", [True, False])
 @pytest.mark.parametrize(("history", "allowed"), [("none", []), ("last:1", ["two"])])
-def test_a_newcomer_who_asks_for_more_than_it_may_have_does_not_get_it(
-    cut, tmp_path, monkeypatch, history, allowed, back
-):
+def test_a_new_member_gets_no_more_history_than_allowed(cut, tmp_path, monkeypatch, history, allowed, back):
     """It is not handed over in the first place, nor by the journal of a real agent: that the newcomer's own program
     would refuse it is no defence against one with another program."""
     world = cut(policy=Policy(history=history))
     world.post("n0", "one", "two")
     world.bring_in("n1")
-    answered, usual = [], Node.fetch
+    answered, usual = [], Node.read_history
 
     def noted(node, asked):
         answered.append((asked, usual(node, asked)))
         return answered[-1][1]
 
-    monkeypatch.setattr(Node, "fetch", noted)
-    turn = world.turn("n1")
-    pull_requests.ask_for(turn, world.id, world.did("n0"), [(world.did("n0"), 0, 3)], 256, back=back)
-    assert turn.group(world.id).errands
-    world.perform("n1", turn)
+    monkeypatch.setattr(Node, "read_history", noted)
+    tx = world.tx("n1")
+    pull_requests.send(tx, world.id, world.did("n0"), [(world.did("n0"), 0, 3)], 256, backwards=back)
+    assert tx.group(world.id).pull_requests
+    world.perform("n1", tx)
     world.run(for_ms=10_000)
     assert world.texts("n1") == allowed
     asked, given = answered[-1]
-    assert (asked.member, asked.want) == (world.did("n1"), ((world.did("n0"), 0, 3),))
+    assert (asked.member, asked.ranges) == (world.did("n1"), ((world.did("n0"), 0, 3),))
     node = world.nodes["n0"]
     with Journal.create(tmp_path / "journal.db", bytes(32)) as journal:
         journal.commit(node.agent, node.log)
-        for records in (given.records, Shares(journal).fetch(asked).records):
+        for records in (given.records, HistoryReader(journal).answer_pull(asked).records):
             texts = [load_event(one).body.get("text") for one in records if load_event(one).type == POST]
             assert texts == allowed
 
 
-def test_a_cut_in_the_middle_is_no_reason_to_begin_anew(cut, monkeypatch):
+def test_an_interrupted_backfill_resumes(cut, monkeypatch):
     world = cut()
     world.post("n0", *(f"early {number}" for number in range(1_000)))
-    invitation = world.ask("n0", CreateInvitation(world.id, 3600, 1))
+    invitation = world.run_command("n0", CreateInvitation(world.id, 3600, 1))
     assert isinstance(invitation.result, InvitationCreated)
-    world.ask("n1", AcceptInvitation(invitation.result.invitation, "n1"))
+    world.run_command("n1", AcceptInvitation(invitation.result.invitation, "n1"))
     assert world.run(lambda: len(world.texts("n1")) >= 300, for_ms=60_000)
     world.deaf.add(frozenset({"n0", "n1"}))
     world.run(for_ms=30_000)
     had = {row.record for row in world.nodes["n1"].log if row.type == POST}
     assert 300 <= len(had) < 1_000
     world.restart("n1")
-    answered, usual = [], Node.fetch
+    answered, usual = [], Node.read_history
 
     def noted(node, asked):
         found = usual(node, asked)
         answered.extend(found.records)
         return found
 
-    monkeypatch.setattr(Node, "fetch", noted)
+    monkeypatch.setattr(Node, "read_history", noted)
     world.deaf.clear()
     assert world.run(lambda: len(world.texts("n1")) == 1_000, for_ms=200_000)
     posts = {record for record in answered if load_event(record).type == POST}
     assert len(posts) == 1_000 - len(had) and not had & posts, "no word of what is here is brought again"
 
 
-def test_whoever_had_nothing_is_asked_again_later(cut, monkeypatch):
+def test_a_member_without_history_is_queried_again(cut, monkeypatch):
     """It may have been fetching the same history itself."""
     world = cut()
     world.bring_in("n1")
     world.post("n0", "one", "two")
     world.run(for_ms=5_000)
     with monkeypatch.context() as patch:
-        fetch = Node.fetch
-        patch.setattr(Node, "fetch", lambda node, asked: replace(fetch(node, asked), records=(), more=False))
+        fetch = Node.read_history
+        patch.setattr(Node, "read_history", lambda node, asked: replace(fetch(node, asked), records=(), more=False))
         world.bring_in("n2")
-        assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].fetching.done, for_ms=600_000)
+        assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].backfill.done, for_ms=600_000)
         assert world.texts("n2") == []
     told = len(world.notices["n2"])
-    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=2 * backfill.LATER_MS)
-    assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].fetching.done, for_ms=60_000)
-    assert any(isinstance(one, HistoryFetched) and one.got for one in world.notices["n2"][told:])
+    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=2 * backfill.RECHECK_MS)
+    assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].backfill.done, for_ms=60_000)
+    assert any(isinstance(one, HistoryProgress) and one.received for one in world.notices["n2"][told:])
 
 
-def test_nobody_is_passed_over_who_may_be_the_only_one_to_have_it(cut, monkeypatch):
-    """However many have nothing, and were asked for longer than the one who has: that one has its turn."""
+def test_every_possible_source_is_queried(cut, monkeypatch):
+    """However many members without history were asked before, the one that has it gets its turn."""
     monkeypatch.setattr(backfill, "TRIES_MAX", 2)
-    monkeypatch.setattr(backfill, "ASKED_MAX", 1)
+    monkeypatch.setattr(backfill, "PEERS_MAX", 1)
     world = cut(6)
     world.bring_in("n1", "n2", "n3", "n4")
     world.post("n0", "one", "two")
     world.run(for_ms=5_000)
-    fetch, asked = Node.fetch, []
+    fetch, asked = Node.read_history, []
 
     def only_one_has_it(node, wanted):
-        if wanted.back:
+        if wanted.backwards:
             asked.append(node.name)
         found = fetch(node, wanted)
         return found if node.name == "n4" else replace(found, records=(), more=False)
 
-    monkeypatch.setattr(Node, "fetch", only_one_has_it)
+    monkeypatch.setattr(Node, "read_history", only_one_has_it)
     world.bring_in("n5")
-    assert world.run(lambda: world.texts("n5") == ["one", "two"], for_ms=8 * backfill.LATER_MS)
+    assert world.run(lambda: world.texts("n5") == ["one", "two"], for_ms=8 * backfill.RECHECK_MS)
     assert sorted(asked[:5]) == ["n0", "n1", "n2", "n3", "n4"], "each is asked before anybody is asked again"
 
 
-def test_each_is_asked_for_all_that_is_missing(cut, monkeypatch):
+def test_each_source_is_queried_for_all_that_is_missing(cut, monkeypatch):
     world = cut(5)
     world.bring_in("n1", "n2", "n3")
     for name in ("n0", "n1", "n2"):
         world.post(name, f"of {name}")
     world.run(for_ms=5_000)
-    fetch, asked = Node.fetch, {}
+    fetch, asked = Node.read_history, {}
 
     def nothing(node, wanted):
-        if wanted.back:
-            asked.setdefault(node.name, []).append({author for author, _, _ in wanted.want})
+        if wanted.backwards:
+            asked.setdefault(node.name, []).append({author for author, _, _ in wanted.ranges})
         return replace(fetch(node, wanted), records=(), more=False)
 
-    monkeypatch.setattr(Node, "fetch", nothing)
+    monkeypatch.setattr(Node, "read_history", nothing)
     world.bring_in("n4")
-    world.run(for_ms=backfill.LATER_MS)
+    world.run(for_ms=backfill.RECHECK_MS)
     missing = {world.did(name) for name in ("n0", "n1", "n2")}
     assert all(missing in asked[name] for name in ("n0", "n1", "n2", "n3"))
 
 
-def test_an_author_is_always_asked_for_its_own_words_and_for_the_others_in_turn(cut, monkeypatch):
+def test_an_author_is_queried_for_its_own_chain_first(cut, monkeypatch):
     """Where not all that is missing fits into one question."""
-    monkeypatch.setattr(backfill, "WANT_MAX", 2)
+    monkeypatch.setattr(backfill, "RANGES_MAX", 2)
     world = cut(6)
     world.bring_in("n1", "n2", "n3", "n4")
     authors = ("n0", "n1", "n2", "n3")
     for name in authors:
         world.post(name, f"of {name}")
     world.run(for_ms=5_000)
-    fetch, asked = Node.fetch, {}
+    fetch, asked = Node.read_history, {}
 
     def nothing(node, wanted):
-        if wanted.back:
-            asked.setdefault(node.name, []).append([author for author, _, _ in wanted.want])
+        if wanted.backwards:
+            asked.setdefault(node.name, []).append([author for author, _, _ in wanted.ranges])
         return replace(fetch(node, wanted), records=(), more=False)
 
-    monkeypatch.setattr(Node, "fetch", nothing)
+    monkeypatch.setattr(Node, "read_history", nothing)
     world.bring_in("n5")
-    world.run(for_ms=backfill.LATER_MS)
+    world.run(for_ms=backfill.RECHECK_MS)
     assert all(world.did(name) in want for name in authors for want in asked[name])
     assert all(len(set(want)) == 2 for wants in asked.values() for want in wants), "as much as fits"
     for name, wants in asked.items():
@@ -563,21 +474,21 @@ def test_an_author_is_always_asked_for_its_own_words_and_for_the_others_in_turn(
         assert len(others) >= min(2, len(wants)), "one after the other"
 
 
-def test_where_nobody_knows_of_the_same_members_it_waits_for_that_only_once(cut, monkeypatch):
+def test_backfill_waits_once_for_a_member_with_our_view(cut, monkeypatch):
     world = cut(5)
     world.bring_in("n1", "n2", "n3")
     for name in ("n0", "n1", "n2"):
         world.post(name, f"of {name}")
     world.run(for_ms=5_000)
-    fetch, asked = Node.fetch, []
+    fetch, asked = Node.read_history, []
 
     def nothing(node, wanted):
-        if wanted.back:
+        if wanted.backwards:
             asked.append((world.now, node.name))
         return replace(fetch(node, wanted), records=(), more=False)
 
-    monkeypatch.setattr(Node, "fetch", nothing)
-    monkeypatch.setattr(backfill, "_of_our_mind", lambda group, member: False)
+    monkeypatch.setattr(Node, "read_history", nothing)
+    monkeypatch.setattr(backfill, "_has_same_view", lambda group, member: False)
     world.bring_in("n4")
     begun = world.now
     world.run(for_ms=120_000)
@@ -585,18 +496,18 @@ def test_where_nobody_knows_of_the_same_members_it_waits_for_that_only_once(cut,
     assert asked[3][0] < begun + 30_000
 
 
-def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_again(cut, monkeypatch):
+def test_lost_requests_do_not_count_as_tries(cut, monkeypatch):
     world = cut(4)
     world.bring_in("n1", "n2")
     world.post("n0", "one", "two")
     world.run(for_ms=5_000)
-    fetch, perform, asked = Node.fetch, world._perform, []
+    fetch, perform, asked = Node.read_history, world._perform, []
 
     def nothing_yet(node, wanted):
         return replace(fetch(node, wanted), records=(), more=False)
 
     def silent(node, effect):
-        if isinstance(effect, Fetch) and effect.back:
+        if isinstance(effect, ReadHistory) and effect.backwards:
             asked.append((node.name, world.now))
             if node.name == "n0":
                 return
@@ -604,25 +515,25 @@ def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_agai
 
     world._perform = silent
     with monkeypatch.context() as patch:
-        patch.setattr(Node, "fetch", nothing_yet)
+        patch.setattr(Node, "read_history", nothing_yet)
         world.bring_in("n3")
-        world.run(for_ms=3 * backfill.LATER_MS)
-        state = world.nodes["n3"].agent.groups[world.id].fetching
-        assert state.done and 0 < state.late < backfill.LATE_MAX
+        world.run(for_ms=3 * backfill.RECHECK_MS)
+        state = world.nodes["n3"].agent.groups[world.id].backfill
+        assert state.done and 0 < state.rechecks < backfill.RECHECKS_MAX
     assert {name for name, _ in asked} == {"n0", "n1", "n2"}
-    assert world.run(lambda: world.texts("n3") == ["one", "two"], for_ms=4 * backfill.LATER_MS)
+    assert world.run(lambda: world.texts("n3") == ["one", "two"], for_ms=4 * backfill.RECHECK_MS)
 
 
 def test_answers_that_are_lost_do_not_count_as_having_nothing(cut, monkeypatch):
-    """Else a few of them would leave it without what there is until it is asked for again, much later."""
+    """Otherwise a few of them would leave it without available history until the recheck, much later."""
     world = cut()
     world.bring_in("n1")
     world.post("n0", "one", "two")
     world.run(for_ms=5_000)
-    fetch, perform, lost = Node.fetch, world._perform, []
+    fetch, perform, lost = Node.read_history, world._perform, []
 
     def losing(node, effect):
-        if isinstance(effect, Fetch) and effect.back and node.name == "n0" and len(lost) < 3:
+        if isinstance(effect, ReadHistory) and effect.backwards and node.name == "n0" and len(lost) < 3:
             lost.append(world.now)
             return
         perform(node, effect)
@@ -632,14 +543,14 @@ def test_answers_that_are_lost_do_not_count_as_having_nothing(cut, monkeypatch):
         return found if node.name == "n0" else replace(found, records=(), more=False)
 
     world._perform = losing
-    monkeypatch.setattr(Node, "fetch", only_n0_has_it)
+    monkeypatch.setattr(Node, "read_history", only_n0_has_it)
     world.bring_in("n2")
     begun = world.now
-    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=backfill.LATER_MS)
-    assert len(lost) == 3 and world.now < begun + backfill.LATER_MS // 2
+    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=backfill.RECHECK_MS)
+    assert len(lost) == 3 and world.now < begun + backfill.RECHECK_MS // 2
 
 
-def test_who_never_answers_is_asked_ever_more_rarely(cut):
+def test_a_silent_member_is_queried_ever_less_often(cut):
     world = cut()
     world.bring_in("n1")
     world.post("n0", "one")
@@ -647,7 +558,7 @@ def test_who_never_answers_is_asked_ever_more_rarely(cut):
     perform, asked = world._perform, []
 
     def mute(node, effect):
-        if isinstance(effect, Fetch) and effect.back:
+        if isinstance(effect, ReadHistory) and effect.backwards:
             asked.append(world.now)
             return
         perform(node, effect)
@@ -655,41 +566,41 @@ def test_who_never_answers_is_asked_ever_more_rarely(cut):
     world._perform = mute
     world.bring_in("n2")
 
-    world.run(for_ms=2 * backfill.LATER_MS)
+    world.run(for_ms=2 * backfill.RECHECK_MS)
     count = len(asked)
-    assert count < 30 and asked[-1] - asked[-2] >= backfill.AGAIN_MS_MAX
-    assert world.nodes["n2"].agent.groups[world.id].fetching.unanswered < 10
+    assert count < 30 and asked[-1] - asked[-2] >= backfill.RETRY_MS_MAX
+    assert world.nodes["n2"].agent.groups[world.id].backfill.lost < 10
 
 
-def test_whoever_begins_anew_asks_no_sooner_for_what_nobody_had(cut, monkeypatch):
-    """Nor does it use up the times that it asks again."""
+def test_a_restart_does_not_hasten_rechecks(cut, monkeypatch):
+    """Nor does it use up the rechecks."""
     world = cut()
     world.bring_in("n1")
     world.post("n0", "one")
     world.run(for_ms=5_000)
-    fetch, asked = Node.fetch, []
+    fetch, asked = Node.read_history, []
 
     def nothing(node, wanted):
-        asked.append(wanted.back)
+        asked.append(wanted.backwards)
         return replace(fetch(node, wanted), records=(), more=False)
 
-    monkeypatch.setattr(Node, "fetch", nothing)
+    monkeypatch.setattr(Node, "read_history", nothing)
     world.bring_in("n2")
 
     def state():
-        return world.nodes["n2"].agent.groups[world.id].fetching
+        return world.nodes["n2"].agent.groups[world.id].backfill
 
     assert world.run(lambda: state().done, for_ms=60_000)
     count = sum(asked)
     for _ in range(5):
         world.restart("n2")
         world.run(for_ms=10_000)
-    assert (state().late, sum(asked)) == (0, count)
-    assert world.run(lambda: state().late == 1, for_ms=backfill.LATER_MS)
+    assert (state().rechecks, sum(asked)) == (0, count)
+    assert world.run(lambda: state().rechecks == 1, for_ms=backfill.RECHECK_MS)
     assert world.run(lambda: sum(asked) == count + 2, for_ms=60_000)
 
 
-def test_whoever_tells_of_ever_more_does_not_put_off_what_is_fetched(cut):
+def test_new_claims_do_not_postpone_backfill(cut):
     world = cut(4)
     world.bring_in("n1", "n2")
     world.post("n0", "one", "two")
@@ -697,7 +608,7 @@ def test_whoever_tells_of_ever_more_does_not_put_off_what_is_fetched(cut):
     fetched, perform = [], world._perform
 
     def counted(node, effect):
-        if isinstance(effect, Fetch) and effect.back:
+        if isinstance(effect, ReadHistory) and effect.backwards:
             fetched.append(world.now)
         perform(node, effect)
 
@@ -705,15 +616,15 @@ def test_whoever_tells_of_ever_more_does_not_put_off_what_is_fetched(cut):
     world.bring_in("n3")
     count = len(fetched)
     for since in range(1, 100):
-        turn = world.turn("n3")
-        log.start_chain(turn, world.id, world.did("n1"), since)
-        world.perform("n3", turn)
-        world.run(for_ms=backfill.AGAIN_MS * 9 // 10)
+        tx = world.tx("n3")
+        delivery.start_chain(tx, world.id, world.did("n1"), since)
+        world.perform("n3", tx)
+        world.run(for_ms=backfill.RETRY_MS * 9 // 10)
     assert len(fetched) > count + 3
 
 
-def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_without_a_past(cut, monkeypatch):
-    """Whoever came later has only the end of it, and does not know that there was more for us."""
+def test_a_former_members_events_for_us_are_requested_from_all(cut, monkeypatch):
+    """A member that joined later has only the end, and does not know that more was for us."""
     world = cut(4, Policy(history="none"))
     world.bring_in("n1")
     world.deaf.add(frozenset({"n1", "n2"}))
@@ -725,11 +636,11 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
     world.post("n1", "three")
     world.run(for_ms=5_000)
     assert world.texts("n3") == ["three"]
-    fetch, perform, asked = Node.fetch, world._perform, []
+    fetch, perform, asked = Node.read_history, world._perform, []
 
     def counted(node, effect):
-        if isinstance(effect, Fetch) and effect.back:
-            asked.append((node.name, effect.want))
+        if isinstance(effect, ReadHistory) and effect.backwards:
+            asked.append((node.name, effect.ranges))
         perform(node, effect)
 
     def silent(node, wanted):
@@ -737,8 +648,8 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
 
     world._perform = counted
     with monkeypatch.context() as patch:
-        patch.setattr(Node, "fetch", silent)
-        world.ask("n1", LeaveGroup(world.id))
+        patch.setattr(Node, "read_history", silent)
+        world.run_command("n1", LeaveGroup(world.id))
         assert world.run(lambda: world.texts("n2") == ["three"], for_ms=60_000)
     assert world.run(lambda: world.texts("n2") == ["one", "two", "three"], for_ms=60_000)
     assert world.texts("n3") == ["three"], "who came later is not told what was said before"
@@ -748,7 +659,7 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
 
 def forging(monkeypatch, name, kinds=(POST,)):
     """Have this node hand over other words, one after the other, in the place of all of these kinds."""
-    fetch = Node.fetch
+    fetch = Node.read_history
 
     def forged(records):
         before = {}
@@ -764,25 +675,25 @@ def forging(monkeypatch, name, kinds=(POST,)):
         found = fetch(node, asked)
         return replace(found, records=tuple(forged(found.records))) if node.name == name else found
 
-    monkeypatch.setattr(Node, "fetch", lying)
+    monkeypatch.setattr(Node, "read_history", lying)
 
 
-def test_what_somebody_who_has_left_has_signed_speaks_against_what_others_hand_over(cut, monkeypatch):
-    """Its last word is signed, and names what was before it: there is nothing to make up in either place."""
+def test_a_signed_leave_contradicts_forged_history(cut, monkeypatch):
+    """Its leave is signed and names its predecessor: neither place can be forged."""
     world = cut()
     world.bring_in("n1", "n2")
     world.deaf.add(frozenset({"n0", "n2"}))
     world.post("n0", "one")
     with monkeypatch.context() as patch:
         forging(patch, "n1", (POST, LEAVE))
-        world.ask("n0", LeaveGroup(world.id))
+        world.run_command("n0", LeaveGroup(world.id))
         world.run(for_ms=30_000)
         assert world.did("n0") in world.nodes["n2"].agent.groups[world.id].view.former
         assert world.texts("n2") == []
     assert world.run(lambda: world.texts("n2") == ["one"], for_ms=120_000)
 
 
-def test_what_was_handed_over_is_given_up_for_what_its_author_turns_out_to_have_signed(cut, monkeypatch):
+def test_a_signed_event_refutes_relayed_ones(cut, monkeypatch):
     world = cut()
     world.bring_in("n1", "n2")
     world.deaf.add(frozenset({"n0", "n2"}))
@@ -792,18 +703,18 @@ def test_what_was_handed_over_is_given_up_for_what_its_author_turns_out_to_have_
         world.run(for_ms=1_000)
         world.kill("n0")
         assert world.run(lambda: world.texts("n2") == ["forged"], for_ms=60_000)
-        world.ask("n0", ChangeLabel(world.id, "zero"))
+        world.run_command("n0", ChangeLabel(world.id, "zero"))
         signed = load_event(world.nodes["n0"].log[-1].record)
-        turn = world.turn("n2")
-        log.hear_event(turn, world.id, world.did("n1"), signed)
-        world.perform("n2", turn)
+        tx = world.tx("n2")
+        receiving.receive_event(tx, world.id, world.did("n1"), signed)
+        world.perform("n2", tx)
         assert world.texts("n2") == []
-        assert any(isinstance(one, Refuted) for one in world.notices["n2"])
+        assert any(isinstance(one, EventsRefuted) for one in world.notices["n2"])
     assert world.run(lambda: world.texts("n2") == ["one"], for_ms=120_000)
 
 
-def test_what_is_not_its_authors_word_is_given_up_whole_and_asked_for_again(cut, monkeypatch):
-    """Of somebody who is away we had everything from others, and its last membership event shows that it is made up."""
+def test_a_refuted_stretch_is_dropped_and_requested_again(cut, monkeypatch):
+    """We had everything of an absent author from others, and its last membership event proves it forged."""
     world = cut()
     world.bring_in("n1")
     world.post("n1", "one", "two")
@@ -813,44 +724,44 @@ def test_what_is_not_its_authors_word_is_given_up_whole_and_asked_for_again(cut,
         forging(patch, "n0")
         world.bring_in("n2")
         assert world.run(lambda: world.texts("n2") == ["forged", "forged"], for_ms=60_000)
-    world.ask("n1", ChangeLabel(world.id, "another"))
-    turn = world.turn("n2")
-    log.hear_event(turn, world.id, world.did("n0"), load_event(world.nodes["n1"].log[-1].record))
-    world.perform("n2", turn)
+    world.run_command("n1", ChangeLabel(world.id, "another"))
+    tx = world.tx("n2")
+    receiving.receive_event(tx, world.id, world.did("n0"), load_event(world.nodes["n1"].log[-1].record))
+    world.perform("n2", tx)
     assert world.texts("n2") == []
     assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=60_000)
 
 
-def test_of_two_things_signed_in_one_place_neither_is_refused(cut):
-    """Else whoever has heard of one of them could never have what the other one follows from."""
+def test_two_signed_events_at_one_position_are_both_accepted(cut):
+    """Otherwise a member that received one of them could never have the successors of the other."""
     world = cut()
     world.bring_in("n1")
     world.post("n1", "one")
-    first = world.ask("n1", ChangeLabel(world.id, "a")) and load_event(world.nodes["n1"].log[-1].record)
+    first = world.run_command("n1", ChangeLabel(world.id, "a")) and load_event(world.nodes["n1"].log[-1].record)
     group = world.nodes["n1"].agent.groups[world.id]
     other = replace(first, body={"label": "b"}, sig="").signed(group.seed)
     before = load_event(next(row.record for row in world.nodes["n1"].log if row.type == POST))
     both = replace(group, control={**group.control, other.id: other})
-    signed = vouched.signed_by(both, group.me)
+    signed = relayed_events.signed_by(both, group.me)
     assert [one.id for one in signed[first.seq]] == [first.id, other.id]
-    assert not any(vouched.contradicted(signed, event) for event in (first, other, before))
+    assert not any(relayed_events.contradicts_signed(signed, event) for event in (first, other, before))
     made_up = load_event(replace(before, body={"text": "forged"}).record)
-    assert vouched.contradicted(signed, made_up)
-    assert vouched.contradicted(signed, replace(made_up, seq=first.seq))
-    assert not vouched.contradicted(signed, replace(made_up, seq=first.seq + 7))
+    assert relayed_events.contradicts_signed(signed, made_up)
+    assert relayed_events.contradicts_signed(signed, replace(made_up, seq=first.seq))
+    assert not relayed_events.contradicts_signed(signed, replace(made_up, seq=first.seq + 7))
 
 
-def test_whoever_comes_while_others_are_asked_is_one_of_them(cut):
+def test_a_new_member_joins_the_request_rotation(cut):
     world = cut(4)
     world.bring_in("n1", "n2", "n3")
     group = world.nodes["n3"].agent.groups[world.id]
     a, b, c = (world.did(name) for name in ("n0", "n1", "n2"))
-    assert backfill._asks(group, Fetching()) == {a: 0, b: 0, c: 0}
-    assert backfill._asks(group, Fetching(asks={a: 7, b: 5, "gone": 1})) == {a: 7, b: 5, c: 5}
+    assert backfill._request_counts(group, BackfillProgress()) == {a: 0, b: 0, c: 0}
+    assert backfill._request_counts(group, BackfillProgress(requests={a: 7, b: 5, "gone": 1})) == {a: 7, b: 5, c: 5}
 
 
 def test_history_that_its_author_contradicts_is_not_taken(cut):
-    """Whoever keeps the history changes a word in it: the author has named the right one by its hash."""
+    """A history keeper changes a word: the author has named the right event by its hash."""
     world = cut()
     world.bring_in("n1")
     world.post("n0", "said")
@@ -864,45 +775,47 @@ def test_history_that_its_author_contradicts_is_not_taken(cut):
     world.bring_in("n2")
     world.run(for_ms=120_000)
     assert world.texts("n2") == []
-    assert world.nodes["n2"].agent.groups[world.id].fetching.done
+    assert world.nodes["n2"].agent.groups[world.id].backfill.done
 
 
 # --- the arithmetic ---------------------------------------------------------------------------------------------------
 
 
-def test_what_a_member_may_have_is_what_all_rules_allow():
+def test_all_history_rules_must_allow_an_event():
     def nth(number, before):
         return {1: 90, 2: 80, 3: 70, 4: 70}.get(number, 0) if before == 100 else 0
 
-    assert floor_of(("all", "all"), 100, nth) == 0
-    assert floor_of(("all", "none"), 100, nth) == 100
-    assert floor_of(("last:2", "all"), 100, nth) == 71
-    assert floor_of(("last:2", "since:85"), 100, nth) == 85
-    assert floor_of(("since:500",), 100, nth) == 100, "what was said since it came is not held back"
-    assert floor_of(("last:3",), 100, nth) == 71, "of two that were said at one time neither, and never one too many"
-    assert floor_of(("last:4",), 100, nth) == 0
-    assert floor_of(("tomorrow",), 100, nth) == 100
-    assert floor_of((), 100, nth) == 100
+    assert oldest_allowed(("all", "all"), 100, nth) == 0
+    assert oldest_allowed(("all", "none"), 100, nth) == 100
+    assert oldest_allowed(("last:2", "all"), 100, nth) == 71
+    assert oldest_allowed(("last:2", "since:85"), 100, nth) == 85
+    assert oldest_allowed(("since:500",), 100, nth) == 100, "what was said since it came is not held back"
+    assert oldest_allowed(("last:3",), 100, nth) == 71, (
+        "of two that were said at one time neither, and never one too many"
+    )
+    assert oldest_allowed(("last:4",), 100, nth) == 0
+    assert oldest_allowed(("tomorrow",), 100, nth) == 100
+    assert oldest_allowed((), 100, nth) == 100
 
 
-def test_an_answer_is_bounded_and_says_whether_there_is_more():
+def test_a_response_is_bounded_and_reports_more():
     entries = [Entry("a", place, place, b"x" * 10) for place in range(1, 11)]
-    assert portion(entries, [("a", 2, 9)], 0, 3) == ([b"x" * 10] * 3, True)
-    assert portion(entries, [("a", 2, 5)], 0, 3) == ([b"x" * 10] * 3, False)
-    assert portion(entries, [("a", 0, 10)], 9, 99) == ([b"x" * 10] * 2, False)
-    assert portion(entries, [("b", 0, 10)], 0, 99) == ([], False)
+    assert take_page(entries, [("a", 2, 9)], 0, 3) == ([b"x" * 10] * 3, True)
+    assert take_page(entries, [("a", 2, 5)], 0, 3) == ([b"x" * 10] * 3, False)
+    assert take_page(entries, [("a", 0, 10)], 9, 99) == ([b"x" * 10] * 2, False)
+    assert take_page(entries, [("b", 0, 10)], 0, 99) == ([], False)
     large = [Entry("a", place, place, b"x" * 30_000) for place in range(1, 4)]
-    assert portion(large, [("a", 0, 9)], 0, 99) == ([b"x" * 30_000], True)
+    assert take_page(large, [("a", 0, 9)], 0, 99) == ([b"x" * 30_000], True)
 
 
-def test_a_chain_of_which_the_author_has_said_nothing_is_nothing_sure():
-    assert Chain(5, own=Spot(3)).sure == 3
-    assert Chain(5, own=Spot(3), untold=True).sure == 0
-    assert Chain.after(0).past is None
-    assert Chain.after(7) == Chain(7, past=Past(8))
+def test_an_unannounced_chain_confirms_nothing():
+    assert Chain(5, confirmed=ChainPosition(3)).confirmed_seq == 3
+    assert Chain(5, confirmed=ChainPosition(3), start=ChainStart.UNANNOUNCED).confirmed_seq == 0
+    assert Chain.after(0).backfill is None
+    assert Chain.after(7) == Chain(7, backfill=Backfill(8))
 
 
-def test_confirming_says_up_to_where(cut):
+def test_a_confirmation_names_its_end(cut):
     world = cut()
     world.bring_in("n1", "n2")
     world.deaf.add(frozenset({"n0", "n2"}))
@@ -911,14 +824,14 @@ def test_confirming_says_up_to_where(cut):
     perform = world._perform
 
     def heard(node, effect):
-        if node.name == "n2" and isinstance(effect, Confirm):
+        if node.name == "n2" and isinstance(effect, ConfirmEvents):
             confirmed.append(effect)
-        if node.name == "n2" and isinstance(effect, Remember) and effect.vouched:
+        if node.name == "n2" and isinstance(effect, StoreEvent) and effect.relayed_by:
             kept.append(effect.seq)
         perform(node, effect)
 
     world._perform = heard
     world.run(lambda: len(kept) == 2, for_ms=60_000)
-    world.ask("n0", LeaveGroup(world.id))
+    world.run_command("n0", LeaveGroup(world.id))
     world.run(for_ms=60_000)
     assert [(one.after, one.upto) for one in confirmed] == [(kept[0] - 1, kept[-1])]

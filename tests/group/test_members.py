@@ -1,17 +1,17 @@
-"""Roles, names and removals, played out between cores: what members decide about members, and what follows."""
+"""Roles, names and removals, between cores."""
 
 import itertools
-import json
 
 import pytest
 from msgspec.structs import replace
 
-from tests.group.test_join import Small
+from tests.support.ruled_world import ADMINS, Ruled
+from tests.support.small_world import Small
 from zerochat.errors import NotAMember, RemoteError
 from zerochat.group import commands
 from zerochat.group.commands import ReadOnly
-from zerochat.group.effects import Answer, Changed, Refuse, Voted
-from zerochat.group.event_log import log
+from zerochat.group.effects import CommandDone, CommandFailed, GroupChanged, Voted
+from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import POST, Event
 from zerochat.group.inputs import (
     AcceptInvitation,
@@ -20,10 +20,10 @@ from zerochat.group.inputs import (
     CreateGroup,
     CreateInvitation,
     LeaveGroup,
-    Moment,
     RemoveMember,
     SendPost,
     Started,
+    StepContext,
     TimerFired,
     VerifyMember,
 )
@@ -32,62 +32,17 @@ from zerochat.group.links.contact import member_link
 from zerochat.group.lookup import UnknownMember
 from zerochat.group.membership import Policy, may_post
 from zerochat.group.membership.decisions import NameTaken, NoRight, NotYourself
-from zerochat.group.notifications import Removed, TrustChanged
+from zerochat.group.notifications import RemovedFromGroup, VerificationChanged
 from zerochat.group.sync import pull_requests
-from zerochat.group.transaction import Turn
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 from zerochat.sim import SIMULATED_PACKERS
 
 MODES = ["pairwise-multi", "pairwise-single"]
-ADMINS = Policy(remove="admins", quorum=0, roles="admins")
-
-
-class Ruled(Small):
-    """Some members in one group with a policy, all connected."""
-
-    def __init__(self, members=4, policy=None, keys="pairwise-multi"):
-        super().__init__(members)
-        self.notices = {name: [] for name in self.nodes}
-        answer = self.ask("n0", CreateGroup("friends", "n0", self.envelope, keys, policy or Policy()))
-        self.id = answer.result.group
-        for name in list(self.nodes)[1:]:
-            invitation = self.ask("n0", CreateInvitation(self.id, 3600, 1)).result.invitation
-            self.ask(name, AcceptInvitation(invitation, name))
-            self.run(for_ms=3_000)
-        self.settle()
-
-    def settle(self):
-        self.run(for_ms=5_000)
-
-    def _perform(self, node, effect):
-        notice = getattr(effect, "notice", None)
-        if notice is not None and hasattr(self, "notices"):
-            self.notices[node.name].append(notice)
-        super()._perform(node, effect)
-
-    def says(self, name, command):
-        """The result of a command that is obeyed."""
-        answer = self.ask(name, command)
-        assert isinstance(answer, Answer), answer.error.sentence()
-        self.settle()
-        return answer.result
-
-    def refuses(self, name, command, error):
-        answer = self.ask(name, command)
-        assert isinstance(answer, Refuse) and isinstance(answer.error, error), answer
-        return answer.error.sentence()
-
-    def texts(self, name):
-        return [json.loads(row.record)["body"]["text"] for row in self.nodes[name].log if row.type == POST]
-
-    def labels(self, name):
-        return sorted(member.label for member in self.group(name).view.members.values())
-
-    def heard(self, name, kind):
-        return [notice for notice in self.notices[name] if isinstance(notice, kind)]
 
 
 @pytest.mark.parametrize("keys", MODES)
-def test_two_together_put_somebody_out(keys):
+def test_two_votes_remove_a_member(keys):
     world = Ruled(keys=keys)
     assert world.says("n1", RemoveMember("friends", "n3")) == Voted(world.id, world.group("n3").me, 1, 2)
     assert world.labels("n0") == ["n0", "n1", "n2", "n3"]
@@ -99,31 +54,31 @@ def test_two_together_put_somebody_out(keys):
         assert out not in world.group(name).peers
         assert member_link(world.id, world.group(name).me, out) not in world.nodes[name].connected, "its links are cut"
     assert world.group("n3").state == "left" and world.group("n3").removed_by
-    assert len(world.heard("n3", Removed)) == 1
+    assert len(world.heard("n3", RemovedFromGroup)) == 1
     world.refuses("n3", SendPost("friends", "still here?"), NotAMember)
     world.says("n0", SendPost("friends", "among ourselves"))
     assert "among ourselves" in world.texts("n2") and "among ourselves" not in world.texts("n3")
 
 
-def test_votes_that_cross_are_enough():
+def test_crossing_votes_suffice():
     world = Ruled()
     for name in ("n1", "n2"):  # neither has heard the other yet
-        assert world.ask(name, RemoveMember("friends", "n3")).result.votes == 1
+        assert world.run_command(name, RemoveMember("friends", "n3")).result.votes == 1
     world.settle()
     assert all(world.labels(name) == ["n0", "n1", "n2"] for name in ("n0", "n1", "n2"))
     assert len({world.group(name).view.checksum for name in ("n0", "n1", "n2")}) == 1
 
 
-def test_two_who_put_each_other_out_are_both_out():
+def test_mutual_removals_both_hold():
     world = Ruled(policy=Policy(remove="anyone", quorum=0))
-    world.ask("n1", RemoveMember("friends", "n2"))
-    world.ask("n2", RemoveMember("friends", "n1"))
+    world.run_command("n1", RemoveMember("friends", "n2"))
+    world.run_command("n2", RemoveMember("friends", "n1"))
     world.settle()
     assert world.labels("n0") == world.labels("n3") == ["n0", "n3"]
     assert world.group("n1").state == world.group("n2").state == "left"
 
 
-def test_only_admins_remove_where_the_group_has_them():
+def test_only_admins_remove_in_admin_group():
     world = Ruled(policy=ADMINS)
     assert "admins" in world.refuses("n1", RemoveMember("friends", "n2"), NoRight)
     world.refuses("n1", ChangeRole("friends", "", "admin"), NoRight)
@@ -134,8 +89,8 @@ def test_only_admins_remove_where_the_group_has_them():
 
 
 @pytest.mark.parametrize("admins", [("n1",), ()])
-def test_a_group_goes_on_without_its_owner(admins):
-    """With its admins, who keep what they may; without any, everybody's role stays as it is, and nobody is put out."""
+def test_group_continues_without_owner(admins):
+    """Admins keep their rights; without admins roles and members stay fixed."""
     world = Ruled(4, ADMINS)
     for name in admins:
         world.says("n0", ChangeRole("friends", name, "admin"))
@@ -158,23 +113,23 @@ def test_a_group_goes_on_without_its_owner(admins):
 
 
 @pytest.mark.parametrize("keys", [*MODES, "sender-key"])
-def test_whoever_says_very_much_and_leaves_is_heard_to_the_end(keys):
-    """Its farewell comes before its last words, and nobody closes the connection on these."""
+def test_all_posts_of_a_leaver_are_received(keys):
+    """The leave event arrives before the last posts, and the link stays open for these."""
     world = Ruled(3, keys=keys)
     for number in range(1_000):
-        world.ask("n2", SendPost("friends", f"number {number}"))
-    world.ask("n2", LeaveGroup("friends"))
+        world.run_command("n2", SendPost("friends", f"number {number}"))
+    world.run_command("n2", LeaveGroup("friends"))
     world.run(for_ms=300_000)
     assert all(len(world.texts(name)) == 1_000 for name in world.nodes)
     assert world.nodes["n2"].agent.groups[world.id].state == "left"
     assert not any(world.group("n2").me in world.group(name).peers for name in ("n0", "n1"))
 
 
-def test_whoever_leaves_and_does_not_say_the_rest_is_not_waited_for():
-    """The place of its farewell promises more than ever comes."""
+def test_silent_leaver_is_not_awaited():
+    """The leave event's position promises more events than ever come."""
     world = Ruled(3)
     node, leaver = world.nodes["n0"], world.group("n2").me
-    world.ask("n2", LeaveGroup("friends"))
+    world.run_command("n2", LeaveGroup("friends"))
     world.run(for_ms=100)
     group = world.group("n0")
     seq, gone = group.chain(leaver).seq, group.view.former[leaver]
@@ -182,25 +137,25 @@ def test_whoever_leaves_and_does_not_say_the_rest_is_not_waited_for():
     owing = replace(node.agent, groups={group.id: replace(group, view=replace(group.view, former=former))})
 
     def stays(*looked):
-        turn = Turn(owing, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
-        peers.farewell(turn, group.id, leaver, *looked)
-        return leaver in turn.group(group.id).peers
+        tx = Transaction(owing, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+        peers.close_when_complete(tx, group.id, leaver, *looked)
+        return leaver in tx.group(group.id).peers
 
-    assert stays() and stays(seq - 1, peers.FAREWELLS_MAX - 1), "more may come, and has"
+    assert stays() and stays(seq - 1, peers.CLOSE_CHECKS_MAX - 1), "more may come, and has"
     assert stays(seq, 1), "a connection may be back in a moment"
-    assert not stays(seq - 1, peers.FAREWELLS_MAX), "but not for ever"
+    assert not stays(seq - 1, peers.CLOSE_CHECKS_MAX), "but not for ever"
     world.stop("n2")
     begun = world.now
     node.agent = owing
-    world.hear("n0", TimerFired(f"farewell {group.id} {leaver}"))
+    world.process("n0", TimerFired(f"{TimerKind.CLOSE_PEER} {group.id} {leaver}"))
     assert world.run(lambda: leaver not in world.group("n0").peers, for_ms=120_000)
-    assert world.now - begun <= (peers.FAREWELLS_IN_VAIN + 2) * peers.FAREWELL_MS
+    assert world.now - begun <= (peers.IDLE_CLOSE_CHECKS_MAX + 2) * peers.CLOSE_DELAY_MS
 
 
 @pytest.mark.parametrize("keys", MODES)
-def test_a_reader_reads(keys):
+def test_reader_receives_posts(keys):
     world = Ruled(3, keys=keys)
-    assert world.says("n1", ChangeRole("friends", "", "reader")) == Changed(world.id)
+    assert world.says("n1", ChangeRole("friends", "", "reader")) == GroupChanged(world.id)
     assert "zerochat role" in world.refuses("n1", SendPost("friends", "may I?"), ReadOnly)
     world.says("n0", SendPost("friends", "listen"))
     assert world.texts("n1") == ["listen"]
@@ -209,7 +164,7 @@ def test_a_reader_reads(keys):
     assert world.texts("n2") == ["listen", "now I may"]
 
 
-def test_whoever_writes_all_the_same_is_not_shown_and_its_chain_goes_on(monkeypatch):
+def test_readers_posts_are_void(monkeypatch):
     world = Ruled(3, policy=ADMINS)
     world.says("n1", SendPost("friends", "before"))
     world.says("n0", ChangeRole("friends", "n1", "reader"))
@@ -227,9 +182,9 @@ def test_whoever_writes_all_the_same_is_not_shown_and_its_chain_goes_on(monkeypa
         assert world.texts(name) == ["before", "allowed again"]
 
 
-def test_who_may_write_again_has_said_nothing_as_a_reader(monkeypatch):
-    """Seed 63976 of the episodes: the owner did not know whether somebody else had heard it, let it count from before,
-    and had left it out itself."""
+def test_reinstated_writer_posts_count_from_then(monkeypatch):
+    """Seed 63976 of the episodes: the owner did not know whether another member had the post, let it count from an
+    earlier position, and had dropped it itself."""
     world = Ruled(3, policy=ADMINS)
     world.says("n1", SendPost("friends", "before"))
     world.says("n0", ChangeRole("friends", "n1", "reader"))
@@ -249,20 +204,20 @@ def test_who_may_write_again_has_said_nothing_as_a_reader(monkeypatch):
         assert not may_post(world.group(name).view, writer, 2)
 
 
-def test_what_somebody_says_after_its_removal_is_not_heard():
+def test_posts_after_removal_are_rejected():
     world = Ruled(3, policy=ADMINS)
     world.says("n2", SendPost("friends", "before"))
     out = world.group("n2")
     world.says("n0", RemoveMember("friends", "n2"))
     tip = out.chains[out.me]
-    late = Event(world.id, POST, out.me, tip.seq + 1, tip.tip, (), (), world.now, world.now, {"text": "after"})
-    turn = Turn(world.nodes["n1"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    late = Event(world.id, POST, out.me, tip.seq + 1, tip.head_id, (), (), world.now, world.now, {"text": "after"})
+    tx = Transaction(world.nodes["n1"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     with pytest.raises(RemoteError):
-        log.hear_event(turn, world.id, out.me, late)
-    assert turn.agent == world.nodes["n1"].agent and world.texts("n1") == ["before"]
+        receiving.receive_event(tx, world.id, out.me, late)
+    assert tx.agent == world.nodes["n1"].agent and world.texts("n1") == ["before"]
 
 
-def test_names_change_and_are_not_taken_twice():
+def test_names_change_and_stay_unique():
     world = Ruled(3)
     world.refuses("n1", ChangeLabel("friends", "N2"), NameTaken)
     world.says("n1", ChangeLabel("friends", "Nina"))
@@ -271,29 +226,30 @@ def test_names_change_and_are_not_taken_twice():
     assert world.refuses("n0", RemoveMember("friends", "nobody"), UnknownMember)
 
 
-def test_who_is_verified_is_kept_here_and_told_to_nobody():
+def test_verification_is_local():
     world = Ruled(3)
     world.refuses("n0", VerifyMember("friends", "n0", True), NotYourself)
     frames = world.steps
-    answer = world.ask("n0", VerifyMember("friends", "n1", True))
-    assert isinstance(answer, Answer) and world.steps == frames + 1
+    answer = world.run_command("n0", VerifyMember("friends", "n1", True))
+    assert isinstance(answer, CommandDone) and world.steps == frames + 1
     assert world.group("n0").verified == {world.group("n1").me: "n1"}
-    world.ask("n0", VerifyMember("friends", "n1", False))
-    assert world.group("n0").verified == {} and len(world.heard("n0", TrustChanged)) == 2
+    world.run_command("n0", VerifyMember("friends", "n1", False))
+    assert world.group("n0").verified == {} and len(world.heard("n0", VerificationChanged)) == 2
 
 
-def test_policies_that_cannot_be_are_refused():
+def test_invalid_policies_are_rejected():
     for policy in (Policy(remove="admins", quorum=0, roles="flat"), Policy(remove="quorum", quorum=1)):
         world = Small(1)
         assert isinstance(
-            world.ask("n0", CreateGroup("friends", "n0", world.envelope, "pairwise-multi", policy)), Refuse
+            world.run_command("n0", CreateGroup("friends", "n0", world.envelope, "pairwise-multi", policy)),
+            CommandFailed,
         )
 
 
-def test_cover_is_said_now_and_then_and_means_nothing():
+def test_cover_traffic_has_no_effect():
     world = Ruled(3, keys="pairwise-single")
     node = world.nodes["n0"]
-    world.hear("n0", Started(node.address, node.queue_address, node.server_key, cover=True))
+    world.process("n0", Started(node.address, node.queue_address, node.server_key, cover_traffic=True))
     world.settle()
     published = []
     publish = world._publish
@@ -311,16 +267,16 @@ def test_cover_is_said_now_and_then_and_means_nothing():
     assert logs == {name: world.nodes[name].log for name in world.nodes}
 
 
-def test_whoever_waits_for_an_answer_of_somebody_who_was_put_out_starts_anew():
+def test_exchange_restarts_after_voided_removal():
     world = Ruled(3, Policy(remove="anyone", quorum=0))
     gone = world.group("n2").me
-    turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
-    pull_requests.ask_for(turn, world.id, gone, [(gone, 0, 9)], 1)
-    world.nodes["n0"].agent = turn.agent
-    assert gone in world.group("n0").errands
+    tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    pull_requests.send(tx, world.id, gone, [(gone, 0, 9)], 1)
+    world.nodes["n0"].agent = tx.agent
+    assert gone in world.group("n0").pull_requests
     world.says("n0", RemoveMember(world.id, gone))
-    assert gone not in world.group("n0").peers and not world.group("n0").errands
-    left = replace(turn.agent.groups[world.id], peers={})
-    world.nodes["n0"].agent = replace(turn.agent, groups={world.id: left})
+    assert gone not in world.group("n0").peers and not world.group("n0").pull_requests
+    left = replace(tx.agent.groups[world.id], peers={})
+    world.nodes["n0"].agent = replace(tx.agent, groups={world.id: left})
     world.restart("n0")
-    assert not world.group("n0").errands, "an older version has kept that"
+    assert not world.group("n0").pull_requests, "an older version has kept that"

@@ -1,8 +1,8 @@
-"""Whom a message calls by name, as its author's agent works it out."""
+"""Mentions: the members that a message names, resolved by its author's agent."""
 
 import pytest
 
-from zerochat.agent.views.mentions import mentions
+from zerochat.agent.api.post_commands import mentions
 from zerochat.group.messages.bodies import MENTIONS_MAX
 
 NAMES = {
@@ -43,11 +43,11 @@ NAMES = {
         ("", ""),
     ],
 )
-def test_whom_a_text_calls(text: str, called: str) -> None:
+def test_members_mentioned_in_a_text(text: str, called: str) -> None:
     assert mentions(text, NAMES) == tuple(called.split())
 
 
-def test_there_is_an_end_to_it() -> None:
+def test_mentions_are_bounded() -> None:
     many = {f"d{n}": f"n{n}" for n in range(64)}
     text = " ".join(f"@n{n}" for n in range(64))
     assert mentions(text, many) == tuple(f"d{n}" for n in range(MENTIONS_MAX))

@@ -1,5 +1,4 @@
-"""What is said, as values: read whatever a peer has written, refused where we would write it ourselves, and what it
-comes to, which is the same in whatever order it is heard."""
+"""Message bodies: lenient reading, strict writing, and an order-independent result."""
 
 import random
 from contextlib import suppress
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.group.test_membership import ADMINS, FLAT, Book, did
+from tests.support.membership_book import ADMINS, FLAT, Book, did
 from zerochat.crypto.encoding import canonical_json
 from zerochat.errors import Malformed, PostTooLong
 from zerochat.group.event_log.event import (
@@ -19,7 +18,6 @@ from zerochat.group.event_log.event import (
     DEPS_MAX,
     EDIT,
     POST,
-    POST_BYTES_MAX,
     RECORD_BYTES_MAX,
     TOPIC,
     Event,
@@ -40,28 +38,29 @@ from zerochat.group.messages.bodies import (
     MENTIONS_MAX,
     TOPIC_CHARS_MAX,
     BadTopic,
+    Content,
     Delete,
     Edit,
     NotAnEmoji,
     Post,
     React,
-    Saying,
     Topic,
-    checked,
+    content_of,
     fault_of_emoji,
-    saying_of,
     target_of,
+    validated,
 )
 from zerochat.group.messages.current import (
     EMOJI_MAX,
     REACTIONS_MAX,
-    Remark,
-    Standing,
+    Annotation,
+    CurrentMessage,
     announcement_spans,
+    current_message,
     may_set_topic,
-    standing,
     topic_spans,
 )
+from zerochat.limits import POST_BYTES_MAX
 
 GROUP, ID, OTHER = "g" * 43, "i" * 43, "o" * 43
 
@@ -71,7 +70,7 @@ def event(kind: str, body: dict[str, Any], author: str = "a", seq: int = 1, lamp
     return Event(GROUP, kind, did(author), seq, pre, (), (), lamport or seq, 1_000 + seq, body)
 
 
-def said(what: Saying, author: str = "a", seq: int = 2, lamport: int = 0) -> Event:
+def said(what: Content, author: str = "a", seq: int = 2, lamport: int = 0) -> Event:
     return event(what.kind, what.body, author, seq, lamport)
 
 
@@ -104,8 +103,8 @@ ODD_COMMANDS = [A_COMMAND | {field: value} for field, values in ODD.items() for 
         Announcement(True, (BotCommand("deploy", "ENV [--dry]", "Bring it out: now!", "admin"), BotCommand("ping"))),
     ],
 )
-def test_what_is_written_is_read(what: Saying) -> None:
-    assert saying_of(parse_event(said(checked(what)).wire)) == what
+def test_bodies_round_trip(what: Content) -> None:
+    assert content_of(parse_event(said(validated(what)).wire)) == what
 
 
 def test_a_plain_message_is_written_as_ever() -> None:
@@ -142,9 +141,9 @@ def test_a_plain_message_is_written_as_ever() -> None:
         ("announce", {"bot": True, "commands": [BotCommand(f"c{n}", "", "é" * 250).body() for n in range(9)]}),
     ],
 )
-def test_nonsense_says_nothing(kind: str, body: dict[str, Any]) -> None:
+def test_an_invalid_body_has_no_content(kind: str, body: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
-        saying_of(event(kind, body))
+        content_of(event(kind, body))
 
 
 @pytest.mark.parametrize(
@@ -155,16 +154,16 @@ def test_nonsense_says_nothing(kind: str, body: dict[str, Any]) -> None:
         {"reply": {}, "mentions": [did("a")] * (MENTIONS_MAX + 1), "more": [1]},
     ],
 )
-def test_nonsense_beside_a_text_is_passed_over(beside: dict[str, Any]) -> None:
-    assert saying_of(event("post", {"text": "read me", **beside})) == Post("read me")
+def test_malformed_fields_beside_a_text_are_ignored(beside: dict[str, Any]) -> None:
+    assert content_of(event("post", {"text": "read me", **beside})) == Post("read me")
 
 
-def test_nonsense_beside_an_edit_is_passed_over_too() -> None:
+def test_malformed_fields_beside_an_edit_are_ignored() -> None:
     for mentions in ("bob", [7, "did:key:nobody"], [did("a")] * (MENTIONS_MAX + 1)):
-        assert saying_of(event("edit", {"of": ID, "text": "x", "mentions": mentions})) == Edit(ID, "x")
+        assert content_of(event("edit", {"of": ID, "text": "x", "mentions": mentions})) == Edit(ID, "x")
 
 
-def test_what_an_event_is_about() -> None:
+def test_the_target_of_an_event() -> None:
     assert [target_of(said(one)) for one in (Edit(ID, ""), Delete(ID), React(ID, "👍"))] == [ID] * 3
     assert target_of(said(Topic("x"))) == TOPIC and target_of(said(Post("x", ID))) == ""
     assert target_of(event("topic", {"text": "\n"})) == "" == target_of(event("edit", {"of": 7, "text": "x"}))
@@ -174,24 +173,24 @@ def test_what_an_event_is_about() -> None:
 
 @pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5), st.text())
-def test_whatever_stands_in_a_body_is_read_or_refused(value: Any, text: str) -> None:
+def test_any_body_is_read_or_refused(value: Any, text: str) -> None:
     names = ("text", "of", "emoji", "on", "reply", "me", "mentions", "files", "bot", "commands")
     for kind in ("post", "edit", "delete", "react", "topic", "announce"):
         for name in names:
             one = event(kind, {"text": text, "of": ID, "emoji": "👍", "on": True, name: value})
             target_of(one)
             with suppress(Malformed):
-                assert target_of(said(saying_of(one))) in ("", ID, TOPIC, ANNOUNCE)
+                assert target_of(said(content_of(one))) in ("", ID, TOPIC, ANNOUNCE)
 
 
-# --- what we say ourselves --------------------------------------------------------------------------------------------
+# --- our own content --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "emoji", ["👍", "❤️", "❤", "👍🏽", "👩‍👩‍👧‍👦", "🇦🇹", "1️⃣", "#⃣", "ℹ️", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "👩🏻‍❤️‍💋‍👨🏿", "!", "✓", "\U0001fae9"]
 )
 def test_an_emoji(emoji: str) -> None:
-    assert fault_of_emoji(emoji) == "" and checked(React(ID, emoji)).kind == "react"
+    assert fault_of_emoji(emoji) == "" and validated(React(ID, emoji)).kind == "react"
 
 
 @pytest.mark.parametrize(
@@ -206,22 +205,22 @@ def test_an_emoji(emoji: str) -> None:
 def test_no_emoji(emoji: str) -> None:
     assert fault_of_emoji(emoji)
     with pytest.raises(NotAnEmoji) as refused:
-        checked(React(ID, emoji))
+        validated(React(ID, emoji))
     assert len(refused.value.sentence()) < 200
 
 
 def test_a_topic_is_one_line() -> None:
     for text in ("two\nlines", "tab\there", "\x1b[2J", "a\u2028b", "\ud800", "x" * (TOPIC_CHARS_MAX + 1)):
         with pytest.raises(BadTopic):
-            checked(Topic(text))
-    assert checked(Topic("x" * TOPIC_CHARS_MAX))
+            validated(Topic(text))
+    assert validated(Topic("x" * TOPIC_CHARS_MAX))
 
 
-def test_what_a_bot_announces_can_be_shown_and_has_an_end() -> None:
+def test_an_announcement_is_printable_and_bounded() -> None:
     big = BotCommand("x" * NAME_CHARS_MAX, "u" * USAGE_CHARS_MAX, "h" * HELP_CHARS_MAX, "owner")
-    assert checked(Announcement(True, (big,)))
+    assert validated(Announcement(True, (big,)))
     most = tuple(BotCommand(f"c{n}", "a", "b") for n in range(COMMANDS_MAX))
-    assert checked(Announcement(True, most))
+    assert validated(Announcement(True, most))
     wrong = [
         (*most, BotCommand("more")),
         (big, big),
@@ -233,13 +232,15 @@ def test_what_a_bot_announces_can_be_shown_and_has_an_end() -> None:
     ]
     for commands in wrong:
         with pytest.raises(BadAnnouncement) as refused:
-            checked(Announcement(True, commands))
+            validated(Announcement(True, commands))
         assert len(refused.value.sentence()) < 200 and refused.value.sentence().isprintable()
     later = {"bot": True, "commands": [{**BotCommand("a", role="king").body(), "since": 2}], "language": "de"}
-    assert saying_of(event("announce", later)) == Announcement(True, (BotCommand("a", role="king"),)), "a later version"
+    assert content_of(event("announce", later)) == Announcement(True, (BotCommand("a", role="king"),)), (
+        "a later version"
+    )
 
 
-def test_what_a_bot_announces_counts_while_it_may_write() -> None:
+def test_an_announcement_counts_while_its_bot_may_write() -> None:
     book = Book(ADMINS, members="bcd")
     book.say("a", "role", {"member": did("b"), "role": "reader", "after": 3})
     book.say("a", "role", {"member": did("b"), "role": "writer", "after": 6})
@@ -255,18 +256,18 @@ def test_what_a_bot_announces_counts_while_it_may_write() -> None:
 
 def test_a_text_has_its_limit_in_an_edit_too() -> None:
     for make in (Post, lambda text: Edit(ID, text)):
-        assert checked(make("x" * POST_BYTES_MAX))
+        assert validated(make("x" * POST_BYTES_MAX))
         for text in ("x" * (POST_BYTES_MAX + 1), "\n" * POST_BYTES_MAX):
             with pytest.raises(PostTooLong):
-                checked(make(text))
+                validated(make(text))
 
 
 @pytest.mark.parametrize("text", ["é" * (POST_BYTES_MAX // 2), "\n" * 44_900, "\x01" * 15_000])
 def test_the_greatest_post_fits_a_record(text: str) -> None:
     what = Post(text, ID, True, tuple(did("a")[:-2] + f"{n:02d}" for n in range(1, 33)))
-    assert checked(what) == what
+    assert validated(what) == what
     with pytest.raises(PostTooLong):
-        checked(replace(what, text=text + "\n" * 2_000))
+        validated(replace(what, text=text + "\n" * 2_000))
     ids = tuple(f"{n:043d}" for n in range(DEPS_MAX + CONC_MAX))
     big = 2**53 - 1
     one = Event(
@@ -275,7 +276,7 @@ def test_the_greatest_post_fits_a_record(text: str) -> None:
     assert len(canonical_json(one.wire)) < RECORD_BYTES_MAX and parse_event(one.wire) == one
 
 
-# --- what it comes to -------------------------------------------------------------------------------------------------
+# --- current messages -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -283,13 +284,13 @@ def flat() -> Book:
     return Book(FLAT, members="bc")
 
 
-def comes_to(book: Book, post: Event, *events: Event) -> Standing:
+def comes_to(book: Book, post: Event, *events: Event) -> CurrentMessage:
     """The same in every order; the log may have them in any."""
-    remarks = [Remark(one) for one in events]
-    found = standing(book.view, post, remarks)
+    remarks = [Annotation(one) for one in events]
+    found = current_message(book.view, post, remarks)
     for seed in range(5):
         random.Random(seed).shuffle(remarks)
-        assert standing(book.view, post, remarks) == found
+        assert current_message(book.view, post, remarks) == found
     return found
 
 
@@ -304,12 +305,12 @@ def test_the_last_edit_of_the_author_counts(flat: Book) -> None:
         event("edit", {"of": post.id, "text": 7}, seq=7),
         said(Edit(OTHER, "elsewhere"), seq=8),
     )
-    assert found == Standing("three", 1_005)
+    assert found == CurrentMessage("three", 1_005)
 
 
-def test_what_is_deleted_stays_so_and_only_its_author_deletes(flat: Book) -> None:
+def test_deletion_is_final_and_by_the_author_only(flat: Book) -> None:
     post = said(Post("one"), seq=1)
-    assert comes_to(flat, post, said(Delete(post.id), "b")) == Standing()
+    assert comes_to(flat, post, said(Delete(post.id), "b")) == CurrentMessage()
     found = comes_to(
         flat,
         post,
@@ -318,10 +319,10 @@ def test_what_is_deleted_stays_so_and_only_its_author_deletes(flat: Book) -> Non
         said(Edit(post.id, "after"), seq=4),
         said(React(post.id, "👍"), "b"),
     )
-    assert found == Standing(deleted=True)
+    assert found == CurrentMessage(deleted=True)
 
 
-def test_of_each_member_and_emoji_the_last_word_counts(flat: Book) -> None:
+def test_the_last_reaction_per_member_and_emoji_counts(flat: Book) -> None:
     post = said(Post("one"), seq=1)
     found = comes_to(
         flat,
@@ -336,36 +337,36 @@ def test_of_each_member_and_emoji_the_last_word_counts(flat: Book) -> None:
     assert found.reactions == (("🎉", (did("c"),)), ("👍", (did("b"), did("c"))))
 
 
-def test_whoever_may_not_write_counts_for_nothing() -> None:
+def test_annotations_of_readers_are_ignored() -> None:
     book = Book(ADMINS, members="bc")
     post = said(Post("one"), "b", seq=1)
     late = [said(React(post.id, "👍"), "b", 4), said(Edit(post.id, "two"), "b", 5), said(Delete(post.id), "b", 6)]
     assert comes_to(book, post, *late).deleted
     book.say("a", "role", {"member": did("b"), "role": "reader", "after": 4})
-    assert comes_to(book, post, *late) == Standing(reactions=(("👍", (did("b"),)),))
+    assert comes_to(book, post, *late) == CurrentMessage(reactions=(("👍", (did("b"),)),))
     stranger = said(React(post.id, "👎"), "j")
-    assert comes_to(book, post, stranger) == Standing()
+    assert comes_to(book, post, stranger) == CurrentMessage()
     book.say("a", "remove", {"member": did("b"), "after": 3})
-    assert comes_to(book, post, *late) == Standing()
+    assert comes_to(book, post, *late) == CurrentMessage()
 
 
-def test_what_is_about_something_else_than_a_post_leads_nowhere(flat: Book) -> None:
+def test_annotations_of_non_posts_have_no_effect(flat: Book) -> None:
     """Edits of edits, reactions to reactions, and two that name each other: nothing is followed."""
     post = said(Post("one"), seq=1)
     edit = said(Edit(post.id, "two"), seq=2)
     react = said(React(post.id, "👍"), "b", 2)
     more = [said(Edit(edit.id, "three"), seq=3), said(React(react.id, "🎉"), "c", 2), said(Delete(react.id), "b", 3)]
-    assert comes_to(flat, post, edit, react, *more) == Standing("two", 1_002, reactions=(("👍", (did("b"),)),))
+    assert comes_to(flat, post, edit, react, *more) == CurrentMessage("two", 1_002, reactions=(("👍", (did("b"),)),))
     ring = [said(React(ID, "👍"), "a", 4), said(React(OTHER, "👍"), "b", 4)]
-    assert comes_to(flat, post, *ring) == Standing()
+    assert comes_to(flat, post, *ring) == CurrentMessage()
 
 
-def test_what_others_have_handed_over_says_so(flat: Book) -> None:
+def test_relayed_annotations_name_their_relayer(flat: Book) -> None:
     post = said(Post("one"), seq=1)
     edit, gone = said(Edit(post.id, "two"), seq=2), said(Delete(post.id), seq=3)
-    assert standing(flat.view, post, [Remark(edit, did("c"))]).vouched == did("c")
-    found = standing(flat.view, post, [Remark(edit), Remark(gone, did("c"))])
-    assert found == Standing(deleted=True, vouched=did("c"))
+    assert current_message(flat.view, post, [Annotation(edit, did("c"))]).relayed_by == did("c")
+    found = current_message(flat.view, post, [Annotation(edit), Annotation(gone, did("c"))])
+    assert found == CurrentMessage(deleted=True, relayed_by=did("c"))
 
 
 def test_reactions_have_an_end(flat: Book) -> None:
@@ -376,7 +377,7 @@ def test_reactions_have_an_end(flat: Book) -> None:
     assert sum(len(by) for _, by in found.reactions) <= REACTIONS_MAX
 
 
-def test_who_says_what_a_group_is_about() -> None:
+def test_members_that_may_set_the_topic() -> None:
     book = Book(ADMINS, members="bcd")
     book.say("a", "role", {"member": did("b"), "role": "admin", "after": 3})
     book.say("a", "role", {"member": did("b"), "role": "reader", "after": 8})
@@ -389,7 +390,7 @@ def test_who_says_what_a_group_is_about() -> None:
         assert inside == may[one]
 
 
-def test_in_a_flat_group_whoever_writes_does() -> None:
+def test_in_a_flat_group_every_writer_sets_the_topic() -> None:
     book = Book(FLAT, members="bc")
     book.say("b", "role", {"member": did("b"), "role": "reader", "after": 2}, seq=2)
     book.say("b", "role", {"member": did("b"), "role": WRITER, "after": 5}, seq=5)
@@ -399,5 +400,5 @@ def test_in_a_flat_group_whoever_writes_does() -> None:
     assert [seq for seq in range(1, 9) if any(a < seq <= z for a, z in spans)] == may["b"]
 
 
-def test_a_kind_is_what_its_value_says() -> None:
+def test_each_kind_matches_its_content() -> None:
     assert [one.kind for one in (Post(""), Edit(ID, ""))] == [POST, EDIT]

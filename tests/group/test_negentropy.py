@@ -1,5 +1,4 @@
-"""Range-based set reconciliation: its wire format to the byte, that it ends with the very difference, and that nothing
-that a peer says does harm."""
+"""Range-based set reconciliation: wire format, exact differences, hostile peers."""
 
 import random
 from contextlib import suppress
@@ -18,9 +17,9 @@ from zerochat.group.sync.negentropy import (
     MESSAGE_BYTES_MAX,
     RANGES_MAX,
     Items,
-    answer,
-    ask,
-    learn,
+    initial_message,
+    process_response,
+    respond,
 )
 
 FRAME = 64 * 1024
@@ -30,20 +29,20 @@ ROUNDS = 400
 
 
 def compare(mine, theirs, frame_mine=FRAME, frame_theirs=FRAME, answerer=None):
-    """What `mine` has and needs, the bytes on the way, and the round trips."""
-    answerer = answerer or (lambda message: answer(theirs, message, frame_theirs))
+    """The differences of `mine`, the bytes sent, and the round trips."""
+    answerer = answerer or (lambda message: respond(theirs, message, frame_theirs))
     have, need, size = set(), set(), 0
-    message = ask(mine)
+    message = initial_message(mine)
     for trips in range(1, ROUNDS):
         reply = answerer(message)
         assert len(reply) <= frame_theirs
-        learned = learn(mine, reply, frame_mine)
-        have.update(learned.have)
-        need.update(learned.need)
+        learned = process_response(mine, reply, frame_mine)
+        have.update(learned.only_ours)
+        need.update(learned.only_theirs)
         size += len(message) + len(reply)
-        if learned.ask is None:
+        if learned.next_message is None:
             return have, need, size, trips
-        message = learned.ask
+        message = learned.next_message
         assert len(message) <= frame_mine
     pytest.fail("the comparison does not end")
 
@@ -61,26 +60,26 @@ def some_items(dice, count, gap=1000):
 # The digests here come from sha256sum.
 
 
-def test_nothing_at_all_is_an_empty_list():
+def test_an_empty_set_is_an_empty_list():
     # version; the bound "infinity" (0, no prefix); mode 2, no ids
-    assert ask(Items([])) == bytes.fromhex("61 0000 02 00")
+    assert initial_message(Items([])) == bytes.fromhex("61 0000 02 00")
 
 
 def test_one_item():
     # version, infinity, mode 1, and the first half of SHA-256(aa * 32 || 01)
-    assert ask(Items([(7, b"\xaa" * 32)])) == bytes.fromhex("61 0000 01 42b5d6e9a824e972398bfe0b80a84fb2")
+    assert initial_message(Items([(7, b"\xaa" * 32)])) == bytes.fromhex("61 0000 01 42b5d6e9a824e972398bfe0b80a84fb2")
 
 
 def test_a_sum_that_overflows():
     # As little-endian numbers ff * 32 is 2^256 - 1 and 02 00 … is 2: their sum is 1, that is 01 00 …, of two items.
     items = Items([(1, b"\x02" + ZEROS), (2, b"\xff" * 32)])
-    assert ask(items) == bytes.fromhex("61 0000 01 6092a26dea6bc7bdc57a942f1df2d0d7")
+    assert initial_message(items) == bytes.fromhex("61 0000 01 6092a26dea6bc7bdc57a942f1df2d0d7")
 
 
 def test_a_count_of_two_digits():
     # 1 + 2 + … + 300 = 45150 = b05e; 300 = 2 * 128 + 44, so its digits are 82 2c.
     items = Items((number, number.to_bytes(32, "little")) for number in range(1, 301))
-    assert ask(items) == bytes.fromhex("61 0000 01 1393da3bfbd9f994e67837caa31b9ca6")
+    assert initial_message(items) == bytes.fromhex("61 0000 01 1393da3bfbd9f994e67837caa31b9ca6")
 
 
 def test_bounds_and_skips():
@@ -90,47 +89,49 @@ def test_bounds_and_skips():
     # Up to 1000 (1 + 0), prefix ab: an empty list. The rest is skipped without a word.
     message = bytes.fromhex("61 8769 00 00  01 01ab 02 00")
     # The same skip, then one id up to the same bound. The rest is skipped without a word.
-    assert answer(items, message, FRAME) == bytes.fromhex("61 8769 00 00  01 01ab 02 01") + one
-    # For whoever has both of the first two there is nothing to say, in whatever order they are named.
+    assert respond(items, message, FRAME) == bytes.fromhex("61 8769 00 00  01 01ab 02 01") + one
+    # A side that has both of the first two has nothing to send, in whatever order they are named.
     message = bytes.fromhex("61 876a 00 02 02") + two + one
-    assert answer(items, message, FRAME) == b"\x61"
+    assert respond(items, message, FRAME) == b"\x61"
 
 
-def test_what_the_other_one_lacks_is_found_at_once():
+def test_a_single_missing_item_is_found_at_once():
     first, second, third = b"\x10" + ZEROS, b"\x10\x20" + ZEROS[1:], b"\x77" + ZEROS
     items = Items([(5, first), (5, second), (9, third)])
     # The sum of the first and the third is 87 00 …, of two items.
     message = bytes.fromhex("61 0000 01 3b2db0cf1d652570878ef7cb016a34a4")
     # Up to timestamp 5 (1 + 5), with the shortest prefix that is above the first and not above the second: skip. Up to
     # timestamp 9 (1 + 4): a list of the second. The rest is skipped.
-    assert answer(items, message, FRAME) == bytes.fromhex("61 06 021020 00  05 00 02 01") + second
-    # Whoever asked and has more than the other one says nothing further.
-    assert learn(items, message, FRAME) == (None, [second], [])
+    assert respond(items, message, FRAME) == bytes.fromhex("61 06 021020 00  05 00 02 01") + second
+    # An initiator that has more than the other side sends nothing further.
+    assert process_response(items, message, FRAME) == (None, [second], [])
 
 
 def test_a_list_is_compared():
     one, two, three = (bytes([digit]) * 32 for digit in (1, 2, 3))
     items = Items([(1, one), (2, two), (9, b"\x09" * 32)])
     # Up to timestamp 5: a list of two and three.
-    assert learn(items, bytes.fromhex("61 06 00 02 02") + three + two, FRAME) == (None, [one], [three])
+    assert process_response(items, bytes.fromhex("61 06 00 02 02") + three + two, FRAME) == (None, [one], [three])
 
 
-def test_a_small_range_that_differs_is_asked_for():
+def test_a_small_range_that_differs_is_requested():
     items = Items([(1, b"\xaa" * 32), (100, b"\x01" * 32)])
     # Up to timestamp 50 (1 + 50 = 33): a fingerprint that is not ours. Ours goes back, for the same range.
     reply = bytes.fromhex("61 33 00 01") + b"\x55" * 16
-    assert learn(items, reply, FRAME).ask == bytes.fromhex("61 33 00 01 42b5d6e9a824e972398bfe0b80a84fb2")
+    assert process_response(items, reply, FRAME).next_message == bytes.fromhex(
+        "61 33 00 01 42b5d6e9a824e972398bfe0b80a84fb2"
+    )
 
 
 def test_other_versions():
     items = Items([])
-    assert answer(items, b"\x62whatever", FRAME) == b"\x61"
-    assert answer(items, b"\x60", FRAME) == b"\x61"
+    assert respond(items, b"\x62whatever", FRAME) == b"\x61"
+    assert respond(items, b"\x60", FRAME) == b"\x61"
     for first in (0x5F, 0x70):
         with pytest.raises(Malformed):
-            answer(items, bytes([first]), FRAME)
+            respond(items, bytes([first]), FRAME)
     with pytest.raises(Malformed):
-        learn(items, b"\x60", FRAME)
+        process_response(items, b"\x60", FRAME)
 
 
 # --- it ends with the difference --------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ def two_sets(draw, most=1500):
     above = draw(st.sampled_from([0, stamps - 1]))
 
     def one(low=0):
-        """Ids may share a beginning, or end with zeros; but sums of them say something only where each is like dice."""
+        """Ids may share a prefix or end with zeros; but their sums mean something only if each is random."""
         tie = dice.choice(
             (ZEROS[:24] + dice.randbytes(8), b"\xff" * 20 + dice.randbytes(12), dice.randbytes(9) + bytes(23))
         )
@@ -191,7 +192,7 @@ def test_more_differences_than_fit_into_one_message(shared):
     assert need == names(pool[:1500])
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- cost -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -199,11 +200,11 @@ def many():
     return some_items(random.Random(5), 30_000)
 
 
-def test_equal_sets_are_told_in_one_short_question(many):
+def test_equal_sets_take_one_short_message(many):
     assert compare(Items(many), Items(many)) == (set(), set(), 21, 1)
 
 
-def test_the_last_few_are_told_at_once(many):
+def test_a_missing_suffix_is_found_at_once(many):
     have, need, size, trips = compare(Items(many[:-100]), Items(many))
     assert not have and len(need) == 100
     assert trips == 1 and size < 100 * 32 + 100
@@ -288,7 +289,7 @@ def plain_write(ranges):
 
 
 def plain_turn(items, message, parts, listed, asking):
-    """The next message, or None, and what whoever is asking learns. Bounds are whole ids, never shortened."""
+    """The next message, or None, and what the initiator learns. Bounds are whole ids, never shortened."""
     out: list[tuple] = []
     have, need = [], []
     lower = (0, bytes(32))
@@ -321,7 +322,7 @@ plain_ways = st.tuples(st.integers(2, 20), st.integers(1, 40))
 
 @given(two_sets(most=300), frames, plain_ways)
 @settings(deadline=None, max_examples=100)
-def test_against_a_plain_one_that_answers(sets, frame, ways):
+def test_reconciliation_with_a_reference_responder(sets, frame, ways):
     mine, theirs, _ = sets
 
     def answerer(message):
@@ -333,26 +334,26 @@ def test_against_a_plain_one_that_answers(sets, frame, ways):
 
 
 def test_a_fingerprint_of_the_rest_may_leave_something_out():
-    """Others' do, in messages that had become too long: whoever guesses from it takes the rest for lacking."""
+    """Other implementations do, in messages that are too long: a guess from them would take the rest for missing."""
     items = Items((number, number.to_bytes(32, "big")) for number in range(1, 1001))
     many = [((number, bytes(32)), 1, items.fingerprint(number - 2, number - 1)) for number in range(2, 100)]
     for ranges in ([], many):
         reply = plain_write([*ranges, (END, 1, plain_digest([]))])
-        learned = learn(items, reply, FRAME)
-        assert bool(learned.have) is not bool(ranges)
-        assert (learned.ask is None) is not bool(ranges)
+        learned = process_response(items, reply, FRAME)
+        assert bool(learned.only_ours) is not bool(ranges)
+        assert (learned.next_message is None) is not bool(ranges)
 
 
 @given(two_sets(most=300), frames, plain_ways)
 @settings(deadline=None, max_examples=100)
-def test_against_a_plain_one_that_asks(sets, frame, ways):
+def test_reconciliation_with_a_reference_initiator(sets, frame, ways):
     mine, theirs, _ = sets
     have, need, items = set(), set(), Items(theirs)
     message: bytes | None = plain_write([((2**64 - 1, b""), 1, plain_digest(mine))])
     for _ in range(ROUNDS):
         if message is None:
             break
-        message, more, wanted = plain_turn(mine, answer(items, message, frame), *ways, asking=True)
+        message, more, wanted = plain_turn(mine, respond(items, message, frame), *ways, asking=True)
         have.update(more)
         need.update(wanted)
     else:
@@ -361,7 +362,7 @@ def test_against_a_plain_one_that_asks(sets, frame, ways):
     assert need == names(theirs) - names(mine)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- rejected messages ------------------------------------------------------------------------------------------------
 
 THREE = Items([(1, b"\x01" * 32), (1, b"\x02" * 32), (3, b"\x03" * 32)])
 
@@ -395,7 +396,7 @@ THREE = Items([(1, b"\x01" * 32), (1, b"\x02" * 32), (3, b"\x03" * 32)])
     ],
 )
 def test_malformed(message):
-    for side in (answer, learn):
+    for side in (respond, process_response):
         with pytest.raises(Malformed):
             side(THREE, bytes.fromhex(message), FRAME)
 
@@ -403,11 +404,11 @@ def test_malformed(message):
 def dialogue(mine, theirs):
     """All messages of a comparison."""
     told: list[bytes] = []
-    message: bytes | None = ask(mine)
+    message: bytes | None = initial_message(mine)
     while message:
-        reply = answer(theirs, message, FRAME)
+        reply = respond(theirs, message, FRAME)
         told += [message, reply]
-        message = learn(mine, reply, FRAME).ask
+        message = process_response(mine, reply, FRAME).next_message
     return told
 
 
@@ -427,12 +428,12 @@ def test_every_truncation(told):
         whole = 0
         for end in range(len(message)):
             try:
-                answer(THREE, message[:end], FRAME)
+                respond(THREE, message[:end], FRAME)
             except Malformed:
                 with pytest.raises(Malformed):
-                    learn(THREE, message[:end], FRAME)
+                    process_response(THREE, message[:end], FRAME)
             else:
-                learn(THREE, message[:end], FRAME)
+                process_response(THREE, message[:end], FRAME)
                 whole += 1
         assert whole == len(plain_read(message))  # cut between two ranges, the rest is skipped: that is all that passes
 
@@ -455,26 +456,26 @@ def test_noise(noise):
 
 
 def harmless(message):
-    for side in (answer, learn):
+    for side in (respond, process_response):
         with suppress(Malformed):
             side(THREE, message, FRAME)
 
 
-# --- how much a peer may ask for --------------------------------------------------------------------------------------
+# --- limits on a peer's requests --------------------------------------------------------------------------------------
 
 
-def test_too_much_at_once():
+def test_oversized_input_is_refused():
     ranges = [((stamp, b""), 0, None) for stamp in range(1, RANGES_MAX + 1)]
-    assert answer(THREE, plain_write(ranges), FRAME) == b"\x61"
+    assert respond(THREE, plain_write(ranges), FRAME) == b"\x61"
     with pytest.raises(Malformed):
-        answer(THREE, plain_write([*ranges, (END, 0, None)]), FRAME)
+        respond(THREE, plain_write([*ranges, (END, 0, None)]), FRAME)
     listed = [number.to_bytes(32, "big") for number in range(MESSAGE_BYTES_MAX // 32)]
-    assert answer(Items([]), plain_write([(END, 2, listed[:-1])]), FRAME) == bytes.fromhex("61 0000 02 00")
+    assert respond(Items([]), plain_write([(END, 2, listed[:-1])]), FRAME) == bytes.fromhex("61 0000 02 00")
     with pytest.raises(Malformed):
-        answer(Items([]), plain_write([(END, 2, listed)]), FRAME)
+        respond(Items([]), plain_write([(END, 2, listed)]), FRAME)
 
 
-@pytest.mark.parametrize("side", [answer, learn])
+@pytest.mark.parametrize("side", [respond, process_response])
 @pytest.mark.parametrize("width", [30, 3000])
 def test_the_work_for_one_message_has_a_limit(side, width, monkeypatch):
     """Fingerprints that match nothing, one for every so many milliseconds."""
@@ -488,14 +489,14 @@ def test_the_work_for_one_message_has_a_limit(side, width, monkeypatch):
 
     monkeypatch.setattr(negentropy, "_fingerprint", counting)
     told = side(items, message, FRAME)
-    assert len(told if side is answer else told.ask) <= FRAME
+    assert len(told if side is respond else told.next_message) <= FRAME
     assert len(counted) <= GUESSES_MAX + len(ranges) + FRAME // 19 + 1
 
 
 @pytest.mark.parametrize("frame", [FRAME_BYTES_MIN - 1, MESSAGE_BYTES_MAX + 1])
 def test_frames_have_limits_of_their_own(frame):
     with pytest.raises(ValueError, match="bytes"):
-        answer(THREE, b"\x61", frame)
+        respond(THREE, b"\x61", frame)
 
 
 # --- the items --------------------------------------------------------------------------------------------------------

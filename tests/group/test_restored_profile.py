@@ -1,13 +1,14 @@
-"""A profile that is older than itself: it says nothing before it knows what it has said, and is heard again by all."""
+"""A restored profile sends nothing before it knows its own chain head, and rejoins all peers."""
 
 import random
 
 import pytest
 from msgspec.structs import replace
 
-from tests.group.test_history import Cut
+from tests.support.cut_world import Cut
+from tests.support.restored_world import older
 from zerochat.errors import NotAMember
-from zerochat.group.effects import Changed, Dispatch, Recall, Refuse, Remember
+from zerochat.group.effects import CommandFailed, GroupChanged, ReadOwnEvents, SendEnvelope, StoreEvent
 from zerochat.group.inputs import (
     AcceptInvitation,
     ChangeLabel,
@@ -20,15 +21,8 @@ from zerochat.group.inputs import (
 )
 from zerochat.group.links import pairing
 from zerochat.group.membership import Policy
-from zerochat.group.notifications import JoinProgress, Regained
+from zerochat.group.notifications import JoinProgress, RecoveryEnded
 from zerochat.group.sync import acknowledgements, pull_requests, stale_profile
-
-
-def older(world, name, state, rows):
-    """The machine comes back as it was."""
-    node = world.nodes[name]
-    node.agent, node.log = state, list(rows)
-    world.restart(name)
 
 
 def restored(world, name, state, rows):
@@ -37,7 +31,7 @@ def restored(world, name, state, rows):
     world.restart(name, restored=True)
 
 
-def test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said():
+def test_r20_a_restored_profile_sends_nothing_before_recovery():
     world = Cut(members=2)
     world.bring_in("n1")
     world.post("n0", "one")
@@ -51,30 +45,30 @@ def test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said(
     world.deaf.clear()
     world.run(for_ms=200_000)
     assert world.texts("n0") == ["one", "two", "three"]
-    assert any(isinstance(one, Regained) for one in world.notices["n0"])
+    assert any(isinstance(one, RecoveryEnded) for one in world.notices["n0"])
     world.post("n0", "four")
     world.run(for_ms=20_000)
     assert world.texts("n1") == world.texts("n0") == ["one", "two", "three", "four"]
-    assert world.nodes["n1"].agent.groups[world.id].chain(world.did("n0")).forked == 0
+    assert world.nodes["n1"].agent.groups[world.id].chain(world.did("n0")).fork_seq == 0
     assert first
 
 
-def test_a_restored_profile_is_silent_until_somebody_has_told_it_where_it_stands():
+def test_a_restored_profile_waits_for_head_claims():
     world = Cut(members=2)
     world.bring_in("n1")
     world.deaf.add(frozenset({"n0", "n1"}))
     restored(world, "n0", world.nodes["n0"].agent, world.nodes["n0"].log)
-    refused = world.ask("n0", SendPost(world.id, "a second first word"))
-    assert isinstance(refused, Refuse)
+    refused = world.run_command("n0", SendPost(world.id, "a second first word"))
+    assert isinstance(refused, CommandFailed)
     assert "restored from a backup" in refused.error.sentence()
     world.deaf.clear()
     world.run(for_ms=60_000)
     assert world.post("n0", "now")
 
 
-def test_whoever_was_restored_alone_lets_nobody_in_before_it_is_resumed():
+def test_a_lone_restored_profile_admits_none_before_resume():
     world = Cut(members=3)
-    invited = world.ask("n0", CreateInvitation(world.id, 86_400, 2)).result.invitation
+    invited = world.run_command("n0", CreateInvitation(world.id, 86_400, 2)).result.invitation
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
     world.bring_in("n1")
     assert world.nodes["n1"].agent.groups
@@ -87,11 +81,11 @@ def test_whoever_was_restored_alone_lets_nobody_in_before_it_is_resumed():
         CreateInvitation(world.id, 3600, 1),
         LeaveGroup(world.id),
     ):
-        refused = world.ask("n0", command)
-        assert isinstance(refused, Refuse), command
+        refused = world.run_command("n0", command)
+        assert isinstance(refused, CommandFailed), command
         assert "you were alone in friends when it was made" in refused.error.sentence()
-        assert "`zerochat resume friends` goes on" in refused.error.sentence()
-    world.ask("n2", AcceptInvitation(invited, "n2"))
+        assert "type `zerochat resume friends`" in refused.error.sentence()
+    world.run_command("n2", AcceptInvitation(invited, "n2"))
     world.run(for_ms=10_000)
     failed = [one for one in world.notices["n2"] if isinstance(one, JoinProgress) and one.phase == "failed"]
     assert len(failed) == 1 and "an older copy of its profile" in failed[0].text
@@ -99,41 +93,43 @@ def test_whoever_was_restored_alone_lets_nobody_in_before_it_is_resumed():
     assert not any(one.claims for one in world.nodes["n0"].agent.invitations.values()), "the invitation is not used up"
     world.run(for_ms=100_000)
     after = world.nodes["n0"].agent.groups[world.id]
-    assert (after.seq, after.others) == (before.seq, []) and stale_profile.suspended(after), "it does not end by itself"
+    assert (after.seq, after.others) == (before.seq, []) and stale_profile.is_suspended(after), (
+        "it does not end by itself"
+    )
 
-    answer = world.ask("n0", ResumeGroup("friends"))
-    assert answer.result == Changed(world.id) and world.notices["n0"][-1] == Regained(world.id, before.seq)
-    world.ask("n2", AcceptInvitation(invited, "n2"))
+    answer = world.run_command("n0", ResumeGroup("friends"))
+    assert answer.result == GroupChanged(world.id) and world.notices["n0"][-1] == RecoveryEnded(world.id, before.seq)
+    world.run_command("n2", AcceptInvitation(invited, "n2"))
     world.run(for_ms=20_000)
     world.post("n0", "so be it")
     world.run(for_ms=20_000)
     assert world.texts("n2") == ["so be it"]
 
 
-def test_where_nobody_comes_back_a_person_goes_on():
+def test_resume_continues_without_missing_members():
     world = Cut(members=3)
     world.bring_in("n1", "n2")
-    turn = world.turn("n0")
-    stale_profile.begin(turn, world.id)
-    stale_profile.hear(turn, world.id, world.did("n1"), 1_000)
-    world.perform("n0", turn)
+    tx = world.tx("n0")
+    stale_profile.start(tx, world.id)
+    stale_profile.receive_claim(tx, world.id, world.did("n1"), 1_000)
+    world.perform("n0", tx)
     world.kill("n1")
     world.kill("n2")
     world.run(for_ms=300_000)
-    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
-    world.ask("n0", ResumeGroup(world.id))
-    assert world.group("n0").regain.ignored == {world.did("n1")}
+    assert isinstance(world.run_command("n0", SendPost(world.id, "silenced")), CommandFailed)
+    world.run_command("n0", ResumeGroup(world.id))
+    assert world.group("n0").recovery.ignored == {world.did("n1")}
     assert world.post("n0", "on")
-    refused = world.ask("n0", ResumeGroup(world.id))
+    refused = world.run_command("n0", ResumeGroup(world.id))
     assert isinstance(refused.error, stale_profile.NothingToResume) and "nothing to resume in friends" in str(
         refused.error
     )
-    world.ask("n0", LeaveGroup(world.id))
-    world.ask("n0", LeaveGroup(world.id))
-    assert isinstance(world.ask("n0", ResumeGroup(world.id)).error, NotAMember)
+    world.run_command("n0", LeaveGroup(world.id))
+    world.run_command("n0", LeaveGroup(world.id))
+    assert isinstance(world.run_command("n0", ResumeGroup(world.id)).error, NotAMember)
 
 
-def test_a_liar_does_not_make_us_forget_what_somebody_has_said_who_is_away(monkeypatch):
+def test_a_liar_does_not_hide_an_absent_members_claim(monkeypatch):
     world = Cut()
     world.bring_in("n1", "n2")
     world.post("n0", "one")
@@ -142,34 +138,34 @@ def test_a_liar_does_not_make_us_forget_what_somebody_has_said_who_is_away(monke
     world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n1", "n2"})}
     world.post("n0", "two", "three")
     world.run(for_ms=5_000)
-    monkeypatch.setattr(world, "_accused", lambda node, notice: None)
+    monkeypatch.setattr(world, "_on_accusation", lambda *_: None)
     world.kill("n2")
     world.deaf.discard(frozenset({"n0", "n1"}))
-    hear, liar = stale_profile.hear, world.did("n1")
+    hear, liar = stale_profile.receive_claim, world.did("n1")
 
-    def claimed(turn, name, member, upto):
-        hear(turn, name, member, turn.group(name).seq + 9 if member == liar else upto)
+    def claimed(tx, name, member, upto):
+        hear(tx, name, member, tx.group(name).seq + 9 if member == liar else upto)
 
-    monkeypatch.setattr(stale_profile, "hear", claimed)
+    monkeypatch.setattr(stale_profile, "receive_claim", claimed)
     older(world, "n0", state, rows)
-    turn = world.turn("n0")
-    stale_profile.begin(turn, world.id)
-    hear(turn, world.id, world.did("n2"), turn.group(world.id).seq + 2)
-    world.perform("n0", turn)
+    tx = world.tx("n0")
+    stale_profile.start(tx, world.id)
+    hear(tx, world.id, world.did("n2"), tx.group(world.id).seq + 2)
+    world.perform("n0", tx)
     world.run(for_ms=300_000)
-    refused = world.ask("n0", SendPost(world.id, "a second two"))
-    assert "told of more of your own messages in friends than it has" in refused.error.sentence()
+    refused = world.run_command("n0", SendPost(world.id, "a second two"))
+    assert "reported more of your own messages in friends than it has" in refused.error.sentence()
     world.deaf.clear()
     world.restart("n2")
     world.run(for_ms=120_000)
     assert world.texts("n0") == ["one", "two", "three"]
-    refused = world.ask("n0", SendPost(world.id, "a fourth"))
-    assert "copy of the profile: n1 told of more" in refused.error.sentence(), "a person sees who silences it"
-    world.ask("n0", ResumeGroup(world.id))
+    refused = world.run_command("n0", SendPost(world.id, "a fourth"))
+    assert "copy of the profile: n1 reported more" in refused.error.sentence(), "a person sees who silences it"
+    world.run_command("n0", ResumeGroup(world.id))
     assert world.post("n0", "four")
 
 
-def test_whoever_was_restored_waits_for_the_only_one_who_has_heard_its_last_words():
+def test_a_restored_profile_waits_for_the_only_witness():
     world = Cut()
     world.bring_in("n1", "n2")
     world.post("n0", "one")
@@ -182,20 +178,20 @@ def test_whoever_was_restored_waits_for_the_only_one_who_has_heard_its_last_word
     world.deaf.clear()
     restored(world, "n0", state, rows)
     world.run(for_ms=3_600_000)
-    refused = world.ask("n0", SendPost(world.id, "a second two"))
-    assert "There is no word yet from n2;" in refused.error.sentence()
+    refused = world.run_command("n0", SendPost(world.id, "a second two"))
+    assert "missing: n2)" in refused.error.sentence()
     world.restart("n0")
     world.run(for_ms=3_600_000)
-    assert isinstance(world.ask("n0", SendPost(world.id, "a second two")), Refuse)
+    assert isinstance(world.run_command("n0", SendPost(world.id, "a second two")), CommandFailed)
     world.restart("n2")
     world.run(for_ms=120_000)
     world.post("n0", "four")
     world.run(for_ms=20_000)
     assert world.texts("n0") == world.texts("n1") == world.texts("n2") == ["one", "two", "three", "four"]
-    assert all(world.group(name).chain(world.did("n0")).forked == 0 for name in ("n1", "n2"))
+    assert all(world.group(name).chain(world.did("n0")).fork_seq == 0 for name in ("n1", "n2"))
 
 
-def test_whoever_was_restored_asks_those_too_who_have_come_in_since():
+def test_a_restored_profile_queries_members_that_joined_since():
     world = Cut(members=3)
     world.bring_in("n1")
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
@@ -207,15 +203,15 @@ def test_whoever_was_restored_asks_those_too_who_have_come_in_since():
     world.deaf.clear()
     restored(world, "n0", state, rows)
     world.run(for_ms=600_000)
-    refused = world.ask("n0", SendPost(world.id, "a second one"))
-    assert "There is no word yet from n2;" in refused.error.sentence()
+    refused = world.run_command("n0", SendPost(world.id, "a second one"))
+    assert "missing: n2)" in refused.error.sentence()
     world.restart("n2")
     world.run(for_ms=120_000)
     assert world.texts("n0") == ["one"] and world.post("n0", "two")
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_after_a_restore_nobody_is_passed_over_for_one_who_never_shows_anything(first, monkeypatch):
+def test_after_a_restore_every_claimant_is_queried(first, monkeypatch):
     world = Cut(members=3)
     world.bring_in("n1", "n2")
     world.post("n0", "one")
@@ -226,30 +222,30 @@ def test_after_a_restore_nobody_is_passed_over_for_one_who_never_shows_anything(
     world.post("n0", "two", "three")
     world.run(for_ms=5_000)
     world.deaf.clear()
-    hear, ask, restored_at, me = stale_profile.hear, pull_requests.ask_for, world.now, world.did("n0")
+    hear, ask, restored_at, me = stale_profile.receive_claim, pull_requests.send, world.now, world.did("n0")
 
-    def claimed(turn, name, member, upto):
-        hear(turn, name, member, 1_000 if member == world.did(liar) else upto)
+    def claimed(tx, name, member, upto):
+        hear(tx, name, member, 1_000 if member == world.did(liar) else upto)
 
-    def unanswered(turn, name, member, want, *args, **kwargs):
-        said = len(turn.effects)
-        ask(turn, name, member, want, *args, **kwargs)
-        mute = member == world.did(liar) or turn.now < restored_at + 60_000
-        if mute and me == turn.group(name).me in {author for author, _, _ in want}:
-            del turn.effects[said:]
+    def unanswered(tx, name, member, want, *args, **kwargs):
+        said = len(tx.effects)
+        ask(tx, name, member, want, *args, **kwargs)
+        mute = member == world.did(liar) or tx.now < restored_at + 60_000
+        if mute and me == tx.group(name).me in {author for author, _, _ in want}:
+            del tx.effects[said:]
 
-    monkeypatch.setattr(stale_profile, "hear", claimed)
-    monkeypatch.setattr(pull_requests, "ask_for", unanswered)
+    monkeypatch.setattr(stale_profile, "receive_claim", claimed)
+    monkeypatch.setattr(pull_requests, "send", unanswered)
     restored(world, "n0", state, rows)
     world.run(for_ms=300_000)
     assert world.texts("n0") == ["one", "two", "three"]
 
 
-# --- what it has with each of the others -----------------------------------------------------------------------------
+# --- relationships with the others ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("who", ["n0", "n1", ""])
-def test_whoever_was_restored_is_heard_again_also_by_those_who_have_rotated_since(who):
+def test_a_restored_profile_reconnects_after_did_rotations(who):
     world = Cut()
     world.bring_in("n1", "n2")
     world.post("n0", "one")
@@ -257,7 +253,7 @@ def test_whoever_was_restored_is_heard_again_also_by_those_who_have_rotated_sinc
     world.run(for_ms=5_000)
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
     for _ in range(2 if who else 0):
-        world.ask(who, RotateDid(f"friends/{'n1' if who == 'n0' else 'n0'}"))
+        world.run_command(who, RotateDid(f"friends/{'n1' if who == 'n0' else 'n0'}"))
         world.run(for_ms=5_000)
     before = world.group("n1").relationships[world.did("n0")]
     restored(world, "n0", state, rows)
@@ -272,16 +268,16 @@ def test_whoever_was_restored_is_heard_again_also_by_those_who_have_rotated_sinc
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_two_who_were_restored_begin_anew_with_each_other(seed):
-    """Whichever of their requests and answers comes first, or not at all."""
+def test_two_restored_members_rebuild_their_relationship(seed):
+    """Their requests and answers arrive in any order, or not at all."""
     dice = random.Random(f"both {seed}")
     world = Cut()
-    world.dice = random.Random(seed)
+    world.rng = random.Random(seed)
     world.bring_in("n1", "n2")
     world.post("n0", "one")
     world.run(for_ms=5_000)
     old = {name: (world.nodes[name].agent, list(world.nodes[name].log)) for name in ("n0", "n1")}
-    world.ask("n0", RotateDid("friends/n1"))
+    world.run_command("n0", RotateDid("friends/n1"))
     world.post("n1", "two")
     world.run(for_ms=5_000)
     for name in dice.choices(("n0", "n1"), k=dice.randint(0, 2)) + dice.sample(("n0", "n1"), 2):
@@ -294,63 +290,63 @@ def test_two_who_were_restored_begin_anew_with_each_other(seed):
     assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
 
 
-def test_whoever_has_left_is_not_answered():
-    """Its request may be an old one that somebody says again."""
+def test_a_former_member_gets_no_answer():
+    """Its request may be a replay."""
     world = Cut()
     world.bring_in("n1", "n2")
     world.run(for_ms=5_000)
     restored(world, "n0", world.nodes["n0"].agent, world.nodes["n0"].log)
     link = world.group("n0").peers[world.did("n2")].link
-    turn = world.turn("n2")
-    pairing.forget(turn, world.id, world.did("n0"))
-    turn.effects.clear()
-    pairing.renew(turn, world.id, world.did("n0"))
-    (asked,) = [one for one in turn.effects if isinstance(one, Dispatch)]
-    world.ask("n2", LeaveGroup(world.id))
+    tx = world.tx("n2")
+    pairing.forget_relationship(tx, world.id, world.did("n0"))
+    tx.effects.clear()
+    pairing.renew_relationship(tx, world.id, world.did("n0"))
+    (asked,) = [one for one in tx.effects if isinstance(one, SendEnvelope)]
+    world.run_command("n2", LeaveGroup(world.id))
     world.run(for_ms=2_000)
     assert world.did("n2") in world.group("n0").view.former and world.did("n2") in world.group("n0").peers
-    world.hear("n0", Received(link, asked.envelope))
+    world.process("n0", Received(link, asked.envelope))
     assert world.nodes["n0"].dropped["dropped Refused"]
 
 
-def test_what_it_has_signed_itself_counts_whoever_brings_it(monkeypatch):
-    """A name that it gave itself comes back at once; the words before it may be nowhere."""
+def test_own_signed_events_count_from_any_member(monkeypatch):
+    """A rejoin under its own name is immediate; its earlier events may be lost everywhere."""
     world = Cut()
     world.bring_in("n1", "n2")
     world.run(for_ms=5_000)
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
     world.deaf.add(frozenset({"n0", "n1"}))
-    monkeypatch.setattr("zerochat.group.sync.history_requests.seek", lambda turn, name: None)
+    monkeypatch.setattr("zerochat.group.sync.history_requests.request_missing", lambda tx, name: None)
     world.post("n0", "one", "two")
-    world.ask("n0", ChangeLabel(world.id, "alice"))
+    world.run_command("n0", ChangeLabel(world.id, "alice"))
     world.run(for_ms=20_000)
     signed = {event.seq for event in world.group("n1").control.values() if event.author == world.did("n0")}
     assert max(signed) > world.chain("n1", "n0").seq
-    world.ask("n2", LeaveGroup(world.id))
+    world.run_command("n2", LeaveGroup(world.id))
     world.run(for_ms=20_000)
     world.deaf.clear()
     restored(world, "n0", state, rows)
     world.run(for_ms=60_000)
     assert world.group("n0").view.members[world.did("n0")].label == "alice"
-    refused = world.ask("n0", SendPost(world.id, "a second one"))
-    assert "n1 told of more of your own messages" in refused.error.sentence()
+    refused = world.run_command("n0", SendPost(world.id, "a second one"))
+    assert "n1 reported more of your own messages" in refused.error.sentence()
 
 
 def kept(world, monkeypatch, name):
-    """What comes to a node from now on."""
-    heard, hear = [], world.hear
+    """The inputs of a node from now on."""
+    heard, hear = [], world.process
 
     def recording(to, stimulus):
         if to == name and isinstance(stimulus, Received):
             heard.append(stimulus)
         hear(to, stimulus)
 
-    monkeypatch.setattr(world, "hear", recording)
+    monkeypatch.setattr(world, "process", recording)
     return heard
 
 
-def test_what_is_said_again_takes_no_relationship_away(monkeypatch):
-    """Whoever keeps what others have said, a mediator say, has old requests for an exchange too."""
+def test_a_replay_ends_no_relationship(monkeypatch):
+    """A mediator that stores messages also has old exchange requests."""
     world = Cut()
     first = kept(world, monkeypatch, "n1")
     second = kept(world, monkeypatch, "n0")
@@ -365,7 +361,7 @@ def test_what_is_said_again_takes_no_relationship_away(monkeypatch):
     for name, said in (("n1", first), ("n0", second)):
         for stimulus in list(said):
             for link in links[name]:
-                world.hear(name, replace(stimulus, link=link))
+                world.process(name, replace(stimulus, link=link))
     world.run(for_ms=120_000)
     assert all(len(offers) <= 4 for name in ("n0", "n1") for offers in world.group(name).offers.values())
     world.post("n0", "two")
@@ -375,15 +371,15 @@ def test_what_is_said_again_takes_no_relationship_away(monkeypatch):
     assert all(set(world.texts(name)) == {"one", "two", "three"} for name in world.nodes)
 
 
-def test_what_was_said_before_the_restore_is_no_word_about_it(monkeypatch):
-    """Somebody keeps back what is said now, and says again that a member had not heard our last word."""
+def test_claims_from_before_the_restore_do_not_count(monkeypatch):
+    """An attacker withholds the present messages and replays that a member lacked our last event."""
     world = Cut(2)
     world.bring_in("n1")
     world.post("n0", "one")
     world.run(for_ms=5_000)
     said = kept(world, monkeypatch, "n0")
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    world.ask("n1", ChangeLabel(world.id, "bob"))
+    world.run_command("n1", ChangeLabel(world.id, "bob"))
     world.run(for_ms=5_000)
     assert said
     world.post("n0", "two")
@@ -391,16 +387,16 @@ def test_what_was_said_before_the_restore_is_no_word_about_it(monkeypatch):
     world.deaf.add(frozenset({"n0", "n1"}))
     restored(world, "n0", state, rows)
     for stimulus in list(said):
-        world.hear("n0", stimulus)
+        world.process("n0", stimulus)
     world.run(for_ms=60_000)
-    assert isinstance(world.ask("n0", SendPost(world.id, "a second two")), Refuse)
+    assert isinstance(world.run_command("n0", SendPost(world.id, "a second two")), CommandFailed)
     world.deaf.clear()
     world.run(for_ms=60_000)
     assert world.texts("n0") == ["one", "two"] and world.post("n0", "three")
 
 
 @pytest.mark.parametrize("how", ["it waits for what comes before it", "somebody else has brought it"])
-def test_what_a_member_has_seen_of_us_counts_and_not_only_what_it_is_sure_of(how):
+def test_unconfirmed_events_count_in_head_claims(how):
     world = Cut(3)
     world.bring_in("n1", "n2")
     world.post("n0", "one")
@@ -414,31 +410,31 @@ def test_what_a_member_has_seen_of_us_counts_and_not_only_what_it_is_sure_of(how
         world.deaf.discard(frozenset({"n0", "n1"}))
         world.post("n0", "three")
         world.run(for_ms=1_000)
-        assert world.group("n1").limbo
+        assert world.group("n1").reorder_buffers
     else:
         world.deaf.add(frozenset({"n0", "n2"}))
         world.post("n0", "two", "three")
         world.run(for_ms=300_000)
-        assert world.texts("n2", vouched=True)
+        assert world.texts("n2", relayed=True)
         world.kill("n1")
         world.deaf.discard(frozenset({"n0", "n2"}))
     restored(world, "n0", state, rows)
     world.run(for_ms=60_000)
-    refused = world.ask("n0", SendPost(world.id, "a second two"))
-    assert isinstance(refused, Refuse)
+    refused = world.run_command("n0", SendPost(world.id, "a second two"))
+    assert isinstance(refused, CommandFailed)
     if how.startswith("it waits"):
-        assert "n1 told of more" in refused.error.sentence(), "and nobody has all of it"
+        assert "n1 reported more" in refused.error.sentence(), "and nobody has all of it"
     else:
         assert world.texts("n0") == ["one", "two", "three"]
 
 
-def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_where_it_must():
+def test_an_unmarked_stale_copy_renews_its_streams():
     world = Cut()
     world.bring_in("n1", "n2")
     world.run(for_ms=5_000)
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
     before = {name: world.group(name).relationships[world.did("n0")].mine for name in ("n1", "n2")}
-    world.ask("n0", RotateDid("friends/n1"))
+    world.run_command("n0", RotateDid("friends/n1"))
     world.post("n1", "one")
     world.run(for_ms=5_000)
     older(world, "n0", state, rows)
@@ -450,8 +446,8 @@ def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_where_it_must
     assert before["n1"] != after["n1"] and before["n2"] == after["n2"]
 
 
-def test_what_somebody_else_has_said_comes_back_to_the_old_copy_of_its_reader():
-    """Its author believes that everybody has it, and nobody else does."""
+def test_a_stale_copy_regains_other_members_events():
+    """Its author believes that all members have it, and none has."""
     world = Cut(2)
     world.bring_in("n1")
     world.run(for_ms=5_000)
@@ -464,7 +460,7 @@ def test_what_somebody_else_has_said_comes_back_to_the_old_copy_of_its_reader():
     assert world.texts("n0") == world.texts("n1")
 
 
-def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed_as_often():
+def test_repeated_regression_claims_are_limited():
     world = Cut(2)
     world.bring_in("n1")
     world.post("n0", *map(str, range(10)))
@@ -472,16 +468,16 @@ def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed
 
     def told(second, *haves, at=None):
         """How often that leads to a repair."""
-        turn = world.turn("n0")
-        turn.moment = replace(turn.moment, now=world.now + second * 1_000)
-        group = turn.group(world.id)
+        tx = world.tx("n0")
+        tx.context = replace(tx.context, now=world.now + second * 1_000)
+        group = tx.group(world.id)
         for place, have in enumerate(haves):
             theirs = [have if did == group.me else 0 for did in group.view.members]
             when = world.now + second * 1_000 + place if at is None else at
-            acknowledgements.note_loss(turn, world.id, world.did("n1"), group.view.checksum, theirs, when)
-            acknowledgements.note(turn, world.id, world.did("n1"), group.view.checksum, theirs)
-        world.perform("n0", turn)
-        return sum(isinstance(one, Recall) for one in turn.effects)
+            acknowledgements.record_regression(tx, world.id, world.did("n1"), group.view.checksum, theirs, when)
+            acknowledgements.record_state(tx, world.id, world.did("n1"), group.view.checksum, theirs)
+        world.perform("n0", tx)
+        return sum(isinstance(one, ReadOwnEvents) for one in tx.effects)
 
     whole = world.group("n0").seq
     assert sum(told(second, 1, whole, 1) for second in range(60)) == 0, "whoever has it all in between has lost nothing"
@@ -495,10 +491,10 @@ def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
-def test_no_place_is_used_twice_whoever_is_there_and_whatever_has_happened_since(seed, monkeypatch):
+def test_no_place_of_a_chain_is_used_twice(seed, monkeypatch):
     dice = random.Random(f"restored {seed}")
     world = Cut(5, Policy(history="all"))
-    world.dice = random.Random(seed)
+    world.rng = random.Random(seed)
     names = ["n1", "n2", "n3", "n4"]
     inside = names[: dice.randint(1, 3)]
     world.bring_in(*inside)
@@ -506,7 +502,7 @@ def test_no_place_is_used_twice_whoever_is_there_and_whatever_has_happened_since
     perform = world._perform
 
     def watching(node, effect):
-        if isinstance(effect, Remember) and node.name != "n0" and effect.author == me:
+        if isinstance(effect, StoreEvent) and node.name != "n0" and effect.author == me:
             first = places.setdefault(effect.seq, effect.id)
             assert first == effect.id, f"two things in place {effect.seq}"
         perform(node, effect)
@@ -517,13 +513,13 @@ def test_no_place_is_used_twice_whoever_is_there_and_whatever_has_happened_since
         for _ in range(dice.randint(1, most)):
             deed = dice.random()
             if deed < 0.5:
-                world.ask("n0", SendPost(world.id, f"word {dice.random()}"))
+                world.run_command("n0", SendPost(world.id, f"word {dice.random()}"))
             elif deed < 0.7:
-                world.ask(dice.choice(inside), SendPost(world.id, f"word {dice.random()}"))
+                world.run_command(dice.choice(inside), SendPost(world.id, f"word {dice.random()}"))
             elif deed < 0.8:
-                world.ask("n0", ChangeLabel(world.id, f"name {dice.randint(1, 10**6)}"))
+                world.run_command("n0", ChangeLabel(world.id, f"name {dice.randint(1, 10**6)}"))
             elif deed < 0.9:
-                world.ask("n0", RotateDid(f"friends/{dice.choice(inside)}"))
+                world.run_command("n0", RotateDid(f"friends/{dice.choice(inside)}"))
             elif len(inside) < len(names) and not world.deaf:
                 world.bring_in(names[len(inside)])
                 inside.append(names[len(inside)])
@@ -549,10 +545,10 @@ def test_no_place_is_used_twice_whoever_is_there_and_whatever_has_happened_since
             world.restart("n0")
     world.deaf.clear()
     world.run(for_ms=300_000)
-    assert not stale_profile.suspended(world.group("n0"))
+    assert not stale_profile.is_suspended(world.group("n0"))
     world.post("n0", "the last word")
     world.run(for_ms=60_000)
     everybody = ["n0", *inside]
     texts = {name: world.texts(name) for name in everybody}
     assert all(texts[name] == texts["n0"] for name in everybody)
-    assert all(world.group(name).chain(me).forked == 0 for name in inside)
+    assert all(world.group(name).chain(me).fork_seq == 0 for name in inside)

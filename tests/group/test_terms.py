@@ -1,4 +1,4 @@
-"""Terms: who keeps a group's log: who may say it, what voids it, and that the view follows from the events alone."""
+"""Terms of the transparency log: permissions, void terms, and their dependence on the event set alone."""
 
 import random
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from tests.group.test_membership import ADMINS, ANYONE, Book, did, seed
+from tests.support.membership_book import ADMINS, ANYONE, Book, did, seed
 from zerochat.errors import Malformed, Refused
 from zerochat.evidence.case import Rules
 from zerochat.group.event_log.event import CONC_MAX, DEPS_MAX, TERMS, Event
@@ -28,9 +28,9 @@ RULED = Policy(remove="anyone", quorum=0, roles="admins")
 
 
 class Kept(Book):
-    """The membership events of a group that keeps a log."""
+    """The membership events of a group with a transparency log."""
 
-    def __init__(self, policy=ANYONE, members="", accountability="ledger"):
+    def __init__(self, policy=ANYONE, members="", accountability="tlog"):
         super().__init__(policy, members=members, body={"accountability": accountability, "keys": "sender-key"})
 
     def terms(self, author, operator, witnesses, seen=None, **times):
@@ -55,7 +55,7 @@ def eldest(book):
 
 
 @pytest.mark.parametrize(("members", "count"), [("", 0), ("b", 0), ("bc", 3), ("bcd", 4), ("bcdef", 4), ("bcdefg", 7)])
-def test_so_many_of_the_eldest_witness_where_all_are_equal(members, count):
+def test_eldest_members_witness_in_flat_group(members, count):
     book = Kept(members=members)
     assert len(eldest(book)) == count and eldest(book) == "abcdefg"[:count]
     if count:
@@ -71,19 +71,19 @@ def test_so_many_of_the_eldest_witness_where_all_are_equal(members, count):
     ("operator", "witnesses"),
     [("a", "abc"), ("a", "abce"), ("e", "abcd"), ("a", "bacd"), ("z", "abcd"), ("a", "abcz"), ("a", "abcde")],
 )
-def test_nobody_fills_the_witnesses_with_friends_where_all_are_equal(operator, witnesses):
+def test_flat_group_witnesses_are_fixed(operator, witnesses):
     book = Kept(members="bcde")
     book.refuses("b", TERMS, book.body(operator, witnesses))
     assert book.view.terms is None
 
 
-def test_the_times_are_the_usual_ones_where_all_are_equal():
+def test_flat_group_uses_default_times():
     book = Kept(members="bc")
     book.refuses("b", TERMS, book.body("a", "abc", ack_ms=10_000, margin_ms=1_000))
     assert book.terms("b", "a", "abc", ack_ms=600_000) and book.view.terms.rules.ack_ms == 600_000
 
 
-def test_the_owner_and_admins_name_whom_they_like_and_nobody_else_does():
+def test_admins_choose_operator_and_witnesses():
     book = Kept(RULED, members="bcdef")
     book.role("a", "b", "admin", after=0)
     for author in "cf":
@@ -109,21 +109,21 @@ def test_the_owner_and_admins_name_whom_they_like_and_nobody_else_does():
     ],
     ids=str,
 )
-def test_terms_of_another_shape_are_malformed(change):
+def test_malformed_terms_are_rejected(change):
     book = Kept(RULED, members="bc")
     with pytest.raises(Malformed):
         check_control(book.make("a", TERMS, {**book.body("a", "abc"), **change}), book.control)
 
 
-def test_there_are_no_terms_where_no_log_is_kept_and_none_by_strangers():
+def test_terms_need_a_tlog_and_members():
     book = Kept(members="bc", accountability="acks")
     book.refuses("a", TERMS, book.body("a", "abc"))
-    assert not book.view.ledger and book.view.terms is None
+    assert not book.view.has_tlog and book.view.terms is None
     kept = Kept(members="bc")
     kept.refuses("z", TERMS, kept.body("a", "abc"))
 
 
-def test_the_longest_terms_fit():
+def test_longest_terms_fit():
     dids = [did(f"w{number}") for number in range(32)]
     times = {f"{one}_ms": 2_592_000_000 - (one == "margin") for one in ("ack", "margin", "skew", "window")}
     body = {"operator": dids[0], "witnesses": dids, **times}
@@ -135,7 +135,7 @@ def test_the_longest_terms_fit():
     assert terms_of(event).witnesses == tuple(dids)
 
 
-def test_the_latest_terms_count_and_no_others_where_its_operator_goes():
+def test_latest_terms_count_while_operator_stays():
     book = Kept(members="bcd")
     book.terms("a", "a", "abcd")
     book.terms("b", "b", "abcd")
@@ -146,7 +146,7 @@ def test_the_latest_terms_count_and_no_others_where_its_operator_goes():
     assert book.keepers == ("c", "acd")
 
 
-def test_terms_hold_as_long_as_a_quorum_of_the_witnesses_is_left():
+def test_terms_need_a_quorum_of_witnesses():
     book = Kept(RULED, members="bcdef")
     book.terms("a", "a", "abcd")
     book.leave("d")
@@ -155,7 +155,7 @@ def test_terms_hold_as_long_as_a_quorum_of_the_witnesses_is_left():
     assert book.keepers is None
 
 
-def test_what_a_member_on_its_way_out_says_is_void():
+def test_terms_of_removed_member_are_void():
     book = Kept(members="bcd")
     book.terms("a", "a", "abcd")
     seen = book.heads()
@@ -164,7 +164,7 @@ def test_what_a_member_on_its_way_out_says_is_void():
     assert book.keepers == ("a", "abcd")
 
 
-def test_what_an_admin_says_who_was_unmade_without_having_seen_it_is_void():
+def test_terms_of_demoted_admin_are_void():
     book = Kept(RULED, members="bcd")
     book.role("a", "b", "admin", after=0)
     book.terms("a", "a", "abc")
@@ -175,8 +175,8 @@ def test_what_an_admin_says_who_was_unmade_without_having_seen_it_is_void():
     book.refuses("b", TERMS, book.body("b", "bcd"))
 
 
-def test_terms_that_rest_on_a_right_that_is_void_are_void():
-    """An admin whom an admin has made who was unmade at the same time: it never was one."""
+def test_terms_by_void_right_are_void():
+    """An admin appointed by an admin that was demoted concurrently never was one."""
     book = Kept(RULED, members="bcde")
     book.role("a", "b", "admin", after=0)
     book.terms("a", "a", "abc")
@@ -191,7 +191,7 @@ def test_terms_that_rest_on_a_right_that_is_void_are_void():
 
 @st.composite
 def histories(draw):
-    """What members say of each other and of the log, each having seen what was said up to some moment."""
+    """Random membership and terms events with random pasts."""
     policy = draw(st.sampled_from((ANYONE, RULED, ADMINS)))
     book = Kept(policy, members="bcd")
     dice = random.Random(draw(st.integers(0, 2**32)))
@@ -225,7 +225,7 @@ def _past(book, seen):
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(histories(), st.integers(0, 2**32))
-def test_the_terms_are_a_function_of_the_set_of_events(book, lot):
+def test_terms_depend_on_event_set_only(book, lot):
     events = list(book.control.values())
     order, todo, dice = [], events, random.Random(lot)
     placed: set[str] = set()
@@ -241,7 +241,7 @@ def test_the_terms_are_a_function_of_the_set_of_events(book, lot):
     if view.terms is not None:
         rules = view.terms.rules
         assert rules.operator in view.members
-        assert sum(one in view.members for one in rules.witnesses) >= rules.quorum.needed
+        assert sum(one in view.members for one in rules.witnesses) >= rules.quorum.threshold
     step: dict[str, Event] = {}
     for event in order:
         check_control(event, step)
@@ -249,7 +249,7 @@ def test_the_terms_are_a_function_of_the_set_of_events(book, lot):
     assert resolve_view(step).terms == view.terms
 
 
-def test_may_set_terms_is_asked_of_the_view_that_the_event_has_seen():
+def test_may_set_terms_uses_the_events_past():
     book = Kept(members="bc")
     seen = book.heads()
     book.add("a", "d")

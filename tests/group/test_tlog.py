@@ -1,59 +1,59 @@
-"""Groups that keep a log with witnesses, played out between cores: terms, what is overdue, and who finds it there."""
+"""Groups with a transparency log, between cores: terms, overdue messages, recipients."""
 
 import pytest
 from msgspec.structs import replace
 
-from tests.group.test_members import Ruled
-from tests.group.test_signed_streams import Signed
+from tests.support.ruled_world import Ruled
+from tests.support.signed_world import Signed
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.evidence.handshake import Close, parse_statement
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import cosignature, parse_checkpoint, parse_note
-from zerochat.evidence.witness import checkpoint, entry_of, is_split, parse_entry
-from zerochat.group.effects import Dispatch
+from zerochat.evidence.witness import checkpoint, entry_of, is_split_view, parse_entry
+from zerochat.group.effects import SendEnvelope
 from zerochat.group.inputs import (
     AcceptInvitation,
     CreateGroup,
     CreateInvitation,
-    Moment,
-    PostToLog,
     Received,
     RemoveMember,
     SendPost,
-    SetTerms,
+    SetTlogTerms,
+    StepContext,
+    SubmitTlogEntry,
 )
 from zerochat.group.key_modes.sender_key import is_signed
 from zerochat.group.membership import Policy
-from zerochat.group.notifications import Logged, LogSplit, LogStalled, TermsSet
+from zerochat.group.notifications import TlogExtended, TlogSplit, TlogStalled, TlogTermsChanged
 from zerochat.group.signed_streams import statements
 from zerochat.group.tlog import follower, messages
 from zerochat.group.tlog import terms as terms_of_log
-from zerochat.group.tlog import witness as witnessing
-from zerochat.group.tlog.adoption import LOGS_MAX, current
-from zerochat.group.transaction import Turn
+from zerochat.group.tlog.adoption import TLOGS_MAX, current_tlog
+from zerochat.group.tlog.witness import may_be_held
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.tlog import (
-    LOG_BLOB,
-    LOG_LINE,
-    LOG_PIECE,
-    LOG_POST,
-    LOG_WANT,
-    WANT_MAX,
-    LogLineBody,
-    LogPieceBody,
-    LogPostBody,
-    LogWantBody,
-    PostedBody,
-    packed,
+    REQUEST_ENTRIES_MAX,
+    TLOG_BLOBS,
+    TLOG_COSIGNATURE,
+    TLOG_EXTENSION,
+    TLOG_REQUEST,
+    TLOG_SUBMIT,
+    TlogCosignatureBody,
+    TlogEntryBody,
+    TlogExtensionBody,
+    TlogRequestBody,
+    TlogSubmitBody,
+    pack_blob,
 )
 from zerochat.sim import SIMULATED_PACKERS
-from zerochat.sim.tlog_store import Logbook
+from zerochat.sim.tlog_store import TlogStore
 
 MINUTE = 60_000
 
 
 class Accountable(Ruled):
-    """Members of a group that keeps a log, and the terms that they have come to."""
+    """Members of a group with a transparency log and its terms."""
 
     def __init__(self, members=4, policy=None, wait=True):
         self.kept = {}
@@ -63,14 +63,14 @@ class Accountable(Ruled):
         if wait:
             self.run(for_ms=4 * MINUTE)
 
-    def ask(self, name, command):
+    def run_command(self, name, command):
         if isinstance(command, CreateGroup):
-            command = replace(command, accountability="ledger")
-        return super().ask(name, command)
+            command = replace(command, accountability="tlog")
+        return super().run_command(name, command)
 
-    def _accused(self, node, notice):
-        if not isinstance(notice, LogSplit):  # what operators do here is up to each test
-            super()._accused(node, notice)
+    def _on_accusation(self, node, notice):
+        if not isinstance(notice, TlogSplit):  # what operators do here is up to each test
+            super()._on_accusation(node, notice)
 
     def _frame(self, name, stimulus):
         sender = self.nodes[name].connected.get(stimulus.link, "")
@@ -78,7 +78,7 @@ class Accountable(Ruled):
             super()._frame(name, stimulus)
 
     def away(self, *names):
-        """Nothing gets to these, and nothing from them; both ends notice."""
+        """Disconnect these nodes; both ends notice."""
         self.gone |= set(names)
         for name in names:
             for other in self.nodes:
@@ -98,7 +98,7 @@ class Accountable(Ruled):
         return self.group(name).me
 
     def log(self, name):
-        return current(self.group(name))
+        return current_tlog(self.group(name))
 
     def operator(self):
         rules = self.group("n0").view.terms.rules
@@ -109,10 +109,10 @@ class Accountable(Ruled):
 
     def records(self, name):
         log = self.log(name)
-        return self.nodes[name].logbook.entries.get((self.id, log.rules.origin), [])[: log.followed.frontier.size]
+        return self.nodes[name].tlogs.entries.get((self.id, log.rules.origin), [])[: log.followed.frontier.size]
 
     def post(self, name, text):
-        self.ask(name, SendPost(self.id, text))
+        self.run_command(name, SendPost(self.id, text))
 
 
 @pytest.fixture
@@ -120,26 +120,26 @@ def four():
     return Accountable(4)
 
 
-def test_terms_are_said_by_themselves_by_one_of_them(four):
+def test_one_member_proposes_terms(four):
     views = [four.group(name).view for name in four.nodes]
     assert len({view.terms for view in views}) == 1 and views[0].terms is not None
     rules = views[0].terms.rules
-    assert set(rules.witnesses) == {four.did(name) for name in four.nodes} and rules.quorum.needed == 3
+    assert set(rules.witnesses) == {four.did(name) for name in four.nodes} and rules.quorum.threshold == 3
     said = [event for event in four.group("n0").control.values() if event.type == "terms"]
     assert len(said) <= 2, "one for three, and one for four"
     for name in four.nodes:
-        assert four.heard(name, TermsSet)[-1].origin == rules.origin
+        assert four.heard(name, TlogTermsChanged)[-1].origin == rules.origin
         assert {stream.rules for stream in four.group(name).streams.values()} == {rules.digest}
         assert {one.rules for one in four.group(name).subscribers.values()} == {rules.digest}
 
 
-def test_where_all_are_equal_whoever_names_others_is_told_who_witnesses(four):
+def test_flat_group_explains_its_witnesses(four):
     three = tuple(four.did(name) for name in ("n0", "n1", "n2"))
-    said = four.refuses("n0", SetTerms(four.id, four.did("n1"), three), terms_of_log.NotTheseTerms)
-    assert said.endswith("longest: n0, n1, n2, n3.")
+    said = four.refuses("n0", SetTlogTerms(four.id, four.did("n1"), three), terms_of_log.InvalidTerms)
+    assert said.endswith("witnesses: n0, n1, n2, n3.")
 
 
-def test_what_is_overdue_is_posted_once_and_found_by_whoever_was_away_although_its_author_is_gone(four):
+def test_overdue_message_is_found_in_tlog(four):
     four.post("n1", "heard by all")
     four.settle()
     four.away("n3")
@@ -149,7 +149,7 @@ def test_what_is_overdue_is_posted_once_and_found_by_whoever_was_away_although_i
     four.run(for_ms=11 * MINUTE)
     for name in ("n0", "n1", "n2"):
         assert [one.kind for one in four.entries(name)] == ["message"] * 2
-        assert not four.log(name).mine
+        assert not four.log(name).pending
     kept = [one.message for one in four.nodes["n1"].signed if one.author == four.did("n1")][-2:]
     assert four.entries("n0") == [entry_of("message", four.did("n1"), message) for message in kept]
     assert not any(text in four.texts("n3") for text in ("one", "two")), "it was away"
@@ -166,7 +166,7 @@ def test_what_is_overdue_is_posted_once_and_found_by_whoever_was_away_although_i
 
 
 def overdue(world, author="n1", away="n3", texts=("one", "two", "three")):
-    """Somebody is away while this one speaks, for so long that it has to be posted."""
+    """One member is offline while another posts, for so long that the posts must be submitted."""
     world.away(away)
     for text in texts:
         world.post(author, text)
@@ -174,23 +174,23 @@ def overdue(world, author="n1", away="n3", texts=("one", "two", "three")):
 
 
 def converged(world, names=None, for_ms=30 * MINUTE):
-    """All of these have the same log, and nothing waits."""
+    """All of these have the same log, and nothing is pending."""
 
     def done():
         logs = [world.log(name) for name in names or world.nodes]
-        if any(log is None or log.mine or log.wanted for log in logs):
+        if any(log is None or log.pending or log.wanted for log in logs):
             return False
         return len({(log.rules.origin, log.followed.frontier) for log in logs}) == 1
 
     assert world.run(done, for_ms=for_ms, every_ms=5_000), {
-        name: (one and (one.rules.origin[-4:], one.followed.frontier.size, len(one.mine), len(one.wanted)))
+        name: (one and (one.rules.origin[-4:], one.followed.frontier.size, len(one.pending), len(one.wanted)))
         for name in names or world.nodes
         for one in [world.log(name)]
     }
 
 
 @pytest.mark.parametrize("role", ["operator", "witness", "author", "all"])
-def test_whoever_dies_in_the_middle_goes_on_where_it_was(four, role):
+def test_crash_resumes_protocol(four, role):
     operator = four.operator()
     author = next(name for name in four.nodes if name not in (operator, "n3"))
     witness = next(name for name in four.nodes if name not in (operator, author, "n3"))
@@ -198,8 +198,8 @@ def test_whoever_dies_in_the_middle_goes_on_where_it_was(four, role):
     dying = {"operator": [operator], "witness": [witness], "author": [author], "all": [operator, witness, author]}[role]
     four.run(for_ms=8 * MINUTE + 20_000)
     for _ in range(40):
-        four.restart(dying[four.dice.randrange(len(dying))])
-        four.run(for_ms=four.dice.choice((40, 400, 4_000)))
+        four.restart(dying[four.rng.randrange(len(dying))])
+        four.run(for_ms=four.rng.choice((40, 400, 4_000)))
     four.run(for_ms=3 * MINUTE)
     four.away(author)
     four.back("n3")
@@ -210,7 +210,7 @@ def test_whoever_dies_in_the_middle_goes_on_where_it_was(four, role):
     assert sorted(four.records("n3")) == sorted(set(four.records("n3"))), "nothing has two places"
 
 
-def test_lines_that_are_lost_are_said_again(four):
+def test_lost_cosignatures_are_resent(four):
     four.faults = replace(four.faults, loss=0.4)
     overdue(four, "n1")
     four.run(for_ms=14 * MINUTE)
@@ -219,10 +219,10 @@ def test_lines_that_are_lost_are_said_again(four):
     assert len(four.records("n0")) >= 3 and four.texts("n3")[-3:] == ["one", "two", "three"]
 
 
-def test_a_log_goes_on_without_a_witness_that_is_away_or_full_and_stands_still_without_two(four):
+def test_tlog_tolerates_one_missing_witness(four):
     operator = four.operator()
     author, other = (name for name in four.nodes if name not in (operator, "n3"))
-    four.nodes[other].logbook.room = 0
+    four.nodes[other].tlogs.room = 0
     four.post(author, "for all")
     four.settle()
     overdue(four, author, texts=["not for long"])
@@ -231,18 +231,18 @@ def test_a_log_goes_on_without_a_witness_that_is_away_or_full_and_stands_still_w
     assert len(four.records(author)) == 1
     origin = four.log(author).rules.origin
     blob = b"nobody has heard this"
-    assert four.ask(author, PostToLog(four.id, "close", blob)).result
+    assert four.run_command(author, SubmitTlogEntry(four.id, "close", blob)).result
     four.run(for_ms=15 * MINUTE)
-    assert four.group(author).logs[origin].mine, "though there may be another log by now"
-    assert [one.origin for one in four.heard(author, LogStalled)] == [origin]
+    assert four.group(author).tlogs[origin].pending, "though there may be another log by now"
+    assert [one.origin for one in four.heard(author, TlogStalled)] == [origin]
     assert four.nodes[operator].dropped.get("WitnessFull ", 0)
-    four.nodes[other].logbook.room = 1 << 60
-    assert four.run(lambda: not four.group(author).logs[origin].mine, for_ms=60 * MINUTE)
-    assert blob in [one.blob for one in four.nodes[other].logbook.blobs.values()]
+    four.nodes[other].tlogs.room = 1 << 60
+    assert four.run(lambda: not four.group(author).tlogs[origin].pending, for_ms=60 * MINUTE)
+    assert blob in [one.blob for one in four.nodes[other].tlogs.blobs.values()]
     converged(four, [name for name in four.nodes if name != "n3"])
 
 
-def test_where_the_operator_is_gone_the_next_one_takes_over_and_the_old_one_follows(four):
+def test_next_operator_takes_over(four):
     operator = four.operator()
     author = next(name for name in four.nodes if name != operator)
     four.away(operator)
@@ -252,14 +252,14 @@ def test_where_the_operator_is_gone_the_next_one_takes_over_and_the_old_one_foll
     four.run(for_ms=3 * MINUTE)
     converged(four, rest)
     assert [one.author for one in four.entries(author)] == [four.did(author)]
-    assert four.heard(author, LogStalled)
+    assert four.heard(author, TlogStalled)
     four.back(operator)
     four.run(for_ms=3 * MINUTE)
     converged(four)
     assert four.texts(operator)[-1] == "said while the operator is gone"
 
 
-def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebody_else(four):
+def test_removed_witness_is_replaced(four):
     before = four.group("n0").view.terms.rules
     four.says("n1", RemoveMember(four.id, four.did("n3")))
     four.run(for_ms=15 * MINUTE)
@@ -267,16 +267,16 @@ def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebod
     assert len(rules.witnesses) == 3 and rules.origin != before.origin
     assert set(rules.witnesses) == {four.did(name) for name in ("n0", "n1", "n2")}
     for name in ("n0", "n1", "n2"):
-        entries = four.nodes[name].logbook.entries[four.id, before.origin]
-        closes = [four.nodes[name].logbook.blob(four.id, parse_entry(record).hash) for record in entries]
+        entries = four.nodes[name].tlogs.entries[four.id, before.origin]
+        closes = [four.nodes[name].tlogs.blob(four.id, parse_entry(record).hash) for record in entries]
         said = [parse_statement(close) for close in closes]
         assert {one.by for one in said} == {four.did(one) for one in ("n0", "n1", "n2")}, (
             "each ends what n3 heard of it"
         )
         assert all(isinstance(one, Close) for one in said)
     four.nodes["n3"].agent = replace(four.nodes["n3"].agent, groups={})
-    invitation = four.ask("n0", CreateInvitation(four.id, 3600, 1)).result.invitation
-    four.ask("n3", AcceptInvitation(invitation, "n3 again"))
+    invitation = four.run_command("n0", CreateInvitation(four.id, 3600, 1)).result.invitation
+    four.run_command("n3", AcceptInvitation(invitation, "n3 again"))
     four.run(for_ms=30 * MINUTE)
     assert len(four.group("n3").view.terms.rules.witnesses) == 4
     overdue(four, "n1", texts=["anew"])
@@ -287,27 +287,27 @@ def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebod
     assert four.texts("n3")[-1] == "anew"
 
 
-def test_nothing_is_owed_by_a_log_that_is_forgotten(four):
-    """Whoever is away while there are other terms again and again hears by those of before; when their log is dropped
-    nothing can be posted there any more, so its subscription is over by then, and it hears all when it is back."""
+def test_forgotten_tlog_owes_nothing(four):
+    """A member that is offline across several terms is subscribed under old ones; when their log is dropped nothing can
+    be submitted there, so its subscription has ended by then, and it receives everything on return."""
     first = four.log("n0").rules
     four.away("n3")
     rest = ["n0", "n1", "n2"]
     names = {four.did(name): name for name in four.nodes}
-    for number in range(LOGS_MAX - 1):
+    for number in range(TLOGS_MAX - 1):
         others = [did for did in first.witnesses if names[did] in rest and did != four.log("n0").rules.operator]
-        four.ask("n0", SetTerms(four.id, others[number % 2], first.witnesses))
+        four.run_command("n0", SetTlogTerms(four.id, others[number % 2], first.witnesses))
         four.run(for_ms=3 * MINUTE)
     for name in rest:
-        assert len(four.group(name).logs) == LOGS_MAX and four.did("n3") not in four.group(name).subscribers
-    entries = map(parse_entry, four.nodes["n0"].logbook.entries[four.id, first.origin])
+        assert len(four.group(name).tlogs) == TLOGS_MAX and four.did("n3") not in four.group(name).subscribers
+    entries = map(parse_entry, four.nodes["n0"].tlogs.entries[four.id, first.origin])
     assert {one.author for one in entries if one.kind == "close"} == {four.did(name) for name in rest}
-    assert not [one for one in four.group("n0").ended if one.close]
+    assert not [one for one in four.group("n0").ended_subscriptions if one.close_key]
     four.post("n0", "by nothing of that")
     others = [did for did in first.witnesses if names[did] in rest and did != four.log("n0").rules.operator]
-    four.ask("n0", SetTerms(four.id, others[0], first.witnesses))
+    four.run_command("n0", SetTlogTerms(four.id, others[0], first.witnesses))
     four.run(for_ms=3 * MINUTE)
-    assert first.origin not in four.group("n0").logs
+    assert first.origin not in four.group("n0").tlogs
     assert not [one for one in four.group("n0").subscribers.values() if one.rules == first.digest]
     four.back("n3")
     four.run(for_ms=5 * MINUTE)
@@ -315,32 +315,34 @@ def test_nothing_is_owed_by_a_log_that_is_forgotten(four):
     four.run(for_ms=MINUTE)
     assert four.texts("n3")[-2:] == ["by nothing of that", "and heard again"]
     hears = four.group("n0").subscribers[four.did("n3")]
-    assert hears.rules == four.log("n0").rules.digest and hears.acked == four.group("n0").stream.time
+    assert hears.rules == four.log("n0").rules.digest and hears.acked == four.group("n0").own_stream.time
 
 
-def test_what_is_said_until_the_log_has_that_somebody_is_gone_is_owed_to_it(four):
-    """By the log's time the subscription is over, and an operator who has no honest member could say so late."""
+def test_messages_before_logged_close_are_owed(four):
+    """The subscription ends at the log's time, which an operator without an honest member could delay."""
     rules = four.group("n0").view.terms.rules
     gone = next(name for name in ("n1", "n2") if four.did(name) != rules.operator)
     member = four.did(gone)
-    four.ask("n0", RemoveMember(four.id, member))
+    four.run_command("n0", RemoveMember(four.id, member))
     four.post("n0", "right behind that")
-    said = four.group("n0").stream.time
+    said = four.group("n0").own_stream.time
     four.run(for_ms=2 * MINUTE)
-    ended = max((one for one in four.group("n0").ended if one.member == member), key=lambda one: one.until)
-    assert ended.until > said and not ended.close
+    ended = max(
+        (one for one in four.group("n0").ended_subscriptions if one.member == member), key=lambda one: one.until
+    )
+    assert ended.until > said and not ended.close_key
     four.post("n0", "much later")
     four.run(for_ms=13 * MINUTE)
-    entries = map(parse_entry, four.nodes["n0"].logbook.entries[four.id, rules.origin])
+    entries = map(parse_entry, four.nodes["n0"].tlogs.entries[four.id, rules.origin])
     posted = {one.hash for one in entries if (one.kind, one.author) == ("message", four.did("n0"))}
     own = [one for one in four.nodes["n0"].signed if one.author == four.did("n0") and one.time > ended.begun]
     due = {b64url(sha256(one.message)) for one in own if one.time <= ended.until}
     assert b64url(sha256(own[-1].message)) not in posted, "by then it was over"
     assert due and due <= posted
-    assert all(one.member != member for one in four.group("n0").ended)
+    assert all(one.member != member for one in four.group("n0").ended_subscriptions)
 
 
-def test_a_profile_from_a_backup_neither_operates_nor_witnesses_what_it_did_before(four):
+def test_restored_profile_retires_from_tlogs(four):
     operator = four.operator()
     name = next(name for name in four.nodes if name != operator)
     for one in (operator, name):
@@ -353,15 +355,15 @@ def test_a_profile_from_a_backup_neither_operates_nor_witnesses_what_it_did_befo
     four.run(for_ms=40 * MINUTE)
     rules = four.group("n3").view.terms.rules
     assert rules.operator != four.did(operator)
-    assert not four.log("n3").mine
+    assert not four.log("n3").pending
 
 
-def test_everybody_keeps_accusations_and_what_is_said_against_them_and_sees_that_no_more_was(four):
+def test_all_members_keep_accusations(four):
     accuser, accused = "n1", "n2"
-    assert four.ask(accuser, PostToLog(four.id, "accusation", b"accused")).result
+    assert four.run_command(accuser, SubmitTlogEntry(four.id, "accusation", b"accused")).result
     four.run(for_ms=3 * MINUTE)
     defence = b"x" * 150_000
-    assert four.ask(accused, PostToLog(four.id, "defence", defence, about="d" * 43)).result
+    assert four.run_command(accused, SubmitTlogEntry(four.id, "defence", defence, about="d" * 43)).result
     four.run(for_ms=30 * MINUTE)
     converged(four)
     rules = four.group("n0").view.terms.rules
@@ -370,17 +372,17 @@ def test_everybody_keeps_accusations_and_what_is_said_against_them_and_sees_that
         assert kinds == ["accusation", "defence"]
         four.entries(name)[1].check()
         for blob in (b"accused", defence):
-            assert four.nodes[name].logbook.blob(four.id, b64url(sha256(blob))) == blob
-        notes = [parse_note(note.encode()) for _, _, note in four.nodes[name].logbook.notes[four.id, rules.origin]]
-        filed = rules.quorum.time_ms(notes[0])
-        assert max(map(rules.quorum.whole_ms, notes)) >= filed + rules.window_ms
+            assert four.nodes[name].tlogs.blob(four.id, b64url(sha256(blob))) == blob
+        notes = [parse_note(note.encode()) for _, _, note in four.nodes[name].tlogs.notes[four.id, rules.origin]]
+        filed = rules.quorum.posted_by_ms(notes[0])
+        assert max(map(rules.quorum.complete_until_ms, notes)) >= filed + rules.window_ms
         assert len(notes) <= 4
-        assert four.heard(name, Logged)
+        assert four.heard(name, TlogExtended)
     entry = entry_of("defence", four.did(accused), defence, "d" * 43)
     assert four.entries("n0")[1].hash == entry.hash
 
 
-def test_a_newcomer_follows_the_log_and_fetches_no_words_from_before_its_time(monkeypatch):
+def test_joiner_follows_without_old_messages(monkeypatch):
     five = Accountable(5)
     rules = five.group("n0").view.terms.rules
     guest = next(name for name in five.nodes if five.did(name) not in rules.witnesses)
@@ -392,19 +394,19 @@ def test_a_newcomer_follows_the_log_and_fetches_no_words_from_before_its_time(mo
     five.run(for_ms=5 * MINUTE)
     assert five.group("n0").view.terms.rules == rules, "nobody who witnesses has gone"
     five.nodes[guest].agent = replace(five.nodes[guest].agent, groups={})
-    five.nodes[guest].logbook = Logbook()
-    asked, real = [], follower.want
+    five.nodes[guest].tlogs = TlogStore()
+    asked, real = [], follower.want_blobs
 
-    def want(turn, name, origin, records):
+    def want(tx, name, origin, records):
         asked.extend(map(parse_entry, records))
-        real(turn, name, origin, records)
+        real(tx, name, origin, records)
 
-    monkeypatch.setattr(follower, "want", want)
-    invitation = five.ask("n0", CreateInvitation(five.id, 3600, 1)).result.invitation
-    five.ask(guest, AcceptInvitation(invitation, "anew"))
+    monkeypatch.setattr(follower, "want_blobs", want)
+    invitation = five.run_command("n0", CreateInvitation(five.id, 3600, 1)).result.invitation
+    five.run_command(guest, AcceptInvitation(invitation, "anew"))
     five.run(for_ms=5 * MINUTE)
     converged(five)
-    assert len(five.records(guest)) >= 4 and five.log(guest).past >= 3
+    assert len(five.records(guest)) >= 4 and five.log(guest).size_at_join >= 3
     assert [one.kind for one in asked if one.kind == "message"] == []
     assert [one for one in asked if one.kind == "close"], "but what ends a subscription everybody keeps"
 
@@ -413,20 +415,20 @@ def test_a_newcomer_follows_the_log_and_fetches_no_words_from_before_its_time(mo
 
 
 def said(world, name, to, kind, body):
-    """A message of this member's to another one, whatever it says."""
-    turn = Turn(world.nodes[name].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
-    assert messages.say(turn, world.id, world.did(to), kind, body)
-    (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
+    """A message from this member to another one."""
+    tx = Transaction(world.nodes[name].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    assert messages.send_tlog_message(tx, world.id, world.did(to), kind, body)
+    (sent,) = (effect for effect in tx.effects if isinstance(effect, SendEnvelope))
     link = world.group(to).peers[world.did(name)].link
     return Received(link, sent.envelope)
 
 
 def tell(world, name, to, kind, body):
-    world.hear(to, said(world, name, to, kind, body))
+    world.process(to, said(world, name, to, kind, body))
 
 
 def two_logs(world, operator):
-    """Two checkpoints of one length by the operator of the log in force, with the entry below each."""
+    """Two checkpoints of one size by the operator of the current log, with the entry under each."""
     group, log = world.group(operator), world.log(operator)
     found = []
     for number in range(2):
@@ -436,29 +438,49 @@ def two_logs(world, operator):
     return found
 
 
-def test_an_operator_that_shows_a_witness_two_logs_is_convicted_and_replaced(four):
+def test_split_view_convicts_operator(four):
     operator = four.operator()
     witness, other, reader = (name for name in four.nodes if name != operator)
     origin = four.log(operator).rules.origin
     (one, first), (two, second) = two_logs(four, operator)
     for name in (witness, other):
         for number in range(2):
-            blob = packed(b"log %d" % number)
-            body = LogPostBody(four.id, origin, [PostedBody((one, two)[number].decode(), blob)])
-            tell(four, operator, name, LOG_POST, body)
-    tell(four, operator, witness, LOG_PIECE, LogPieceBody(four.id, origin, 0, [one.decode()], first.written()))
-    tell(four, operator, other, LOG_PIECE, LogPieceBody(four.id, origin, 0, [two.decode()], second.written()))
+            blob = pack_blob(b"log %d" % number)
+            body = TlogSubmitBody(four.id, origin, [TlogEntryBody((one, two)[number].decode(), blob)])
+            tell(four, operator, name, TLOG_SUBMIT, body)
+    tell(
+        four,
+        operator,
+        witness,
+        TLOG_EXTENSION,
+        TlogExtensionBody(four.id, origin, 0, [one.decode()], first.serialize()),
+    )
+    tell(
+        four, operator, other, TLOG_EXTENSION, TlogExtensionBody(four.id, origin, 0, [two.decode()], second.serialize())
+    )
     four.run(for_ms=2_000)
-    tell(four, operator, witness, LOG_PIECE, LogPieceBody(four.id, origin, 0, [two.decode()], second.written()))
-    (told,) = four.heard(witness, LogSplit)
+    tell(
+        four,
+        operator,
+        witness,
+        TLOG_EXTENSION,
+        TlogExtensionBody(four.id, origin, 0, [two.decode()], second.serialize()),
+    )
+    (told,) = four.heard(witness, TlogSplit)
     assert told.operator == four.did(operator)
-    assert is_split(parse_note(told.one.encode()), parse_note(told.other.encode()), told.operator)
-    assert four.group(witness).logs[origin].split == (told.one, told.other), "and it is kept"
+    assert is_split_view(parse_note(told.one.encode()), parse_note(told.other.encode()), told.operator)
+    assert four.group(witness).tlogs[origin].split == (told.one, told.other), "and it is kept"
     four.restart(witness)
-    assert four.group(witness).logs[origin].split == (told.one, told.other)
-    frontier = four.group(witness).logs[origin].watched.frontier
-    tell(four, operator, witness, LOG_PIECE, LogPieceBody(four.id, origin, 0, [two.decode()], second.written()))
-    assert len(four.heard(witness, LogSplit)) == 1 and four.group(witness).logs[origin].watched.frontier == frontier
+    assert four.group(witness).tlogs[origin].split == (told.one, told.other)
+    frontier = four.group(witness).tlogs[origin].watched.frontier
+    tell(
+        four,
+        operator,
+        witness,
+        TLOG_EXTENSION,
+        TlogExtensionBody(four.id, origin, 0, [two.decode()], second.serialize()),
+    )
+    assert len(four.heard(witness, TlogSplit)) == 1 and four.group(witness).tlogs[origin].watched.frontier == frontier
     four.run(for_ms=15 * MINUTE)
     rules = four.group(reader).view.terms.rules
     assert rules.origin != origin and rules.operator != four.did(operator)
@@ -467,38 +489,59 @@ def test_an_operator_that_shows_a_witness_two_logs_is_convicted_and_replaced(fou
     assert [one.author for one in four.entries(witness)] == [four.did(reader)]
 
 
-def test_no_two_logs_are_believed_whatever_the_operator_shows(four):
+def test_at_most_one_branch_is_accepted(four):
     operator = four.operator()
     others = [name for name in four.nodes if name != operator]
     origin = four.log(operator).rules.origin
     branches = two_logs(four, operator)
     for number, name in enumerate(others):
         record, note = branches[number % 2]
-        content = packed(b"log %d" % (number % 2))
-        tell(four, operator, name, LOG_POST, LogPostBody(four.id, origin, [PostedBody(record.decode(), content)]))
-        tell(four, operator, name, LOG_PIECE, LogPieceBody(four.id, origin, 0, [record.decode()], note.written()))
+        content = pack_blob(b"log %d" % (number % 2))
+        tell(
+            four,
+            operator,
+            name,
+            TLOG_SUBMIT,
+            TlogSubmitBody(four.id, origin, [TlogEntryBody(record.decode(), content)]),
+        )
+        tell(
+            four,
+            operator,
+            name,
+            TLOG_EXTENSION,
+            TlogExtensionBody(four.id, origin, 0, [record.decode()], note.serialize()),
+        )
     four.run(for_ms=5_000)
-    assert {four.group(name).logs[origin].watched.frontier.root() for name in others} == {
+    assert {four.group(name).tlogs[origin].watched.frontier.root() for name in others} == {
         parse_checkpoint(note.text).root for _, note in branches
     }
-    assert {four.group(name).logs[origin].followed.frontier.size for name in others} == {0}
+    assert {four.group(name).tlogs[origin].followed.frontier.size for name in others} == {0}
     lines = [cosignature(note.text, four.group(operator).seed, four.now // 1000) for _, note in branches]
     for (record, note), line in zip(branches, lines, strict=True):  # its own line, and nobody else's
-        piece = LogPieceBody(four.id, origin, 0, [record.decode()], note.with_line(line).written())
-        tell(four, operator, others[0], LOG_PIECE, piece)
-    assert four.group(others[0]).logs[origin].followed.frontier.size == 0
+        piece = TlogExtensionBody(four.id, origin, 0, [record.decode()], note.with_line(line).serialize())
+        tell(four, operator, others[0], TLOG_EXTENSION, piece)
+    assert four.group(others[0]).tlogs[origin].followed.frontier.size == 0
 
 
-def test_what_was_posted_in_a_log_is_found_there_though_its_operator_is_convicted_and_its_author_gone(four):
-    """A quorum has one of the two logs, and whoever was shown the other one, and is away then, believes it later."""
+def test_entries_survive_operator_conviction(four):
+    """A quorum has one of the two branches, and a member that saw the other one, and is offline then, accepts it
+    later."""
     operator = four.operator()
     author, away, _ = (name for name in four.nodes if name != operator)
     four.post(author, "heard by all")
     four.settle()
     origin = four.log(operator).rules.origin
     (record, note), _ = two_logs(four, operator)
-    tell(four, operator, away, LOG_POST, LogPostBody(four.id, origin, [PostedBody(record.decode(), packed(b"log 0"))]))
-    tell(four, operator, away, LOG_PIECE, LogPieceBody(four.id, origin, 0, [record.decode()], note.written()))
+    tell(
+        four,
+        operator,
+        away,
+        TLOG_SUBMIT,
+        TlogSubmitBody(four.id, origin, [TlogEntryBody(record.decode(), pack_blob(b"log 0"))]),
+    )
+    tell(
+        four, operator, away, TLOG_EXTENSION, TlogExtensionBody(four.id, origin, 0, [record.decode()], note.serialize())
+    )
     overdue(four, author, away, ["one"])
     four.run(for_ms=12 * MINUTE)
     kept = [one.message for one in four.nodes[author].signed if one.author == four.did(author)][-1]
@@ -506,16 +549,16 @@ def test_what_was_posted_in_a_log_is_found_there_though_its_operator_is_convicte
     four.away(author)
     four.back(away)
     four.run(for_ms=60 * MINUTE)
-    (told,) = four.heard(away, LogSplit)
-    log = four.group(away).logs[origin]
+    (told,) = four.heard(away, TlogSplit)
+    log = four.group(away).tlogs[origin]
     assert told.origin == origin and four.log(away).rules.origin != origin, "it goes by other terms by now"
-    assert log.split is not None and log.followed.frontier == four.group(operator).logs[origin].followed.frontier
+    assert log.split is not None and log.followed.frontier == four.group(operator).tlogs[origin].followed.frontier
     assert four.texts(away)[-1] == "one"
     assert [one.message for one in four.nodes[away].signed if one.author == four.did(author)][-1] == kept
     assert parse_checkpoint(note.text).root == log.watched.frontier.root(), "and it cosigns neither any more"
 
 
-def test_a_witness_that_cosigns_something_else_is_passed_over(four):
+def test_invalid_cosignature_is_ignored(four):
     operator = four.operator()
     liar, author, away = (name for name in four.nodes if name != operator)
     overdue(four, author, away=away)
@@ -525,25 +568,25 @@ def test_a_witness_that_cosigns_something_else_is_passed_over(four):
     elsewhere = checkpoint(origin, Frontier().with_entry(b"x"), four.group(operator).seed)
     for line in (
         cosignature(elsewhere.text, four.group(liar).seed, four.now // 1000),
-        cosignature(state.whole.text, four.group(author).seed, four.now // 1000),
+        cosignature(state.complete.text, four.group(author).seed, four.now // 1000),
         "no line",
         "",
     ):
-        tell(four, liar, operator, LOG_LINE, LogLineBody(four.id, origin, 10**9, line))
+        tell(four, liar, operator, TLOG_COSIGNATURE, TlogCosignatureBody(four.id, origin, 10**9, line))
         assert four.log(operator).operated == state
-    tell(four, liar, author, LOG_LINE, LogLineBody(four.id, origin, 1, "no line"))
+    tell(four, liar, author, TLOG_COSIGNATURE, TlogCosignatureBody(four.id, origin, 1, "no line"))
     four.run(for_ms=1_000)
     four.back(away)
     converged(four)
 
 
-def test_whoever_is_no_witness_has_no_line():
+def test_non_witness_cannot_cosign():
     five = Accountable(5)
     rules = five.group("n0").view.terms.rules
     assert len(rules.witnesses) == 4
     outsider = next(name for name in five.nodes if five.did(name) not in rules.witnesses)
     before = five.log(five.operator())
-    tell(five, outsider, five.operator(), LOG_LINE, LogLineBody(five.id, rules.origin, 0, ""))
+    tell(five, outsider, five.operator(), TLOG_COSIGNATURE, TlogCosignatureBody(five.id, rules.origin, 0, ""))
     assert five.log(five.operator()) == before and five.nodes[five.operator()].dropped["dropped Refused"] == 1
     overdue(five, outsider, away=outsider)
     overdue(five, "n0", away=next(name for name in ("n1", "n2", "n3") if name != five.operator()))
@@ -555,7 +598,7 @@ def test_whoever_is_no_witness_has_no_line():
 
 
 @pytest.mark.parametrize("to", ["operator", "witness"])
-def test_a_flood_fills_a_bounded_place(four, to):
+def test_submission_flood_is_bounded(four, to):
     operator = four.operator()
     rogue = next(name for name in four.nodes if name != operator)
     whom = operator if to == "operator" else next(name for name in four.nodes if name not in (operator, rogue))
@@ -565,152 +608,165 @@ def test_a_flood_fills_a_bounded_place(four, to):
         posts = []
         for place in range(number, number + 8):
             blob = b"%d" % place
-            posts.append(PostedBody(entry_of("message", four.did(rogue), blob).record().decode(), packed(blob)))
-        tell(four, rogue, whom, LOG_POST, LogPostBody(four.id, origin, posts))
+            posts.append(TlogEntryBody(entry_of("message", four.did(rogue), blob).record().decode(), pack_blob(blob)))
+        tell(four, rogue, whom, TLOG_SUBMIT, TlogSubmitBody(four.id, origin, posts))
         four.run(for_ms=10)
     log = four.log(whom)
     if log.operated is not None:
         under_way = log.operated.frontier.size
-        assert len(log.operated.waiting) <= 64 and under_way <= 64
-    assert len(log.wanted) <= follower.WANTED_MAX and len(log.mine) == 0
+        assert len(log.operated.pending) <= 64 and under_way <= 64
+    assert len(log.wanted) <= follower.WANTED_MAX and len(log.pending) == 0
     for record in (
         entry_of("message", four.did(whom), b"in your name").record(),
         entry_of("defence", four.did(rogue), b"no signature", "d" * 43).record(),
     ):
         before = four.log(whom).operated
-        tell(four, rogue, whom, LOG_POST, LogPostBody(four.id, origin, [PostedBody(record.decode())]))
+        tell(four, rogue, whom, TLOG_SUBMIT, TlogSubmitBody(four.id, origin, [TlogEntryBody(record.decode())]))
         four.run(for_ms=10)
         assert before is None or four.log(whom).operated == before
-    tell(four, rogue, whom, LOG_POST, LogPostBody(four.id, "zerochat/log/none", [PostedBody("{}")]))
+    tell(four, rogue, whom, TLOG_SUBMIT, TlogSubmitBody(four.id, "zerochat/log/none", [TlogEntryBody("{}")]))
     lied = entry_of("message", four.did(rogue), b"short")
-    post = LogPostBody(four.id, origin, [PostedBody(lied.record().decode(), packed(b"something else"))])
-    tell(four, rogue, whom, LOG_POST, post)
-    assert four.nodes[whom].logbook.blob(four.id, lied.hash) is None
+    post = TlogSubmitBody(four.id, origin, [TlogEntryBody(lied.record().decode(), pack_blob(b"something else"))])
+    tell(four, rogue, whom, TLOG_SUBMIT, post)
+    assert four.nodes[whom].tlogs.blob(four.id, lied.hash) is None
 
 
 @pytest.mark.parametrize("what", ["nowhere", "too long"])
-def test_an_entry_whose_bytes_nobody_has_gets_no_place_and_the_log_goes_on(four, what):
+def test_entry_without_blob_is_not_placed(four, what):
     rogue = next(name for name in four.nodes if name != four.operator())
     origin = four.log(rogue).rules.origin
-    four.post(rogue, b64url(four.dice.randbytes(4_000)))
+    four.post(rogue, b64url(four.rng.randbytes(4_000)))
     four.settle()
     heard = next(one for one in reversed(four.nodes[rogue].signed) if one.author == four.did(rogue))
     long = entry_of("close", four.did(rogue), heard.message)
     entry = replace(long, hash="A" * 43, size=5) if what == "nowhere" else long
-    tell(four, rogue, four.operator(), LOG_POST, LogPostBody(four.id, origin, [PostedBody(entry.record().decode())]))
+    tell(
+        four,
+        rogue,
+        four.operator(),
+        TLOG_SUBMIT,
+        TlogSubmitBody(four.id, origin, [TlogEntryBody(entry.record().decode())]),
+    )
     four.run(for_ms=10_000)
     author = next(name for name in four.nodes if name not in (four.operator(), rogue))
-    assert four.ask(author, PostToLog(four.id, "close", b"something else")).result
+    assert four.run_command(author, SubmitTlogEntry(four.id, "close", b"something else")).result
     four.run(for_ms=MINUTE)
     assert [one.kind for one in four.entries(rogue)] == ["close"] and four.log(rogue).rules.origin == origin
 
 
-def test_bytes_that_nobody_has_asked_for_are_passed_over(four):
+def test_unrequested_blobs_are_ignored(four):
     operator = four.operator()
     name = next(one for one in four.nodes if one != operator)
     origin = four.log(name).rules.origin
     record = entry_of("close", four.did(operator), b"unasked").record()
     before = four.nodes[name].agent
     tell(
-        four, operator, name, LOG_BLOB, LogPostBody(four.id, origin, [PostedBody(record.decode(), packed(b"unasked"))])
+        four,
+        operator,
+        name,
+        TLOG_BLOBS,
+        TlogSubmitBody(four.id, origin, [TlogEntryBody(record.decode(), pack_blob(b"unasked"))]),
     )
-    assert four.nodes[name].logbook.blob(four.id, parse_entry(record).hash) is None
+    assert four.nodes[name].tlogs.blob(four.id, parse_entry(record).hash) is None
     assert four.nodes[name].agent == before
 
 
-def test_whoever_asks_the_author_for_the_bytes_behind_its_entry_gets_them(four):
+def test_author_serves_its_blobs(four):
     author, asker = (name for name in four.nodes if name not in (four.operator(), "n3"))
-    assert four.ask(author, PostToLog(four.id, "close", b"by its author")).result
+    assert four.run_command(author, SubmitTlogEntry(four.id, "close", b"by its author")).result
     four.run(for_ms=3 * MINUTE)
     (record,) = four.records(asker)
-    four.nodes[asker].logbook.blobs.clear()
+    four.nodes[asker].tlogs.blobs.clear()
     origin = four.log(asker).rules.origin
     four.away("n3", four.operator())
-    turn = Turn(four.nodes[asker].agent, Moment(four.now, four.dice.randbytes), SIMULATED_PACKERS)
-    follower.want(turn, four.id, origin, [record])
-    four.nodes[asker].agent = turn.agent
-    for effect in turn.effects:
+    tx = Transaction(four.nodes[asker].agent, StepContext(four.now, four.rng.randbytes), SIMULATED_PACKERS)
+    follower.want_blobs(tx, four.id, origin, [record])
+    four.nodes[asker].agent = tx.agent
+    for effect in tx.effects:
         four._perform(four.nodes[asker], effect)
-    before = four.group(author).peers[four.did(asker)].conduct
+    before = four.group(author).peers[four.did(asker)].rate_limit
     four.run(for_ms=2_000)
-    assert four.nodes[asker].logbook.blob(four.id, parse_entry(record).hash) == b"by its author"
+    assert four.nodes[asker].tlogs.blob(four.id, parse_entry(record).hash) == b"by its author"
     assert not four.log(asker).wanted
-    assert four.group(author).peers[four.did(asker)].conduct.at > before.at, "nobody else is there to be asked"
+    assert four.group(author).peers[four.did(asker)].rate_limit.at > before.at, "nobody else is there to be asked"
 
 
-def test_bytes_that_are_posted_count_as_long_as_they_are(four):
-    """A few hundred packed ones stand for a quarter of a megabyte each, which has to be unpacked and written."""
+def test_submitted_blobs_are_charged(four):
+    """A few hundred packed blobs stand for a quarter of a megabyte each, which must be unpacked and written."""
     whom, rogue = four.operator(), next(name for name in four.nodes if name != four.operator())
     blob = bytes(200_000)
     record = entry_of("defence", four.did(rogue), blob, "d" * 43).signed(four.group(rogue).seed).record().decode()
-    before = four.group(whom).peers[four.did(rogue)].conduct.bytes
-    body = LogPostBody(four.id, four.log(whom).rules.origin, [PostedBody(record, packed(blob))])
-    tell(four, rogue, whom, LOG_POST, body)
-    assert len(packed(blob)) < 1_000
-    assert four.group(whom).peers[four.did(rogue)].conduct.bytes <= before - len(blob) // 2
+    before = four.group(whom).peers[four.did(rogue)].rate_limit.bytes
+    body = TlogSubmitBody(four.id, four.log(whom).rules.origin, [TlogEntryBody(record, pack_blob(blob))])
+    tell(four, rogue, whom, TLOG_SUBMIT, body)
+    assert len(pack_blob(blob)) < 1_000
+    assert four.group(whom).peers[four.did(rogue)].rate_limit.bytes <= before - len(blob) // 2
 
 
-def test_accusations_are_fetched_before_what_stands_in_front_of_them(four):
-    """Whoever accuses falsely could fill the place in front with what takes longer to fetch than there is time."""
+def test_accusations_are_fetched_first(four):
+    """A false accuser could put entries in front that take longer to fetch than the defence period."""
     asker = next(name for name in four.nodes if name != four.operator())
     me, origin = four.did("n3"), four.log(asker).rules.origin
     junk = [entry_of("defence", me, b"%d" % number, "d" * 43).record() for number in range(40)]
     said = entry_of("accusation", me, b"accused")
-    turn = Turn(four.nodes[asker].agent, Moment(four.now, four.dice.randbytes), SIMULATED_PACKERS)
-    follower.want(turn, four.id, origin, [*junk, said.record()])
-    asked = turn.group(four.id).logs[origin].wanted
-    assert asked[said.hash].tries == 1 and sum(one.tries for one in asked.values()) == WANT_MAX
-    assert witnessing.may_be_held(said)
+    tx = Transaction(four.nodes[asker].agent, StepContext(four.now, four.rng.randbytes), SIMULATED_PACKERS)
+    follower.want_blobs(tx, four.id, origin, [*junk, said.record()])
+    asked = tx.group(four.id).tlogs[origin].wanted
+    assert asked[said.hash].tries == 1 and sum(one.tries for one in asked.values()) == REQUEST_ENTRIES_MAX
+    assert may_be_held(said)
     for kind in ("accusation", "close"):
-        assert not witnessing.may_be_held(entry_of(kind, me, bytes(2049))), "it is longer than any statement"
+        assert not may_be_held(entry_of(kind, me, bytes(2049))), "it is longer than any statement"
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        LogWantBody("g" * 43, "zerochat/log/x"),
-        LogWantBody("", "zerochat/log/x", after=3),
-        LogWantBody("", "ORIGIN", after=2**53 - 1),
-        LogWantBody("", "ORIGIN", records=["{}"]),
-        LogWantBody("", "ORIGIN", after=0, records=[]),
+        TlogRequestBody("g" * 43, "zerochat/log/x"),
+        TlogRequestBody("", "zerochat/log/x", after=3),
+        TlogRequestBody("", "ORIGIN", after=2**53 - 1),
+        TlogRequestBody("", "ORIGIN", records=["{}"]),
+        TlogRequestBody("", "ORIGIN", after=0, records=[]),
     ],
     ids=str,
 )
-def test_questions_that_make_no_sense_change_nothing(four, body):
+def test_malformed_requests_change_nothing(four, body):
     group, origin = body.group or four.id, four.log("n1").rules.origin
     before = four.nodes["n1"].agent
     body = replace(body, group=group, origin=origin if body.origin == "ORIGIN" else body.origin)
-    tell(four, "n2", "n1", LOG_WANT, body)
+    tell(four, "n2", "n1", TLOG_REQUEST, body)
     assert four.nodes["n1"].agent == before
 
 
-def test_words_about_a_log_are_refused_where_there_is_none():
+def test_tlog_messages_need_a_tlog():
     world = Ruled(2, keys="sender-key")
     before = world.nodes["n1"].agent
-    turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
-    assert messages.say(turn, world.id, world.group("n1").me, LOG_WANT, LogWantBody(world.id, "zerochat/log/x", 0))
-    (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
-    world.hear("n1", Received(world.group("n1").peers[world.group("n0").me].link, sent.envelope))
+    tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    assert messages.send_tlog_message(
+        tx, world.id, world.group("n1").me, TLOG_REQUEST, TlogRequestBody(world.id, "zerochat/log/x", 0)
+    )
+    (sent,) = (effect for effect in tx.effects if isinstance(effect, SendEnvelope))
+    world.process("n1", Received(world.group("n1").peers[world.group("n0").me].link, sent.envelope))
     assert world.nodes["n1"].agent == before and world.nodes["n1"].dropped["dropped Refused"] == 1
 
 
-def test_an_answer_that_comes_late_leads_nobody_back(monkeypatch):
-    """Found by the search (accountable, seed 183): by new terms one asks anew, and goes on hearing meanwhile."""
+def test_late_answer_does_not_revert_state(monkeypatch):
+    """Found by the search (accountable, seed 183): after new terms a member requests again, and stays subscribed
+    meanwhile."""
     two = Signed(2)
     n0, n1 = two.group("n0"), two.group("n1")
-    turn = two.turn("n1")
-    statements.ask(turn, two.id, n0.me)
-    two.nodes["n1"].agent = turn.agent
-    asked = two.group("n1").asking[n0.me].statement
+    tx = two.tx("n1")
+    statements.request_stream(tx, two.id, n0.me)
+    two.nodes["n1"].agent = tx.agent
+    asked = two.group("n1").subscription_requests[n0.me].statement
     real = two._frame
     monkeypatch.setattr(two, "_frame", lambda name, said: is_signed(said.envelope) and real(name, said))
-    two.hear("n0", Received(n0.peers[n1.me].link, two.utter("n1", "n0", say=[asked])))
+    two.process("n0", Received(n0.peers[n1.me].link, two.utter("n1", "n0", statements=[asked])))
     answer = two.group("n0").subscribers[n1.me].accept
     assert answer
-    two.ask("n0", SendPost(two.id, "heard before the answer"))
+    two.run_command("n0", SendPost(two.id, "heard before the answer"))
     two.run(for_ms=1_000)
     before = two.group("n1").streams[n0.me]
-    two.hear("n1", Received(n1.peers[n0.me].link, two.utter("n0", "n1", say=[answer])))
+    two.process("n1", Received(n1.peers[n0.me].link, two.utter("n0", "n1", statements=[answer])))
     after = two.group("n1").streams[n0.me]
     assert after.accept != before.accept and (after.head, after.chain, after.time) == (
         before.head,

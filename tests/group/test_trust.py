@@ -1,4 +1,4 @@
-"""Whom one trusts: a mark sticks to a key, and a name that was verified may not quietly become another's."""
+"""Verification is bound to a key, and a verified name cannot silently become another key's."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ PEOPLE = st.dictionaries(st.sampled_from([A, B, C]), LABELS)
 
 
 def view(members, former=None):
-    """All of a view that trust depends on."""
+    """The parts of a view that trust depends on."""
     seats = (
         {did: SimpleNamespace(did=did, label=label) for did, label in each.items()} for each in (members, former or {})
     )
@@ -56,7 +56,7 @@ def test_trust(members, former, verified, trust):
 
 
 @given(PEOPLE, PEOPLE, PEOPLE)
-def test_a_mark_never_reaches_another_key(members, former, verified):
+def test_verification_is_bound_to_key(members, former, verified):
     for did in (A, B, C):
         trust = trust_of(view(members, former), verified, did)
         if did not in verified:
@@ -66,11 +66,11 @@ def test_a_mark_never_reaches_another_key(members, former, verified):
 
 
 @given(PEOPLE, PEOPLE)
-def test_to_verify_settles_it(members, verified):
+def test_verification_settles_name_change(members, verified):
     for did, label in members.items():
         assert trust_of(view(members), {**verified, did: label}, did) == "verified"
 
 
 @given(PEOPLE)
-def test_without_marks_nobody_is_anything(members):
+def test_without_verification_all_are_unverified(members):
     assert {trust_of(view(members), {}, did) for did in (A, B, C)} == {"unverified"}

@@ -1,8 +1,8 @@
-"""A member that signs many histories at once: what the others have signed still reaches everybody."""
+"""A member that signs many histories at once: the others' attestations still reach every member."""
 
 import pytest
 
-from tests.group.test_join import Small
+from tests.support.small_world import Small
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group.event_log.event import LABEL, Event
 from zerochat.group.inputs import ChangeLabel, Received
@@ -17,19 +17,19 @@ LYING, SILENT = "n2", "n3"
 
 
 class Apart(Small):
-    """n2 signs what it likes, and at some point nobody but n0 hears n3."""
+    """n2 signs arbitrary events, and at some point only n0 receives frames from n3."""
 
     def __init__(self):
         self.gone, self.deaf = set(), set()
         self.frames = 0
         super().__init__(4)
 
-    def _accused(self, node, notice):
-        """That n2 has signed two histories is so."""
+    def _on_accusation(self, node, notice):
+        """The accusation of n2 is true."""
 
-    def hear(self, name, stimulus):
+    def process(self, name, stimulus):
         if name not in self.gone:
-            super().hear(name, stimulus)
+            super().process(name, stimulus)
 
     def _frame(self, name, stimulus):
         self.frames += 1
@@ -39,17 +39,17 @@ class Apart(Small):
     def goes(self, name):
         """It is gone from one moment to the next, for good."""
         self.stop(name)
-        self.nodes[name].admitted.clear()
+        self.nodes[name].allowed_clients.clear()
         self.gone.add(name)
 
     def labels(self, name):
         return {member.label for member in self.group(name).view.members.values()}
 
     def storm(self, count):
-        """n2 signs so many names, none of which has seen another one, and gives all of them to everybody."""
+        """n2 signs many concurrent label events, and sends all of them to every member."""
         theirs = self.group(LYING)
         chain, base, at = theirs.chain(theirs.me), heads_of(theirs.control), self.now
-        events, pre = [], chain.tip
+        events, pre = [], chain.head_id
         for number in range(1, count + 1):
             body = {"label": f"name {number}"}
             event = Event(theirs.id, LABEL, theirs.me, chain.seq + number, pre, base, (), at + number, at, body)
@@ -60,15 +60,15 @@ class Apart(Small):
             for begin in range(0, count, 64):
                 runs = write_runs(events[begin : begin + 64], theirs.me)
                 message = Message(
-                    type=EVENTS, id=new_id(self.dice.randbytes), body={"runs": runs, "view": "", "have": []}
+                    type=EVENTS, id=new_id(self.rng.randbytes), body={"runs": runs, "view": "", "have": []}
                 )
                 packer = SIMULATED_PACKERS[self.envelope]
-                envelope = pack(theirs.relationships[ours.me], message, packer, self.dice.randbytes)
-                self.hear(name, Received(ours.peers[theirs.me].link, envelope))
+                envelope = pack(theirs.relationships[ours.me], message, packer, self.rng.randbytes)
+                self.process(name, Received(ours.peers[theirs.me].link, envelope))
 
 
 @pytest.mark.parametrize("count", [HEADS_MAX - 1, 200])
-def test_a_member_with_many_histories_does_not_keep_the_others_apart(count):
+def test_forking_member_does_not_split_others(count):
     world = Apart()
     group = world.found()
     for name in ("n1", LYING, SILENT):
@@ -78,7 +78,7 @@ def test_a_member_with_many_histories_does_not_keep_the_others_apart(count):
     world.run(for_ms=10_000)
     assert all(len(heads_of(world.group(name).control)) == count for name in ("n0", "n1", SILENT))
     world.deaf = {"n1"}
-    world.ask(SILENT, ChangeLabel(group, "another name"))
+    world.run_command(SILENT, ChangeLabel(group, "another name"))
     world.run(for_ms=2_000)
     world.goes(SILENT)
     world.deaf = set()
@@ -90,20 +90,20 @@ def test_a_member_with_many_histories_does_not_keep_the_others_apart(count):
     assert world.frames - before < 20, "now that both have the same they are silent"
 
 
-def test_two_who_do_not_know_each_other_s_last_word_agree_however_much_they_have_in_common(monkeypatch):
-    """Neither can tell from the other's heads what that one has, so each may take all of it for lacking; there is room
-    for three events in one answer here, and for 64 in life."""
-    monkeypatch.setattr(acknowledgements, "REPAIR_EVENTS_MAX", 3)
+def test_large_common_history_still_reconciles(monkeypatch):
+    """Neither side can tell from the other's heads what is common, so each may consider everything missing; one answer
+    holds three events here, and 64 in production."""
+    monkeypatch.setattr(acknowledgements, "RETRANSMIT_EVENTS_MAX", 3)
     world = Apart()
     group = world.found()
     for name in ("n1", "n2", SILENT):
         assert world.join(name, world.invite(group)).phase == "joined"
     for number in range(6):
-        world.ask("n0", ChangeLabel(group, f"n0 {number}"))
+        world.run_command("n0", ChangeLabel(group, f"n0 {number}"))
         world.run(for_ms=3_000)
     for name, deaf in ((SILENT, {"n1", "n2"}), ("n2", {"n0"})):
         world.deaf = deaf
-        world.ask(name, ChangeLabel(group, f"{name} by another name"))
+        world.run_command(name, ChangeLabel(group, f"{name} by another name"))
         world.run(for_ms=2_000)
         world.goes(name)
     world.deaf = set()

@@ -1,4 +1,4 @@
-"""ACA-Py as a process on the loopback interface, driven through its admin API; and a mailbox to talk to it from."""
+"""ACA-Py as a process on loopback, driven through its admin API, and a mailbox to talk to it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ PYTHON = os.environ.get("ZEROCHAT_ACAPY_PYTHON")
 """Read when this is imported: no such setting reaches a test."""
 
 PATIENCE_S = 30.0
-"""It loads for three seconds on a fast machine; everything else takes it milliseconds."""
+"""Loading takes three seconds on a fast machine; everything else takes milliseconds."""
 OPTIONS = """
     --admin-insecure-mode --no-ledger --wallet-type askar --wallet-name peer --wallet-key peer --auto-provision
     --auto-accept-requests --auto-accept-invites --auto-ping-connection --auto-respond-messages --auto-disclose-features
@@ -32,7 +32,7 @@ OPTIONS = """
 
 
 class Acapy:
-    """One agent. `endpoint` is where it receives messages, and `news` what it tells the program that it works for."""
+    """One agent. `endpoint`: where it receives messages; `news`: its webhook reports."""
 
     def __init__(self, python: str, folder: Path, news: "Mailbox", label: str = "Faber") -> None:
         self.news = news
@@ -82,7 +82,7 @@ class Acapy:
         return self.until(complete)
 
     def told(self, topic: str, **facts: str) -> dict[str, Any]:
-        """What it reports next on a topic, if these are its facts; other reports are thrown away."""
+        """Its next report on a topic with these values; others are dropped."""
         while True:
             letter = self.news.take()
             report = json.loads(letter.body)
@@ -123,14 +123,14 @@ class Acapy:
 
 
 def post(uri: str, envelope: bytes, media_type: str) -> bytes:
-    """Send an envelope; what comes back on the same connection."""
+    """Send an envelope; return the answer on the same connection."""
     request = urllib.request.Request(uri, envelope, {"Content-Type": media_type})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return bytes(answer.read())
 
 
 class Letter(NamedTuple):
-    """What was posted somewhere."""
+    """A received post."""
 
     path: str
     media_type: str
@@ -138,7 +138,7 @@ class Letter(NamedTuple):
 
 
 class Mailbox:
-    """An HTTP endpoint that keeps what is posted to it."""
+    """An HTTP endpoint that stores posts."""
 
     def __init__(self) -> None:
         self.letters: queue.Queue[Letter] = queue.Queue()
@@ -171,7 +171,7 @@ class Mailbox:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Acapy]:
-    """An agent, in the environment that is there or can be made; else the test is skipped."""
+    """An agent in an existing or new environment; otherwise the test is skipped."""
     python = PYTHON or python_with("acapy")
     with mailbox() as news:
         agent = Acapy(python, folder, news)

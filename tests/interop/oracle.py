@@ -1,9 +1,9 @@
-"""Other people's implementations behind one door: questions come in, and answers go out, as JSON lines.
+"""Other implementations behind one process: requests and answers are JSON lines.
 
-It runs in an environment of its own, because the libraries ask for old versions of things, and it is started once,
-because some of them take a second to load. A question is {"peer": NAME, "ask": FUNCTION, "with": {…}}; the answer is
-{"is": …}, or {"error": …} when the library refuses. What each peer can do are the public functions of its module in
-`peers`: `seal` and `open` are envelopes of DIDComm v2, `sign` and `verify` JWS, `seal_v1` and `open_v1` RFC 0019.
+Runs in an environment of its own, because the libraries need old dependencies, and is started once, because some take a
+second to load. A request is {"peer": NAME, "ask": FUNCTION, "with": {…}}; the answer is {"is": …}, or {"error": …} if
+the library refuses. A peer's operations are the public functions of its module in `peers`: `seal` and `open` for
+DIDComm v2 envelopes, `sign` and `verify` for JWS, `seal_v1` and `open_v1` for RFC 0019.
 """
 
 import importlib
@@ -51,9 +51,9 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # what other people's code is warned of is not our news
+    warnings.simplefilter("ignore")  # warnings of other libraries
     replies = sys.stdout
-    sys.stdout = sys.stderr  # a library that prints must not come between two answers
+    sys.stdout = sys.stderr  # a library that prints must not corrupt the answers
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=replies, flush=True)
 

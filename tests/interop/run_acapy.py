@@ -1,7 +1,7 @@
-"""Start ACA-Py, with its own command line, on the Python that runs this.
+"""Starts ACA-Py, with its own command line, on this Python.
 
-ACA-Py 1.7.0 asks for Python 3.13 and runs on 3.11, but for one function of its revocation registries whose signature is
-in the syntax of 3.12. Nothing here ever calls that; on an older Python its signature is read in the older spelling.
+ACA-Py 1.7.0 requires Python 3.13 and runs on 3.11, except for one function of its revocation registries with a
+signature in 3.12 syntax. It is never called here; on older Pythons its signature is rewritten.
 """
 
 import importlib.machinery
@@ -12,7 +12,7 @@ OLDER = {SIGNATURE: b"def deserialize_event_payload(", b"Type[T]": b"type", b") 
 
 
 class OlderSpelling(importlib.machinery.SourceFileLoader):
-    """Reads sources as they are, except that one."""
+    """Loads sources unchanged, except this one."""
 
     def get_data(self, path: str) -> bytes:
         data = super().get_data(path)

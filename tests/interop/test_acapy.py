@@ -1,10 +1,10 @@
-"""A conversation between our protocols and an agent by somebody else: ACA-Py, over HTTP on the loopback interface.
+"""Our protocols with ACA-Py over HTTP on the loopback interface.
 
-Here the test itself is our agent, so that every message can be looked at; test_acapy_cli.py has zerochat's own agent.
+The test itself is our agent, so every message can be inspected; test_acapy_cli.py uses zerochat's agent.
 
-ZEROCHAT_ACAPY_PYTHON names a Python that has it, else `scripts/interop acapy` makes an environment. What ACA-Py cannot
-do, and is therefore not tried: it reads no invitations of version 2, and of DIDComm v2 it has the envelopes but no
-protocol at all, so that whatever it is sent it answers with one problem report.
+ZEROCHAT_ACAPY_PYTHON names a Python with ACA-Py, else `scripts/interop acapy` makes an environment. Not supported by
+ACA-Py, and not tested: invitations of version 2. Of DIDComm v2 it has the envelopes but no protocol, so it answers
+every message with a problem report.
 """
 
 import json
@@ -78,7 +78,7 @@ class Talk:
         post(self.uri, envelope, V1.media_type)
 
     def take(self, wanted: Any) -> tuple[Message, PublicKey]:
-        """The next message that is `wanted`, and the key that it is from; the others get what any agent answers."""
+        """The next message of type `wanted` and its sender key; others get the standard answer."""
         while True:
             _, media_type, envelope = self.box.take()
             assert media_type in ("application/didcomm-envelope-enc", "application/ssi-agent-wire")
@@ -127,7 +127,7 @@ INVITATIONS: dict[str, dict[str, str]] = {
 
 
 def accept(acapy: Acapy, box: Mailbox, method: str = "did:peer:4", **wishes: object) -> tuple[Talk, str]:
-    """We answer their invitation; the talk that comes of it, and its connection id at their end."""
+    """We answer their invitation; returns the conversation and their connection id."""
     invited = acapy.invitation(**wishes)
     read = oob_read.read_invitation(invited["url"])
     assert isinstance(read, oob_read.OutOfBand) and oob_read.handshake(read) == "1.1"
@@ -153,7 +153,7 @@ def test_we_accept_their_invitation(acapy, box, kind):
     assert acapy.get(f"/connections/{connection}")["their_label"] == "Alice"
 
 
-def test_we_may_come_with_a_did_peer_2(acapy, box):
+def test_we_may_use_a_did_peer_2(acapy, box):
     talk, _ = accept(acapy, box, method="did:peer:2")
     asked = ping.ping(os.urandom, "didcomm/v1")
     talk.send(asked)
@@ -198,7 +198,7 @@ def test_features_in_both_versions(talk):
         assert {"https://didcomm.org/trust_ping/1.0", "https://didcomm.org/didexchange/1.1"} <= set(known)
 
 
-def test_they_ask_for_our_features(talk, acapy):
+def test_acapy_queries_our_features(talk, acapy):
     end, connection = talk
     asked = acapy.get(f"/discover-features-2.0/queries?connection_id={connection}&query_protocol=*")
     query, _ = end.take(features.is_query)
@@ -215,7 +215,7 @@ def test_they_ask_for_our_features(talk, acapy):
     assert ping.PROTOCOL_V1 in disclosed
 
 
-def test_text_goes_both_ways(talk, acapy):
+def test_text_is_exchanged_both_ways(talk, acapy):
     end, connection = talk
     text = "naïve – 日本語 ✓"
     end.send(basic.basic(text, 1_700_000_000, os.urandom, "didcomm/v1"))
@@ -226,7 +226,7 @@ def test_text_goes_both_ways(talk, acapy):
     assert basic.read_basic(message).content == text
 
 
-def test_what_they_do_not_know_they_report(talk):
+def test_acapy_reports_unknown_messages(talk):
     end, _ = talk
     end.send(ping.ping(os.urandom, "didcomm/v2"))
     message, _ = end.take(problem.is_problem)
@@ -237,8 +237,8 @@ def test_what_they_do_not_know_they_report(talk):
 
 
 def test_envelopes_of_version_2(acapy, box):
-    """They open ours, and we open the one thing that they say: that they have nothing to say. It names no sender
-    inside, so that an agent must not believe it, and the envelope is what is looked at."""
+    """They open our envelopes, and we open their only answer, a problem report. It names no sender inside, so an agent
+    must not trust it; the envelope is what is tested."""
     packer, mine = PACKERS["didcomm/v2"], new_identity(box, "did:peer:2")
     invited = acapy.invitation(use_did_method="did:peer:2")
     theirs = resolve(invited["services"][0])

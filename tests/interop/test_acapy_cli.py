@@ -1,6 +1,6 @@
-"""A conversation between zerochat and an agent by somebody else, ACA-Py, each driven from its own outside.
+"""zerochat and ACA-Py, each driven through its own interface.
 
-Ours by the verbs of the command line, theirs by its admin API and what it reports; test_acapy.py names what it cannot.
+Ours through the command line, theirs through the admin API and webhooks; test_acapy.py lists unsupported features.
 """
 
 import json
@@ -16,8 +16,8 @@ import pytest
 
 from tests.interop.acapy import PATIENCE_S, Acapy, free_port, running
 from zerochat.agent.api.client import connect
-from zerochat.agent.storage.paths import places
-from zerochat.rpc import ToldNews
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.rpc import ConnectionMessageNotification
 
 pytestmark = [pytest.mark.conformance, pytest.mark.long]
 
@@ -31,7 +31,7 @@ class Zerochat:
     def __init__(self, folder: Path) -> None:
         self._environ = {**os.environ, "ZEROCHAT_HOME": str(folder), "PYTHONUNBUFFERED": "1"}
         self("init", "--name", "alice")
-        settings = Path(self("locate", "config").strip())
+        settings = Path(self("paths", "config").strip())
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(f'[network]\nweb = "127.0.0.1:{free_port()}"\n')
         command = [sys.executable, "-m", "zerochat", "agent", "--listen", "127.0.0.1"]
@@ -40,7 +40,7 @@ class Zerochat:
         )
         assert self._agent.stdout is not None
         assert self._agent.stdout.readline(), "the agent says when it is ready"
-        self._client = connect(places(None, self._environ))
+        self._client = connect(profile_paths(None, self._environ))
         self._client.subscribe()
 
     def __call__(self, *words: str) -> str:
@@ -60,9 +60,9 @@ class Zerochat:
         return [json.loads(line) for line in self(*words, "--format", "jsonl").splitlines()]
 
     def hears(self, text: str) -> None:
-        """Wait until a connection tells us this."""
-        while (news := self._client.next_news(PATIENCE_S)) is not None:
-            if isinstance(news.item, ToldNews) and news.item.text == text:
+        """Wait for this report of a connection."""
+        while (news := self._client.next_notification(PATIENCE_S)) is not None:
+            if isinstance(news.params, ConnectionMessageNotification) and news.params.text == text:
                 return
         raise AssertionError(f"nobody told us {text!r}")
 
@@ -90,7 +90,7 @@ def talk(zerochat: Zerochat, acapy: Acapy, name: str, connection: str) -> None:
     (pong,) = zerochat.said("ping", name)
     assert pong["their_key"]
     assert "https://didcomm.org/trust_ping/1.0" in {entry["id"] for entry in zerochat.said("features", name)}
-    zerochat("tell", name, TEXT)
+    zerochat("message", name, TEXT)
     assert acapy.told("basicmessages", connection_id=connection)["content"] == TEXT
     acapy.post(f"/connections/{connection}/send-message", content=TEXT)
     zerochat.hears(TEXT)

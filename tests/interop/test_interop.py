@@ -1,8 +1,8 @@
-"""Envelopes and signatures in both directions with other people's implementations.
+"""Envelopes and signatures in both directions with other implementations.
 
 They run in an environment of their own behind tests/interop/oracle.py; ZEROCHAT_INTEROP_PYTHON names its Python, else
-it is made as scripts/interop makes it. One cell of the matrix is one test, and what a peer does not have is a skip with
-its reason. Whole messages, DIDs and routes are in test_interop_messages.py.
+scripts/interop makes it. One test per cell of the matrix; unsupported features are skipped with a reason. Whole
+messages, DIDs and routes are in test_interop_messages.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Layers, rotations, routes and DIDs in both directions with other people's implementations (see test_interop.py)."""
+"""Layers, rotations, routes and DIDs in both directions with other implementations.
+
+See test_interop.py.
+"""
 
 import json
 import os
@@ -156,7 +159,7 @@ def mediator_document(did: str) -> Document:
 
 
 def test_they_forward_our_onion(peers):
-    """The first mediator opens the outermost layer and sees the second, who sees the recipient."""
+    """The first mediator opens the outermost layer and sees the second, which sees the recipient."""
     message = Message(id="1f2e", type="https://didcomm.org/empty/1.0/empty", body={}, to=(BOB,))
     recipient = TheirKey(f"{BOB}#x", public(f"{BOB}#x", "X25519"))
     data = seal_layers(message, random=os.urandom, recipient=recipient)

@@ -1,7 +1,7 @@
-"""A face that has a lot to show, or that shows nothing any more, does not hold its agent up.
+"""A busy or stopped client does not block its agent.
 
-The real chat in a real terminal is given the largest posts that there are; how long the agent takes to answer somebody
-else meanwhile is printed (`pytest -m chaos -rP`).
+The real chat in a real terminal is given posts of the maximum size; the agent's response times for other clients are
+printed (`pytest -m chaos -rP`).
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.network.test_chaos_strangers import p99
+from tests.support.load_gauge import p99
 from tests.support.machines import GROUP, acknowledged, check, everybody_has, machines, meet, until
 from zerochat.agent.api.client import connect
 
@@ -74,7 +74,7 @@ def answers(places, seconds, talk):
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s or talking.is_alive():
             begun = time.monotonic()
-            client.status()
+            client.get_status()
             times.append(time.monotonic() - begun)
             time.sleep(0.005)
     talking.join(60)
@@ -82,7 +82,7 @@ def answers(places, seconds, talk):
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["an agent of its own", "in the chat's process"])
-def test_a_chat_that_has_much_to_show_does_not_hold_its_agent_up(tmp_path, own, budget):
+def test_a_busy_chat_does_not_delay_its_agent(tmp_path, own, budget):
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
         meet(alice, bob)
         alice.say("here I am")
@@ -91,7 +91,7 @@ def test_a_chat_that_has_much_to_show_does_not_hold_its_agent_up(tmp_path, own, 
         def talk():
             for _ in range(budget(3)):
                 for text in TEXTS.values():
-                    bob.client.send(GROUP, text)
+                    bob.client.send_message(GROUP, text)
                     bob.said.append(text)
 
         if own:
@@ -108,7 +108,7 @@ def test_a_chat_that_has_much_to_show_does_not_hold_its_agent_up(tmp_path, own, 
                 until(there, "the agent in the chat")
                 until(lambda: alice.group().connected == 1, "meeting again")
             until(lambda: b"here" in b"".join(got), "the conversation on the screen")
-            alice.client.status()
+            alice.client.get_status()
             times = answers(alice.places, 2.0, talk)
             everybody_has([alice], len(bob.said) + 1, 60)
             assert process.poll() is None, b"".join(got)[-2000:]
@@ -119,7 +119,7 @@ def test_a_chat_that_has_much_to_show_does_not_hold_its_agent_up(tmp_path, own, 
                 alice.client.close()
 
 
-def test_a_terminal_that_is_not_read_from_stops_nobody_but_its_chat(tmp_path, budget):
+def test_an_unread_terminal_blocks_only_its_chat(tmp_path, budget):
     """Flow control, a stopped pager, a laptop whose lid is closed: the chat waits, and its agent does not."""
     with machines(tmp_path, ("alice", "bob")) as everybody:
         alice, bob = everybody

@@ -1,8 +1,8 @@
-"""What whoever holds an invitation, and is not let in, costs an agent that people use: no more than a stranger.
+"""The cost of unadmitted invitation holders: no more than of a stranger.
 
-Alice and Bob are agents in processes of their own. The knocker is a thread of this one, with an invitation of Alice's,
-for one or for many, that is good or used up. It asks to come in with a new key each time, as fast as the line takes it,
-and reads the answers or leaves them. The figures are printed (`pytest -m chaos -rP`).
+Alice and Bob are agents in processes of their own. The attacker is a thread of this one, with an invitation of
+Alice's for one use or many, valid or used up. It requests admission with a new key each time, as fast as the line
+allows, and reads the answers or ignores them. The figures are printed (`pytest -m chaos -rP`).
 """
 
 import os
@@ -13,18 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.network.test_chaos_strangers import (
-    GROWTH_MB_MAX,
-    P99_S,
-    PACE_S,
-    SLACK,
-    WARM,
-    Gauge,
-    ears,
-    p99,
-    ports_of,
-    word,
-)
+from tests.support.load_gauge import GROWTH_MB_MAX, P99_S, PACE_S, SLACK, WARM, Gauge, ears, p99, ports_of, word
 from tests.support.machines import GROUP, acknowledged, check, machines, until
 from tests.support.raw_curve import RawMember
 from zerochat.crypto.encoding import did_key
@@ -33,9 +22,9 @@ from zerochat.didcomm import PACKERS
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
-from zerochat.group.inputs import Moment
+from zerochat.group.inputs import StepContext
 from zerochat.group.links.contact import Reach, new_identity
-from zerochat.group.wire.envelope import pack_to
+from zerochat.group.wire.envelope import pack_first
 
 pytestmark = [
     pytest.mark.chaos,
@@ -58,7 +47,7 @@ def requests_for(invitation):
         body = {"goal_code": "org.zerochat.join", "member": member, "label": f"x{number}"}
         name = new_id(os.urandom)
         request = Message(type=exchange.REQUEST, id=name, thid=name, pthid=invitation.pthid, body=body)
-        yield pack_to(identity, invitation.did, request, packer, Moment(int(time.time() * 1000), os.urandom))
+        yield pack_first(identity, invitation.did, request, packer, StepContext(int(time.time() * 1000), os.urandom))
 
 
 class Knocker:
@@ -84,7 +73,7 @@ class Knocker:
     def _run(self):
         while not self.ended:
             try:
-                key, server_key = self.invitation.knock_secret(), self.invitation.server_key
+                key, server_key = self.invitation.join_secret_key(), self.invitation.server_key
                 one = RawMember(self.ports[0], key, server_key, b"DEALER", 2)
             except (OSError, EOFError, AssertionError):
                 self.turned_away += 1
@@ -127,9 +116,9 @@ class Knocker:
 def house(tmp_path_factory):
     """Alice and Bob in one group, and the invitation that Bob has come with."""
     with machines(tmp_path_factory.mktemp("knocks"), ("alice", "bob", "carol")) as (alice, bob, carol):
-        alice.client.new(GROUP)
-        used = alice.client.invite(GROUP).url
-        bob.client.join(used)
+        alice.client.create_group(GROUP)
+        used = alice.client.create_invitation(GROUP).url
+        bob.client.join_group(used)
         until(lambda: alice.group().connected == 1 and bob.group().connected == 1, "meeting Bob")
         with ears(alice) as ear:
             for _ in range(WARM):
@@ -164,19 +153,21 @@ def measure(alice, bob, knocker, seconds):
     ("kind", "answers"),
     [("used up", "read"), ("for one", "left"), ("for many", "read"), ("for many", "left"), ("junk", "left")],
 )
-def test_whoever_holds_an_invitation_costs_no_more_than_a_stranger(house, kind, answers, budget):
+def test_an_invitation_holder_costs_no_more_than_a_stranger(house, kind, answers, budget):
     alice, bob, _, used = house
-    url = used if kind == "used up" else alice.client.invite(GROUP, uses=MANY if kind == "for many" else 1).url
+    url = (
+        used if kind == "used up" else alice.client.create_invitation(GROUP, uses=MANY if kind == "for many" else 1).url
+    )
     knocker = Knocker(alice, url, reads=answers == "read", junk=kind == "junk")
     measure(alice, bob, knocker, budget(4))
     assert knocker.said >= TOGETHER or kind == "junk"
 
 
-def test_whoever_has_another_invitation_comes_in_meanwhile(house, budget):
+def test_a_joiner_with_another_invitation_is_admitted_meanwhile(house, budget):
     alice, bob, carol, _ = house
-    with Knocker(alice, alice.client.invite(GROUP, uses=MANY).url, reads=False) as knocker:
+    with Knocker(alice, alice.client.create_invitation(GROUP, uses=MANY).url, reads=False) as knocker:
         until(lambda: knocker.said > REQUESTS, "that somebody knocks")
-        carol.client.join(alice.client.invite(GROUP).url)
+        carol.client.join_group(alice.client.create_invitation(GROUP).url)
         until(lambda: alice.group().connected == 2 and bob.group().connected == 2, "coming in among them")
     everybody = (alice, bob)
     acknowledged(everybody)

@@ -1,8 +1,7 @@
-"""Agents over bad lines: packets that are lost, repeated and late, bytes that are changed, connections that are cut all
-the time, machines that are gone. Whatever was said is there, once and in order, and who is gone is seen to be.
+"""Agents over bad lines: loss, duplication, delay, corruption, cuts, vanished machines.
 
-What each took is printed (`pytest -m chaos -rP`), beside what is aimed at. Asserted is three times that: the machine
-that the tests run on has other things to do.
+The duration of each test is printed (`pytest -m chaos -rP`) beside its goal. The tests assert three times the goal,
+because the machine that runs them has other work.
 """
 
 import random
@@ -98,19 +97,19 @@ def lossy(folder, line, count):
 
 @pytest.mark.slow
 @needs_line
-def test_a_few_words_over_a_line_that_loses_every_fifth_packet(tmp_path, line):
+def test_a_few_messages_arrive_over_a_lossy_line(tmp_path, line):
     lossy(tmp_path, line, 20)
 
 
 @pytest.mark.chaos
 @needs_line
-def test_everything_arrives_over_a_line_that_loses_every_fifth_packet(tmp_path, line, budget):
+def test_all_messages_arrive_at_twenty_percent_packet_loss(tmp_path, line, budget):
     lossy(tmp_path, line, budget(200))
 
 
 @pytest.mark.chaos
 @needs_line
-def test_a_machine_that_is_gone_is_noticed_and_found_again(tmp_path, line):
+def test_a_vanished_machine_is_noticed_and_reconnected(tmp_path, line):
     """Nothing leaves it and nothing reaches it; no connection is closed."""
     with on_hosts(tmp_path, line) as everybody:
         alice, bob = everybody
@@ -166,7 +165,7 @@ def test_no_changed_byte_is_ever_shown(tmp_path, chaos, budget):
 
 
 @pytest.mark.chaos
-def test_every_message_arrives_though_all_connections_are_cut_all_the_time(tmp_path, chaos, budget):
+def test_all_messages_arrive_while_connections_are_cut(tmp_path, chaos, budget):
     """Only one speaks, as fast as it may. With `--budget 50` these are 30,000 messages."""
     count = budget(600)
     with machines(tmp_path, ("alice", "bob"), chaos) as everybody:

@@ -1,7 +1,7 @@
-"""What a member who breaks every rule costs an agent that people use, and the other members.
+"""The cost of a member that breaks every rule, for an agent and the other members.
 
-Alice and Bob are agents in processes of their own; Mallory's agent sleeps, and her keys say whatever this test says,
-over raw connections that never wait for an answer. The figures are printed (`pytest -m chaos -rP`).
+Alice and Bob are agents in processes of their own; Mallory's agent sleeps, and this test sends arbitrary messages with
+its keys over raw connections that never wait for an answer. The figures are printed (`pytest -m chaos -rP`).
 """
 
 import os
@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.agent.test_agent import Person
-from tests.network.test_chaos_strangers import SLACK, Gauge, ears, p99, ports_of, server_key_of, word
+from tests.support.agents import Person
+from tests.support.load_gauge import SLACK, Gauge, ears, p99, ports_of, server_key_of, word
 from tests.support.machines import GROUP, machines, meet, until
 from tests.support.raw_curve import RawMember, framed
 from tests.support.rogue import Rogue
@@ -58,7 +58,7 @@ class Mallory:
 
     def dial(self, door, kind):
         self.connections += 1
-        self.member = RawMember(self.ports[door], self.rogue.group.place.secret, self.server_key, kind, 2)
+        self.member = RawMember(self.ports[door], self.rogue.group.own_place.secret, self.server_key, kind, 2)
         return self.member
 
     def pour(self, member, data):
@@ -142,19 +142,19 @@ def village(tmp_path_factory):
         meet(alice, bob)
         person = Person(folder, "mallory").wake()
         try:
-            person.client.join(alice.client.invite(GROUP).url)
+            person.client.join_group(alice.client.create_invitation(GROUP).url)
             until(lambda: alice.group().connected == 2 and bob.group().connected == 2, "meeting Mallory")
-            assert person.client.wait(GROUP, person.client.send(GROUP, "hello").id).complete
+            assert person.client.wait_for_delivery(GROUP, person.client.send_message(GROUP, "hello").id).complete
         finally:
             person.sleep()
-        group = next(iter(person.thread._agent.groups.values()))
+        group = next(iter(person.thread.loop.agent.groups.values()))
         her = next(did for did, member in group.view.members.items() if member.label == "alice")
         ports, server_key = ports_of(alice), server_key_of(alice)
         pair, queue = (Endpoint("127.0.0.1", port) for port in ports)
         seen = SimpleNamespace(
             group=SimpleNamespace(id=group.id, me=her, view=group.view, control=group.control, lamport=group.lamport),
             transport=SimpleNamespace(server_key=server_key),
-            thread=SimpleNamespace(_pair=pair, _queue=queue),
+            thread=SimpleNamespace(loop=SimpleNamespace(pair=pair, queue=queue)),
         )
         rogue = Rogue(person, seen, make)  # type: ignore[arg-type]  # what Mallory's own agent has seen of her
         rogue.dealer.close()
@@ -178,7 +178,7 @@ def at_work(mallory, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_member_who_breaks_the_rules_costs_little(village, kind, budget):
+def test_a_member_that_breaks_the_rules_costs_little(village, kind, budget):
     alice, bob, mallory = village
     gauge, times = Gauge(alice), []
     with ears(alice) as ear:
@@ -199,11 +199,11 @@ def test_a_member_who_breaks_the_rules_costs_little(village, kind, budget):
     assert p99(times) < SLACK * max(P99_S_LEAST, P99_FACTOR * quiet_s)
 
 
-def test_after_all_that_everybody_has_everything(village):
+def test_afterwards_every_member_has_everything(village):
     alice, bob, _ = village
 
     def bobs(machine):
         return [text for text in machine.texts() if text.startswith("word ")]
 
     until(lambda: bobs(alice) == bobs(bob) == bob.said, "that both have the same")
-    assert not alice.client.status().closed and alice.group().members == 3
+    assert not alice.client.get_status().closed and alice.group().members == 3

@@ -1,4 +1,4 @@
-"""A name server that never answers, and whole agents that were told to reach somebody by such a name."""
+"""A name server that never answers, and whole agents that dial such a name."""
 
 import socket
 import threading
@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.agent.test_agent import Person, meet, until
-from tests.network.test_chaos_strangers import p99
+from tests.support.agents import Person, meet, until
+from tests.support.load_gauge import p99
 from tests.support.rogue import at_rest, texts
 
 NAME = "black-hole.example"
@@ -16,7 +16,7 @@ WORDS = 30
 
 
 @pytest.mark.slow
-def test_names_that_are_never_looked_up_hold_nothing_else_up(tmp_path, monkeypatch):
+def test_a_pending_name_lookup_blocks_nothing_else(tmp_path, monkeypatch):
     """Alice is to connect with somebody over HTTP whose address is such a name; her group talks on meanwhile."""
     asked, silence, lookup = [], threading.Event(), socket.getaddrinfo
 
@@ -35,14 +35,14 @@ def test_names_that_are_never_looked_up_hold_nothing_else_up(tmp_path, monkeypat
     try:
         meet(alice, bob)
         for _ in range(10):
-            offer = mallory.client.call("offer", envelope="didcomm/v2", expires_s=600)
-            alice.client.call("connect", invitation=offer.url)
+            offer = mallory.client.call("offer_connection", envelope="didcomm/v2", expires_s=600)
+            alice.client.call("open_connection", invitation=offer.url)
         until(lambda: asked, "that the name is asked for")
         times = []
         for number in range(WORDS):
             begun = time.monotonic()
-            sent = bob.client.send("friends", f"word {number}")
-            assert bob.client.wait("friends", sent.id).complete
+            sent = bob.client.send_message("friends", f"word {number}")
+            assert bob.client.wait_for_delivery("friends", sent.id).complete
             times.append(time.monotonic() - begun)
         print(f"{len(asked)} look-ups are not answered; p99 of {WORDS} words {p99(times) * 1000:.0f} ms")
         assert texts(alice) == [f"word {number}" for number in range(WORDS)]

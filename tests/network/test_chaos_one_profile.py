@@ -1,8 +1,6 @@
-"""One profile, and everything on it at once: the chat in a terminal, `zerochat tail`, `zerochat send` in a loop and
-three bots, all processes of their own on one agent, while a friend talks too. Everybody hears everything, once and in
-order.
+"""Chat, tail, send and bots as processes on one profile: each gets every event once, in order.
 
-A slice takes six seconds of talking (`pytest -m chaos`); a minute of it is `--budget 10`.
+A slice takes six seconds of talking (`pytest -m chaos`); `--budget 10` makes it a minute.
 """
 
 import json
@@ -106,9 +104,7 @@ def talk(over: threading.Event, say: Callable[[str], object], letter: str, pause
     return count
 
 
-def test_everything_on_one_profile_hears_everything_once_and_in_order(
-    tmp_path: Path, budget: Callable[[float], int]
-) -> None:
+def test_clients_of_one_profile_get_everything_once_in_order(tmp_path: Path, budget: Callable[[float], int]) -> None:
     with machines(tmp_path, ["alice", "bob"]) as (alice, bob), ExitStack() as stack:
         meet(alice, bob)
         programs = {}
@@ -116,7 +112,9 @@ def test_everything_on_one_profile_hears_everything_once_and_in_order(
             programs[name] = tmp_path / f"{name}.py"
             programs[name].write_text(BOT.format(name=name, credit=credit, sleep_s=sleep_s))
         bots = {name: stack.enter_context(reading([str(program)], alice)) for name, program in programs.items()}
-        until(lambda: {one.consumer for one in alice.client.consumers() if one.connected} >= BOTS.keys(), "the bots")
+        until(
+            lambda: {one.consumer for one in alice.client.list_consumers() if one.connected} >= BOTS.keys(), "the bots"
+        )
         tail = stack.enter_context(
             reading(["-m", "zerochat", "tail", GROUP, "--since", "0", "--format", "jsonl"], alice)
         )
@@ -127,13 +125,13 @@ def test_everything_on_one_profile_hears_everything_once_and_in_order(
             command = [sys.executable, "-m", "zerochat", "send", GROUP, "-m", text, "--key", text]
             subprocess.run(command, env=alice.environment, check=True, stdout=subprocess.DEVNULL, timeout=DEADLINE_S)
 
-        says = {"v": (verb, 0.0), "b": (lambda text: bob.client.send(GROUP, text), 0.2)}
+        says = {"v": (verb, 0.0), "b": (lambda text: bob.client.send_message(GROUP, text), 0.2)}
 
         def typed(text: str) -> None:
             chat.type(text)
             time.sleep(HAND_S)
             chat.type("\r")
-            newest = partial(alice.client.history, GROUP, limit=50)
+            newest = partial(alice.client.get_history, GROUP, limit=50)
             until(lambda: any(one.body.get("text") == text for one in newest().events), "what was typed")
 
         says["c"] = (typed, 1.0)

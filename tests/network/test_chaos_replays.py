@@ -1,7 +1,7 @@
-"""What somebody has recorded, and says again: by whoever sits on the line, and by a member who has the keys to it.
+"""Replays of recorded bytes and envelopes, by the network and by a member with keys.
 
-Every byte that two agents have sent each other is sent again to both, ten times over, in any order and in the order in
-which it was; and so is every envelope, over links of the right keys. Their logs are the same afterwards, byte by byte.
+Every byte that two agents have exchanged is sent again to both, ten times, in the original and in any other order; so
+is every envelope, over links with the right keys. The logs must be byte-identical afterwards.
 """
 
 import random
@@ -11,15 +11,15 @@ from contextlib import suppress
 
 import pytest
 
-from tests.agent.test_agent import meet as meet_here
-from tests.agent.test_agent import until
-from tests.network.test_chaos_strangers import ports_of
+from tests.support.agents import meet as meet_here
+from tests.support.agents import until
 from tests.support.chaos_proxy import Chaos, Tape
+from tests.support.load_gauge import ports_of
 from tests.support.machines import acknowledged, check, machines, meet
 from tests.support.rogue import Rogue, Watched, at_rest
 from tests.support.sockets import strangers
 from zerochat.agent.network.zmq import bans
-from zerochat.group.effects import Remember
+from zerochat.group.effects import StoreEvent
 from zerochat.group.inputs import Received
 from zerochat.group.links import rate_limits
 
@@ -115,7 +115,7 @@ def test_recorded_envelopes_change_nothing(tmp_path, monkeypatch):
         for number in range(20):
             for one in (alice, bob):
                 text = f"{one.name} says {number}"
-                assert one.client.wait("friends", one.client.send("friends", text).id).complete
+                assert one.client.wait_for_delivery("friends", one.client.send_message("friends", text).id).complete
         before = {one: (one.ids(), one.group.view, one.group.chains) for one in (alice, bob)}
         with strangers() as make:
             for listener, speaker in ((alice, bob), (bob, alice)):
@@ -133,12 +133,12 @@ def test_recorded_envelopes_change_nothing(tmp_path, monkeypatch):
                     if isinstance(stimulus, Received)
                     for effect in effects
                 ]
-                assert not any(isinstance(effect, Remember) for effect in again)
+                assert not any(isinstance(effect, StoreEvent) for effect in again)
                 print(f"to {listener.name}: {len(heard)} envelopes, {len(anyhow)} said")
                 assert len(heard) > 40
                 rogue.dealer.close()
         until(lambda: {one: (one.ids(), one.group.view, one.group.chains) for one in before} == before, "the same")
-        assert bob.client.wait("friends", bob.client.send("friends", "after all that").id).complete
+        assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "after all that").id).complete
         assert alice.is_well() and bob.is_well()
     finally:
         at_rest(alice, bob)

@@ -1,4 +1,4 @@
-"""Our own end of ZMTP and CURVE: against libzmq, against hosts that break every rule, and against any bytes at all."""
+"""Our ZMTP and CURVE client: against libzmq, against broken hosts, and against arbitrary bytes."""
 
 import os
 import select
@@ -18,17 +18,25 @@ from nacl import bindings
 from tests.support.raw_curve import GREETING, Raw, RawHost, described, framed
 from tests.support.sockets import Peer, Relay, befriend, peers, pump, until
 from zerochat.agent.network.zmq import socket_options, zmtp
-from zerochat.agent.network.zmq.client_session import FRAMES_KEPT, PONG_BYTES_MAX, SEND_BYTES_MAX, Session
-from zerochat.agent.network.zmq.dialer import CONNECT_S, NUDGE_S, RECONNECT_S, REDIAL_S, REDIAL_S_MAX, Line
-from zerochat.agent.network.zmq.heartbeat import BREATH_S, BREATHS_MAX, PIECE_BYTES, Pulse
-from zerochat.agent.network.zmq.poller import Ears
+from zerochat.agent.network.zmq.client_session import FRAMES_KEPT, PONG_BYTES_MAX, SEND_BYTES_MAX, ClientSession
+from zerochat.agent.network.zmq.dialer import (
+    CONNECT_S,
+    NUDGE_S,
+    RECONNECT_S,
+    REDIAL_S,
+    REDIAL_S_MAX,
+    DialedConnection,
+    DialState,
+)
+from zerochat.agent.network.zmq.heartbeat import PIECE_BYTES, PING_BURST_MAX, PING_INTERVAL_S, Heartbeat
+from zerochat.agent.network.zmq.poller import Poller
 from zerochat.agent.network.zmq.socket_options import FRAME_BYTES_MAX, public_key
-from zerochat.agent.network.zmq.socks5 import Detour
+from zerochat.agent.network.zmq.socks5 import Socks5Handshake
 from zerochat.agent.network.zmq.tcp_control import HEARTBEAT_BYTES_PER_S, wire_bytes
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.effects import Admit, Dial, Dispatch, Publish
+from zerochat.group.effects import AllowClient, Dial, Publish, SendEnvelope
 from zerochat.group.inputs import LinkDown
 
 LINK, OTHER = b"l" * 16, b"m" * 16
@@ -41,13 +49,13 @@ LOW_ORDER = (bytes(32), (1).to_bytes(32, "little"), (2**255 - 19).to_bytes(32, "
 
 
 @pytest.mark.parametrize("door", [0, 1], ids=["ROUTER", "XPUB"])
-def test_the_first_message_is_in_the_third_thing_that_we_say(door):
+def test_the_first_message_is_in_our_third_flight(door):
     """Greeting and HELLO; INITIATE; the message. Each answers what the host has said, so none of them can be spared:
     libzmq takes nothing after INITIATE until its doorkeeper has answered."""
     with peers(2) as (a, b):
         relay = Relay(("127.0.0.1", a.ports[door]))
         through, direct = Endpoint("127.0.0.1", relay.port), a.pair
-        a.do(Admit(LINK, public_key(b"k" * 32), (QUEUE,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (QUEUE,)))
         b.do(Dial(LINK, direct if door else through, a.transport.server_key, b"k" * 32, through, (QUEUE,) * door))
         if door:
             until(lambda: a.transport._queue.has_subscriber(QUEUE, LINK), a, b)
@@ -57,29 +65,29 @@ def test_the_first_message_is_in_the_third_thing_that_we_say(door):
         relay.close()
 
 
-def test_what_is_said_in_one_turn_goes_out_in_one_piece():
+def test_messages_of_one_step_are_written_at_once():
     with peers(2) as (a, b):
         relay = Relay(("127.0.0.1", a.ports[0]))
-        a.do(Admit(LINK, public_key(b"k" * 32)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32)))
         b.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), a.transport.server_key, b"k" * 32))
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
         before = relay.pieces.count("up")
-        b.do(*(Dispatch(LINK, b"%d" % number) for number in range(100)))
+        b.do(*(SendEnvelope(LINK, b"%d" % number) for number in range(100)))
         until(lambda: len(a.envelopes()) == 100, a, b)
         assert a.envelopes() == [b"%d" % number for number in range(100)]
         assert relay.pieces.count("up") - before <= 2  # a sign of life may be among them
         relay.close()
 
 
-def test_large_and_small_pass_whole_and_in_order_both_ways():
+def test_messages_of_any_size_arrive_in_order_both_ways():
     with peers(2) as (a, b):
         of_a, _ = befriend(a, b, LINK)
         until(lambda: a.do(Publish(of_a, b"ready")) or b"ready" in b.envelopes(), a, b)
         sizes = (1, 221, 222, 223, 256, 65_535, 65_536, ENVELOPE_BYTES_MAX - 1, ENVELOPE_BYTES_MAX, 2)
         sent = [os.urandom(size) for size in sizes]
         for envelope in sent:
-            b.do(Dispatch(LINK, envelope))
-            a.do(Dispatch(LINK, envelope), Publish(of_a, envelope))
+            b.do(SendEnvelope(LINK, envelope))
+            a.do(SendEnvelope(LINK, envelope), Publish(of_a, envelope))
         until(lambda: len(a.envelopes()) == len(sent) and len(_but_ready(b)) == 2 * len(sent), a, b)
         assert a.envelopes() == sent and Counter(_but_ready(b)) == Counter(sent * 2)
 
@@ -191,13 +199,13 @@ def hosting(act: Callable[[Host], object], greeting: bytes = GREETING + b"\1" + 
 
 
 @pytest.mark.parametrize("fault", FAULTS_BEFORE)
-def test_a_host_that_shakes_hands_badly_is_dialled_again_and_nobody_else_notices(fault, monkeypatch):
+def test_a_host_with_a_bad_handshake_is_redialled_alone(fault, monkeypatch):
     monkeypatch.setattr(socket_options, "HANDSHAKE_MS", 300)
     with peers(2) as (a, b), hosting(FAULTS_BEFORE[fault]) as port:
         befriend(a, b, LINK)
         a.do(Dial(OTHER, Endpoint("127.0.0.1", port), KEY, b"k" * 32))
         until(lambda: a.counts["dial.handshake_failed"] >= 2, a, b)
-        b.do(Dispatch(LINK, b"all is well"))
+        b.do(SendEnvelope(LINK, b"all is well"))
         until(a.envelopes, a, b)
         assert not a.is_up(OTHER) and not any(isinstance(item, LinkDown) for item in a.heard)
 
@@ -207,14 +215,14 @@ def test_a_host_that_shakes_hands_badly_is_dialled_again_and_nobody_else_notices
     [os.urandom(64), GREETING[:12] + b"NULL".ljust(52, b"\0"), b"\xff" + bytes(8) + b"\x7f\1" + bytes(53)],
     ids=["noise", "another mechanism", "another version"],
 )
-def test_a_host_that_speaks_something_else_is_dialled_again(greeting):
+def test_a_host_of_another_protocol_is_redialled(greeting):
     with peers(1) as (a,), hosting(lambda host: None, greeting) as port:
         a.do(Dial(OTHER, Endpoint("127.0.0.1", port), KEY, b"k" * 32))
         until(lambda: a.counts["dial.handshake_failed"] >= 2, a)
 
 
 @pytest.mark.parametrize("fault", FAULTS_AFTER)
-def test_a_host_that_breaks_the_rules_later_is_left_and_dialled_again(fault, monkeypatch):
+def test_a_host_that_breaks_the_protocol_later_is_redialled(fault, monkeypatch):
     monkeypatch.setattr(socket_options, "FRAME_BYTES_MAX", 100_000)
 
     def act(host: Host) -> None:
@@ -228,14 +236,14 @@ def test_a_host_that_breaks_the_rules_later_is_left_and_dialled_again(fault, mon
 
 
 @pytest.mark.parametrize("key", LOW_ORDER)
-def test_a_peer_whose_long_key_is_none_is_never_reached_and_harms_nobody(key):
+def test_a_peer_with_an_invalid_key_is_never_reached(key):
     with peers(2) as (a, b):
         a.do(Dial(OTHER, b.pair, key, b"k" * 32))
         until(lambda: a.counts["dial.handshake_failed"] >= 2, a, b)
         befriend(a, b, LINK)
 
 
-def test_a_message_of_too_many_frames_is_dropped_and_the_next_one_is_not():
+def test_a_message_of_too_many_frames_is_dropped_alone():
     with peers(1) as (a,), socket.create_server(("127.0.0.1", 0)) as listener:
         a.do(Dial(OTHER, Endpoint("127.0.0.1", listener.getsockname()[1]), KEY, b"k" * 32))
         host, thread = _accepted(listener)
@@ -250,7 +258,7 @@ def test_a_message_of_too_many_frames_is_dropped_and_the_next_one_is_not():
         host[0].close()
 
 
-def test_a_ping_is_answered_and_a_silent_host_is_asked():
+def test_a_ping_is_answered_and_a_silent_host_is_pinged():
     with peers(1) as (a,), socket.create_server(("127.0.0.1", 0)) as listener:
         a.do(Dial(OTHER, Endpoint("127.0.0.1", listener.getsockname()[1]), KEY, b"k" * 32))
         host, thread = _accepted(listener)
@@ -284,7 +292,7 @@ def test_a_ping_is_answered_and_a_silent_host_is_asked():
         host[0].close()
 
 
-def test_a_host_that_is_silent_is_left_unless_it_is_we_who_have_not_listened(monkeypatch):
+def test_a_silent_host_is_left_unless_we_were_not_reading(monkeypatch):
     monkeypatch.setattr(socket_options, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(socket_options, "HEARTBEAT_TIMEOUT_MS", 300)
     with peers(1) as (a,), socket.create_server(("127.0.0.1", 0)) as listener:
@@ -292,11 +300,11 @@ def test_a_host_that_is_silent_is_left_unless_it_is_we_who_have_not_listened(mon
         host, thread = _accepted(listener)
         until(lambda: a.is_up(OTHER), a)
         thread.join()
-        (line,) = a.transport._lines
+        (line,) = a.transport.links.dialed
         host[0].send(b"an answer")
         assert line._socket is not None
         select.select([line._socket], [], [], 5)
-        line.tend(line.due())
+        line.run_timers(line.due())
         assert line.up
         until(a.envelopes, a)
         until(lambda: not a.is_up(OTHER), a)
@@ -304,7 +312,7 @@ def test_a_host_that_is_silent_is_left_unless_it_is_we_who_have_not_listened(mon
         host[0].close()
 
 
-def test_a_host_that_is_not_read_from_is_held_back():
+def test_an_unread_host_is_slowed_down_by_tcp():
     """By TCP: an agent that is busy keeps no more than the kernel does."""
     with peers(1) as (a,), socket.create_server(("127.0.0.1", 0)) as listener:
         a.do(Dial(OTHER, Endpoint("127.0.0.1", listener.getsockname()[1]), KEY, b"k" * 32))
@@ -339,19 +347,21 @@ def _heard(host: Raw) -> bytes:
 # --- round and round ------------------------------------------------------------------------------------------------
 
 
-def test_the_waits_grow_and_a_nudge_ends_one():
+def test_backoff_grows_and_a_nudge_ends_it():
     dial, counts = Dial(LINK, Endpoint("127.0.0.1", 9), KEY, b"k" * 32), Counter[str]()
-    ears = Ears()
-    line = Line(ears, dial, counts, 0.0, lambda line: 0, lambda line: None)
+    ears = Poller()
+    line = DialedConnection(ears, dial, counts, 0.0, lambda line: 0, lambda line: None)
     assert line.due() == CONNECT_S and not counts
-    line.tend(CONNECT_S)
+    line.run_timers(CONNECT_S)
     assert counts == {"dial.unreachable": 1} and CONNECT_S + RECONNECT_S / 2 <= line.due() <= CONNECT_S + RECONNECT_S
-    line.tend(CONNECT_S + RECONNECT_S)
-    assert counts == {"dial.unreachable": 1, "dial.redialled": 1}
+    line.run_timers(CONNECT_S + RECONNECT_S)
+    assert counts == {"dial.unreachable": 1, "dial.retried": 1}
     line._failures = 0
     waits = []
     for _ in range(12):
-        line._end(100.0, "dial.unreachable", RECONNECT_S)
+        if line.state is DialState.WAITING:
+            line._connect(100.0)
+        line._fail(100.0, "dial.unreachable", RECONNECT_S)
         waits.append(line.due() - 100.0)
     for number, wait in enumerate(waits):
         longest = min(REDIAL_S_MAX, RECONNECT_S * 2**number)
@@ -361,20 +371,21 @@ def test_the_waits_grow_and_a_nudge_ends_one():
     line.nudge(200.0)
     assert line.due() == 200.0
     line._failures = 0
-    line._end(300.0, "dial.handshake_failed", REDIAL_S)
+    line._connect(300.0)
+    line._fail(300.0, "dial.handshake_failed", REDIAL_S)
     assert 300.0 + REDIAL_S / 2 <= line.due() <= 300.0 + REDIAL_S
     line.close(300.0)
     ears.close()
 
 
-def test_a_line_may_have_the_number_of_a_face_that_has_just_gone():
+def test_a_reused_descriptor_number_is_a_new_connection():
     """As an hour of faults found it: a face hung up, and in the same turn somebody was dialled."""
-    ears, (face, other) = Ears(), socket.socketpair()
+    ears, (face, other) = Poller(), socket.socketpair()
     number = face.fileno()
     ears.watch(number, read=True, write=False)
     face.close()
     dial, counts = Dial(LINK, Endpoint("127.0.0.1", 9), KEY, b"k" * 32), Counter[str]()
-    line = Line(ears, dial, counts, 0.0, lambda line: 0, lambda line: None)
+    line = DialedConnection(ears, dial, counts, 0.0, lambda line: 0, lambda line: None)
     assert line._socket is not None and line._socket.fileno() == number
     ears.unwatch(number)  # what was closed is forgotten only now
     while not counts:
@@ -385,34 +396,36 @@ def test_a_line_may_have_the_number_of_a_face_that_has_just_gone():
     other.close()
 
 
-def test_without_a_sign_of_life_for_so_long_there_is_none():
+def test_a_connection_without_traffic_times_out():
     patience = socket_options.HEARTBEAT_TIMEOUT_MS / 1000
-    pulse, other = Pulse(100.0, 1500), Pulse(100.1, 1500)
+    pulse, other = Heartbeat(100.0, 1500), Heartbeat(100.1, 1500)
     assert 100.0 < pulse.due() <= 101.5 and pulse.due() in (other.due(), other.due() - 1.5), "all are asked at once"
-    assert not pulse.must_ask(100.0) and not pulse.stopped(200.0)
-    assert pulse.must_ask(102.0)
-    pulse.asked(102.0)
-    assert not pulse.must_ask(104.0), "once is enough"
-    assert pulse.due() == 102.0 + patience and not pulse.stopped(101.9 + patience) and pulse.stopped(102.0 + patience)
-    pulse.felt(PIECE_BYTES - 1)
-    assert pulse.stopped(102.0 + patience), "a trickle is no life"
-    pulse.felt(1)
-    assert not pulse.stopped(110.0) and pulse.must_ask(110.0)
-    pulse.asked(110.0)
-    pulse.asked(111.0)
+    assert not pulse.must_ping(100.0) and not pulse.timed_out(200.0)
+    assert pulse.must_ping(102.0)
+    pulse.ping_sent(102.0)
+    assert not pulse.must_ping(104.0), "once is enough"
+    assert (
+        pulse.due() == 102.0 + patience and not pulse.timed_out(101.9 + patience) and pulse.timed_out(102.0 + patience)
+    )
+    pulse.bytes_received(PIECE_BYTES - 1)
+    assert pulse.timed_out(102.0 + patience), "a trickle is no life"
+    pulse.bytes_received(1)
+    assert not pulse.timed_out(110.0) and pulse.must_ping(110.0)
+    pulse.ping_sent(110.0)
+    pulse.ping_sent(111.0)
     assert pulse.due() == 110.0 + patience, "it counts from the first question that was not answered"
-    pulse.heard()
-    assert not pulse.stopped(120.0) and 111.0 < pulse.due() <= 112.5
+    pulse.frame_received()
+    assert not pulse.timed_out(120.0) and 111.0 < pulse.due() <= 112.5
 
 
-def test_whoever_has_much_to_say_does_not_ask_after_every_word():
-    pulse, asked = Pulse(0.0, 1500), 0
+def test_pings_are_limited_while_much_is_sent():
+    pulse, asked = Heartbeat(0.0, 1500), 0
     for number in range(10_000):
-        if pulse.may_ask(number / 100):
-            pulse.asked(number / 100)
+        if pulse.may_ping(number / 100):
+            pulse.ping_sent(number / 100)
             asked += 1
-    assert 100 / BREATH_S <= asked <= 100 / BREATH_S + BREATHS_MAX + 1
-    assert wire_bytes(len(zmtp.ping(0))) / BREATH_S <= HEARTBEAT_BYTES_PER_S, "the host forgives it"
+    assert 100 / PING_INTERVAL_S <= asked <= 100 / PING_INTERVAL_S + PING_BURST_MAX + 1
+    assert wire_bytes(len(zmtp.ping(0))) / PING_INTERVAL_S <= HEARTBEAT_BYTES_PER_S, "the host forgives it"
 
 
 # --- bytes in, bytes out --------------------------------------------------------------------------------------------
@@ -421,7 +434,7 @@ def test_whoever_has_much_to_say_does_not_ask_after_every_word():
 class Sealed:
     """A host that writes down what it would say to one session."""
 
-    def __init__(self, session: Session, kind: bytes):
+    def __init__(self, session: ClientSession, kind: bytes):
         hello = bytes(session.outgoing)[64:]
         self.nonce, self.member_short = 1, hello[2 + 80 : 2 + 112]
         self.short_public, short_secret = bindings.crypto_box_keypair()
@@ -440,11 +453,11 @@ class Sealed:
         return short + bytes(bindings.crypto_box_afternm(plain, prefix + short, self.key))
 
 
-def session(kind: bytes = b"DEALER", words: tuple[bytes, ...] = (b"",)) -> Session:
-    return Session(kind, KEY, b"k" * 32, words, os.urandom)
+def session(kind: bytes = b"DEALER", words: tuple[bytes, ...] = (b"",)) -> ClientSession:
+    return ClientSession(kind, KEY, b"k" * 32, words, os.urandom)
 
 
-def fed(one: Session, data: bytes, cuts: list[int]) -> list[list[bytes]]:
+def fed(one: ClientSession, data: bytes, cuts: list[int]) -> list[list[bytes]]:
     """All messages, with the bytes fed in pieces."""
     messages = []
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
@@ -462,7 +475,7 @@ def fed(one: Session, data: bytes, cuts: list[int]) -> list[list[bytes]]:
     st.lists(st.lists(st.binary(max_size=600), min_size=1, max_size=5), max_size=6),
     st.lists(st.integers(0), max_size=30),
 )
-def test_messages_come_out_however_they_were_cut_up(messages, cuts):
+def test_messages_are_parsed_at_any_split(messages, cuts):
     one = session(b"XSUB", (b"\1" + QUEUE,))
     host = Sealed(one, b"XPUB")
     for message in messages:
@@ -474,7 +487,7 @@ def test_messages_come_out_however_they_were_cut_up(messages, cuts):
 
 @settings(deadline=None)
 @given(st.data())
-def test_no_bytes_of_a_host_do_more_than_end_the_connection(data):
+def test_no_input_of_a_host_does_more_than_disconnect(data):
     one = session()
     host = Sealed(one, b"ROUTER")
     words = data.draw(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=40)), max_size=4))
@@ -507,7 +520,7 @@ def test_metadata_is_read_as_it_was_written(properties):
     assert zmtp.split_metadata(zmtp.metadata(properties)) == properties
 
 
-def test_nothing_that_a_session_keeps_grows_without_an_end():
+def test_buffers_of_a_session_are_bounded():
     one = session()
     host = Sealed(one, b"ROUTER")
     fed(one, host.said, [])
@@ -525,7 +538,7 @@ def test_nothing_that_a_session_keeps_grows_without_an_end():
         frames.next()
 
 
-def test_what_is_counted_is_what_a_message_takes_on_the_wire():
+def test_the_counted_size_is_the_size_on_the_wire():
     one = session()
     host = Sealed(one, b"ROUTER")
     before = len(host.said)
@@ -538,28 +551,28 @@ def test_what_is_counted_is_what_a_message_takes_on_the_wire():
 # --- through a proxy ------------------------------------------------------------------------------------------------
 
 
-def test_a_proxy_is_asked_for_either_kind_of_address_and_answers_with_any():
+def test_a_proxy_takes_and_returns_either_address_family():
     four, six = Endpoint("192.0.2.7", 5000), Endpoint("2001:db8::7", 65535)
     for endpoint, asked in (
         (four, b"\5\1\0\1\xc0\0\2\7\x13\x88"),
         (six, b"\5\1\0\4" + bytes.fromhex("20010db8000000000000000000000007") + b"\xff\xff"),
     ):
         for bound in (b"\1" + bytes(4), b"\4" + bytes(16), b"\3\x04tor!"):
-            detour, answer = Detour(endpoint), b"\5\0" + b"\5\0\0" + bound + b"\0\0" + b"\xff\0"
+            detour, answer = Socks5Handshake(endpoint), b"\5\0" + b"\5\0\0" + bound + b"\0\0" + b"\xff\0"
             rests = [detour.feed(answer[at : at + 1]) for at in range(len(answer) - 2)]
             assert set(rests[:-1]) == {None} and rests[-1] == b"" and detour.outgoing == b"\5\1\0" + asked
-            assert Detour(endpoint).feed(answer) == b"\xff\0"
+            assert Socks5Handshake(endpoint).feed(answer) == b"\xff\0"
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
-def test_no_bytes_of_a_proxy_do_more_than_end_the_connection(data):
+def test_no_input_of_a_proxy_does_more_than_disconnect(data):
     with suppress(RemoteError):
-        rest = Detour(Endpoint("192.0.2.7", 5000)).feed(data)
+        rest = Socks5Handshake(Endpoint("192.0.2.7", 5000)).feed(data)
         assert rest is None or data.startswith(b"\5\0\5\0")
 
 
 @pytest.mark.parametrize("answer", [b"\5\xff", b"\4\0", b"\5\0\5\5\0\1" + bytes(6), b"\5\0\5\0\0\2" + bytes(6)])
-def test_a_proxy_that_refuses_has_refused(answer):
+def test_a_refusal_by_a_proxy_is_an_error(answer):
     with pytest.raises(RemoteError):
-        Detour(Endpoint("192.0.2.7", 5000)).feed(answer)
+        Socks5Handshake(Endpoint("192.0.2.7", 5000)).feed(answer)

@@ -1,8 +1,7 @@
-"""Agents of their own processes through a network that does all it can: nothing is lost, nothing comes twice, and the
-order is everybody's.
+"""Agent processes over a faulty network: no loss, no duplicates, one order.
 
-Each has a small variant for every day, and one under `chaos` that goes on for as long as its budget says. What goes
-wrong when is drawn by lot from a seed, by the number of the message; what that meets with is up to the machine.
+Each test has a small variant for every day, and one under `chaos` that runs for as long as its budget allows. Faults
+are drawn from a seed, by the number of the message; their effects depend on the machine.
 """
 
 import random
@@ -36,7 +35,7 @@ def talk(everybody, until_number):
 
 
 @pytest.mark.slow
-def test_two_members_whose_link_is_cut_all_the_time(tmp_path, chaos):
+def test_two_members_whose_link_is_cut_repeatedly(tmp_path, chaos):
     two_whose_link_is_cut(tmp_path, chaos, 60, 1.0)
 
 
@@ -92,12 +91,12 @@ def weather(dice, chaos, everybody):
 
 
 @pytest.mark.slow
-def test_five_members_whose_links_are_cut_and_who_die_by_lot(tmp_path, chaos):
+def test_five_members_with_cut_links_and_random_crashes(tmp_path, chaos):
     five_who_die(tmp_path, chaos, 15, 2, seed=1)
 
 
 @pytest.mark.chaos
-def test_five_members_who_die_again_and_again(tmp_path, chaos, budget):
+def test_five_members_that_crash_repeatedly(tmp_path, chaos, budget):
     five_who_die(tmp_path, chaos, budget(25), budget(2), seed=2)
 
 
@@ -128,7 +127,7 @@ def five_who_die(folder, chaos, count, deaths, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("goodbye", [False, True], ids=["killed", "left"])
-def test_what_only_one_member_has_of_somebody_who_is_gone_for_ever(tmp_path, chaos, goodbye):
+def test_relayed_events_of_an_author_gone_for_good(tmp_path, chaos, goodbye):
     """`goodbye`: it leaves the group before its machine is gone."""
     with machines(tmp_path, ("author", "witness", "carol", "dave"), chaos) as everybody:
         author, witness, carol, dave = everybody
@@ -141,8 +140,8 @@ def test_what_only_one_member_has_of_somebody_who_is_gone_for_ever(tmp_path, cha
             author.say(f"last words {number}")
         everybody_has([witness], 21, 60)
         if goodbye:
-            author.client.leave(GROUP)
-            until(lambda: len(witness.client.members(GROUP)) == 3, "the leaving")
+            author.client.leave_group(GROUP)
+            until(lambda: len(witness.client.list_members(GROUP)) == 3, "the leaving")
         author.kill()
         assert not carol.has(2) and not dave.has(2), "they have met nobody who has it"
         chaos.heal()
@@ -160,7 +159,7 @@ def test_one_slow_member_costs_the_others_nothing(tmp_path, chaos):
 
 
 @pytest.mark.chaos
-def test_one_slow_member_costs_the_others_nothing_however_much_there_is(tmp_path, chaos, budget):
+def test_one_slow_member_delays_no_other_with_much_to_fetch(tmp_path, chaos, budget):
     """With `--budget 10` it has 1,500 long messages to fetch, over a line on which they take long."""
     one_slow_member(tmp_path, chaos, budget(150), 60_000, budget(3))
 
@@ -197,7 +196,7 @@ def one_slow_member(folder, chaos, count, bytes_per_s, slow_s):
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("keys", MODES)
-def test_everybody_of_many_has_everything_of_a_burst(tmp_path, keys, budget):
+def test_all_members_of_a_large_group_receive_a_burst(tmp_path, keys, budget):
     """With `--budget 16`, the size at which the thesis' implementation delivered 42 to 99 of 100 messages."""
     members, burst = min(MEMBERS, budget(MEMBERS / 16)), BURST
     begun = time.monotonic()

@@ -1,208 +1,50 @@
-"""The mediator: nothing accepted is lost, nothing acknowledged comes back, nobody learns who is registered."""
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from random import Random
+"""The mediator: no accepted envelope is lost or delivered twice, and recipients stay private."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.core import Mediator, Outcome
+from tests.support import mediator_site
+from tests.support.mediator_site import (
+    BOB,
+    KEY,
+    NOW,
+    URI,
+    V1,
+    V2,
+    Client,
+    Site,
+    forwarded,
+    kind,
+    letter,
+    random,
+    sent_to,
+    service,
+)
+from zerochat.agent.mediator.core import Outcome
 from zerochat.agent.mediator.limits import Limits
-from zerochat.agent.mediator.protocol_handlers import Policy
-from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
-from zerochat.agent.storage.database import OlderJournal, WrongKey
-from zerochat.crypto.keys import SecretKey
-from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
-from zerochat.didcomm.layers import Opened, open_layers
+from zerochat.agent.storage.database import UnsupportedJournal, WrongKey
+from zerochat.didcomm.did import new_peer4, resolve
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.packer import PACKERS, Profile
 from zerochat.didcomm.protocols import features, mediation, mediation_client, pickup, ping, problem, routing
 from zerochat.didcomm.protocols.mediation import Change, Page
-from zerochat.didcomm.protocols.mediation_client import Mediated, Said
 from zerochat.didcomm.protocols.mixing import Mix
-from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
-from zerochat.didcomm.service import Route, deliverables, routes
+from zerochat.didcomm.rotation import Prior, from_prior
+from zerochat.didcomm.service import Route
 
-random = Random(10).randbytes
-BOB = new_peer4(random, [])
+bob, path, site = mediator_site.bob, mediator_site.path, mediator_site.site
+
 NAMES = ["updates", "updated", "recipient_did", "action", "result", "paginate", "limit", "offset", "message_id_list"]
 NAMES += ["live_delivery", "routing_did", "keys"]
-V1, V2 = PACKERS["didcomm/v1"], PACKERS["didcomm/v2"]
-KEY = bytes(range(32))
-URI = "http://mediator.example:8080"
-NOW = 1_800_000_000_000
-
-
-def service(uri: str, **more: object) -> dict[str, object]:
-    return {"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": {"uri": uri, "accept": ["didcomm/v2"], **more}}
-
-
-def opener(identity: Identity) -> Callable[[bytes], Opened]:
-    def secret_of(kid: str) -> SecretKey | None:
-        mine = kid in (identity.kid_long, identity.kid_short)
-        return SecretKey("X25519", identity.agreement_secret) if mine else None
-
-    known = {identity.short: identity.did}
-    return lambda envelope: open_layers(envelope, secret_of=secret_of, resolve=lambda did: resolve(did, known))
-
-
-class Site:
-    """A mediator with its store and a clock that stands still until it is moved."""
-
-    def __init__(self, path: Path, limits: Limits | None = None, *, is_open: bool = False, uri: str = URI) -> None:
-        self.path, self.limits, self.uri, self.is_open = path, limits, uri, is_open
-        self.identity = new_peer2(random, [service(uri)])
-        self.now = NOW
-        self.handles = 0
-        self.store = Store.create(path, KEY)
-        self.start()
-
-    def start(self) -> None:
-        policy = Policy("the-invitation", self.is_open)
-        self.mediator = Mediator(
-            self.store, self.identity, policy=policy, uris=(self.uri,), random=random, limits=self.limits
-        )
-
-    def restart(self) -> None:
-        self.store.close()
-        self.store = Store.open(self.path, KEY)
-        self.start()
-
-    def session(self, *, stays: bool = True) -> Session:
-        self.handles += 1
-        return Session(self.handles, stays)
-
-    def hear(self, envelope: bytes, session: Session | None = None) -> Outcome:
-        with self.store.turn():
-            return self.mediator.hear(envelope, session or self.session(stays=False), self.now)
-
-    def due(self):
-        with self.store.turn():
-            return self.mediator.due(self.now)
-
-    def pushes(self):
-        return self.mediator.pushes(self.now // 1000)
-
-
-class Client:
-    """A recipient that any DIDComm v2 library could be, with our own state machine beside it."""
-
-    def __init__(
-        self, site: Site, *, pthid: str | None = "the-invitation", stays: bool = True, learns: bool = True
-    ) -> None:
-        """Without `learns` it does not understand that a DID may be replaced, and takes what comes."""
-        self.site, self.identity, self.learns = site, new_peer4(random, []), learns
-        self.theirs = site.identity.did
-        self.word: str | None = None
-        """The `from_prior` of the last answer."""
-        self.session = site.session(stays=stays)
-        self.state = Mediated(site.identity.did, self.identity.did, pthid)
-        self.got: list[bytes] = []
-        self.mailbox = new_peer4(random, [service(site.identity.did)])
-
-    def seal(self, message: Message) -> bytes:
-        packer, mine, theirs = V2, self.identity, self.theirs
-        whole = replace(message, from_=mine.did, to=(theirs,))
-        key = packer.their_key(resolve(theirs), theirs)
-        return packer.authcrypt(packer.dump(whole), sender=packer.own_key(mine, mine.did), recipient=key, random=random)
-
-    def tell(self, message: Message) -> Message | None:
-        outcome = self.site.hear(self.seal(message), self.session)
-        return None if outcome.answer is None else self.read(outcome.answer)
-
-    def ask(self, message: Message) -> Message:
-        answer = self.tell(message)
-        assert answer is not None
-        return answer
-
-    def read(self, envelope: bytes) -> Message:
-        opened = opener(self.identity)(envelope)
-        assert opened.sender is not None
-        self.word = opened.message.from_prior
-        if opened.sender != self.theirs:
-            assert self.word is not None, "a DID that nobody has vouched for"
-            verify_from_prior(self.word, resolve(self.theirs), opened.sender)
-            self.theirs = opened.sender if self.learns else self.theirs
-        return opened.message
-
-    # --- with the state machine ---------------------------------------------------------------------------------
-
-    def say(self, said: Said) -> None:
-        """Send what is to be said, hear the answers, and so on until there is silence."""
-        self.state = said.state
-        self.got += [parcel.envelope for parcel in said.parcels]
-        for message in said.messages:
-            answer = self.tell(message)
-            if answer is not None:
-                self.say(mediation_client.hear(self.state, answer, random))
-
-    def connect(self, *wanted: str) -> "Client":
-        self.site.mediator.closed(self.session)
-        self.session = self.site.session()
-        self.state = mediation_client.want(
-            mediation_client.closed(self.state), wanted or [self.mailbox.did], random
-        ).state
-        self.say(mediation_client.opened(self.state, random))
-        return self
-
-    def pushed(self) -> None:
-        for push in self.site.pushes():
-            assert push.handle == self.session.handle
-            self.say(mediation_client.hear(self.state, self.read(push.envelope), random))
-
-    def acknowledge(self) -> None:
-        self.say(mediation_client.acknowledge(self.state, self.state.held, random))
-
-
-def kind(message: Message) -> str | None:
-    found = mediation.kind_of(message)
-    return found[1] if found is not None else None
-
-
-def letter(recipient: Identity, text: str) -> bytes:
-    plain = V2.dump(Message("https://example.org/chat/1.0/post", "m", {"text": text}))
-    return V2.anoncrypt(plain, recipient=V2.their_key(resolve(recipient.did), recipient.short), random=random)
-
-
-def sent_to(recipient: Identity, envelope: bytes, profile: Profile = "didcomm/v2", **wishes) -> tuple[str, bytes]:
-    """As a sender does it, who knows nothing but the recipient's DID: where to, and what."""
-    [way] = deliverables(routes(resolve(recipient.did))[0], resolve)
-    return way.uri, routing.wrap(
-        envelope, way, recipient.did, resolve=resolve, random=random, profile=profile, **wishes
-    )
-
-
-def forwarded(site: Site, recipient: Identity, text: str, **wishes) -> bytes:
-    _, wrapped = sent_to(recipient, letter(recipient, text), **wishes)
-    return wrapped
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "mediator.db"
-
-
-@pytest.fixture
-def site(path: Path) -> Iterator[Site]:
-    made = Site(path)
-    yield made
-    made.store.close()
-
-
-@pytest.fixture
-def bob(site: Site) -> Client:
-    return Client(site).connect()
 
 
 # --- who is taken in ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", mediation.VERSIONS)
-def test_whoever_holds_the_invitation_is_taken_in(site, version):
+def test_an_invited_recipient_is_registered(site, version):
     bob = Client(site)
     answer = bob.ask(mediation.request(random, pthid="the-invitation", version=version))
     assert mediation.read_grant(answer) == (site.identity.did,)
@@ -215,14 +57,14 @@ def test_whoever_holds_the_invitation_is_taken_in(site, version):
     assert kind(again) == "grant", "who is in need not show the invitation again"
 
 
-def test_an_open_mediator_takes_anybody_until_it_is_full(path):
+def test_an_open_mediator_registers_recipients_until_full(path):
     site = Site(path, Limits(recipients=2), is_open=True)
     answers = [Client(site).ask(mediation.request(random)) for _ in range(3)]
     assert [kind(each) for each in answers] == ["grant", "grant", "deny"]
     site.store.close()
 
 
-def test_a_stranger_can_do_nothing(site):
+def test_a_stranger_is_refused_everything(site):
     stranger = Client(site)
     for message in (
         mediation.update([Change(stranger.mailbox.did, "add")], random),
@@ -232,10 +74,10 @@ def test_a_stranger_can_do_nothing(site):
         pickup.live_delivery_change(True, random),
     ):
         assert problem.is_problem(stranger.ask(message))
-    assert not site.store.recipients() and not site.mediator.clerk.live
+    assert not site.store.recipients() and not site.mediator.handlers.live
 
 
-def test_no_answer_without_a_way_back(site):
+def test_no_answer_without_a_return_route(site):
     assert Client(site).tell(replace(mediation.request(random, pthid="the-invitation"), return_route=None)) is None
     assert site.store.recipients() == 1
 
@@ -258,7 +100,7 @@ def test_updates_and_queries(site, bob):
     assert (first.remaining, rest.remaining) == (2, 0)
 
 
-def test_an_update_that_is_played_again_changes_nothing(site, bob):
+def test_a_replayed_update_changes_nothing(site, bob):
     did = new_peer4(random, []).did
     recorded = bob.seal(mediation.update([Change(did, "remove")], random))
     site.hear(recorded, bob.session)
@@ -282,7 +124,7 @@ def test_a_recipient_may_rotate_its_did(site, bob):
     assert problem.is_problem(bob.ask(pickup.status_request(random))), "the old DID is nobody now"
 
 
-def test_what_every_agent_answers(site, bob):
+def test_protocols_that_every_agent_answers(site, bob):
     pong = bob.ask(replace(ping.ping(random), return_route="all"))
     assert pong.type.endswith("ping-response")
     query = features.queries(random, features.Query("protocol", "https://didcomm.org/messagepickup/*"))
@@ -357,7 +199,7 @@ def test_deliveries_have_limits(site, bob):
     assert len(site.pushes()) == 2, "each delivery is a message of bounded size"
 
 
-def test_live_mode_brings_what_comes_and_no_more_than_fits(path):
+def test_live_mode_delivers_at_most_one_window(path):
     site = Site(path, Limits(window=5))
     bob = Client(site).connect()
     for number in range(20):
@@ -387,7 +229,7 @@ def test_live_mode_needs_a_connection_that_stays(site, bob):
     assert answer.body["code"] == pickup.LIVE_MODE_NOT_SUPPORTED
 
 
-def test_only_its_own(site, bob):
+def test_a_recipient_fetches_only_its_own_messages(site, bob):
     """Nobody fetches, counts or acknowledges what waits for somebody else."""
     other = Client(site).connect()
     site.hear(forwarded(site, bob.mailbox, "private"))
@@ -401,7 +243,7 @@ def test_only_its_own(site, bob):
 # --- what is dropped ------------------------------------------------------------------------------------------------
 
 
-def test_forwards_for_nobody_are_never_stored(site, bob):
+def test_forwards_without_recipient_are_never_stored(site, bob):
     """Unknown, expired, full and unreadable: to the outside all are alike, and only a count remains."""
     nobody = new_peer4(random, [service(site.identity.did)])
     assert site.hear(forwarded(site, nobody, "?")).what == "dropped.unknown"
@@ -429,13 +271,13 @@ def test_quotas(path):
     site.store.close()
 
 
-def test_nothing_waits_for_ever(site, bob):
+def test_every_envelope_expires(site, bob):
     site.hear(forwarded(site, bob.mailbox, "a", expires_time=NOW // 1000 + 60))
     site.hear(forwarded(site, bob.mailbox, "b"))
     site.hear(forwarded(site, bob.mailbox, "c", delay_milli=10**9, expires_time=NOW // 1000 + 60))
 
     def swept(now_s: int) -> int:
-        with site.store.turn():
+        with site.store.transaction():
             site.mediator.sweep(now_s)
         return int(site.store.total.messages)
 
@@ -443,7 +285,7 @@ def test_nothing_waits_for_ever(site, bob):
     assert swept(NOW // 1000 + 60) == 1
     assert swept(NOW // 1000 + Limits().age_s) == 0
     assert swept(NOW // 1000 + Limits().recipient_idle_s) == 0 and not site.store.recipients()
-    assert site.store.place(bob.mailbox.short) is None
+    assert site.store.registration(bob.mailbox.short) is None
 
 
 # --- delays, relays, detours ----------------------------------------------------------------------------------------
@@ -459,7 +301,7 @@ def test_a_delay_is_honoured(site, bob):
     assert len(bob.got) == 1
 
 
-def test_two_mediators_in_a_row(tmp_path):
+def test_two_mediators_in_sequence(tmp_path):
     """The recipient is behind `inner`, which it has registered with `outer`; a sender wraps for both."""
     outer = Site(tmp_path / "outer.db", uri="http://outer.example")
     inner = Site(tmp_path / "inner.db", uri="http://inner.example")
@@ -474,7 +316,7 @@ def test_two_mediators_in_a_row(tmp_path):
     [dispatch] = outer.due()
     assert dispatch.uri == "http://inner.example" and not outer.due(), "under way, and not sent twice"
     for pause in (2, 4, 8):
-        with outer.store.turn():
+        with outer.store.transaction():
             outer.mediator.dispatched(dispatch.ticket, "lost", outer.now)
         assert not outer.due()
         outer.now += pause * 1000
@@ -483,7 +325,7 @@ def test_two_mediators_in_a_row(tmp_path):
     outer.now += 30_000
     [dispatch] = outer.due()
     assert inner.hear(dispatch.envelope).what == "kept"
-    with outer.store.turn():
+    with outer.store.transaction():
         outer.mediator.dispatched(dispatch.ticket, None, outer.now)
     assert not outer.store.total.messages
     bob.pushed()
@@ -492,7 +334,7 @@ def test_two_mediators_in_a_row(tmp_path):
         each.store.close()
 
 
-def test_a_detour_comes_back(tmp_path):
+def test_an_envelope_may_take_a_detour(tmp_path):
     """Another mediator comes in between, learns nothing about the recipient, and the message arrives all the same."""
     home = Site(tmp_path / "home.db", uri="http://home.example")
     away = Site(tmp_path / "away.db", uri="http://away.example", is_open=True)
@@ -521,13 +363,13 @@ def test_a_detour_comes_back(tmp_path):
 # --- the disk -------------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_is_all_or_nothing(site, bob):
+def test_a_transaction_is_atomic(site, bob):
     """When the commit fails, nothing was accepted and nothing is counted."""
     wrapped = forwarded(site, bob.mailbox, "once")
 
     def turn_that_fails() -> None:
-        with site.store.turn():
-            assert site.mediator.hear(wrapped, site.session(), NOW).what == "kept"
+        with site.store.transaction():
+            assert site.mediator.receive(wrapped, site.session(), NOW).what == "kept"
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -561,11 +403,11 @@ def test_the_wrong_key(site, path):
         Store.open(path, bytes(32))
 
 
-def test_a_store_of_an_older_version_is_not_touched(site, path):
-    site.store._db.pragma("user_version", 1)
+def test_another_store_version_is_refused_unchanged(site, path):
+    site.store._db.pragma("user_version", 2)
     site.store.close()
     before = path.read_bytes()
-    with pytest.raises(OlderJournal):
+    with pytest.raises(UnsupportedJournal):
         Store.open(path, KEY)
     assert path.read_bytes() == before
 
@@ -581,12 +423,12 @@ VALUES = st.recursive(
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(TYPES), body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
-def test_no_body_upsets_it(site, bob, kind, body):
+def test_no_body_causes_a_failure(site, bob, kind, body):
     """Whatever a recipient writes, it gets an answer or none; nothing else happens."""
     site.hear(bob.seal(Message(kind, "1", body, return_route="all")), bob.session)
 
 
-def test_envelopes_nest_only_so_deep(site, bob):
+def test_envelopes_nest_to_a_limit(site, bob):
     """A bomb of forwards to the mediator itself."""
     envelope = forwarded(site, bob.mailbox, "deep")
     for depth in range(8):

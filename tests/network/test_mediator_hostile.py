@@ -1,12 +1,12 @@
-"""The mediator against strangers who know somebody's name, and recipients who want more than is theirs."""
+"""The mediator against strangers that know a name, and greedy recipients."""
 
 import json
 
 import pytest
 from msgspec.structs import replace
 
-from tests.network import test_mediator
-from tests.network.test_mediator import BOB, NOW, V2, Client, Site, forwarded, kind, letter, random, service
+from tests.support import mediator_site
+from tests.support.mediator_site import BOB, NOW, V2, Client, Site, forwarded, kind, letter, random, service
 from zerochat.agent.mediator import store as stores
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.store import Store
@@ -21,7 +21,7 @@ from zerochat.didcomm.protocols import mediation, pickup, routing
 from zerochat.didcomm.protocols.mediation import Change
 from zerochat.errors import Malformed
 
-path, site, bob = test_mediator.path, test_mediator.site, test_mediator.bob
+path, site, bob = mediator_site.path, mediator_site.site, mediator_site.bob
 
 
 def posted(site: Site, recipient: str, envelope: bytes) -> str:
@@ -39,7 +39,7 @@ def results(answer: Message) -> list[str]:
 # --- what would end it, or stop somebody's mail ---------------------------------------------------------------------
 
 
-def test_whoever_cannot_be_answered_is_not_heard(path):
+def test_a_sender_that_cannot_be_answered_is_ignored(path):
     """A DID whose only key signs: nothing could be pushed to it, and trying would end the mediator."""
     site = Site(path, is_open=True)
     secret = new_secret("secp256k1", random)
@@ -76,7 +76,7 @@ def test_an_envelope_that_could_not_be_delivered_is_not_kept(site, bob, more):
     assert len(bob.got) == 1
 
 
-def test_an_envelope_that_grows_when_it_is_written_again_has_no_form_in_which_it_can_be_kept(bob):
+def test_an_envelope_that_grows_when_rewritten_is_refused(bob):
     plain = letter(bob.mailbox, "x").decode().removesuffix("}")
     envelope = f'{plain},"x":[{"1E15," * 2_000}"{"a" * 215_000}"]}}'.encode()
     assert len(envelope) < pickup.ENVELOPE_BYTES_KEPT
@@ -84,14 +84,14 @@ def test_an_envelope_that_grows_when_it_is_written_again_has_no_form_in_which_it
         pickup.deliverable(envelope)
 
 
-def test_a_large_envelope_comes_through(site, bob):
+def test_a_large_envelope_is_delivered(site, bob):
     envelope = json.dumps({**json.loads(letter(bob.mailbox, "x")), "x": "a" * 188_000}).encode()
     assert posted(site, bob.mailbox.short, envelope) == "kept"
     bob.pushed()
     assert [json.loads(each) for each in bob.got] == [json.loads(envelope)]
 
 
-def test_a_push_that_fails_costs_nobody_else(site, bob, monkeypatch):
+def test_a_failing_push_affects_no_other_recipient(site, bob, monkeypatch):
     carol = Client(site).connect()
     for each in (bob, carol):
         site.hear(forwarded(site, each.mailbox, "x"))
@@ -107,7 +107,7 @@ def test_a_push_that_fails_costs_nobody_else(site, bob, monkeypatch):
     assert len(carol.got) == 1 and bob.session.recipient is None
 
 
-def test_only_what_is_delivered_is_read(site, bob, monkeypatch):
+def test_only_delivered_messages_are_read(site, bob, monkeypatch):
     """A short question must not make the mediator read the whole queue."""
     site.mediator.closed(bob.session)
     for number in range(40):
@@ -119,13 +119,13 @@ def test_only_what_is_delivered_is_read(site, bob, monkeypatch):
     )
     for _ in range(5):
         assert kind(bob.ask(pickup.delivery_request(random))) is None
-    assert len(read) == sum(1 for _ in bob.session.under_way) == 5
+    assert len(read) == sum(1 for _ in bob.session.in_flight) == 5
 
 
 # --- room -----------------------------------------------------------------------------------------------------------
 
 
-def test_delays_leave_room_for_what_comes_now(path):
+def test_delayed_messages_leave_room_for_immediate_ones(path):
     """Whoever knows a name could fill its queue with what cannot be fetched for a week."""
     site = Site(path, Limits(messages=8, bytes=1 << 20))
     bob = Client(site).connect()
@@ -161,27 +161,27 @@ def test_a_crowd_leaves_room_for_others(path):
     site.store.close()
 
 
-def test_what_must_not_be_said_twice_is_not_noted_for_ever(site, bob, monkeypatch):
-    monkeypatch.setattr(stores, "HEARD_MAX", 16)
+def test_replay_digests_are_bounded(site, bob, monkeypatch):
+    monkeypatch.setattr(stores, "REPLAY_DIGESTS_MAX", 16)
     for _ in range(50):
         bob.tell(mediation.update([Change(BOB.did, "remove")], random))
-    assert site.store._rows("SELECT count(*) FROM heard")[0][0] <= 16
+    assert site.store._rows("SELECT count(*) FROM replay_digests")[0][0] <= 16
 
 
-def test_a_sweep_keeps_up(site, bob, monkeypatch):
-    monkeypatch.setattr(stores, "FORGET_MAX", 3)
-    monkeypatch.setattr(stores, "SEEN_MAX", 8)
+def test_sweeping_keeps_pace_with_delivery(site, bob, monkeypatch):
+    monkeypatch.setattr(stores, "DELIVERED_SWEEP_MAX", 3)
+    monkeypatch.setattr(stores, "DELIVERED_MAX", 8)
     for number in range(10):
         site.hear(forwarded(site, bob.mailbox, str(number)))
     bob.pushed()
     bob.acknowledge()
-    assert site.store._rows("SELECT count(*) FROM seen")[0][0] == 8, "and no more are noted than that"
+    assert site.store._rows("SELECT count(*) FROM delivered")[0][0] == 8, "and no more are noted than that"
     later = NOW // 1000 + Limits().dedupe_s
     more = []
     while not more or more[-1]:
-        with site.store.turn():
+        with site.store.transaction():
             more.append(site.mediator.sweep(later))
-    assert more == [True, True, False] and not site.store._rows("SELECT 1 FROM seen")
+    assert more == [True, True, False] and not site.store._rows("SELECT 1 FROM delivered")
 
 
 # --- addresses that strangers have registered -----------------------------------------------------------------------
@@ -197,7 +197,7 @@ def relayed(site: Site, client: Client, uri: str) -> None:
     assert site.hear(sealed).what == "relayed"
 
 
-def test_addresses_that_never_answer_keep_nobody_waiting(path):
+def test_silent_addresses_delay_no_other_relay(path):
     site = Site(path, Limits(relays_at_once=6, relays_each=2))
     eve, carol = Client(site).connect(), Client(site).connect()
     for number in range(8):
@@ -208,7 +208,7 @@ def test_addresses_that_never_answer_keep_nobody_waiting(path):
     assert len(first) == 2 and due is not None and due <= site.now
     assert [dispatch.uri for dispatch in site.due()] == ["http://carol.example"]
     assert not site.due()
-    with site.store.turn():
+    with site.store.transaction():
         site.mediator.dispatched(first[0].ticket, "timeout", site.now)
     assert len(site.due()) == 1
     site.store.close()
@@ -224,7 +224,7 @@ def test_an_address_that_refuses_is_left_alone(path):
         site.now += 10**7
         for dispatch in site.due():
             tries += 1
-            with site.store.turn():
+            with site.store.transaction():
                 site.mediator.dispatched(dispatch.ticket, "status 405", site.now)
     assert tries == 4 and not site.store.total.messages
     site.store.close()
@@ -239,7 +239,7 @@ def proving(client: Client, did: str, key: SecretKey) -> Message:
     return mediation.with_proofs(addressed, {did: key})
 
 
-def test_a_mailbox_is_for_whoever_has_its_key(site, bob):
+def test_a_mailbox_belongs_to_the_holder_of_its_key(site, bob):
     """Everybody in a group knows everybody's mailboxes, and one of them is at the mediator first."""
     eve, key = Client(site).connect(), new_secret("Ed25519", random)
     box = did_key_of(public_of(key))
@@ -252,7 +252,7 @@ def test_a_mailbox_is_for_whoever_has_its_key(site, bob):
     assert posted(site, box, letter(squat, "after")) == "kept"
     assert posted(site, resolve(box).agreement[0].kid, letter(squat, "to the key")) == "kept"
     assert len([push for push in site.pushes() if push.handle == bob.session.handle]) == 1
-    assert len(bob.session.under_way) == 2 and len(eve.session.under_way) == 1
+    assert len(bob.session.in_flight) == 2 and len(eve.session.in_flight) == 1
     stolen = replace(proof, id="another", from_=eve.identity.did)
     assert results(eve.ask(stolen)) == ["client_error"], "a proof is for one recipient"
     assert results(eve.ask(mediation.update([Change(box, "remove"), Change(box, "add")], random))) == [
@@ -265,19 +265,19 @@ def test_a_mailbox_is_for_whoever_has_its_key(site, bob):
     assert results(moved.ask(proving(moved, box, key))) == ["no_change"]
 
 
-def test_a_name_that_stands_in_somebody_elses_document(site, bob):
+def test_a_key_in_a_foreign_document_stays_its_holders(site, bob):
     """Eve's DID lists Bob's key, which anybody can write; what is for the key goes to whoever has it."""
     key, eve = new_secret("Ed25519", random), Client(site).connect()
     box = did_key_of(public_of(key))
     forged = "did:peer:2.V" + box.removeprefix("did:key:") + ".Ez6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc"
     assert results(eve.ask(mediation.update([Change(forged, "add")], random))) == ["success"]
-    assert site.store.place(box).recipient == eve.session.recipient.id
+    assert site.store.registration(box).recipient == eve.session.recipient.id
     assert results(bob.ask(proving(bob, box, key))) == ["success"]
-    assert site.store.place(box).recipient == bob.session.recipient.id
-    assert site.store.place(forged).recipient == eve.session.recipient.id, "her own name stays hers"
+    assert site.store.registration(box).recipient == bob.session.recipient.id
+    assert site.store.registration(forged).recipient == eve.session.recipient.id, "her own name stays hers"
 
 
-def test_a_proof_that_is_none(site, bob):
+def test_an_invalid_proof_is_refused(site, bob):
     eve, key = Client(site).connect(), new_secret("Ed25519", random)
     box = did_key_of(public_of(key))
     assert results(bob.ask(mediation.update([Change(box, "add")], random))) == ["success"]
@@ -289,7 +289,7 @@ def test_a_proof_that_is_none(site, bob):
 # --- somebody who has recorded what was said ------------------------------------------------------------------------
 
 
-def test_live_mode_cannot_be_played_again(site, bob):
+def test_live_mode_requests_cannot_be_replayed(site, bob):
     """Whoever has seen the envelopes go by could push the recipient's own connection out, and count what comes."""
     recorded = bob.seal(pickup.live_delivery_change(True, random))
     session = site.session()

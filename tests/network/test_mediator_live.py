@@ -1,4 +1,4 @@
-"""The mediator over real sockets: fetched live, killed in the middle, ended politely."""
+"""The mediator over real sockets: live delivery, kills, graceful termination."""
 
 import json
 import os
@@ -21,14 +21,14 @@ from msgspec.structs import replace
 
 from zerochat.agent.mediator import loop
 from zerochat.agent.mediator.identity import BadPublicUri, BehindAnother, MediatorMoved, public_uri
-from zerochat.agent.mediator.loop import Service, Wishes
-from zerochat.agent.mediator.mixing import BadMixLink, Mixing
+from zerochat.agent.mediator.loop import Service, ServiceOptions
+from zerochat.agent.mediator.mixing import BadMixLink, MixPeers
 from zerochat.agent.mediator.pairwise_dids import service as service_at
 from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Opened, Web, fetch_invitation
 from zerochat.agent.network.web.events import ENCRYPTED
 from zerochat.agent.network.web.limits import Limits as WebLimits
 from zerochat.agent.storage.database import DiskFull
-from zerochat.agent.storage.paths import Places, places
+from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import ProfileOwned, create_profile, unlock
 from zerochat.crypto.keys import SecretKey
 from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
@@ -36,7 +36,7 @@ from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS
 from zerochat.didcomm.protocols import mediation_client, oob_read, oob_write, pickup, routing
-from zerochat.didcomm.protocols.mediation_client import Mediated, Said
+from zerochat.didcomm.protocols.mediation_client import MediationState, MediationStep
 from zerochat.didcomm.protocols.mixing import Mix
 from zerochat.didcomm.rotation import verify_from_prior
 from zerochat.didcomm.service import deliverables, routes
@@ -88,8 +88,8 @@ class Recipient:
         self.identity = new_peer4(random, [])
         endpoint = {"uri": self.did, "accept": ["didcomm/v2"]}
         self.mailbox = new_peer4(random, [{"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": endpoint}])
-        state = Mediated(self.did, self.identity.did, invitation.id)
-        self.state = mediation_client.want(state, [self.mailbox.did], random).state
+        state = MediationState(self.did, self.identity.did, invitation.id)
+        self.state = mediation_client.set_dids(state, [self.mailbox.did], random).state
         self.names: dict[str, set[str]] = {}
         """The mediator's ids of each text."""
         self.parcels = 0
@@ -104,9 +104,9 @@ class Recipient:
         for item in self.wire.take(wait_s):
             match item:
                 case Opened():
-                    self._say(mediation_client.opened(self.state, random))
+                    self._say(mediation_client.connected(self.state, random))
                 case Closed():
-                    self.state, self.left = mediation_client.closed(self.state), None
+                    self.state, self.left = mediation_client.disconnected(self.state), None
                 case Arrived(handle=handle):
                     self._hear(item.envelope)
                     self.wire.web.accept(handle)
@@ -120,7 +120,7 @@ class Recipient:
             self.theirs = opened.sender if self.learns else self.theirs
         if pickup.kind_of(opened.message) == "status":
             self.left = pickup.read_status(opened.message).count
-        said = mediation_client.hear(self.state, opened.message, random)
+        said = mediation_client.receive(self.state, opened.message, random)
         self._say(said)
         if said.parcels:
             for parcel in said.parcels:
@@ -136,7 +136,7 @@ class Recipient:
     def got(self) -> list[str]:
         return list(self.names)
 
-    def _say(self, said: Said) -> None:
+    def _say(self, said: MediationStep) -> None:
         self.state = said.state
         for message in said.messages:
             mine = V2.own_key(self.identity, self.identity.did)
@@ -200,8 +200,8 @@ def until(done: Callable[[], bool], *steps: Callable[[float], None]) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Places:
-    found = places("mediator", {"ZEROCHAT_HOME": str(tmp_path)})
+def home(tmp_path: Path) -> ProfilePaths:
+    found = profile_paths("mediator", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(found, "mediator", None)
     return found
 
@@ -209,10 +209,10 @@ def home(tmp_path: Path) -> Places:
 class Running:
     """A service in a thread."""
 
-    def __init__(self, home: Places, wishes: Wishes, **more: Any) -> None:
+    def __init__(self, home: ProfilePaths, wishes: ServiceOptions, **more: Any) -> None:
         self.service = Service(home, unlock(home, None), wishes, **more)
         self.service.start()
-        self.link = self.service.standing.link
+        self.link = self.service.identity.link
         self._thread = threading.Thread(target=self.service.serve)
         self._thread.start()
 
@@ -224,11 +224,11 @@ class Running:
 
 
 @pytest.fixture
-def start(home: Places) -> Iterator[Callable[..., Running]]:
+def start(home: ProfilePaths) -> Iterator[Callable[..., Running]]:
     running: list[Running] = []
 
-    def go(wishes: Wishes | None = None, at: Places | None = None, **more: Any) -> Running:
-        running.append(Running(at or home, wishes or Wishes("127.0.0.1"), **more))
+    def go(wishes: ServiceOptions | None = None, at: ProfilePaths | None = None, **more: Any) -> Running:
+        running.append(Running(at or home, wishes or ServiceOptions("127.0.0.1"), **more))
         return running[-1]
 
     yield go
@@ -252,20 +252,20 @@ def test_live_and_after_a_restart(start, people, home):
     sender.send(bob.mailbox, "one")
     until(lambda: bob.got == ["one"], bob.step, sender.step)
     first.stop()
-    port = first.service.standing.uri.rpartition(":")[2]
-    second = start(Wishes(f"127.0.0.1:{port}"))
+    port = first.service.identity.uri.rpartition(":")[2]
+    second = start(ServiceOptions(f"127.0.0.1:{port}"))
     assert second.link == first.link, "it is the same mediator"
     sender.send(bob.mailbox, "two")
     until(lambda: bob.got == ["one", "two"], bob.step, sender.step)
 
 
-def test_everybody_who_posts_hears_the_same(start, people):
+def test_all_senders_get_the_same_response(start, people):
     """Kept, for nobody, or no envelope at all: 202 and nothing in it."""
     running = start()
     bob, sender = Recipient(running.link), Sender()
     people += [bob, sender]
     until(lambda: bool(bob.state.registered), bob.step)
-    host, port = running.service.standing.uri.removeprefix("http://").split(":")
+    host, port = running.service.identity.uri.removeprefix("http://").split(":")
     nobody = new_peer4(random, [])
     known, unknown = sender.wrapped(bob.mailbox, "?"), sender.wrapped(bob.mailbox, "?", name=nobody.short)
     for envelope in (known[1], unknown[1], known[1], known[1][:-9] + b'AAAAAAA"}', b"{}", b"\xff\xfe"):
@@ -281,7 +281,7 @@ def test_everybody_who_posts_hears_the_same(start, people):
 def test_a_disk_that_fails_accepts_nothing(start, people, monkeypatch):
     """While nothing can be written nobody is told that it was; afterwards everything arrives."""
     said: list[str] = []
-    running = start(say=lambda event, text, facts: said.append(event))
+    running = start(notify=lambda event, text, facts: said.append(event))
     bob, sender = Recipient(running.link), Sender()
     people += [bob, sender]
     until(lambda: bool(bob.state.registered), bob.step)
@@ -291,30 +291,30 @@ def test_a_disk_that_fails_accepts_nothing(start, people, monkeypatch):
         def full() -> None:
             raise DiskFull(path=store.path)
 
-        patch.setattr(store, "turn", full)
+        patch.setattr(store, "transaction", full)
         sender.send(bob.mailbox, "patience")
         until(lambda: sender.failures > 1, sender.step)
         assert said == ["failing"] and sender.waiting and not store.total.messages
     until(lambda: bob.got == ["patience"] and not sender.waiting, sender.step, bob.step)
 
 
-def test_a_fault_of_ours_costs_nobody_else(start, people, monkeypatch):
+def test_an_internal_error_affects_no_other_recipient(start, people, monkeypatch):
     """Whoever found one could end the mediator with it, again and again."""
     said: list[str] = []
-    running = start(say=lambda event, text, facts: said.append(event))
+    running = start(notify=lambda event, text, facts: said.append(event))
     bob, sender = Recipient(running.link), Sender()
     people += [bob, sender]
     until(lambda: bool(bob.state.registered), bob.step)
-    hear = running.service.mediator.hear
+    hear = running.service.mediator.receive
 
     def stumble(envelope, session, now_ms):
         if envelope == b"{}":
             raise ZeroDivisionError
         return hear(envelope, session, now_ms)
 
-    monkeypatch.setattr(running.service.mediator, "hear", stumble)
+    monkeypatch.setattr(running.service.mediator, "receive", stumble)
     for _ in range(2):
-        host, port = running.service.standing.uri.removeprefix("http://").split(":")
+        host, port = running.service.identity.uri.removeprefix("http://").split(":")
         connection = HTTPConnection(host, int(port), timeout=DEADLINE_S)
         connection.request("POST", "/", b"{}", {"Content-Type": ENCRYPTED})
         assert connection.getresponse().status == 503
@@ -325,8 +325,8 @@ def test_a_fault_of_ours_costs_nobody_else(start, people, monkeypatch):
 
 
 @pytest.mark.slow
-def test_strangers_do_not_hold_places(start, people, monkeypatch):
-    monkeypatch.setattr(loop, "STRANGER_S", 0.0)
+def test_connections_of_strangers_are_closed(start, people, monkeypatch):
+    monkeypatch.setattr(loop, "UNKNOWN_CLIENT_S", 0.0)
     monkeypatch.setattr(loop, "SWEEP_S", 0.05)
     running = start()
     bob, stranger = Recipient(running.link), Sender()
@@ -335,69 +335,69 @@ def test_strangers_do_not_hold_places(start, people, monkeypatch):
     stranger.wire.web.hold(bob.uri)
     news: list[Any] = []
     until(lambda: any(isinstance(item, Closed) for item in news), lambda wait: news.extend(stranger.wire.take(wait)))
-    assert running.service.mediator.counts["strangers"]
+    assert running.service.mediator.counts["unknown_clients"]
     stranger.send(bob.mailbox, "by POST")
     until(lambda: bob.got == ["by POST"], bob.step, stranger.step)
 
 
 def test_the_short_link_leads_to_the_invitation(start):
     running = start()
-    found = fetch_invitation(running.service.standing.short_link).result(DEADLINE_S)
+    found = fetch_invitation(running.service.identity.short_link).result(DEADLINE_S)
     assert oob_read.read_invitation(found) == oob_read.read_invitation(running.link)
 
 
 def test_a_mediator_keeps_its_address(start, home, tmp_path):
     start()
     with pytest.raises(ProfileOwned):
-        Service(home, unlock(home, None), Wishes("127.0.0.1")).start()
-    other = places("other", {"ZEROCHAT_HOME": str(tmp_path)})
+        Service(home, unlock(home, None), ServiceOptions("127.0.0.1")).start()
+    other = profile_paths("other", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(other, "mediator", None)
-    running = start(Wishes("127.0.0.1", public_uri="https://relay.example.org/"), other)
+    running = start(ServiceOptions("127.0.0.1", public_uri="https://relay.example.org/"), other)
     running.stop()
-    assert running.service.standing.uris == ("https://relay.example.org", "wss://relay.example.org")
+    assert running.service.identity.uris == ("https://relay.example.org", "wss://relay.example.org")
     with pytest.raises(MediatorMoved):
-        Service(other, unlock(other, None), Wishes("127.0.0.1", public_uri="https://elsewhere.example")).start()
+        Service(other, unlock(other, None), ServiceOptions("127.0.0.1", public_uri="https://elsewhere.example")).start()
     old = running.link
-    running = start(Wishes("127.0.0.1", new_invitation=True), other)
-    assert running.service.standing.identity.did == oob_read.read_invitation(old).inviters[0].did
+    running = start(ServiceOptions("127.0.0.1", new_invitation=True), other)
+    assert running.service.identity.identity.did == oob_read.read_invitation(old).inviters[0].did
     assert oob_read.read_invitation(running.link).id != oob_read.read_invitation(old).id
 
 
-def outer_home(folder: Path) -> Places:
-    found = places("outer", {"ZEROCHAT_HOME": str(folder)})
+def outer_home(folder: Path) -> ProfilePaths:
+    found = profile_paths("outer", {"ZEROCHAT_HOME": str(folder)})
     create_profile(found, "mediator", None)
     return found
 
 
 def test_a_mediator_stays_behind_its_mediator(start, home, tmp_path):
-    outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
-    start(Wishes("127.0.0.1", behind=outer.link)).stop()
+    outer = start(ServiceOptions("127.0.0.1"), outer_home(tmp_path))
+    start(ServiceOptions("127.0.0.1", behind=outer.link)).stop()
     again = start()
-    assert again.service.standing.behind == outer.link
+    assert again.service.identity.behind == outer.link
     again.stop()
     wrong = oob_write.link(
         "http://x.example", oob_write.invitation(new_peer2(random, [service_at("http://x")]).did, random)
     )
     for behind, error in ((again.link, BadMixLink), ("http://x.example", BadMixLink), (wrong, BehindAnother)):
         with pytest.raises(error):
-            Service(home, unlock(home, None), Wishes("127.0.0.1", behind=behind)).start()
-    fresh = places("fresh", {"ZEROCHAT_HOME": str(tmp_path)})
+            Service(home, unlock(home, None), ServiceOptions("127.0.0.1", behind=behind)).start()
+    fresh = profile_paths("fresh", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(fresh, "mediator", None)
     with pytest.raises(BadMixLink, match="WebSocket"):
-        Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=wrong)).start()
-    start(Wishes("127.0.0.1"), fresh).stop()
+        Service(fresh, unlock(fresh, None), ServiceOptions("127.0.0.1", behind=wrong)).start()
+    start(ServiceOptions("127.0.0.1"), fresh).stop()
     with pytest.raises(BehindAnother):
-        Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=outer.link)).start()
+        Service(fresh, unlock(fresh, None), ServiceOptions("127.0.0.1", behind=outer.link)).start()
 
 
 @pytest.mark.slow
-def test_what_could_not_be_written_is_fetched_again(start, people, monkeypatch, tmp_path):
+def test_an_envelope_that_could_not_be_stored_is_fetched_again(start, people, monkeypatch, tmp_path):
     """The inner mediator's disk is full when the outer one has something for it."""
-    outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
-    inner = start(Wishes("127.0.0.1", behind=outer.link))
+    outer = start(ServiceOptions("127.0.0.1"), outer_home(tmp_path))
+    inner = start(ServiceOptions("127.0.0.1", behind=outer.link))
     bob, sender = Recipient(inner.link), Sender()
     people += [bob, sender]
-    until(lambda: bool(bob.state.registered) and outer.service._store.place(bob.did) is not None, bob.step)
+    until(lambda: bool(bob.state.registered) and outer.service._store.registration(bob.did) is not None, bob.step)
     store = inner.service._store
     for number in range(3):
         with monkeypatch.context() as patch:
@@ -405,7 +405,7 @@ def test_what_could_not_be_written_is_fetched_again(start, people, monkeypatch, 
             def full() -> None:
                 raise DiskFull(path=store.path)
 
-            patch.setattr(store, "turn", full)
+            patch.setattr(store, "transaction", full)
             sender.send(bob.mailbox, f"patience {number}")
             until(lambda: inner.service._failing and not sender.waiting, sender.step)
             assert len(bob.got) == number and outer.service._store.total.messages == 1
@@ -423,19 +423,19 @@ def test_no_public_uri(text):
         public_uri(text)
 
 
-def test_what_is_no_mediators_link(start):
+def test_an_invalid_mediator_link_is_refused(start):
     bare = new_peer4(random, [])
     for link in ("", "https://example.org/?_oobid=abc", "https://example.org/?_oob=e30"):
         with pytest.raises(BadMixLink):
-            Mixing((link,), bare.did, random)
+            MixPeers((link,), bare.did, random)
 
 
 def test_detours_between_mediators(start, people, tmp_path):
     """A sender asks for mixing: the message goes home, away and home again, over three POSTs."""
-    away_home = places("away", {"ZEROCHAT_HOME": str(tmp_path)})
+    away_home = profile_paths("away", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(away_home, "mediator", None)
-    away = start(Wishes("127.0.0.1"), away_home)
-    main = start(Wishes("127.0.0.1", mix_with=(away.link,), noise_chance=1.0))
+    away = start(ServiceOptions("127.0.0.1"), away_home)
+    main = start(ServiceOptions("127.0.0.1", mix_with=(away.link,), noise_chance=1.0))
     bob, sender = Recipient(main.link), Sender()
     people += [bob, sender]
     until(lambda: bool(bob.state.registered and main.service.mediator.mix_nodes), bob.step)
@@ -470,7 +470,7 @@ class Process:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("total", [300, pytest.param(1000, marks=pytest.mark.long)])
-def test_killed_in_the_middle(total, tmp_path, people):
+def test_a_mediator_killed_at_work_loses_nothing(total, tmp_path, people):
     """Two behind the mediator, one before it, and the process killed several times: all arrive, none is stored twice,
     nothing that was acknowledged comes back, and the disk holds nothing readable."""
     running = Process(tmp_path, "127.0.0.1")

@@ -1,14 +1,14 @@
-"""Under which DID a mediator speaks: to each recipient its own from the first answer on, whatever is lost meanwhile."""
+"""Pairwise DIDs of a mediator: one per recipient, despite any loss."""
 
 from contextlib import suppress
 
 import pytest
 from msgspec.structs import replace
 
-from tests.network import test_mediator
-from tests.network.test_mediator import NOW, V2, Client, Site, forwarded, kind, letter, random, service
+from tests.support import mediator_site
+from tests.support.mediator_site import NOW, V2, Client, Site, forwarded, kind, letter, random, service
 from zerochat.agent.mediator.limits import Limits
-from zerochat.agent.mediator.mixing import node_of
+from zerochat.agent.mediator.mixing import parse_mediator_invitation
 from zerochat.agent.mediator.pairwise_dids import service as pairwise_service
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve
 from zerochat.didcomm.did.peer2 import peer2
@@ -19,7 +19,7 @@ from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError, Unauthentic
 from zerochat.group.links.relationship import Relationship, unpack
 
-path, site, bob = test_mediator.path, test_mediator.site, test_mediator.bob
+path, site, bob = mediator_site.path, mediator_site.site, mediator_site.bob
 
 
 def asked(client: Client, word: str | None = None) -> tuple[str, bool]:
@@ -34,7 +34,7 @@ def rotated(client: Client) -> str:
     return from_prior(Prior(old.did, old.kid_signing, old.signing_seed), client.identity.did, NOW // 1000)
 
 
-def test_each_recipient_hears_another_did(site, bob):
+def test_each_recipient_gets_a_different_did(site, bob):
     carol = Client(site).connect()
     assert len({bob.theirs, carol.theirs, site.identity.did}) == 3
     assert [route.uri for route in routes(resolve(bob.theirs))] == [site.uri]
@@ -42,7 +42,7 @@ def test_each_recipient_hears_another_did(site, bob):
     assert bob.mailbox.did in mediation.read_listing(bob.ask(mediation.query(random))).dids
 
 
-def test_the_old_did_vouches_until_the_new_one_is_addressed(site):
+def test_the_rotation_is_repeated_until_the_new_did_is_used(site):
     bob = Client(site)
     bob.ask(mediation.request(random, pthid="the-invitation"))
     new, bob.theirs = bob.theirs, site.identity.did  # as if the answer were lost
@@ -59,7 +59,7 @@ def test_the_old_did_vouches_until_the_new_one_is_addressed(site):
     assert asked(bob) == (new, False)
 
 
-def test_what_is_pushed_carries_the_word_too(site):
+def test_pushed_messages_carry_the_rotation(site):
     bob = Client(site, learns=False).connect()
     site.hear(forwarded(site, bob.mailbox, "pushed"))
     bob.word = None
@@ -82,7 +82,7 @@ def test_a_restart_changes_nothing(site, heard):
     assert asked(bob) == (new, False)
 
 
-def test_whoever_never_learns_is_served(site):
+def test_a_recipient_that_never_learns_the_rotation_is_served(site):
     bob = Client(site, learns=False).connect()
     for number in range(3):
         envelope = forwarded(site, bob.mailbox, f"{number}")
@@ -108,8 +108,8 @@ def test_both_sides_rotate(site):
     assert len(bob.got) == 1, "what is pushed goes to the new DID, on the connection that is open"
 
 
-def test_a_recipient_that_was_forgotten_hears_so_from_the_did_that_it_knows(site, bob):
-    with site.store.turn():
+def test_a_forgotten_recipient_is_answered_from_the_known_did(site, bob):
+    with site.store.transaction():
         site.mediator.sweep(NOW // 1000 + Limits().recipient_idle_s)
     assert not site.store.recipients()
     known = bob.theirs
@@ -122,7 +122,7 @@ def test_a_recipient_that_was_forgotten_hears_so_from_the_did_that_it_knows(site
     assert site.store.recipients() == 1
 
 
-def test_somebody_elses_did_is_nobodys_way_in(site, bob):
+def test_the_pairwise_did_of_another_recipient_gives_no_access(site, bob):
     """Eve has heard of the DID that is for Bob: she gets one of her own, with the public one's word."""
     eve = Client(site)
     eve.theirs = bob.theirs
@@ -159,7 +159,7 @@ def test_the_keys_of_a_did_stay_with_their_mediator(site, bob, tmp_path):
     other.store.close()
 
 
-def test_a_did_with_our_keys_and_somebody_elses_words_is_not_ours(site, bob):
+def test_a_did_with_our_keys_and_a_changed_document_is_refused(site, bob):
     ours, pairwise = bob.theirs, site.mediator._pairwise
     document = resolve(ours)
     signing, agreement = document.authentication[0].key, document.agreement[0].key
@@ -205,10 +205,10 @@ def forgeries(site, bob, mallory):
     yield None
 
 
-def test_a_forged_word_is_refused(site, bob):
+def test_a_forged_rotation_is_refused(site, bob):
     """Nobody else can take the mediator's place: not at an agent of ours, and not at another mediator."""
     mallory = new_peer2(random, [service("http://mallory.example")])
-    node = node_of(oob_write.link(site.uri, oob_write.invitation(site.identity.did, random)))
+    node = parse_mediator_invitation(oob_write.link(site.uri, oob_write.invitation(site.identity.did, random)))
     public, recipient = site.identity.did, bob.identity
     known = Relationship("", recipient, public, "t", public, requester=True)
     for word in forgeries(site, bob, mallory):
@@ -227,16 +227,16 @@ def test_a_forged_word_is_refused(site, bob):
     assert mallory.did not in asked(bob) and site.store.recipients() == 1
 
 
-def test_the_mediators_own_word_is_taken(site, bob):
+def test_the_mediators_own_rotation_is_accepted(site, bob):
     """By an agent of ours, and by another mediator, which goes on with the DID that it has heard of."""
     carol = Client(site, learns=False)
     outcome = site.hear(carol.seal(mediation.request(random, pthid="the-invitation")), carol.session)
     known = Relationship("", carol.identity, site.identity.did, "t", site.identity.did, requester=True)
     relationship, message = unpack(known, outcome.answer, V2, layered=True)
     assert relationship.theirs not in (site.identity.did, bob.theirs) and message.from_ == relationship.theirs
-    node = node_of(oob_write.link(site.uri, oob_write.invitation(site.identity.did, random)))
+    node = parse_mediator_invitation(oob_write.link(site.uri, oob_write.invitation(site.identity.did, random)))
     assert node.is_by(message, relationship.theirs) and node.speaks == relationship.theirs
     assert node.is_by(replace(message, from_prior=None), relationship.theirs)
     assert not node.is_by(replace(message, from_prior=None), site.identity.did)
-    said = mediation_client.hear(carol.state, message, random)
+    said = mediation_client.receive(carol.state, message, random)
     assert said.state.phase == "granted" and said.state.routing_did == site.identity.did

@@ -1,4 +1,4 @@
-"""The transport between agents that mean well: real CURVE sockets on loopback, lost and found again."""
+"""The transport between honest agents: real CURVE sockets on loopback, lost and reconnected."""
 
 import os
 import socket
@@ -7,16 +7,17 @@ import pytest
 import zmq
 
 from tests.support.sockets import Peer, Relay, Stranger, befriend, curve, peers, pump, strangers, until
+from zerochat.agent.network.addresses import source_prefix
 from zerochat.agent.network.zmq import bans, socket_options, transport, zap
 from zerochat.agent.network.zmq.bans import BAN_S, STRIKES_MAX, STRIKES_S, Bans
 from zerochat.agent.network.zmq.listener import CannotListen
 from zerochat.agent.network.zmq.socket_options import public_key
 from zerochat.agent.network.zmq.tcp_control import BACKLOG_BYTES_MAX, HEARTBEAT_BYTES_PER_S, Connection
-from zerochat.agent.network.zmq.transport import CALLERS_MAX, INPUTS_MAX, Transport
-from zerochat.agent.network.zmq.zap import ADDRESSES_MAX, REFUSALS_MAX, Refusals, house
+from zerochat.agent.network.zmq.transport import INPUTS_MAX, MEMBER_CONNECTIONS_MAX, Transport
+from zerochat.agent.network.zmq.zap import ADDRESSES_MAX, REFUSALS_MAX, RefusalBuckets
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
-from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
+from zerochat.group.effects import AllowClient, Dial, Disconnect, Publish, Reply, RevokeClient, SendEnvelope
 from zerochat.group.inputs import LinkDown, LinkUp, Received
 
 LINK, OTHER = b"l" * 16, b"m" * 16
@@ -25,8 +26,8 @@ LINK, OTHER = b"l" * 16, b"m" * 16
 def test_two_agents_exchange_on_pair_and_queue():
     with peers(2) as (a, b):
         of_a, of_b = befriend(a, b, LINK)
-        a.do(Dispatch(LINK, b"pair to b"))
-        b.do(Dispatch(LINK, b"pair to a"))
+        a.do(SendEnvelope(LINK, b"pair to b"))
+        b.do(SendEnvelope(LINK, b"pair to a"))
         until(lambda: len(a.envelopes()) == len(b.envelopes()) == 1, a, b)
         # The SUBs have shaken hands by themselves; publish until the subscription has landed.
         until(lambda: b.do(Publish(of_b, b"queue of b")) or b"queue of b" in a.envelopes(LINK), a, b)
@@ -36,13 +37,13 @@ def test_two_agents_exchange_on_pair_and_queue():
         assert not any(name.startswith("dropped") for name in a.counts | b.counts)
 
 
-def test_a_reply_goes_back_on_the_connection_that_a_question_came_in_on():
+def test_a_reply_uses_the_connection_of_its_request():
     with peers(3) as (a, b, c):
         for asker, key in ((b, b"b" * 32), (c, b"c" * 32)):
-            a.do(Admit(LINK, public_key(key)))
+            a.do(AllowClient(LINK, public_key(key)))
             asker.dial(LINK, a, key)
             until(lambda asker=asker: asker.is_up(LINK), a, b, c)
-        b.do(Dispatch(LINK, b"question"))
+        b.do(SendEnvelope(LINK, b"question"))
         until(a.envelopes, a, b, c)
         question = next(item for item in a.heard if isinstance(item, Received))
         assert question.handle is not None
@@ -55,38 +56,38 @@ def test_a_reply_goes_back_on_the_connection_that_a_question_came_in_on():
 
 def test_a_link_that_only_the_peer_has_dialled_carries_both_ways():
     with peers(2) as (a, b):
-        a.do(Admit(LINK, public_key(b"k" * 32)))
-        a.do(Dispatch(LINK, b"too early"))
+        a.do(AllowClient(LINK, public_key(b"k" * 32)))
+        a.do(SendEnvelope(LINK, b"too early"))
         b.dial(LINK, a, b"k" * 32)
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
-        a.do(Dispatch(LINK, b"down the same line"))
+        a.do(SendEnvelope(LINK, b"down the same line"))
         until(b.envelopes, a, b)
         assert b.envelopes() == [b"down the same line"] and a.counts["dropped.down"] == 1
-        b.do(Hangup(LINK))
+        b.do(Disconnect(LINK))
         until(lambda: not a.is_up(LINK), a, b)
         assert not b.is_up(LINK)
-        a.do(Dispatch(LINK, b"too late"))
+        a.do(SendEnvelope(LINK, b"too late"))
         assert a.counts["dropped.down"] == 2
 
 
-def test_who_comes_a_moment_too_early_is_let_wait_and_need_not_dial_again(monkeypatch):
+def test_an_early_client_is_held_and_need_not_redial(monkeypatch):
     monkeypatch.setattr(zap, "EARLY_S", 10.0)
     monkeypatch.setattr(socket_options, "HANDSHAKE_MS", 30_000)
     with peers(2) as (a, b):
         b.dial(LINK, a, b"k" * 32)
-        until(lambda: a.transport._gatekeeper._early, a, b)
+        until(lambda: a.transport._zap._early, a, b)
         assert not b.heard
-        a.do(Admit(OTHER, public_key(b"x" * 32)))
-        a.do(Admit(LINK, public_key(b"k" * 32)))
+        a.do(AllowClient(OTHER, public_key(b"x" * 32)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32)))
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
         assert not b.counts["dial.handshake_failed"] and not a.counts["zap.refused"]
-        assert a.counts["zap.early"] == 1 and not a.transport._gatekeeper._early
+        assert a.counts["zap.early"] == 1 and not a.transport._zap._early
 
 
-def test_few_wait_at_the_door_and_fewer_of_one_address(monkeypatch):
+def test_early_clients_are_limited_in_total_and_per_prefix(monkeypatch):
     monkeypatch.setattr(zap, "EARLY_S", 60.0)
     monkeypatch.setattr(zap, "EARLY_MAX", 6)
-    monkeypatch.setattr(zap, "EARLY_HOME_MAX", 4)
+    monkeypatch.setattr(zap, "EARLY_PER_PREFIX_MAX", 4)
     with peers(1) as (a,):
         asking = a.transport._context.socket(zmq.DEALER)
         asking.linger = 0
@@ -109,34 +110,34 @@ def test_few_wait_at_the_door_and_fewer_of_one_address(monkeypatch):
 
         until(lambda: answered(8), a)
         assert [int(answer[2]) for answer in answers] == [4, 5, 6, 7, 8, 9, 12, 13]
-        assert len(a.transport._gatekeeper._early) == 6
-        a.do(Admit(LINK, bytes([1]) * 32), Admit(OTHER, bytes([11]) * 32))
+        assert len(a.transport._zap._early) == 6
+        a.do(AllowClient(LINK, bytes([1]) * 32), AllowClient(OTHER, bytes([11]) * 32))
         until(lambda: answered(10), a)
         assert [(int(answer[2]), answer[3]) for answer in answers[8:]] == [(1, b"200"), (11, b"200")]
         assert b"200" not in {answer[3] for answer in answers[:8]}
-        assert len(a.transport._gatekeeper._early) == 4
+        assert len(a.transport._zap._early) == 4
         asking.close()
 
 
-def test_a_joiner_who_comes_too_early_gets_in_as_soon_as_it_is_admitted():
+def test_an_early_joiner_connects_once_admitted():
     with peers(2) as (a, b):
         b.dial(LINK, a, b"k" * 32, queue=b"q" * 32)
         until(lambda: a.counts["zap.refused"] >= 4, a, b)
         assert not b.heard
-        a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (b"q" * 32,)))
         until(lambda: b.is_up(LINK), a, b)
         until(lambda: a.do(Publish(b"q" * 32, b"hear")) or b.envelopes(), a, b)
 
 
-def test_after_a_restart_on_the_same_ports_everything_is_as_before():
+def test_a_restart_on_the_same_ports_restores_everything():
     with peers(2) as (a, b):
         keys, queue = (b"a" * 32, b"b" * 32), b"q" * 32
 
         def arrange(b: Peer) -> None:
-            b.do(Admit(LINK, public_key(keys[0]), (queue,)))
+            b.do(AllowClient(LINK, public_key(keys[0]), (queue,)))
             b.dial(LINK, a, keys[1])
 
-        a.do(Admit(LINK, public_key(keys[1])))
+        a.do(AllowClient(LINK, public_key(keys[1])))
         a.dial(LINK, b, keys[0], queue)
         arrange(b)
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
@@ -148,7 +149,7 @@ def test_after_a_restart_on_the_same_ports_everything_is_as_before():
             arrange(again)
             until(lambda: a.is_up(LINK) and again.is_up(LINK), a, again)
             until(lambda: again.do(Publish(queue, b"queue")) or b"queue" in a.envelopes(), a, again)
-            a.do(Dispatch(LINK, b"pair"))
+            a.do(SendEnvelope(LINK, b"pair"))
             until(lambda: b"pair" in again.envelopes(), a, again)
         finally:
             again.transport.close()
@@ -157,25 +158,25 @@ def test_after_a_restart_on_the_same_ports_everything_is_as_before():
 def test_dialling_and_admitting_again_changes_nothing():
     with peers(2) as (a, b):
         befriend(a, b, LINK)
-        state = a.transport._links[LINK]
-        until(lambda: len(state.lines) == 2, a, b)  # the line to its queue is dialled once the first one is up
-        sockets_before, dial = list(state.lines), state.dial
+        state = a.transport.links.by_name[LINK]
+        until(lambda: len(state.dialed) == 2, a, b)  # the line to its queue is dialled once the first one is up
+        sockets_before, dial = list(state.dialed), state.dial
         assert dial is not None
-        a.do(dial, Admit(LINK, public_key(b"z" * 32)), Admit(LINK, public_key(b"z" * 32)))
+        a.do(dial, AllowClient(LINK, public_key(b"z" * 32)), AllowClient(LINK, public_key(b"z" * 32)))
         pump(a, b)
-        assert state.lines == sockets_before
+        assert state.dialed == sockets_before
         assert not any(isinstance(item, LinkDown) for item in a.heard + b.heard)
 
 
 def test_dialling_elsewhere_moves_the_link():
     with peers(3) as (a, b, c):
         for host in (b, c):
-            host.do(Admit(LINK, public_key(b"k" * 32)))
+            host.do(AllowClient(LINK, public_key(b"k" * 32)))
         a.dial(LINK, b, b"k" * 32)
         until(lambda: a.is_up(LINK), a, b, c)
         a.dial(LINK, c, b"k" * 32)
         until(lambda: c.is_up(LINK) and not b.is_up(LINK), a, b, c)
-        a.do(Dispatch(LINK, b"hello c"))
+        a.do(SendEnvelope(LINK, b"hello c"))
         until(c.envelopes, a, b, c)
         assert not b.envelopes()
 
@@ -183,13 +184,13 @@ def test_dialling_elsewhere_moves_the_link():
 def test_a_known_key_can_be_given_another_link_and_another_queue():
     old, new = b"o" * 32, b"n" * 32
     with peers(2) as (a, b):
-        a.do(Admit(LINK, public_key(b"k" * 32), (old,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (old,)))
         b.dial(LINK, a, b"k" * 32, old)
         until(lambda: a.is_up(LINK), a, b)
         until(lambda: a.do(Publish(old, b"old")) or b.envelopes(), a, b)
-        a.do(Admit(OTHER, public_key(b"k" * 32), (new,)))
+        a.do(AllowClient(OTHER, public_key(b"k" * 32), (new,)))
         until(lambda: a.is_up(OTHER) and not a.is_up(LINK), a, b)
-        b.do(Dispatch(LINK, b"who am I"))
+        b.do(SendEnvelope(LINK, b"who am I"))
         until(lambda: a.envelopes(OTHER), a, b)
         b.heard.clear()
         b.dial(LINK, a, b"k" * 32, new)
@@ -197,47 +198,47 @@ def test_a_known_key_can_be_given_another_link_and_another_queue():
         assert set(b.envelopes()) == {b"new"}
 
 
-def test_a_kick_cuts_the_one_and_leaves_the_others():
+def test_a_revoked_client_is_disconnected_alone():
     with peers(3) as (a, b, c):
         queues = {peer: os.urandom(32) for peer in (b, c)}
         for peer, link, key in ((b, LINK, b"b" * 32), (c, OTHER, b"c" * 32)):
-            a.do(Admit(link, public_key(key), (queues[peer],)))
+            a.do(AllowClient(link, public_key(key), (queues[peer],)))
             peer.dial(link, a, key, queues[peer])
             until(lambda peer=peer: a.do(Publish(queues[peer], b"in")) or b"in" in peer.envelopes(), a, b, c)
-        a.do(Revoke(public_key(b"b" * 32)))
-        assert a.transport._links.keys() == {OTHER}
+        a.do(RevokeClient(public_key(b"b" * 32)))
+        assert a.transport.links.by_name.keys() == {OTHER}
         until(lambda: not b.is_up(LINK) and a.counts["zap.refused"] >= 2, a, b, c)
         b.heard.clear()
-        a.do(Publish(queues[b], b"secret"), Dispatch(LINK, b"secret"), Publish(queues[c], b"still here"))
+        a.do(Publish(queues[b], b"secret"), SendEnvelope(LINK, b"secret"), Publish(queues[c], b"still here"))
         until(lambda: b"still here" in c.envelopes(), a, b, c)
         until(lambda: a.counts["zap.refused"] >= 6, a, b, c)
         assert not b.envelopes() and not any(isinstance(item, LinkDown) for item in c.heard)
         assert a.is_up(OTHER) and not a.is_up(LINK)
-        a.do(Revoke(public_key(b"b" * 32)))  # once more changes nothing
+        a.do(RevokeClient(public_key(b"b" * 32)))  # once more changes nothing
 
 
-def test_a_peer_who_does_not_read_blocks_nobody():
+def test_a_peer_that_does_not_read_blocks_no_other():
     """Neither a full pair link nor a full queue blocks or raises; what is too much is dropped and counted."""
     with peers(3) as (a, b, c):
         of_a, _ = befriend(a, b, LINK)
         befriend(a, c, OTHER)
         until(lambda: a.do(Publish(of_a, b"ready")) or b"ready" in b.envelopes(), a, b, c)
         for _ in range(2000):
-            a.do(Dispatch(LINK, bytes(20_000)), Publish(of_a, bytes(20_000)))
+            a.do(SendEnvelope(LINK, bytes(20_000)), Publish(of_a, bytes(20_000)))
         assert a.counts["dropped.full"]
-        a.do(Dispatch(OTHER, b"free lane"))
+        a.do(SendEnvelope(OTHER, b"free lane"))
         until(lambda: b"free lane" in c.envelopes(), a, c)
 
 
-def test_a_poll_is_one_bite_and_every_peer_gets_its_share():
+def test_a_poll_is_bounded_and_fair():
     with peers(3) as (a, loud, quiet):
         befriend(a, loud, LINK)
         befriend(a, quiet, OTHER)
         a.heard.clear()
-        quiet.do(Dispatch(OTHER, b"quiet"))
+        quiet.do(SendEnvelope(OTHER, b"quiet"))
         sent = 0
         while sent < 3 * INPUTS_MAX:
-            loud.do(Dispatch(LINK, b"loud"))
+            loud.do(SendEnvelope(LINK, b"loud"))
             pump(loud, quiet, timeout_ms=0)
             sent = 1 + sent - (loud.counts["dropped.full"] + loud.counts["dropped.down"])
             loud.counts.clear()
@@ -248,7 +249,7 @@ def test_a_poll_is_one_bite_and_every_peer_gets_its_share():
         until(lambda: len(first) + len(second) + len(a.envelopes(LINK)) == 3 * INPUTS_MAX + 1, a, loud, quiet)
 
 
-def test_foreign_descriptors_are_told_of():
+def test_foreign_descriptors_are_reported():
     with peers(1) as (a,):
         near, far = socket.socketpair()
         with near, far:
@@ -263,7 +264,7 @@ def test_foreign_descriptors_are_told_of():
             a.transport.unwatch(near.fileno())
 
 
-def test_a_taken_port_is_replaced_and_a_foreign_address_is_refused():
+def test_a_taken_port_is_replaced_and_a_foreign_address_refused():
     with peers(1) as (a,):
         second = Peer(ports=a.ports)
         try:
@@ -282,20 +283,20 @@ def test_a_dual_stack_listener_is_reached_both_ways():
         pytest.skip("this machine has no IPv6")
     with peers(1, "::") as (a,), peers(2) as (b, c):
         for caller, key, host in ((b, b"4" * 32, "127.0.0.1"), (c, b"6" * 32, "::1")):
-            a.do(Admit(LINK, public_key(key)))
+            a.do(AllowClient(LINK, public_key(key)))
             caller.do(Dial(LINK, Endpoint(host, a.ports[0]), a.transport.server_key, key))
             until(lambda caller=caller: caller.is_up(LINK), a, b, c)
 
 
-def test_what_fits_an_envelope_passes_and_nothing_larger():
+def test_envelopes_up_to_the_maximum_size_pass():
     with peers(2) as (a, b), strangers() as make:
         befriend(a, b, LINK)
         largest = os.urandom(ENVELOPE_BYTES_MAX)
-        a.do(Dispatch(LINK, largest + b"!"), Dispatch(LINK, b""), Dispatch(LINK, largest))
+        a.do(SendEnvelope(LINK, largest + b"!"), SendEnvelope(LINK, b""), SendEnvelope(LINK, largest))
         until(b.envelopes, a, b)
         assert b.envelopes() == [largest] and a.counts["dropped.size"] == 2
         # A member whose program is not ours: two frames, then one that is too large for libzmq.
-        b.do(Admit(OTHER, public_key(b"x" * 32)))
+        b.do(AllowClient(OTHER, public_key(b"x" * 32)))
         member: Stranger = make(zmq.DEALER, curve(b, b"x" * 32))
         member.connect(b)
         member.socket.send_multipart([b"one", b"two"])
@@ -305,37 +306,41 @@ def test_what_fits_an_envelope_passes_and_nothing_larger():
         assert not b.envelopes(OTHER)
 
 
-def test_one_key_holds_only_so_many_connections():
+def test_connections_per_key_are_limited():
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32)))
-        copies = [make(zmq.DEALER, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1}) for _ in range(CALLERS_MAX + 3)]
+        a.do(AllowClient(LINK, public_key(b"k" * 32)))
+        copies = [
+            make(zmq.DEALER, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1}) for _ in range(MEMBER_CONNECTIONS_MAX + 3)
+        ]
         for number, copy in enumerate(copies):
             copy.connect(a)
             copy.socket.send(b"%d" % number)
             until(lambda number=number: b"%d" % number in a.envelopes(), a)
         until(lambda: sum(copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies) == 3, a)
-        assert len(a.transport._links[LINK].callers) == CALLERS_MAX and a.is_up(LINK)
+        assert len(a.transport.links.by_name[LINK].inbound) == MEMBER_CONNECTIONS_MAX and a.is_up(LINK)
 
 
-def test_a_room_full_of_people_comes_in_under_one_invitation():
+def test_one_invitation_admits_many_guests_at_once():
     """All of them have its key; so they are not counted as the connections of one member are."""
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), guest=True))
-        guests = [make(zmq.DEALER, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1}) for _ in range(4 * CALLERS_MAX)]
+        a.do(AllowClient(LINK, public_key(b"k" * 32), guest=True))
+        guests = [
+            make(zmq.DEALER, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1}) for _ in range(4 * MEMBER_CONNECTIONS_MAX)
+        ]
         for guest in guests:
             guest.connect(a)
         for number, guest in enumerate(guests):
             guest.socket.send(b"%d" % number)
         until(lambda: len(a.envelopes()) == len(guests), a)
-        assert len(a.transport._links[LINK].callers) == len(guests)
+        assert len(a.transport.links.by_name[LINK].inbound) == len(guests)
         assert not a.counts["cut.extra"] and not any(guest.saw(zmq.EVENT_DISCONNECTED) for guest in guests)
 
 
-def test_who_floods_one_invitation_keeps_nobody_out_who_has_another(monkeypatch):
-    monkeypatch.setattr(transport, "GUESTS_MAX", 6)
+def test_flooding_one_invitation_blocks_no_other_invitation(monkeypatch):
+    monkeypatch.setattr(transport, "GUEST_CONNECTIONS_MAX", 6)
     with peers(1) as (a,), strangers() as make:
         invited, flood = b"x" * 32, b"k" * 32
-        a.do(Admit(OTHER, public_key(invited), guest=True), Admit(LINK, public_key(flood), guest=True))
+        a.do(AllowClient(OTHER, public_key(invited), guest=True), AllowClient(LINK, public_key(flood), guest=True))
         first: Stranger = make(zmq.DEALER, curve(a, invited) | {zmq.RECONNECT_IVL: -1})
         copies = [make(zmq.DEALER, curve(a, flood) | {zmq.RECONNECT_IVL: -1}) for _ in range(8)]
         for number, guest in enumerate((first, *copies)):
@@ -344,22 +349,22 @@ def test_who_floods_one_invitation_keeps_nobody_out_who_has_another(monkeypatch)
             until(lambda number=number: b"%d" % number in [*a.envelopes(), *a.envelopes(OTHER)], a)
         until(lambda: sum(copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies) == 3, a)
         assert [copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies] == [True] * 3 + [False] * 5, "the oldest first"
-        assert len(a.transport._links[OTHER].callers) == 1 and a.is_up(OTHER)
+        assert len(a.transport.links.by_name[OTHER].inbound) == 1 and a.is_up(OTHER)
 
 
-def test_whoever_is_a_guest_holds_no_connection_to_the_queues():
+def test_a_guest_holds_no_queue_connection():
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), guest=True))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), guest=True))
         guest: Stranger = make(zmq.SUB, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1})
         guest.socket.setsockopt(zmq.SUBSCRIBE, b"q" * 32)
         guest.connect(a)
         until(lambda: a.counts["cut.guest"] == 1 and guest.saw(zmq.EVENT_DISCONNECTED), a)
 
 
-def test_nobody_gets_anothers_mail_by_taking_its_routing_id():
+def test_a_taken_routing_id_receives_no_mail_of_another():
     with peers(1) as (a,), strangers() as make:
         for link, key in ((LINK, b"k" * 32), (OTHER, b"x" * 32)):
-            a.do(Admit(link, public_key(key)))
+            a.do(AllowClient(link, public_key(key)))
         name = {zmq.ROUTING_ID: b"alice"}
         alice: Stranger = make(zmq.DEALER, curve(a, b"k" * 32) | name)
         alice.connect(a)
@@ -371,7 +376,7 @@ def test_nobody_gets_anothers_mail_by_taking_its_routing_id():
         thief.connect(a)
         thief.socket.send(b"I am alice, too")
         until(lambda: a.envelopes(OTHER), a)
-        a.do(Dispatch(LINK, b"for alice"), Dispatch(OTHER, b"for the thief"))
+        a.do(SendEnvelope(LINK, b"for alice"), SendEnvelope(OTHER, b"for the thief"))
         assert thief.socket.poll(5000) and thief.socket.recv() == b"for the thief"
         assert a.counts["dropped.down"] == 1
 
@@ -380,32 +385,32 @@ def test_nobody_gets_anothers_mail_by_taking_its_routing_id():
 def test_a_flipped_bit_costs_one_connection_and_not_the_link(way):
     with peers(2) as (a, b):
         relay = Relay(("127.0.0.1", a.ports[0]))
-        a.do(Admit(LINK, public_key(b"k" * 32)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32)))
         b.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), a.transport.server_key, b"k" * 32))
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
         relay.flip = way
-        (b if way == "up" else a).do(Dispatch(LINK, b"damaged"))
+        (b if way == "up" else a).do(SendEnvelope(LINK, b"damaged"))
         until(lambda: any(isinstance(item, LinkDown) for item in b.heard), a, b)
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
-        b.do(Dispatch(LINK, b"whole"))
+        b.do(SendEnvelope(LINK, b"whole"))
         until(a.envelopes, a, b)
         assert a.envelopes() == [b"whole"] and not b.envelopes()
         relay.close()
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "speaking"])
-def test_a_peer_who_has_vanished_without_a_word_is_noticed_and_found_again(monkeypatch, speaks):
+def test_a_vanished_peer_is_noticed_and_reconnected(monkeypatch, speaks):
     """A host forgets with each word how long it wanted to wait for the next; so the last of all is a question."""
     monkeypatch.setattr(socket_options, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(socket_options, "HEARTBEAT_TIMEOUT_MS", 300)
     monkeypatch.setattr(socket_options, "SPARE_HEARTBEAT_MS", 3_600_000)
     with peers(2) as (a, b):
         relay = Relay(("127.0.0.1", a.ports[0]))
-        a.do(Admit(LINK, public_key(b"k" * 32)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32)))
         b.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), a.transport.server_key, b"k" * 32))
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
         if speaks:
-            b.do(Dispatch(LINK, b"last words"))
+            b.do(SendEnvelope(LINK, b"last words"))
             until(a.envelopes, a, b)
         relay.deaf = True
         until(lambda: not a.is_up(LINK), a)
@@ -415,21 +420,21 @@ def test_a_peer_who_has_vanished_without_a_word_is_noticed_and_found_again(monke
         relay.close()
 
 
-def test_whoever_does_not_answer_is_gone_though_its_own_call_stands(monkeypatch):
+def test_an_unresponsive_peer_is_gone_despite_its_own_connection(monkeypatch):
     """As where it has said much just before its program froze: then nothing but our own question finds out."""
     monkeypatch.setattr(socket_options, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(socket_options, "HEARTBEAT_TIMEOUT_MS", 1000)
     monkeypatch.setattr(socket_options, "SPARE_HEARTBEAT_MS", 3_600_000)
     with peers(2) as (a, b):
         relay = Relay(("127.0.0.1", b.ports[0]))
-        a.do(Admit(LINK, public_key(b"b" * 32)))
-        b.do(Admit(LINK, public_key(b"a" * 32)))
+        a.do(AllowClient(LINK, public_key(b"b" * 32)))
+        b.do(AllowClient(LINK, public_key(b"a" * 32)))
         b.do(Dial(LINK, Endpoint("127.0.0.1", a.ports[0]), a.transport.server_key, b"b" * 32))
-        (theirs,) = b.transport._lines
+        (theirs,) = b.transport.links.dialed
         monkeypatch.setattr(theirs._session, "ping", lambda ttl_ms: None)
         until(lambda: a.is_up(LINK), a, b)
         a.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), b.transport.server_key, b"a" * 32))
-        (ours,) = a.transport._lines
+        (ours,) = a.transport.links.dialed
         until(lambda: ours.up, a, b)
         relay.deaf = True
         until(lambda: not a.is_up(LINK), a)  # b does nothing any more
@@ -440,22 +445,22 @@ def test_whoever_does_not_answer_is_gone_though_its_own_call_stands(monkeypatch)
 
 
 @pytest.mark.slow
-def test_when_a_pair_link_is_lost_its_host_is_asked_on_the_queue_too(monkeypatch):
+def test_after_a_lost_pair_link_its_host_is_pinged_on_the_queue(monkeypatch):
     monkeypatch.setattr(socket_options, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(socket_options, "HEARTBEAT_TIMEOUT_MS", 2000)
     monkeypatch.setattr(socket_options, "QUEUE_HEARTBEAT_MS", 3_600_000)
     with peers(2) as (a, b):
         relays = [Relay(("127.0.0.1", port)) for port in a.ports]
-        a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (b"q" * 32,)))
         pair, queue = (Endpoint("127.0.0.1", relay.port) for relay in relays)
         b.do(Dial(LINK, pair, a.transport.server_key, b"k" * 32, queue, (b"q" * 32,)))
-        until(lambda: len(b.transport._lines) == 2 and all(line.up for line in b.transport._lines), a, b)
+        until(lambda: len(b.transport.links.dialed) == 2 and all(line.up for line in b.transport.links.dialed), a, b)
         relays[1].deaf = True
         for _ in range(100):
             pump(a, b, timeout_ms=5)
-        assert all(line.up for line in b.transport._lines), "it is seldom asked"
+        assert all(line.up for line in b.transport.links.dialed), "it is seldom asked"
         relays[0].deaf = True
-        until(lambda: not any(line.up for line in b.transport._lines), a, b)
+        until(lambda: not any(line.up for line in b.transport.links.dialed), a, b)
         assert b.counts["dial.lost"] == 2
         for relay in relays:
             relay.close()
@@ -466,7 +471,7 @@ def test_a_peer_can_be_dialled_through_a_socks_proxy():
     with peers(1) as (a,):
         b = Peer(socks=f"127.0.0.1:{proxy.port}")
         try:
-            a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
+            a.do(AllowClient(LINK, public_key(b"k" * 32), (b"q" * 32,)))
             b.dial(LINK, a, b"k" * 32, b"q" * 32)
             until(lambda: b.is_up(LINK), a, b)
             until(lambda: a.do(Publish(b"q" * 32, b"far away")) or b.envelopes(), a, b)
@@ -476,38 +481,40 @@ def test_a_peer_can_be_dialled_through_a_socks_proxy():
             proxy.close()
 
 
-def test_closing_does_not_wait_for_a_peer_who_does_not_read():
+def test_closing_does_not_wait_for_a_peer_that_does_not_read():
     with peers(2) as (a, b):
         befriend(a, b, LINK)
         for _ in range(100):
-            a.do(Dispatch(LINK, bytes(ENVELOPE_BYTES_MAX)))
+            a.do(SendEnvelope(LINK, bytes(ENVELOPE_BYTES_MAX)))
         a.transport.close()
-        assert not a.transport.gatekeeper_alive
+        assert not a.transport.accepts_connections
         a.transport.close()
 
 
 # --- without sockets ------------------------------------------------------------------------------------------------
 
 
-def test_a_connection_is_judged_by_what_it_sent_and_nobody_has_read():
+def test_a_connection_is_judged_by_its_unread_bytes():
     member = Connection(0, ((), ()), 0.0, user="member")
-    member.read(10 * BACKLOG_BYTES_MAX)
-    assert not member.too_much(11 * BACKLOG_BYTES_MAX, 0.0)
-    assert member.too_much(11 * BACKLOG_BYTES_MAX + 1, 0.0)
+    member.message_read(10 * BACKLOG_BYTES_MAX)
+    assert not member.exceeds_backlog(11 * BACKLOG_BYTES_MAX, 0.0)
+    assert member.exceeds_backlog(11 * BACKLOG_BYTES_MAX + 1, 0.0)
     quiet = Connection(0, ((), ()), 0.0, user="quiet")
     hours = range(400)
-    assert not any(quiet.too_much(hour * 3600 * 100, hour * 3600.0) for hour in hours), "heartbeats of sixteen days"
+    assert not any(quiet.exceeds_backlog(hour * 3600 * 100, hour * 3600.0) for hour in hours), (
+        "heartbeats of sixteen days"
+    )
     silent = Connection(0, ((), ()), 0.0, user="silent")
-    assert not any(silent.too_much(0, hour * 3600.0) for hour in hours)
+    assert not any(silent.exceeds_backlog(0, hour * 3600.0) for hour in hours)
     just_now = hours[-1] * 3600.0 + 1
-    assert silent.too_much(BACKLOG_BYTES_MAX + HEARTBEAT_BYTES_PER_S + 1, just_now), "silence earns no credit"
+    assert silent.exceeds_backlog(BACKLOG_BYTES_MAX + HEARTBEAT_BYTES_PER_S + 1, just_now), "silence earns no credit"
 
 
-def test_refusals_are_counted_by_household_and_forgiven_with_time():
-    refusals = Refusals()
+def test_refusals_are_counted_by_source_prefix_and_expire():
+    refusals = RefusalBuckets()
 
     def take(address: str, now: float) -> bool:
-        return refusals.take(house(address), now)
+        return refusals.take(source_prefix(address), now)
 
     polite = [take(address, 0.0) for address in ("192.0.2.1", "::ffff:192.0.2.1") * REFUSALS_MAX]
     assert polite == [True] * REFUSALS_MAX + [False] * REFUSALS_MAX
@@ -520,11 +527,11 @@ def test_refusals_are_counted_by_household_and_forgiven_with_time():
     assert len(refusals._buckets) == ADDRESSES_MAX
 
 
-def test_what_is_published_reaches_whoever_has_not_subscribed_over_the_link():
+def test_peers_without_subscription_receive_over_the_link():
     queue = b"q" * 32
     with peers(3) as (a, b, c):
         for peer, link, key in ((b, LINK, b"k" * 32), (c, OTHER, b"x" * 32)):
-            a.do(Admit(link, public_key(key), (queue,)))
+            a.do(AllowClient(link, public_key(key), (queue,)))
             peer.dial(link, a, key, queue if peer is b else None)
         until(lambda: a.is_up(LINK) and a.is_up(OTHER), a, b, c)
         until(lambda: a.do(Publish(queue, b"ready")) or b.envelopes(), a, b, c)
@@ -538,7 +545,7 @@ def test_what_is_published_reaches_whoever_has_not_subscribed_over_the_link():
 def test_one_subscriber_can_have_two_queues():
     state, data = b"s" * 32, b"d" * 32
     with peers(2) as (a, b):
-        a.do(Admit(LINK, public_key(b"k" * 32), (state, data)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (state, data)))
         b.do(Dial(LINK, a.pair, a.transport.server_key, b"k" * 32, a.queue, (state, data)))
         for queue in (state, data):
             until(lambda queue=queue: a.do(Publish(queue, queue)) or queue in b.envelopes(), a, b)
@@ -548,35 +555,35 @@ def test_one_subscriber_can_have_two_queues():
 
 
 def complain(peer: Peer, link: bytes, times: int = STRIKES_MAX + 1) -> list[bool]:
-    return [peer.transport.complain(link) for _ in range(times)]
+    return [peer.transport.strike(link) for _ in range(times)]
 
 
-def test_who_sends_what_is_refused_again_and_again_is_shut_out_and_then_back(monkeypatch):
+def test_repeated_rejections_lead_to_a_temporary_ban(monkeypatch):
     monkeypatch.setattr(bans, "BAN_S", 1.0)
     with peers(3) as (a, b, c):
         of_a, _ = befriend(a, b, LINK)
         befriend(a, c, OTHER)
         until(lambda: a.do(Publish(of_a, b"ready")) or b"ready" in b.envelopes(), a, b, c)
         assert not any(complain(a, LINK, STRIKES_MAX)) and a.is_up(LINK)
-        assert a.transport.complain(LINK) and a.transport.shut_out == 1
+        assert a.transport.strike(LINK) and a.transport.banned_links == 1
         assert not any(complain(a, LINK)), "it is told once"
         assert a.counts["banned"] == 1 and a.counts["cut.banned"] == 2, "both of its connections"
         until(lambda: not (a.is_up(LINK) or b.is_up(LINK)), a, b, c)
         until(lambda: a.counts["zap.refused"] >= 2, a, b, c)
         b.heard.clear()
-        a.do(Dispatch(LINK, b"unheard"), Publish(of_a, b"unheard", (LINK,)))
-        a.do(Dispatch(OTHER, b"all is well"))
+        a.do(SendEnvelope(LINK, b"unheard"), Publish(of_a, b"unheard", (LINK,)))
+        a.do(SendEnvelope(OTHER, b"all is well"))
         until(c.envelopes, a, b, c)
         assert not b.envelopes() and not any(isinstance(item, LinkDown) for item in c.heard)
-        until(lambda: a.is_up(LINK) and b.is_up(LINK) and not a.transport.shut_out, a, b, c)
-        a.do(Dispatch(LINK, b"pair again"))
+        until(lambda: a.is_up(LINK) and b.is_up(LINK) and not a.transport.banned_links, a, b, c)
+        a.do(SendEnvelope(LINK, b"pair again"))
         until(lambda: a.do(Publish(of_a, b"queue again")) or b"queue again" in b.envelopes(), a, b, c)
-        b.do(Dispatch(LINK, b"and back"))
+        b.do(SendEnvelope(LINK, b"and back"))
         until(lambda: b"pair again" in b.envelopes() and b"and back" in a.envelopes(LINK), a, b, c)
 
 
 @pytest.mark.slow
-def test_what_is_decided_while_a_link_is_shut_holds_afterwards(monkeypatch):
+def test_changes_during_a_ban_apply_afterwards(monkeypatch):
     monkeypatch.setattr(bans, "BAN_S", 1.0)
     monkeypatch.setattr(zap, "EARLY_S", 0.0)  # or ten refusals would take longer than a test may
     links = dict(
@@ -585,26 +592,26 @@ def test_what_is_decided_while_a_link_is_shut_holds_afterwards(monkeypatch):
     keys = {name: name.encode().ljust(32) for name in links}
     with peers(2) as (a, b):
         for name in ("revoked", "moved"):
-            a.do(Admit(links[name], public_key(keys[name])))
-        b.do(*(Admit(links[name], public_key(keys[name])) for name in ("dialled", "hung up")))
+            a.do(AllowClient(links[name], public_key(keys[name])))
+        b.do(*(AllowClient(links[name], public_key(keys[name])) for name in ("dialled", "hung up")))
         a.dial(links["hung up"], b, keys["hung up"])
         for name in ("admitted", "revoked", "moved"):
             b.dial(links[name], a, keys[name])
         until(lambda: all(a.is_up(links[name]) for name in ("revoked", "moved", "hung up")), a, b)
         for link in links.values():
             assert any(complain(a, link))
-        assert a.transport.shut_out == len(links)
-        a.do(Admit(links["admitted"], public_key(keys["admitted"])), Revoke(public_key(keys["revoked"])))
-        a.do(Hangup(links["hung up"]), Admit(OTHER, public_key(keys["moved"])))
+        assert a.transport.banned_links == len(links)
+        a.do(AllowClient(links["admitted"], public_key(keys["admitted"])), RevokeClient(public_key(keys["revoked"])))
+        a.do(Disconnect(links["hung up"]), AllowClient(OTHER, public_key(keys["moved"])))
         a.dial(links["dialled"], b, keys["dialled"])
         pump(a, b)
-        assert not a.transport._lines, "nobody is dialled before the time is over"
+        assert not a.transport.links.dialed, "nobody is dialled before the time is over"
         until(lambda: a.is_up(OTHER), a, b)  # another link is another matter
         until(lambda: a.is_up(links["admitted"]) and a.is_up(links["dialled"]), a, b)
-        assert not a.transport.shut_out
+        assert not a.transport.banned_links
         until(lambda: a.counts["zap.refused"] > 10, a, b)
         assert not (a.is_up(links["revoked"]) or a.is_up(links["hung up"]) or a.is_up(links["moved"]))
-        assert a.transport._gatekeeper.admitted == a.transport._admitted
+        assert a.transport._zap.admitted == a.transport._admitted
 
 
 def test_strikes_are_forgiven_and_bounded(monkeypatch):
@@ -613,7 +620,7 @@ def test_strikes_are_forgiven_and_bounded(monkeypatch):
         now = minute * (STRIKES_S + 1)
         assert not any(one.strike(LINK, now) for _ in range(STRIKES_MAX))
     assert one.strike(LINK, now) and LINK in one and one.due == now + BAN_S
-    assert not one.strike(LINK, now) and not one.forgive(one.due - 1) and one.forgive(one.due) == [LINK]
+    assert not one.strike(LINK, now) and not one.lift_expired(one.due - 1) and one.lift_expired(one.due) == [LINK]
     assert LINK not in one and not one.strike(LINK, now + BAN_S), "and everything begins anew"
     monkeypatch.setattr(bans, "LINKS_MAX", 3)
     many = Bans()
@@ -630,12 +637,12 @@ def test_strikes_are_forgiven_and_bounded(monkeypatch):
 def test_a_link_that_gets_queues_keeps_its_connection():
     queue = b"q" * 32
     with peers(2) as (a, b):
-        a.do(Admit(LINK, public_key(b"k" * 32), (queue,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (queue,)))
         b.dial(LINK, a, b"k" * 32)
         until(lambda: b.is_up(LINK), a, b)
         b.heard.clear()
         b.dial(LINK, a, b"k" * 32, queue)
-        b.do(Dispatch(LINK, b"still there"))
+        b.do(SendEnvelope(LINK, b"still there"))
         until(lambda: a.envelopes(), a, b)
         until(lambda: a.do(Publish(queue, b"heard")) or b.envelopes(), a, b)
         assert not any(isinstance(item, LinkUp | LinkDown) for item in b.heard)

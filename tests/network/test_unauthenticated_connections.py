@@ -1,6 +1,6 @@
-"""Whoever has no business here: strangers at both doors, and members who break the rules of the wire.
+"""Strangers at both listeners, and members that break the wire protocol.
 
-Everything runs over real sockets on loopback. What must not grow is measured in a process of its own.
+All tests run over real sockets on loopback. Memory is measured in a process of its own.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from nacl import bindings
 
 from tests.support.raw_curve import RawHost, RawMember, framed
 from tests.support.sockets import Stranger, befriend, curve, peers, pump, strangers, until
-from zerochat.agent.network.zmq import listener as doors
+from zerochat.agent.network.zmq import listener as listeners
 from zerochat.agent.network.zmq import socket_options
 from zerochat.agent.network.zmq.listener import (
     GUEST_BACKLOG_BYTES_MAX,
-    STRANGERS_MAX,
-    STRANGERS_SHARE,
     SUBSCRIPTIONS_MAX,
+    UNAUTHENTICATED_MAX,
+    UNAUTHENTICATED_SHARE,
 )
 from zerochat.agent.network.zmq.socket_options import SUBSCRIBER_BYTES_MAX, public_key
 from zerochat.agent.network.zmq.tcp_control import bytes_received
-from zerochat.agent.network.zmq.transport import UNREAD_BYTES_MAX
+from zerochat.agent.network.zmq.transport import UNACKED_BYTES_MAX
 from zerochat.agent.network.zmq.zap import REFUSALS_MAX, ZAP_DOMAIN, ZAP_ENDPOINT
-from zerochat.group.effects import Admit, Dispatch, Publish, Reply, Revoke
+from zerochat.group.effects import AllowClient, Publish, Reply, RevokeClient, SendEnvelope
 from zerochat.group.inputs import LinkDown, Received
 
 LINK, OTHER = b"l" * 16, b"m" * 16
@@ -54,7 +54,7 @@ RAW = {
 }
 
 
-def test_raw_strangers_see_the_greeting_and_nothing_else(monkeypatch):
+def test_raw_strangers_see_the_greeting_only(monkeypatch):
     monkeypatch.setattr(socket_options, "HANDSHAKE_MS", 500)
     with peers(2) as (a, b):
         of_a, _ = befriend(a, b, LINK)
@@ -68,7 +68,7 @@ def test_raw_strangers_see_the_greeting_and_nothing_else(monkeypatch):
         left = set(seen)
 
         def listen() -> bool:
-            a.do(Publish(of_a, b"secret"), Dispatch(LINK, b"secret"))
+            a.do(Publish(of_a, b"secret"), SendEnvelope(LINK, b"secret"))
             for one in select.select(left, [], [], 0)[0]:
                 try:
                     piece = one.recv(65536)
@@ -106,7 +106,7 @@ def test_zeromq_strangers_receive_nothing(kind):
                     one.socket.send(b"let me in", zmq.NOBLOCK)
 
         def refused() -> bool:
-            a.do(Publish(of_a, b"secret"), Dispatch(LINK, b"secret"))
+            a.do(Publish(of_a, b"secret"), SendEnvelope(LINK, b"secret"))
             return all(one.saw(zmq.EVENT_DISCONNECTED) for one in crowd.values())
 
         until(refused, a, b)
@@ -116,23 +116,23 @@ def test_zeromq_strangers_receive_nothing(kind):
         assert crowd["a key that nobody admitted"].saw(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 
 
-def test_with_the_doorkeeper_gone_nobody_gets_in_and_who_is_in_stays():
+def test_without_zap_authenticator_existing_links_stay():
     with peers(3) as (a, b, c), strangers() as make:
         befriend(a, b, LINK)
-        a.do(Admit(OTHER, public_key(b"c" * 32)))
-        until(lambda: a.transport.gatekeeper_alive, a)
-        a.transport._gatekeeper.stop()
-        assert not a.transport.gatekeeper_alive
+        a.do(AllowClient(OTHER, public_key(b"c" * 32)))
+        until(lambda: a.transport.accepts_connections, a)
+        a.transport._zap.stop()
+        assert not a.transport.accepts_connections
         c.dial(OTHER, a, b"c" * 32)
         stranger = make(zmq.DEALER, curve(a, os.urandom(32)))
         stranger.connect(a)
         until(lambda: c.counts["dial.handshake_failed"] > 1 and stranger.saw(zmq.EVENT_DISCONNECTED), a, b, c)
         assert not c.heard and not stranger.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        b.do(Dispatch(LINK, b"still here"))
+        b.do(SendEnvelope(LINK, b"still here"))
         until(a.envelopes, a, b)
 
 
-def test_forged_questions_do_not_end_the_doorkeeper():
+def test_forged_zap_requests_do_not_end_the_authenticator():
     with peers(2) as (a, b), strangers() as make:
         forger = a.transport._context.socket(zmq.DEALER)
         forger.linger = 0
@@ -154,19 +154,19 @@ def test_forged_questions_do_not_end_the_doorkeeper():
         assert b"200" not in statuses and statuses[-1] == b"300"
         forger.close()
         # Nor does a fault of our own in there.
-        a.transport._gatekeeper._refusals = None  # type: ignore[assignment]
+        a.transport._zap._refusals = None  # type: ignore[assignment]
         stranger = make(zmq.DEALER, curve(a, os.urandom(32)))
         stranger.connect(a)
         until(lambda: a.counts["zap.failed"], a)
         # An address that has been refused so often is met with silence; an admitted key is not.
         befriend(a, b, LINK)
-        assert a.transport.gatekeeper_alive
+        assert a.transport.accepts_connections
 
 
 def test_a_member_gets_its_own_queue_and_no_other():
     mine, theirs = os.urandom(32), os.urandom(32)
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), (mine,)), Admit(OTHER, public_key(b"x" * 32), (theirs,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (mine,)), AllowClient(OTHER, public_key(b"x" * 32), (theirs,)))
         member: Stranger = make(zmq.XSUB, curve(a, b"k" * 32))
         member.connect(a)
         topics = [b"", theirs, theirs[:31], b"t" * 200, b"u" * (SUBSCRIBER_BYTES_MAX - 50), mine + b"!", mine]
@@ -195,12 +195,12 @@ def test_a_member_gets_its_own_queue_and_no_other():
         assert a.counts["cut.subscriptions"] == 1
 
 
-def test_a_member_cannot_have_anothers_subscription_put_to_its_account():
+def test_a_member_cannot_take_over_a_subscription():
     """libzmq keeps manual subscriptions and their senders in two lists, and a message that is no subscription puts
     them out of step: with three connections arriving at once, alice's subscription would be the thief's."""
     hers, its = os.urandom(32), os.urandom(32)
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), (hers,)), Admit(OTHER, public_key(b"x" * 32), (its,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (hers,)), AllowClient(OTHER, public_key(b"x" * 32), (its,)))
         for _ in range(5):
             first, alice, thief = (make(zmq.XSUB, curve(a, key)) for key in (b"x" * 32, b"k" * 32, b"x" * 32))
             for one, word in ((first, b"\2no subscription"), (alice, b"\1" + hers), (thief, b"\1" + its)):
@@ -216,17 +216,17 @@ def test_a_member_cannot_have_anothers_subscription_put_to_its_account():
             until(lambda alice=alice: a.do(Publish(hers, b"for alice")) or alice.socket.poll(0), a)
             for one in (first, alice, thief):
                 one.close()
-        assert a.counts["cut.not_a_subscription"] == 5 and a.counts["cut.shifted"]
+        assert a.counts["cut.not_a_subscription"] == 5 and a.counts["cut.out_of_step"]
 
 
-def test_a_key_revoked_before_its_first_word_says_nothing():
+def test_a_key_revoked_before_its_first_message_is_ignored():
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), (b"q" * 32,)))
         silent = [make(kind, curve(a, b"k" * 32)) for kind in (zmq.DEALER, zmq.XSUB)]
         for one in silent:
             one.connect(a)
             until(lambda one=one: one.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED), a)
-        a.do(Revoke(public_key(b"k" * 32)))
+        a.do(RevokeClient(public_key(b"k" * 32)))
         silent[0].socket.send(b"now?")
         silent[1].socket.send(b"\1" + b"q" * 32)
         until(lambda: all(one.saw(zmq.EVENT_DISCONNECTED) for one in silent), a)
@@ -234,39 +234,41 @@ def test_a_key_revoked_before_its_first_word_says_nothing():
         assert not a.heard and not silent[1].socket.poll(0) and a.counts["cut.revoked"] == 2
 
 
-def test_many_idle_connections_neither_keep_a_member_out_nor_stay(monkeypatch):
+def test_idle_connections_keep_no_member_out_and_expire(monkeypatch):
     monkeypatch.setattr(socket_options, "HANDSHAKE_MS", 500)
     with peers(2) as (a, b):
-        idle = [socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(STRANGERS_MAX + 100)]
-        until(lambda: a.counts["crowd.pair"] >= 100 and a.counts["crowd.queue"] >= 100, a)
+        idle = [
+            socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(UNAUTHENTICATED_MAX + 100)
+        ]
+        until(lambda: a.counts["unauthenticated.pair"] >= 100 and a.counts["unauthenticated.queue"] >= 100, a)
         of_a, _ = befriend(a, b, LINK)
         until(lambda: a.do(Publish(of_a, b"in")) or b"in" in b.envelopes(), a, b)
-        until(lambda: not (a.transport._pair.strangers or a.transport._queue.strangers), a, b)
+        until(lambda: not (a.transport._pair.unauthenticated or a.transport._queue.unauthenticated), a, b)
         for one in idle:
             one.close()
 
 
-def test_where_few_files_may_be_open_few_strangers_are_waited_for(monkeypatch):
-    monkeypatch.setattr(doors, "files_allowed", lambda: 10 * STRANGERS_SHARE)
+def test_a_low_file_limit_lowers_unauthenticated_connections(monkeypatch):
+    monkeypatch.setattr(listeners, "file_limit", lambda: 10 * UNAUTHENTICATED_SHARE)
     with peers(2) as (a, b):
         idle = [socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(15)]
-        until(lambda: a.counts["crowd.pair"] == a.counts["crowd.queue"] == 5, a)
+        until(lambda: a.counts["unauthenticated.pair"] == a.counts["unauthenticated.queue"] == 5, a)
         befriend(a, b, LINK)
         for one in idle:
             one.close()
 
 
-def test_strangers_who_take_every_descriptor_are_seen_and_cut():
+def test_strangers_that_take_every_descriptor_are_cut():
     with peers(1) as (a,), contextlib.ExitStack() as stack:
         idle = [stack.enter_context(socket.socket()) for _ in range(2)]
         taken = stack.enter_context(every_descriptor())
         for one in idle:
             os.close(taken.pop())
             one.connect(("127.0.0.1", a.ports[0]))
-        until(lambda: len(a.transport._pair.strangers) == 2, a)
+        until(lambda: len(a.transport._pair.unauthenticated) == 2, a)
         with pytest.raises(OSError, match="Too many open files"):
             os.dup(0)
-        for stranger in list(a.transport._pair.strangers.values()):
+        for stranger in list(a.transport._pair.unauthenticated.values()):
             a.transport._pair.cut(stranger)
         for one in idle:
             one.settimeout(1)  # long before libzmq gives it up by itself
@@ -295,12 +297,12 @@ NUMBERS_MAX = 50
 """Connections after which a number must have been used again."""
 
 
-def test_what_comes_late_over_a_connection_that_is_gone_does_not_speak_for_the_next_one():
+def test_late_bytes_of_a_closed_connection_are_not_the_next_ones():
     """The number of a connection is soon another one's; what the first one has said is read only then."""
     keys = {LINK: os.urandom(32), OTHER: os.urandom(32)}
     with peers(1) as (a,), contextlib.ExitStack() as stack:
         for link, key in keys.items():
-            a.do(Admit(link, public_key(key), (b"q" * 32,)))
+            a.do(AllowClient(link, public_key(key), (b"q" * 32,)))
         door = a.transport._pair
 
         def come(link: bytes, word: bytes) -> tuple[RawMember, set[int]]:
@@ -327,13 +329,13 @@ def test_what_comes_late_over_a_connection_that_is_gone_does_not_speak_for_the_n
         here = next(filter(None, (follow() for _ in range(NUMBERS_MAX))))
         until(lambda: b"one" in a.envelopes(LINK) and b"two" in a.envelopes(OTHER), a)
         until(lambda: a.is_up(OTHER) and not a.is_up(LINK), a)
-        a.do(Dispatch(OTHER, b"three"))
+        a.do(SendEnvelope(OTHER, b"three"))
         pump(a)
         said = here.read_command()
         assert bindings.crypto_box_open_afternm(said[16:], b"CurveZMQMESSAGES" + said[8:16], here.key)[1:] == b"three"
 
 
-def watched(door: doors.Door, *, there: bool) -> None:
+def watched(door: listeners.Listener, *, there: bool) -> None:
     """Wait until there is a connection, or none any more, while nothing is read from it."""
     deadline = time.monotonic() + 5
     while bool(door.connections) is not there:
@@ -346,19 +348,21 @@ def test_of_two_keys_on_one_number_the_later_connection_has_it():
         door, one, other = a.transport._pair, "one key", "another key"
         until(lambda: door.connections, a)
         (fd,) = door.connections
-        given = door.introduce(fd, one, b"\0\xff\xff\xff\xfe")
+        given = door.authenticate(fd, one, b"\0\xff\xff\xff\xfe")
         assert given is not None and given.user == one
         given.routing = b"\0\xff\xff\xff\xfe"
-        assert door.introduce(fd, other, b"\0\xff\xff\xff\xfd") is None, "it was there before"
-        assert door.introduce(fd, one, b"\0\xff\xff\xff\xfd") is None, "and so was this, be it the same key"
+        assert door.authenticate(fd, other, b"\0\xff\xff\xff\xfd") is None, "it was there before"
+        assert door.authenticate(fd, one, b"\0\xff\xff\xff\xfd") is None, "and so was this, be it the same key"
         assert door.connections == {fd: given}
-        taken = door.introduce(fd, other, b"\0\0\0\0\1")
-        assert taken is not None and taken is not given and (taken.user, taken.taken) == (other, 0), "it has gone round"
+        taken = door.authenticate(fd, other, b"\0\0\0\0\1")
+        assert taken is not None and taken is not given and (taken.user, taken.read_bytes) == (other, 0), (
+            "it has gone round"
+        )
         assert list(door.gone) == [given] and door.connections == {fd: taken}
-        door.cut(given, rudely=True)
+        door.cut(given, reset=True)
         assert door.connections == {fd: taken}, "who is forgotten is not cut"
         taken.routing = b"\0\0\0\0\1"
-        assert door.introduce(fd, one, b"a name of its own") is None and not door.connections
+        assert door.authenticate(fd, one, b"a name of its own") is None and not door.connections
         assert a.counts["cut.unclear.pair"] == 1
         here.settimeout(5)
         with contextlib.suppress(ConnectionResetError):
@@ -366,29 +370,29 @@ def test_of_two_keys_on_one_number_the_later_connection_has_it():
                 pass
 
 
-def test_a_subscriber_s_number_is_nobody_s_when_two_keys_have_it():
+def test_an_ambiguous_subscriber_number_belongs_to_no_key():
     with peers(1) as (a,), socket.create_connection(("127.0.0.1", a.ports[1])):
         door = a.transport._queue
         until(lambda: door.connections, a)
         (fd,) = door.connections
-        assert door.introduce(fd, "one key") is not None and door.introduce(fd, "one key") is not None
-        assert door.introduce(fd, "another key") is None and not door.connections
+        assert door.authenticate(fd, "one key") is not None and door.authenticate(fd, "one key") is not None
+        assert door.authenticate(fd, "another key") is None and not door.connections
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs TCP_INFO")
-def test_a_stranger_is_not_cut_for_what_a_busy_agent_has_not_read_yet(monkeypatch):
-    monkeypatch.setattr(doors, "STRANGER_S_MAX", 0.05)
+def test_unread_bytes_of_a_busy_agent_do_not_cut_a_stranger(monkeypatch):
+    monkeypatch.setattr(listeners, "UNAUTHENTICATED_S_MAX", 0.05)
     key = os.urandom(32)
     with peers(1) as (a,):
-        a.do(Admit(LINK, public_key(key)))
+        a.do(AllowClient(LINK, public_key(key)))
         pump(a)
         member = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
         member.send(b"")
-        member.send(bytes(doors.STRANGER_BYTES_MAX))
+        member.send(bytes(listeners.UNAUTHENTICATED_BYTES_MAX))
         door, deadline = a.transport._pair, time.monotonic() + 5
         watched(door, there=True)
-        (stranger,) = door.strangers.values()
-        while bytes_received(stranger) <= doors.STRANGER_BYTES_MAX:
+        (stranger,) = door.unauthenticated.values()
+        while bytes_received(stranger) <= listeners.UNAUTHENTICATED_BYTES_MAX:
             assert time.monotonic() < deadline
         for _ in range(3):  # the watch looks again and again
             assert door.overdue(time.monotonic()) == []
@@ -396,11 +400,11 @@ def test_a_stranger_is_not_cut_for_what_a_busy_agent_has_not_read_yet(monkeypatc
         until(lambda: a.is_up(LINK), a)
         member.close()
     with peers(1) as (a,):
-        a.do(Admit(LINK, public_key(key)))
+        a.do(AllowClient(LINK, public_key(key)))
         pusher = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
-        pusher.socket.sendall(pusher.frame(bytes(2 * doors.STRANGER_BYTES_MAX), True))
+        pusher.socket.sendall(pusher.frame(bytes(2 * listeners.UNAUTHENTICATED_BYTES_MAX), True))
         a.transport._pair._silence_s = 3600.0
-        until(lambda: a.counts["watch.pair"] or a.transport._pair.overdue(time.monotonic()), a)
+        until(lambda: a.counts["flood.pair"] or a.transport._pair.overdue(time.monotonic()), a)
         pusher.close()
 
 
@@ -409,7 +413,7 @@ VICTIM = """
     from zerochat.agent.network.zmq.socket_options import public_key
     from zerochat.agent.network.zmq.transport import Transport
     from zerochat.didcomm.endpoint import Endpoint
-    from zerochat.group.effects import Admit, Dial
+    from zerochat.group.effects import AllowClient, Dial
 
     def kilobytes(field):
         with open("/proc/self/status") as status:
@@ -417,7 +421,7 @@ VICTIM = """
 
     with Transport(b"s" * 32, "127.0.0.1", 0, 0) as transport:
         ports = transport.bind()
-        transport.perform(Admit(b"l" * 16, public_key(b"k" * 32), (b"q" * 32,)))
+        transport.perform(AllowClient(b"l" * 16, public_key(b"k" * 32), (b"q" * 32,)))
         # Connections and their buffers are there once; only what comes on top is growth.
         server_key, port, queue_port = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
         if port:
@@ -473,8 +477,9 @@ FRAME = 60_000
 
 
 @linux
-def test_a_stranger_who_pushes_is_cut_before_it_costs_anything():
-    """Before the handshake, at both doors: junk, frames that claim a terabyte, or just what is allowed, or nothing."""
+def test_a_flooding_stranger_is_cut_before_the_handshake():
+    """Before the handshake, at both listeners: junk, frames that claim a terabyte, or just what is allowed, or
+    nothing."""
     victim = Victim()
     pushed = 0
     openings = [
@@ -501,16 +506,16 @@ def test_a_stranger_who_pushes_is_cut_before_it_costs_anything():
 
 
 ENDLESS = {
-    "the pair socket": (0, b"DEALER", b"hello", bytes(FRAME), "watch.pair"),
-    "the pair socket, in small frames": (0, b"DEALER", b"hello", b"", "watch.pair"),
-    "the queue socket": (1, b"SUB", b"\1" + b"q" * 32, b"\2" * 250, "watch.queue"),
+    "the pair socket": (0, b"DEALER", b"hello", bytes(FRAME), "flood.pair"),
+    "the pair socket, in small frames": (0, b"DEALER", b"hello", b"", "flood.pair"),
+    "the queue socket": (1, b"SUB", b"\1" + b"q" * 32, b"\2" * 250, "flood.queue"),
 }
 
 
 @pytest.mark.slow
 @linux
 @pytest.mark.parametrize("where", ENDLESS)
-def test_a_member_who_never_finishes_a_message_is_cut(where):
+def test_an_endless_message_cuts_its_member(where):
     door, kind, first, frame, count = ENDLESS[where]
     victim = Victim()
     member = RawMember(victim.ports[door], b"k" * 32, victim.server_key, kind)
@@ -524,7 +529,7 @@ def test_a_member_who_never_finishes_a_message_is_cut(where):
 
 
 @linux
-def test_a_member_who_asks_for_any_number_of_queues_is_cut():
+def test_unlimited_subscriptions_cut_their_member():
     """libzmq keeps every topic in a tree with a node for each byte, and goes on as long as there are more."""
     victim = Victim()
     member = RawMember(victim.ports[1], b"k" * 32, victim.server_key, b"SUB")
@@ -539,13 +544,13 @@ def test_a_member_who_asks_for_any_number_of_queues_is_cut():
         pass
     member.close()
     peak, _, counts = victim.grown_kib()
-    assert asked < 100_000 and ("watch.queue" in counts or "cut.subscriptions" in counts)
+    assert asked < 100_000 and ("flood.queue" in counts or "cut.subscriptions" in counts)
     assert peak < 16 * MIB, (peak, asked)
 
 
 @linux
 @pytest.mark.parametrize("kind", [b"ROUTER", b"XPUB"])
-def test_a_host_who_never_finishes_a_message_is_left(kind):
+def test_an_endless_message_disconnects_its_host(kind):
     """The same from a peer whom we have dialled: what we keep of it ends with the size of one frame."""
     with socket.create_server(("127.0.0.1", 0)) as malicious, socket.create_server(("127.0.0.1", 0)) as idle:
         ports = [malicious.getsockname()[1], idle.getsockname()[1]]
@@ -563,7 +568,7 @@ def test_a_host_who_never_finishes_a_message_is_left(kind):
 
 @pytest.mark.slow
 @linux
-def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
+def test_a_flooding_member_that_leaves_does_not_end_a_busy_agent():
     """A held-back connection that ends would make libzmq abort at the next heartbeat: ours, or the PING within."""
     victim = Victim(pause_s=1.5)
     for kind, door, word in ((b"DEALER", 0, b"flood"), (b"SUB", 1, b"\1" + b"q" * 32)):
@@ -578,12 +583,12 @@ def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
 
 @pytest.mark.slow
 @linux
-def test_what_a_member_sends_unread_counts_over_all_its_connections_and_ends_in_a_rest(monkeypatch):
+def test_unread_bytes_count_over_all_connections_of_a_member(monkeypatch):
     """libzmq keeps what came whole over a connection that is cut, so another one at once would double it."""
-    monkeypatch.setattr(doors.PairDoor, "backlog_bytes_max", 1_000_000)
-    monkeypatch.setattr(doors, "REST_S", 0.5)
+    monkeypatch.setattr(listeners.PairListener, "backlog_bytes_max", 1_000_000)
+    monkeypatch.setattr(listeners, "SUSPEND_S", 0.5)
     with peers(1) as (a,), contextlib.ExitStack() as stack:
-        a.do(Admit(LINK, public_key(b"k" * 32)), Admit(OTHER, public_key(b"x" * 32)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32)), AllowClient(OTHER, public_key(b"x" * 32)))
 
         def member(key=b"k" * 32):
             made = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
@@ -599,9 +604,9 @@ def test_what_a_member_sends_unread_counts_over_all_its_connections_and_ends_in_
                 with contextlib.suppress(ConnectionError):  # it was cut while it still sent
                     one.send(bytes(FRAME))  # nobody reads meanwhile, and each by itself would be within its bounds
         end = time.monotonic() + 60
-        while not a.counts["watch.pair"] and time.monotonic() < end:
+        while not a.counts["flood.pair"] and time.monotonic() < end:
             time.sleep(0.01)  # the watch has a thread of its own; whoever pumps the agent would read
-        assert a.counts["watch.pair"] in (1, 2), "both, or the second one came in under the bound again"
+        assert a.counts["flood.pair"] in (1, 2), "both, or the second one came in under the bound again"
         with pytest.raises((EOFError, AssertionError, ConnectionError)):
             member()
         member(b"x" * 32)  # somebody else is let in
@@ -615,11 +620,11 @@ def test_what_a_member_sends_unread_counts_over_all_its_connections_and_ends_in_
 
 
 @linux
-def test_what_waits_for_a_guest_that_does_not_read_is_little_and_for_a_member_as_much_as_before():
+def test_queued_output_is_smaller_for_a_guest_than_for_a_member():
     """Whoever has an invitation and is not in yet is a guest."""
     answer, keys = bytes(10_000), {True: b"k" * 32, False: b"x" * 32}
     with peers(1) as (a,), contextlib.ExitStack() as stack:
-        a.do(Admit(LINK, public_key(keys[True]), guest=True), Admit(OTHER, public_key(keys[False])))
+        a.do(AllowClient(LINK, public_key(keys[True]), guest=True), AllowClient(OTHER, public_key(keys[False])))
 
         def caller(guest):
             one = RawMember(a.ports[0], keys[guest], a.transport.server_key, b"DEALER")
@@ -642,7 +647,7 @@ def test_what_waits_for_a_guest_that_does_not_read_is_little_and_for_a_member_as
         assert answered(member, 100) == 100
         guest, handle = caller(True)
         taken = answered(handle, 100)
-        assert taken * len(answer) < 2 * UNREAD_BYTES_MAX and taken > 10
+        assert taken * len(answer) < 2 * UNACKED_BYTES_MAX and taken > 10
         assert answered(handle, 100) == 0
         size = 0
         while size < taken * len(answer):
@@ -656,9 +661,9 @@ def test_what_waits_for_a_guest_that_does_not_read_is_little_and_for_a_member_as
 
 
 @linux
-def test_a_guest_who_sends_more_than_is_read_is_cut_long_before_a_member_is():
+def test_a_flooding_guest_is_cut_before_a_member():
     with peers(1) as (a,), contextlib.ExitStack() as stack:
-        a.do(Admit(LINK, public_key(b"k" * 32), guest=True), Admit(OTHER, public_key(b"x" * 32)))
+        a.do(AllowClient(LINK, public_key(b"k" * 32), guest=True), AllowClient(OTHER, public_key(b"x" * 32)))
         for key, cut in ((b"x" * 32, 0), (b"k" * 32, 1)):
             one = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
             stack.callback(one.close)
@@ -668,15 +673,15 @@ def test_a_guest_who_sends_more_than_is_read_is_cut_long_before_a_member_is():
                 for _ in range(GUEST_BACKLOG_BYTES_MAX // 5_000 + 40):
                     one.send(bytes(5_000))  # nobody reads meanwhile
             end = time.monotonic() + (10 if cut else 0.3)
-            while a.counts["watch.pair"] < cut and time.monotonic() < end:
+            while a.counts["flood.pair"] < cut and time.monotonic() < end:
                 os.urandom(100_000)  # the watch wakes when this process has worked
-            assert a.counts["watch.pair"] == cut
+            assert a.counts["flood.pair"] == cut
 
 
 @linux
-def test_the_kernel_says_how_much_a_connection_has_sent():
+def test_the_kernel_reports_the_bytes_of_a_connection():
     with peers(1) as (a,), socket.create_connection(("127.0.0.1", a.ports[0])) as one:
         one.sendall(b"\xff" * 5)
-        until(lambda: a.transport._pair.strangers, a)
-        (stranger,) = a.transport._pair.strangers.values()
+        until(lambda: a.transport._pair.unauthenticated, a)
+        (stranger,) = a.transport._pair.unauthenticated.values()
         until(lambda: bytes_received(stranger) == 5, a)

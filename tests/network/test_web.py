@@ -1,4 +1,4 @@
-"""DIDComm over HTTP(S) and WebSocket between agents that mean well: real sockets on loopback."""
+"""DIDComm over HTTP(S) and WebSocket between honest agents: real sockets on loopback."""
 
 import re
 import socket
@@ -25,7 +25,7 @@ from zerochat.agent.network.web import (
     Opened,
     Web,
 )
-from zerochat.agent.network.web.event_loop import WebLoop, leads_nowhere, meant_by
+from zerochat.agent.network.web.event_loop import WebLoop, effective_address, is_never_dialed
 from zerochat.agent.network.web.events import ENCRYPTED
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
@@ -61,7 +61,7 @@ def test_the_largest_envelope_fits_and_a_larger_one_is_not_sent(nodes, scheme):
     assert {Delivered(1), Failed(2, "size"), Failed(3, "size")} <= set(a.news)
 
 
-def test_https_and_wss_with_an_authority_that_is_trusted_and_with_one_that_is_not(nodes, tls):
+def test_https_and_wss_need_a_trusted_authority(nodes, tls):
     authority, certificate, key = tls
     server = nodes(tls=(certificate, key))
     assert server.uri.startswith("https://127.0.0.1:")
@@ -100,19 +100,19 @@ def test_202_comes_only_when_the_owner_has_accepted(nodes):
     until(lambda: len(a.of(Delivered)) == 3, a, b)
 
 
-def test_what_the_owner_does_not_accept_in_time_has_failed(nodes):
+def test_an_envelope_not_accepted_in_time_has_failed(nodes):
     a = nodes(None)
     b = nodes(accepting=False, limits=Limits(accept_s=0.2, stop_s=0.5))
     a.web.send(b.uri, b"one", ENCRYPTED, 1)
     a.web.send(b.ws, b"two", ENCRYPTED, 2)
     until(lambda: len(a.of(Failed)) == 2 and b.of(Closed), a, b)
     assert set(a.of(Failed)) == {Failed(1, "status 503"), Failed(2, "lost")}
-    assert b.web.counts["web.unaccepted"] == 2 and not b.web._partners
+    assert b.web.counts["web.unaccepted"] == 2 and not b.web._channels
     for item in b.of(Arrived):
         b.web.accept(item.handle)  # too late, and no harm
 
 
-def test_what_the_owner_refuses_has_failed(nodes):
+def test_a_refused_envelope_has_failed(nodes):
     a, b = nodes(None), nodes(accepting=False)
     a.web.send(b.uri, b"one", ENCRYPTED, 1)
     a.web.send(b.ws, b"two", ENCRYPTED, 2)
@@ -123,7 +123,7 @@ def test_what_the_owner_refuses_has_failed(nodes):
     assert set(a.of(Failed)) == {Failed(1, "status 503"), Failed(2, "lost")}
 
 
-def test_an_answer_goes_back_on_the_same_connection_if_it_was_asked_for(nodes):
+def test_a_requested_reply_uses_the_same_connection(nodes):
     a, b = nodes(None), nodes(accepting=False)
     a.web.send(b.uri, b"one", ENCRYPTED, 1, return_route=True)
     a.web.send(b.ws, b"two", ENCRYPTED, 2, return_route=True)
@@ -139,7 +139,7 @@ def test_an_answer_goes_back_on_the_same_connection_if_it_was_asked_for(nodes):
     assert reply == Arrived(0, b"re one", "application/ssi-agent-wire", "reply", b.uri)
 
 
-def test_a_held_session_carries_both_ways_and_the_owner_hears_of_it(nodes):
+def test_a_kept_session_carries_both_directions(nodes):
     member, mediator = nodes(None), nodes()
     assert member.web.hold(mediator.ws)
     until(lambda: member.of(Opened) and mediator.of(Opened), member, mediator)
@@ -159,7 +159,7 @@ def test_a_held_session_carries_both_ways_and_the_owner_hears_of_it(nodes):
     assert not mediator.web.answer(session.handle, b"too late")
 
 
-def test_a_held_session_comes_back_after_the_server_was_killed(nodes):
+def test_a_kept_session_reconnects_after_the_server_was_killed(nodes):
     member, first = nodes(None), nodes()
     member.web.hold(first.ws)
     until(lambda: member.of(Opened), member, first)
@@ -174,11 +174,11 @@ def test_a_held_session_comes_back_after_the_server_was_killed(nodes):
     assert second.envelopes() == [b"back"]
 
 
-def test_a_session_for_one_envelope_goes_when_nobody_uses_it(nodes):
+def test_an_idle_session_for_one_envelope_closes(nodes):
     a, b = nodes(None, limits=Limits(linger_s=0.1, request_s=0.3, stop_s=0.5)), nodes()
     a.web.send(b.ws, b"one", ENCRYPTED, 1)
     until(lambda: a.of(Closed) and b.of(Closed), a, b)
-    assert a.of(Delivered) and not b.web._partners
+    assert a.of(Delivered) and not b.web._channels
     a.web.hold(b.ws)
     until(lambda: len(a.of(Opened)) == 2, a, b)
     a.web.send(b.uri + "/slow", b"two", ENCRYPTED, 2)
@@ -187,11 +187,11 @@ def test_a_session_for_one_envelope_goes_when_nobody_uses_it(nodes):
     assert len(a.of(Closed)) == 1  # longer than `linger_s` and `request_s`, and still there
 
 
-def test_nothing_overtakes_what_has_failed(nodes, scripted):
+def test_no_envelope_overtakes_a_failed_one(nodes, scripted):
     """A server that is busy or not there fails all that waits for it; one that dislikes one envelope does not."""
     server = scripted(response("200 OK"), response("404 Not Found"), response("503 Busy"), response("200 OK"))
     a, gate = nodes(None), threading.Event()
-    a.web._engine.do(gate.wait, PATIENCE_S)
+    a.web._web_thread.do(gate.wait, PATIENCE_S)
     for number in range(6):
         a.web.send(server.uri, b"%d" % number, ENCRYPTED, number)
     gate.set()
@@ -203,18 +203,18 @@ def test_nothing_overtakes_what_has_failed(nodes, scripted):
     until(lambda: Delivered(7) in a.news, a)
 
 
-def test_a_kept_connection_that_the_server_has_closed_is_replaced_without_a_word(nodes):
+def test_a_connection_closed_by_the_server_is_replaced_silently(nodes):
     a, b = nodes(None), nodes(limits=Limits(idle_s=0.05, stop_s=0.5))
     for number in range(5):
         a.web.send(b.uri, b"%d" % number, ENCRYPTED, number)
         until(lambda number=number: len(a.of(Delivered)) == number + 1, a, b)
         deadline = time.monotonic() + PATIENCE_S
-        while b.web._engine._server._doorstep.guests() and time.monotonic() < deadline:
+        while b.web._web_thread._server._listening_socket.connections() and time.monotonic() < deadline:
             wait()
     assert len(b.envelopes()) == 5 and not a.of(Failed)
 
 
-def test_only_307_is_followed_and_never_far(nodes, scripted):
+def test_only_307_redirects_are_followed_and_not_far(nodes, scripted):
     goal = scripted(*[response("202 Accepted")] * 3)
     a = nodes(None)
     cases = {
@@ -235,7 +235,7 @@ def test_only_307_is_followed_and_never_far(nodes, scripted):
     assert goal.heard == [b"body"] and len(loop.heard) == 4
 
 
-def test_https_is_not_redirected_to_http_nor_a_session_to_anywhere(nodes, tls, scripted):
+def test_redirects_never_lead_from_https_to_http(nodes, tls, scripted):
     from yarl import URL
 
     from zerochat.agent.network.web.http_client import redirected
@@ -250,7 +250,7 @@ def test_https_is_not_redirected_to_http_nor_a_session_to_anywhere(nodes, tls, s
     assert not goal.of(Opened)
 
 
-def test_our_requests_do_not_say_whose_they_are(nodes, scripted):
+def test_our_requests_do_not_identify_us(nodes, scripted):
     server = scripted(response("202 Accepted", Set_Cookie="a=b"), response("202 Accepted"))
     a = nodes(None)
     a.web.send(server.uri, b"x", "application/ssi-agent-wire", 1)
@@ -272,7 +272,7 @@ def test_our_requests_do_not_say_whose_they_are(nodes, scripted):
         "http://x/" + "y" * 3000,
     ],
 )
-def test_a_uri_that_is_none_fails(nodes, uri):
+def test_an_invalid_uri_fails(nodes, uri):
     a = nodes(None)
     assert a.web.send(uri, b"x", ENCRYPTED, 5)
     until(lambda: a.news, a)
@@ -282,12 +282,14 @@ def test_a_uri_that_is_none_fails(nodes, uri):
 @pytest.mark.parametrize(
     "uri", ["http://169.254.169.254/", "ws://[fe80::1]/", "http://0.0.0.0:1/", "http://224.0.0.1/"]
 )
-def test_addresses_that_stand_for_nobody_are_not_dialled(nodes, uri):
+def test_unusable_addresses_are_not_dialled(nodes, uri):
     a = nodes(None)
     a.web.send(uri, b"x", ENCRYPTED, 5)
     until(lambda: a.news, a)
     assert a.news == [Failed(5, "unreachable")]
-    assert not any(leads_nowhere(meant_by(address)) for address in ("192.168.1.1", "::1", "fd00::1", "2001:db8::1"))
+    assert not any(
+        is_never_dialed(effective_address(address)) for address in ("192.168.1.1", "::1", "fd00::1", "2001:db8::1")
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,12 +299,12 @@ def test_addresses_that_stand_for_nobody_are_not_dialled(nodes, uri):
         *("fd00:ec2::254", "100.100.100.200", "::ffff:168.63.129.16", "192.0.0.192"),
     ],
 )
-def test_where_clouds_keep_their_secrets_is_not_dialled(address):
-    assert leads_nowhere(meant_by(address))
+def test_cloud_metadata_addresses_are_not_dialled(address):
+    assert is_never_dialed(effective_address(address))
 
 
 @pytest.mark.parametrize("proxy", [None, "127.0.0.1:9"])
-def test_who_serves_everybody_dials_public_addresses_only(nodes, proxy):
+def test_a_public_service_dials_public_addresses_only(nodes, proxy):
     """By a name too: the address is looked at when it is dialled."""
     b = nodes()
     a = nodes(None, only_public=True, socks=proxy)
@@ -317,7 +319,7 @@ def test_who_serves_everybody_dials_public_addresses_only(nodes, proxy):
     loop.close()
 
 
-def test_send_says_at_once_when_there_is_no_room(nodes):
+def test_send_reports_at_once_when_there_is_no_room(nodes):
     b = nodes()
     a = nodes(None, limits=Limits(queue_messages=3, queue_bytes=1000, outbox_bytes=1500, stop_s=0.5))
     assert [a.web.send(b.uri, b"x", ENCRYPTED, n) for n in range(4)] == [True, True, True, False]
@@ -327,7 +329,7 @@ def test_send_says_at_once_when_there_is_no_room(nodes):
     assert a.web.send(b.uri + "/c", b"x" * 900, ENCRYPTED, 9)
 
 
-def test_names_are_looked_up_aside_and_a_name_server_that_is_silent_keeps_nobody(nodes, monkeypatch):
+def test_a_silent_name_server_blocks_no_other_lookup(nodes, monkeypatch):
     silence = threading.Event()
 
     def never(*arguments):
@@ -352,7 +354,7 @@ def test_names_are_looked_up_aside_and_a_name_server_that_is_silent_keeps_nobody
 # --- beginning and end ----------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_start_says_why(nodes, tmp_path, tls):
+def test_a_failed_start_explains_why(nodes, tmp_path, tls):
     b = nodes()
     with pytest.raises(CannotListenForWeb, match=f"127.0.0.1:{b.port}: address already in use"):
         nodes(f"127.0.0.1:{b.port}")
@@ -366,7 +368,7 @@ def test_what_cannot_start_says_why(nodes, tmp_path, tls):
         Web(None, ca_file=str(tmp_path / "nowhere"), wake=lambda: None)
 
 
-def test_both_kinds_of_addresses(nodes):
+def test_addresses_of_both_families(nodes):
     b = nodes("[::]")
     assert b.uri == f"http://[::]:{b.port}"
     a = nodes(None)
@@ -376,7 +378,7 @@ def test_both_kinds_of_addresses(nodes):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
-def test_an_end_in_the_middle_of_everything_leaves_nothing(tls):
+def test_stopping_at_work_leaves_no_descriptor_and_no_thread(tls):
     _, certificate, key = tls
     before = len(list(Path("/proc/self/fd").iterdir())), set(threading.enumerate())
     b = Node(accepting=False)
@@ -394,7 +396,7 @@ def test_an_end_in_the_middle_of_everything_leaves_nothing(tls):
         begun = time.monotonic()
         node.web.stop()
         assert not node.web.alive and time.monotonic() - begun < 3
-    a.turn()
+    a.tx()
     assert len(a.of(Delivered)) + len(a.of(Failed)) == 40 and not a.web._sent
     assert not a.web.send(b.uri, b"x", ENCRYPTED, 1) or a.web.take() == [Failed(1, "stopped")]
     for peer in peers:
@@ -402,17 +404,17 @@ def test_an_end_in_the_middle_of_everything_leaves_nothing(tls):
     assert (len(list(Path("/proc/self/fd").iterdir())), set(threading.enumerate())) == before
 
 
-def test_a_thread_that_dies_is_noticed(nodes):
+def test_a_dead_thread_is_noticed(nodes):
     a, b = nodes(None), nodes(accepting=False)
     a.web.send(b.uri, b"x", ENCRYPTED, 1)
     until(b.envelopes, a, b)
 
     a.dies = True
-    a.web._engine.do(a.web._engine._loop.stop)
+    a.web._web_thread.do(a.web._web_thread._loop.stop)
     until(lambda: not a.web.alive, a)
     until(lambda: Failed(1, "stopped") in a.news, a)
 
 
-def test_asking_for_nothing_loads_nothing():
+def test_importing_the_web_package_loads_no_http_library():
     code = "import sys, zerochat.agent.network.web; print(sorted({'aiohttp', 'yarl'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -1,28 +1,28 @@
-"""Whole agents that take envelopes in over HTTP: short links, and connections in both kinds of envelopes."""
+"""Whole agents with an HTTP listener: short links, and connections in both envelope formats."""
 
 import contextlib
 
 import pytest
 
-from tests.agent.test_agent import until
+from tests.support.agents import until
 from zerochat.agent.api.client import connect
-from zerochat.agent.loop import AgentThread
 from zerochat.agent.network.web import fetch_invitation
-from zerochat.agent.network.web_adapter import Postman
+from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.settings.reader import Settings
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.thread import AgentThread
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.invitation import URL_PREFIX
 from zerochat.didcomm.protocols.oob_read import read_invitation
-from zerochat.rpc import PongNews, ToldNews
+from zerochat.rpc import ConnectionMessageNotification, PongNotification
 
 
 class Person:
     """A profile whose agent listens for HTTP on loopback (`web`), or only goes out."""
 
     def __init__(self, folder, name, *, web):
-        self.places = places(name, {"ZEROCHAT_HOME": str(folder / name)})
+        self.places = profile_paths(name, {"ZEROCHAT_HOME": str(folder / name)})
         create_profile(self.places, name, None)
         if web:
             self.places.config.parent.mkdir(parents=True, exist_ok=True)
@@ -41,13 +41,13 @@ class Person:
 
     def hears(self, kind):
         """The next news of this kind."""
-        while (news := self.client.next_news(30)) is not None:
-            if isinstance(news.item, kind):
-                return news.item
+        while (news := self.client.next_notification(30)) is not None:
+            if isinstance(news.params, kind):
+                return news.params
         raise AssertionError(f"no {kind.__name__} came")
 
     def connection(self):
-        (one,) = self.client.call("connections")
+        (one,) = self.client.call("list_connections")
         return one
 
 
@@ -69,39 +69,39 @@ def people(tmp_path):
 @pytest.mark.parametrize("listens", [True, False], ids=["both listen", "one listens"])
 def test_two_agents_connect_over_http_and_talk(people, envelope, listens):
     alice, bob = people(alice=True, bob=listens)
-    offer = alice.client.call("offer", envelope=envelope, expires_s=600)
+    offer = alice.client.call("offer_connection", envelope=envelope, expires_s=600)
     found = fetch_invitation(offer.short).result(20)
     assert read_invitation(found) == read_invitation(offer.url), "the short link leads to the very same"
-    bob.client.call("connect", invitation=found)
+    bob.client.call("open_connection", invitation=found)
     until(lambda: alice.connection().state == bob.connection().state == "established", "connecting")
-    asked = bob.client.call("ping", peer=bob.connection().id)
-    pong = bob.hears(PongNews)
+    asked = bob.client.call("ping_peer", peer=bob.connection().id)
+    pong = bob.hears(PongNotification)
     while pong.thread != asked.thread:  # the connection itself began with one
-        pong = bob.hears(PongNews)
-    assert pong.way == "web" and pong.envelope.startswith(envelope)
-    bob.client.call("tell", peer=bob.connection().id, text="hello over HTTP")
-    assert alice.hears(ToldNews).text == "hello over HTTP"
+        pong = bob.hears(PongNotification)
+    assert pong.channel == "web" and pong.envelope.startswith(envelope)
+    bob.client.call("send_connection_message", peer=bob.connection().id, text="hello over HTTP")
+    assert alice.hears(ConnectionMessageNotification).text == "hello over HTTP"
     alice.sleep()
     alice.wake()
-    (letter,) = alice.client.call("letters", peer=alice.connection().id)
+    (letter,) = alice.client.call("list_connection_messages", peer=alice.connection().id)
     assert (letter.text, letter.mine) == ("hello over HTTP", False), "kept over a restart"
 
 
 def test_a_group_is_joined_by_a_short_link(people):
     alice, bob = people(alice=True, bob=False)
-    alice.client.new("friends", envelope="didcomm/v1")
-    invitation = alice.client.invite("friends")
+    alice.client.create_group("friends", envelope="didcomm/v1")
+    invitation = alice.client.create_invitation("friends")
     assert invitation.short.startswith("http://127.0.0.1:") and len(invitation.short) < 80
     found = fetch_invitation(invitation.short).result(20)
-    bob.client.join(URL_PREFIX + b64url(found.encode()))
-    until(lambda: any(group.state == "active" for group in bob.client.groups()), "joining")
-    sent = bob.client.send("friends", "in RFC 0019 envelopes")
-    assert bob.client.wait("friends", sent.id).complete
-    assert bob.client.groups()[0].envelope == "didcomm/v1"
+    bob.client.join_group(URL_PREFIX + b64url(found.encode()))
+    until(lambda: any(group.state == "active" for group in bob.client.list_groups()), "joining")
+    sent = bob.client.send_message("friends", "in RFC 0019 envelopes")
+    assert bob.client.wait_for_delivery("friends", sent.id).complete
+    assert bob.client.list_groups()[0].envelope == "didcomm/v1"
 
 
-def test_a_hidden_agent_names_the_uri_that_it_was_given_and_no_other():
+def test_a_hidden_agent_names_only_the_configured_uri():
     for public, named in ((None, ()), ("https://chat.example.org", ("https://chat.example.org",))):
-        with Postman(Settings(web="127.0.0.1:0", web_public=public), wake=lambda: None) as postman:
+        with WebAdapter(Settings(web="127.0.0.1:0", web_public=public), wake=lambda: None) as postman:
             assert postman.start(hidden=True) == postman.uris == named
-            assert bool(postman.lend("https://x.example/?_oob=e30", 2**40)) == bool(named)
+            assert bool(postman.publish_short_link("https://x.example/?_oob=e30", 2**40)) == bool(named)

@@ -1,4 +1,4 @@
-"""The web transport against peers that do not mean well, and an owner that is slow."""
+"""The web transport against hostile peers and a slow owner."""
 
 import contextlib
 import re
@@ -25,10 +25,9 @@ from tests.support.web_peers import (
     wait,
     websocket,
 )
+from zerochat.agent.network.addresses import provider_prefix, source_prefix
 from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Limits, Opened
 from zerochat.agent.network.web.events import ENCRYPTED
-from zerochat.agent.network.web.listener import street
-from zerochat.agent.network.zmq.zap import house
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 nodes, scripted, tls = web_peers.nodes, web_peers.scripted, web_peers.tls
@@ -74,14 +73,14 @@ NO_ENVELOPE = {
 
 
 @pytest.mark.parametrize(("sent", "status"), NO_ENVELOPE.values(), ids=NO_ENVELOPE)
-def test_what_is_refused_is_refused_in_a_word(nodes, sent, status):
+def test_a_refusal_is_short(nodes, sent, status):
     b = nodes()
     answer = hear(raw(b, sent))
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.") and head.split()[1] == b"%d" % status, answer
     assert not re.search(rb"(?i)aiohttp|python|zerochat|server:", answer)
     assert not body or body.startswith(b"HTTP/1."), answer  # (what follows is the answer to what was sent after it)
-    b.turn()
+    b.tx()
     assert not b.news
 
 
@@ -108,10 +107,10 @@ def test_a_body_in_chunks_is_taken_up_to_the_limit(nodes):
     assert len(b.envelopes()[0]) == ENVELOPE_BYTES_MAX
     assert hear(peer).startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 ")
     assert b"HTTP/1.1 413 " in hear(raw(b, request(body=chunk * 17, **chunked)))
-    assert b.web._engine._inbox._bytes == 0
+    assert b.web._web_thread._events._bytes == 0
 
 
-def test_whoever_is_slow_is_not_waited_for(nodes, tls):
+def test_a_slow_peer_times_out(nodes, tls):
     """Heads, bodies, frames and handshakes that are begun and never ended."""
     _, certificate, key = tls
     limits = Limits(idle_s=0.3, body_s=0.3, handshake_s=0.3, stop_s=0.5)
@@ -172,7 +171,7 @@ def test_a_reader_that_is_slow_fills_its_own_queue_and_is_cut(nodes):
     slow.close()
 
 
-def test_a_peer_that_does_not_answer_pings_is_gone(nodes):
+def test_a_peer_that_does_not_answer_pings_is_disconnected(nodes):
     b = nodes(limits=Limits(ping_s=0.1, stop_s=0.5))
     peer = websocket(b)
     until(lambda: b.of(Closed), b)
@@ -180,29 +179,29 @@ def test_a_peer_that_does_not_answer_pings_is_gone(nodes):
     peer.close()
 
 
-def test_a_flood_of_pings_is_not_kept(nodes):
+def test_a_flood_of_pings_is_not_queued(nodes):
     b = nodes()
     peer = websocket(b)
     peer.settimeout(0.5)
     with contextlib.suppress(TimeoutError, ConnectionError):
         for _ in range(200):
             peer.sendall(frame(9, b"x" * 100) * 1000)
-    [session] = b.web._engine._sessions()
+    [session] = b.web._web_thread._sessions()
     assert len(session._outbox) <= 5000
     peer.close()
 
 
-def test_an_owner_that_is_busy_makes_senders_wait(nodes):
+def test_a_busy_owner_makes_senders_wait(nodes):
     """What has not been taken is bounded: POSTs get 503, and a session is not read any further."""
     b = nodes(accepting=False, limits=Limits(inbox_messages=4, unaccepted=1000, accept_s=60, stop_s=0.5))
     session = websocket(b)
     session.sendall(b"".join(frame(1, b"%d" % number) for number in range(100)))
     deadline = time.monotonic() + PATIENCE_S
-    while b.web._engine._inbox._messages < 4 and time.monotonic() < deadline:
+    while b.web._web_thread._events._messages < 4 and time.monotonic() < deadline:
         wait()
     answer = hear(raw(b, request(body=b"x")))
     assert b" 503 " in answer and b"Retry-After" in answer
-    assert len(b.web._inbox.notes) == 5  # opened, and four
+    assert len(b.web._events.pending) == 5  # opened, and four
     b.accepting = True
     until(lambda: len(b.envelopes()) == 100, b)
     assert b.envelopes() == [b"%d" % number for number in range(100)]
@@ -212,7 +211,7 @@ def test_an_owner_that_is_busy_makes_senders_wait(nodes):
     session.close()
 
 
-def test_a_session_is_not_read_while_much_of_it_is_not_accepted(nodes):
+def test_a_session_with_much_unaccepted_input_is_not_read(nodes):
     b = nodes(accepting=False, limits=Limits(unaccepted=8, accept_s=60, stop_s=0.5))
     peer = websocket(b)
     peer.sendall(b"".join(frame(1, b"%d" % number) for number in range(20)) + frame(9, b"all"))
@@ -229,14 +228,14 @@ def test_a_session_is_not_read_while_much_of_it_is_not_accepted(nodes):
     assert b" 202 " in hear(other)
 
 
-def test_one_house_cannot_take_every_place(nodes):
-    b = nodes(limits=Limits(connections=6, connections_per_house=3, loopback_counts=True, stop_s=0.5))
+def test_one_address_prefix_cannot_take_every_connection(nodes):
+    b = nodes(limits=Limits(connections=6, connections_per_prefix=3, loopback_counts=True, stop_s=0.5))
     peers = [raw(b) for _ in range(3)]
     assert turned_away(b)
     peers[0].close()
-    until(lambda: len(b.web._engine._server._doorstep.guests()) == 2, b)
+    until(lambda: len(b.web._web_thread._server._listening_socket.connections()) == 2, b)
     assert b" 404 " in hear(raw(b, request(b"GET", Content_Type="")))
-    assert b.web.counts["web.house"] == 1
+    assert b.web.counts["web.prefix_limit"] == 1
     full = nodes(limits=Limits(connections=6, stop_s=0.5))
     crowd = [raw(full) for _ in range(6)]
     assert turned_away(full) and full.web.counts["web.connections"] == 1
@@ -264,26 +263,26 @@ def test_a_response_without_end_is_not_read(nodes, scripted):
     assert not a.envelopes()
 
 
-def test_bodies_that_do_not_end_take_nobodys_room(nodes):
+def test_unfinished_bodies_use_no_room_of_others(nodes):
     """Two houses that send a part and then wait could otherwise keep everybody out."""
     b = nodes(limits=replace(QUICK, inbox_bytes=100_000, reading_bytes=300_000))
     part = request(body=b"x" * 90_000, Content_Length="100000")
     peers = [raw(b, part) for _ in range(3)]
-    until(lambda: b.web._engine._inbox._reading == 270_000, b)
+    until(lambda: b.web._web_thread._events._reading == 270_000, b)
     peer = raw(b, request(body=b"whole"))
     until(lambda: b.envelopes() == [b"whole"], b)
     assert b" 202 " in hear(peer)
     assert b" 503 " in hear(raw(b, part)), "but all of them have a limit too"
     for each in peers:
         each.close()
-    until(lambda: not b.web._engine._inbox._reading, b)
+    until(lambda: not b.web._web_thread._events._reading, b)
 
 
 def test_addresses_without_end_do_not_take_every_descriptor(nodes):
     """A member, or a mediator's recipient, may name as many addresses as it likes."""
     b = nodes()
     a = nodes(None, limits=replace(QUICK, sessions_out=4))
-    lines = a.web._engine._dialler._lines
+    lines = a.web._web_thread._dialer._targets
     for number in range(4):
         a.web.send(f"{b.ws}/{number}", b"x", ENCRYPTED, number)
     until(lambda: len(a.of(Delivered)) == 4, a, b)
@@ -298,7 +297,7 @@ def test_addresses_without_end_do_not_take_every_descriptor(nodes):
     silent.close()
 
 
-def test_a_session_that_is_quiet_ends(nodes):
+def test_an_idle_session_ends(nodes):
     """Pongs alone are no reason to hold a place."""
     b = nodes(limits=replace(QUICK, quiet_s=0.1))
     peer = websocket(b)
@@ -307,11 +306,19 @@ def test_a_session_that_is_quiet_ends(nodes):
     peer.close()
 
 
-def test_one_street_cannot_take_every_place(nodes):
-    assert street(house("203.0.113.7")) == street(house("203.0.113.250")) != street(house("203.0.114.7"))
-    assert street(house("2001:db8:1:2::3")) == street(house("2001:db8:1:ffff::")) != street(house("2001:db8:2::"))
-    b = nodes(limits=replace(QUICK, connections_per_street=2, loopback_counts=True))
+def test_one_provider_prefix_cannot_take_every_connection(nodes):
+    assert (
+        provider_prefix(source_prefix("203.0.113.7"))
+        == provider_prefix(source_prefix("203.0.113.250"))
+        != provider_prefix(source_prefix("203.0.114.7"))
+    )
+    assert (
+        provider_prefix(source_prefix("2001:db8:1:2::3"))
+        == provider_prefix(source_prefix("2001:db8:1:ffff::"))
+        != provider_prefix(source_prefix("2001:db8:2::"))
+    )
+    b = nodes(limits=replace(QUICK, connections_per_provider=2, loopback_counts=True))
     peers = [raw(b) for _ in range(2)]
-    assert turned_away(b) and b.web.counts["web.street"] == 1
+    assert turned_away(b) and b.web.counts["web.provider_limit"] == 1
     for each in peers:
         each.close()

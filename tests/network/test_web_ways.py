@@ -1,4 +1,4 @@
-"""The web transport's ways out, through a proxy, and short links."""
+"""The web transport through a proxy, and short links."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from zerochat.agent.network.web.short_links import ShortLinks
 nodes, scripted, tls = web_peers.nodes, web_peers.scripted, web_peers.tls
 
 
-def test_with_a_proxy_everything_goes_through_it_names_too(nodes, tls, monkeypatch):
+def test_a_proxy_is_used_for_everything_including_names(nodes, tls, monkeypatch):
     authority, certificate, key = tls
     server = nodes(tls=(certificate, key))
     proxy = Proxy(server.port)
@@ -38,7 +38,7 @@ def test_with_a_proxy_everything_goes_through_it_names_too(nodes, tls, monkeypat
     proxy.close()
 
 
-def test_a_proxy_that_refuses_or_is_not_there_is_never_gone_round(nodes):
+def test_a_failing_proxy_is_never_bypassed(nodes):
     server, refusing = nodes(), Proxy(0, reply=5)
     gone = Proxy(0)
     gone.close()
@@ -61,7 +61,7 @@ OOB = base64.urlsafe_b64encode(json.dumps(INVITATION).encode()).decode().rstrip(
 LONG = f"https://zerochat.example/?_oob={OOB}"
 
 
-def test_a_short_link_leads_to_the_invitation_until_it_is_used_up(nodes):
+def test_a_short_link_leads_to_its_invitation_until_used_up(nodes):
     b = nodes()
     b.web.publish_invitation("one", LONG, 60, uses=2)
     b.web.publish_invitation("many", LONG, 60)
@@ -81,7 +81,7 @@ def test_a_short_link_leads_to_the_invitation_until_it_is_used_up(nodes):
     assert b" 404 " in hear(raw(b, request(b"GET", b"/?_oobid=many", Content_Type="")))
 
 
-def test_short_links_are_not_kept_for_ever():
+def test_short_links_expire():
     links = ShortLinks()
     for number in range(1000):
         links.publish(str(number), LONG, 10, None)
@@ -105,18 +105,18 @@ def test_fetching_an_invitation(nodes, scripted, tls):
 
 NO_INVITATION = {
     "gone": (response("404 N"), "404"),
-    "a page": (response("200 OK", b"<html>"), "is no invitation"),
-    "no text": (response("200 OK", b"{\xff"), "is no invitation"),
-    "long": (response("200 OK", b"{" + b" " * 70_000), "too long"),
-    "endless": (response("200 OK", b"{" + b" " * 70_000, Content_Length=str(10**9)), "too long"),
+    "a page": (response("200 OK", b"<html>"), "is not an invitation"),
+    "no text": (response("200 OK", b"{\xff"), "is not an invitation"),
+    "long": (response("200 OK", b"{" + b" " * 70_000), "too large"),
+    "endless": (response("200 OK", b"{" + b" " * 70_000, Content_Length=str(10**9)), "too large"),
     "a file": (response("302 F", Location="file:///etc/passwd"), "less secure"),
-    "nobody there": (None, "nobody answers"),
+    "nobody there": (None, "server is unreachable"),
     "no HTTP": (b"nonsense", "lost"),
 }
 
 
 @pytest.mark.parametrize(("answer", "why"), NO_INVITATION.values(), ids=NO_INVITATION)
-def test_what_is_no_invitation_is_refused(scripted, answer, why):
+def test_an_invalid_short_link_is_refused(scripted, answer, why):
     server = scripted(answer or b"")
     if answer is None:
         server.close()
@@ -127,8 +127,8 @@ def test_what_is_no_invitation_is_refused(scripted, answer, why):
 def test_a_short_link_that_leads_in_circles(scripted):
     server = scripted()
     server._answers = [response("302 F", Location="/again")] * 20
-    with pytest.raises(NoInvitationThere, match="one place to the next"):
+    with pytest.raises(NoInvitationThere, match="too many redirects"):
         fetch_invitation(server.uri).result(PATIENCE_S)
     assert len(server.requests) == 4
-    with pytest.raises(NoInvitationThere, match="no http"):
+    with pytest.raises(NoInvitationThere, match="not an http"):
         fetch_invitation("ftp://a.example/").result(PATIENCE_S)

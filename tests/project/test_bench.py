@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic: a wrong stopwatch is worse than none."""
+"""The arithmetic of the benchmarks."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ import pytest
 
 import benchmarks
 from analytics.thesis import MESSAGE_B, STATE_B
-from benchmarks import Figure, Row, group, pane, take_turns
+from benchmarks import Figure, Row, any_goal, group, pane, take_turns
 from benchmarks.ours import agents
 from benchmarks.ours.core import MULTI, SIGNED, SINGLE, Star, sample_text
 from benchmarks.ours.terminals import NotPainted, Terminal
@@ -53,11 +53,12 @@ def test_a_row_of_json():
         "floor_range": [1, 1],
         "floor_is": "nothing",
         "goal": 1.5,
+        "goal_is": "",
         "met": False,
     }
 
 
-def test_what_a_peer_does_not_paint_counts_as_missing_and_the_rest_goes_on(capsys):
+def test_an_unpainted_frame_counts_as_missing(capsys):
     def program(name):
         return SimpleNamespace(name=name, absent="")
 
@@ -95,7 +96,7 @@ def test_no_peer_is_waited_for_when_the_time_is_over(monkeypatch):
     assert course.rows[0].ours.median == 1.0 and course.rows[0].absent == {"other": "no time left after -1 minutes"}
 
 
-def test_a_terminal_that_shows_nothing_is_not_waited_for_longer():
+def test_a_silent_terminal_is_not_waited_for_longer():
     terminal = Terminal(["sleep", "60"], {"PATH": os.environ["PATH"]}, columns=80, lines=24)
     try:
         with pytest.raises(NotPainted, match="did not paint 'anything' within 0 s"):
@@ -112,7 +113,12 @@ def test_when_a_goal_is_met(better, goal, met):
     assert Row("case", "ms", better, Figure(2, 0, 9), goal=goal).met is met
 
 
-def test_turns_are_fair():
+@pytest.mark.parametrize(("ours", "goal"), [(1, (2, "a")), (3, (4, "b")), (5, (4, "b"))])
+def test_a_row_is_met_by_any_of_its_goals(ours, goal):
+    assert any_goal(ours, {"a": 2, "b": 4}) == goal
+
+
+def test_rounds_alternate_their_order():
     calls = []
     values = take_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=2)
     assert "".join(calls) == "ab" + "ab" + "ba"  # once to warm up, then there and back
@@ -131,7 +137,7 @@ def test_turns_are_fair():
         (b"\x1b[?1049h\x1b]0;a title\x07\x1b[Hready", True),
     ],
 )
-def test_what_counts_as_a_frame(output, painted):
+def test_output_that_counts_as_a_frame(output, painted):
     assert has_frame(output) is painted
 
 
@@ -145,7 +151,7 @@ def test_the_thesis_envelopes_have_the_size_that_it_published(size, published):
 
 
 @pytest.mark.parametrize(("members", "published"), STATE_B.items())
-def test_the_thesis_state_messages_have_about_the_size_that_it_published(members, published):
+def test_thesis_state_messages_have_about_the_published_size(members, published):
     assert thesis.state(members, random.Random(members)) == pytest.approx(published, rel=0.012)
 
 
@@ -197,7 +203,7 @@ def test_a_room_that_does_not_get_ready():
         pytest.fail("it says something else")
 
 
-def test_what_is_not_installed_is_missing(tmp_path, monkeypatch, capsys):
+def test_programs_that_are_not_installed_are_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     missing = {}
     with ExitStack() as stack:
@@ -246,7 +252,7 @@ def test_the_goal_of_a_burst(ms, goal):
     assert group.time_row(MULTI, (4, 100), bursts).goal is None
 
 
-def test_the_goal_of_keys_that_sign_is_half_of_what_pairwise_keys_take():
+def test_the_goal_of_signing_keys_is_half_the_pairwise_time():
     bursts = bursts_of(Tox=[90], ours=[200])
     bursts[SIGNED][8, 100] = [Burst(70, 800, 800, 9_000)]
     assert group.time_row(SIGNED, (8, 100), bursts).goal == 90
@@ -255,7 +261,7 @@ def test_the_goal_of_keys_that_sign_is_half_of_what_pairwise_keys_take():
     assert row.goal == 60 and not row.met and set(row.peers) == {MULTI, SINGLE, "Tox"}
 
 
-def test_who_fails_is_missing_and_who_is_slow_is_not_asked_again(monkeypatch):
+def test_a_failing_program_is_missing_a_slow_one_runs_once(monkeypatch):
     asked, bursts, missing = [], bursts_of(), {}
 
     def slow(batch):

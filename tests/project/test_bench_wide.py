@@ -1,6 +1,6 @@
-"""The wide-area harness: what the line does to packets, what is left of it afterwards, and its arithmetic.
+"""The wide-area harness: its line, its cleanup, and its arithmetic.
 
-A line needs root, /dev/net/tun and a compiler; without them the tests that make one are skipped.
+A line needs root, /dev/net/tun and a compiler; without them the tests that create one are skipped.
 """
 
 import os
@@ -24,7 +24,7 @@ from benchmarks.wide.thesis import JOINED_MS, PUBLISHED_MS, TESTER, member_names
 needs_line = pytest.mark.skipif(bool(lines.why_not()), reason=lines.why_not() or "a line can be made")
 
 
-def test_who_is_where():
+def test_names_and_places_of_members():
     assert member_names(7) == ["alice", "bob", "carol", "david", "eve", "alice-1", "bob-1"]
     assert one_way_ms(6)["alice-1"] == one_way_ms(6)["alice"] == 72.5
     assert one_way_ms(6)[TESTER] == 0
@@ -62,7 +62,7 @@ def test_without_the_means_every_case_is_missing_with_the_reason(area, monkeypat
     assert all("only root" in one for one in report.missing)
 
 
-def test_a_line_that_cannot_be_made_says_why(monkeypatch):
+def test_a_line_that_cannot_be_created_explains_why(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(NoLine):
@@ -98,7 +98,7 @@ def test_tcp_between_hosts_and_two_lines_at_once():
 
 
 @needs_line
-def test_nothing_is_left_of_a_line():
+def test_a_closed_line_leaves_nothing_behind():
     with pytest.raises(KeyboardInterrupt), Line({"near": 0.0, "far": 1.0}) as line:  # noqa: PT012  # all of it is needed
         process = line.hosts["far"].start(["sleep", "600"], stdin=subprocess.DEVNULL)
         inside = line.hosts["far"].call(Path("/proc/thread-self/ns/net").readlink)
@@ -117,7 +117,7 @@ def test_nothing_is_left_of_a_line():
 def test_a_real_join_over_a_short_line():
     with Line({TESTER: 0.0, "alice": 1.0, "bob": 1.0}) as line, Agents(line) as agents:
         alice, bob = agents.start("alice"), agents.start("bob")
-        group = alice.client.new("hikers").id
+        group = alice.client.create_group("hikers").id
         grow(group, alice, [bob], 2)
         (found,) = join.join_at_once(group, [alice, bob], [agents.start(TESTER)])
         assert found.whole

@@ -1,4 +1,4 @@
-"""The parsers under the fuzzer, a short while every day and long on request; and the fuzzer itself, which must find."""
+"""The parsers under the fuzzer, briefly by default and long on request; and the fuzzer itself."""
 
 import base64
 import faulthandler
@@ -20,8 +20,8 @@ from fuzzing.nodes import Base64, Bytes, Joined, Object, Peer4, as_text, dissect
 from fuzzing.people import ALICE
 from fuzzing.run import BLOCK, Case, Cases, Form, attempt, forget, is_slow, limit_of, memory_bytes, run, spread
 from fuzzing.targets import SLICE, TARGETS
-from zerochat.agent.invitations import parse as pasted
-from zerochat.agent.invitations.parse import ForAGroup, read_pasted
+from zerochat.agent.invitations import pasted_text as pasted
+from zerochat.agent.invitations.pasted_text import ForAGroup, read_pasted
 from zerochat.agent.network.zmq import multiplexing
 from zerochat.crypto.encoding import CONTAINERS_MAX, FRACTIONS_MAX, b64url, strict_json
 from zerochat.crypto.primitives import x25519_public
@@ -45,14 +45,14 @@ def test_no_parser_fails_in_a_short_run(name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_no_parser_fails_on_what_has_led_far_before(name):
+def test_no_parser_fails_on_the_corpus(name):
     for case in corpora.load(name):
         assert attempt(TARGETS[name], case.data)[1] is None
 
 
 @pytest.mark.fuzz
 @pytest.mark.greedy
-def test_no_parser_fails_and_no_door_stays_shut_in_a_long_run(budget):
+def test_no_parser_and_no_listener_fails_in_a_long_run(budget):
     """Three million executions and twenty thousand connections in a slice, in a process where the code says which
     branches it takes; `pytest -m fuzz -s` shows what it prints."""
     faulthandler.cancel_dump_traceback_later()  # it takes as long as it was asked to, and looks for hangs itself
@@ -61,7 +61,7 @@ def test_no_parser_fails_and_no_door_stays_shut_in_a_long_run(budget):
     assert subprocess.run(fuzz).returncode == 0
 
 
-def test_the_doors_stay_open_in_a_short_storm():
+def test_the_listeners_survive_a_short_storm():
     found = storm(600, seed=2026)
     assert not found.faults and found.connections == 600 and found.members > 5
 
@@ -77,7 +77,7 @@ def test_every_seed_is_accepted(name):
 
 
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda path: path.stem)
-def test_what_was_found_once_is_mended(path):
+def test_past_findings_stay_fixed(path):
     finding = json.loads(path.read_text(encoding="utf-8"))
     target, data = TARGETS[finding["parser"]], base64.b64decode(finding["data"])
     forget()
@@ -87,7 +87,7 @@ def test_what_was_found_once_is_mended(path):
 
 
 @pytest.mark.parametrize("text", [b"[],", b"{},", b'{"":0},', b"[" * 60 + b"]" * 60 + b","], ids=repr)
-def test_half_a_megabyte_of_brackets_is_refused_before_it_is_parsed(text):
+def test_too_many_json_containers_are_refused_before_parsing(text):
     """It was found to take 50 to 80 ms: as long as some thousand honest messages."""
     long = b"[" + text * (ENVELOPE_BYTES_MAX // len(text) - 1) + b"0]"
     with pytest.raises(Malformed, match="objects and arrays"):
@@ -97,7 +97,7 @@ def test_half_a_megabyte_of_brackets_is_refused_before_it_is_parsed(text):
     assert strict_json(b'["' + b"{" * 100_000 + b'"]', ENVELOPE_BYTES_MAX) == ["{" * 100_000]
 
 
-def test_half_a_megabyte_of_fractions_is_refused_before_it_takes_long():
+def test_too_many_json_fractions_are_refused_quickly():
     """It was found to take nine tenths of a second: Python reads `1e+308` ten times as slowly as `1.5`."""
     some, many = (b"[" + b",".join([b"1e+308"] * count) + b"]" for count in (FRACTIONS_MAX, FRACTIONS_MAX + 1))
     assert strict_json(some, ENVELOPE_BYTES_MAX) == [1e308] * FRACTIONS_MAX
@@ -107,16 +107,16 @@ def test_half_a_megabyte_of_fractions_is_refused_before_it_takes_long():
     assert strict_json(usual, ENVELOPE_BYTES_MAX) == [1.5] * 100_000
 
 
-def test_a_key_that_rides_has_one_spelling():
+def test_a_multiplexing_key_has_one_encoding():
     secret, host, carrier = (bytes([number]) * 32 for number in (1, 2, 3))
-    header = multiplexing.header_of(secret, x25519_public(host), carrier, bytes(24))
-    assert multiplexing.read_header(header, host, carrier) == x25519_public(secret)
+    header = multiplexing.make_header(secret, x25519_public(host), carrier, bytes(24))
+    assert multiplexing.open_header(header, host, carrier) == x25519_public(secret)
     other = header[:31] + bytes([header[31] | 0x80]) + header[32:]
-    with pytest.raises(Malformed, match="spelling"):
-        multiplexing.read_header(other, host, carrier)
+    with pytest.raises(Malformed, match="non-canonical key"):
+        multiplexing.open_header(other, host, carrier)
 
 
-def test_who_writes_the_beginning_of_a_code_ten_thousand_times_does_not_keep_the_agent_busy(monkeypatch):
+def test_repeated_beginnings_of_a_code_are_bounded(monkeypatch):
     """It was found to take six tenths of a second, and as long as one likes with a longer text."""
     tried = []
     monkeypatch.setattr(pasted, "_read", lambda piece: tried.append(piece))
@@ -125,12 +125,12 @@ def test_who_writes_the_beginning_of_a_code_ten_thousand_times_does_not_keep_the
     assert len(tried) == pasted.TRIES_MAX
 
 
-def test_no_event_is_another_one_on_its_way():
+def test_an_ambiguous_contact_encoding_is_refused():
     """A contact that is a list of one text is how runs spell a DID; as it stands in a file it would have another id
     than the one that everybody else hears."""
     event = Event(place().group.id, POST, place().sender, 1, "", (), (), 1, 1, {"contact": ["document"]})
     for read in (lambda: parse_event(event.wire), lambda: foreign_event(event.record)):
-        with pytest.raises(Malformed, match="no DID"):
+        with pytest.raises(Malformed, match="not a DID"):
             read()
 
 
@@ -153,7 +153,7 @@ def fuzz(*words):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_makes_no_sense_is_refused(words, says):
+def test_invalid_arguments_are_refused(words, says):
     run = fuzz(*words)
     assert run.returncode == 2 and says in run.stderr and "Traceback" not in run.stderr
 
@@ -165,7 +165,7 @@ def test_the_help_names_all_parsers():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["code", "doors"])
-def test_ctrl_c_says_what_was_done(name):
+def test_ctrl_c_prints_a_summary(name):
     words = [sys.executable, str(ROOT / "scripts" / "fuzz"), name, "--seconds", "600", "--processes", "2"]
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
     time.sleep(4)  # it has long begun by then
@@ -201,7 +201,7 @@ class Planted:
         raise Malformed(why="as it should be")
 
 
-def test_a_fault_is_found_and_can_be_had_again():
+def test_a_finding_can_be_reproduced():
     report = run(Cases(Planted(), seed=1), range(20), slow_ns=10**12)
     assert {finding.why.partition(":")[0] for finding in report.findings} == {"TypeError"}
     for finding in report.findings:
@@ -251,14 +251,14 @@ class Maze:
         return self.module["find"](data)
 
 
-def test_what_is_learned_leads_further():
+def test_guided_search_reaches_deeper_branches():
     led = run(Cases(Maze(), seed=1), range(120), slow_ns=10**12, guided=True)
     assert {finding.why.partition(":")[0] for finding in led.findings} == {"KeyError"}
     assert any(case.data[:2] == b"ma" for case in led.learned)
     assert not run(Cases(Maze(), seed=1), range(120), slow_ns=10**12).findings
 
 
-def test_a_corpus_is_as_small_as_it_can_be_and_can_be_read_again(tmp_path, monkeypatch):
+def test_a_corpus_is_minimal_and_readable(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "FOLDER", tmp_path)
     dice = Random(1)
     cases = [Case(b"m" + dice.randbytes(size)) for size in range(1, 30)]
@@ -269,7 +269,7 @@ def test_a_corpus_is_as_small_as_it_can_be_and_can_be_read_again(tmp_path, monke
     assert corpora.load("another") == []
 
 
-def test_every_branch_says_so_and_nothing_else_changes():
+def test_instrumented_code_reports_branches_and_behaves_the_same():
     source = b"""
 def f(a, b=0):
     "what it is for"
@@ -297,7 +297,7 @@ def f(a, b=0):
     assert len(ways) >= 4 and marked["f"].__doc__ == plain["f"].__doc__
 
 
-def test_a_slice_has_three_million_executions_of_all_that_there_is():
+def test_a_slice_has_three_million_executions_of_all_targets():
     assert SLICE.keys() == TARGETS.keys() and sum(SLICE.values()) >= 3_000_000
 
 
@@ -319,7 +319,7 @@ def test_an_agent_that_ends_in_a_storm_is_noticed(monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_takes_memory_is_found():
+def test_excessive_memory_is_found():
     tried = []
 
     class Greedy(Maze):
@@ -332,12 +332,12 @@ def test_what_takes_memory_is_found():
 
 
 @pytest.mark.slow
-def test_what_takes_long_is_found():
+def test_slow_parsing_is_found():
     assert not is_slow(Slow(), b"{" * 4, slow_ns=5_000_000)
     assert is_slow(Slow(), b"{" * 8, slow_ns=5_000_000)
 
 
-def test_several_processes_find_what_one_finds():
+def test_several_processes_find_the_same_as_one():
     alone = run(Cases(Planted(), seed=1), range(8), slow_ns=10**12)
     together = spread(Planted(), 1, 8 * BLOCK, 60, 2, lambda so_far: None)
     assert (together.executions, together.accepted) == (alone.executions, alone.accepted)

@@ -1,6 +1,6 @@
-"""scripts/demo and scripts/test on machines that lack something: what they find, and what they say.
+"""scripts/demo and scripts/test on machines that lack requirements.
 
-The machine is played by a folder of stand-ins that is the whole PATH, and the project by a copy of its scripts.
+The machine is a folder of stand-ins that is the whole PATH, and the project a copy of its scripts.
 """
 
 import os
@@ -65,7 +65,7 @@ def machine(tmp_path):
 def test_without_python(machine):
     run = machine.run()
     assert run.returncode == 1
-    assert "needs Python 3.11 or newer, and the PATH has none.\n" in run.stderr
+    assert "needs Python 3.11 or newer; the PATH has none.\n" in run.stderr
 
 
 def test_with_an_old_python_only(machine):
@@ -76,7 +76,7 @@ def test_with_an_old_python_only(machine):
     assert "the PATH has none (python3 is 3.9)." in run.stderr
 
 
-def test_with_half_a_python(machine):
+def test_with_an_incomplete_python(machine):
     machine.has("python3", 'echo "3.12 ensurepip"')
     run = machine.run()
     assert run.returncode == 1
@@ -84,7 +84,7 @@ def test_with_half_a_python(machine):
     assert "apt install python3-venv" in run.stderr
 
 
-def test_takes_a_whole_python_before_half_a_one_and_an_old_one_before_an_untried_one(machine):
+def test_prefers_a_complete_and_tested_python(machine):
     tell = 'case "$*" in *environment.py*) echo "made by $0" >&2; exit 3 ;; esac; '
     machine.has("python3", tell + 'echo "3.12 ensurepip"')
     machine.has("python3.14", tell + 'echo "3.15 "')
@@ -94,7 +94,7 @@ def test_takes_a_whole_python_before_half_a_one_and_an_old_one_before_an_untried
     assert run.returncode == 3
 
 
-def test_takes_the_python_that_it_is_told(machine, tmp_path):
+def test_uses_the_python_given_in_the_environment(machine, tmp_path):
     machine.has("python3", 'echo "3.12 "')
     mine = machine.has(str(tmp_path / "my python"), 'case "$*" in *environment.py*) exit 3 ;; esac; echo "3.11 "')
     assert machine.run(PYTHON=str(mine)).returncode == 3
@@ -118,19 +118,19 @@ def test_a_prepared_environment_is_used_as_it_is(machine, tmp_path):
     assert run.returncode == 0
 
 
-def test_what_the_tests_need_is_enough_for_the_demo(machine):
+def test_dev_requirements_are_enough_for_the_demo(machine):
     machine.is_prepared("dev")
     assert machine.run().returncode == 0
 
 
-def test_what_studies_need_is_enough_for_everything(machine):
+def test_analytics_requirements_are_enough_for_everything(machine):
     machine.is_prepared("analytics")
     assert machine.run().returncode == 0
     study = machine.run(machine.root / "scripts" / "analytics", "summary", "--in", "a b")
     assert study.stdout == "/: -P -m analytics summary --in a b\n"
 
 
-def test_what_the_tests_need_is_not_enough_for_studies(machine):
+def test_dev_requirements_are_not_enough_for_analytics(machine):
     machine.is_prepared("dev")
     assert "needs Python 3.11" in machine.run(machine.root / "scripts" / "analytics").stderr
 
@@ -177,7 +177,7 @@ def test_the_budget_is_for_the_searches(machine, said):
     assert missing.returncode == 2 and "--budget wants a number" in missing.stderr
 
 
-def test_the_slow_tests_are_what_is_usually_left_out_and_nothing_else(machine):
+def test_the_slow_option_adds_exactly_the_slow_tests(machine):
     machine.is_prepared("dev")
     machine.has(str(machine.root / ".venv" / "bin" / "python"), 'echo "$*"')
     usual = tomllib.loads((SCRIPTS.parent / "pyproject.toml").read_text())["tool"]["pytest"]["addopts"][-1]
@@ -188,7 +188,7 @@ def test_the_slow_tests_are_what_is_usually_left_out_and_nothing_else(machine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("budget", "code"), [("1", 1), ("1.5", 0)])
-def test_who_asks_for_more_than_a_slice_is_not_taken_for_hanging(tmp_path, budget, code):
+def test_a_longer_budget_is_not_mistaken_for_hanging(tmp_path, budget, code):
     slow = tmp_path / "test_slow.py"
     slow.write_text("import time\n\n\ndef test_slow(budget):\n    time.sleep(2)\n")
     options = ["-c", str(SCRIPTS.parent / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider"]
@@ -209,7 +209,7 @@ def test_who_asks_for_more_than_a_slice_is_not_taken_for_hanging(tmp_path, budge
     [("-m not", "passed at the second attempt", 0), ("pytest", "FAILED", 1)],
     ids=["it was starved", "it is broken"],
 )
-def test_in_ci_what_fails_beside_others_is_tried_once_more_alone(machine, fails, word, code):
+def test_ci_repeats_failures_of_parallel_runs_once_alone(machine, fails, word, code):
     machine.is_prepared("analytics")
     python = machine.root / ".venv" / "bin" / "python"
     machine.has(
@@ -223,7 +223,7 @@ def test_in_ci_what_fails_beside_others_is_tried_once_more_alone(machine, fails,
     assert run.returncode == code
 
 
-def test_by_hand_the_first_word_counts(machine):
+def test_runs_outside_ci_repeat_no_failures(machine):
     machine.is_prepared("dev")
     python = machine.root / ".venv" / "bin" / "python"
     machine.has(str(python), 'echo "$PWD: $*"; case "$*" in *"pytest"*) exit 1 ;; esac')
@@ -232,7 +232,7 @@ def test_by_hand_the_first_word_counts(machine):
     assert run.returncode == 1
 
 
-def test_an_environment_of_somebody_else_is_left_alone(machine):
+def test_a_foreign_environment_is_left_alone(machine):
     """With this very Python: it must not come as far as installing anything."""
     precious = machine.root / ".venv" / "precious"
     precious.parent.mkdir()

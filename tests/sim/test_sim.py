@@ -1,22 +1,22 @@
-"""Whole histories of the real core over a bad network: everybody agrees in the end, and each seed replays exactly."""
+"""Whole histories over a bad network: all members converge, and each seed replays exactly."""
 
 from typing import get_args
 
 import pytest
 
-from tests.support.seeds import told_elsewhere
+from tests.support.seeds import outputs_elsewhere
 from zerochat.cli import main
 from zerochat.crypto import primitives
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify
 from zerochat.errors import Unauthentic
-from zerochat.group.effects import Remember
+from zerochat.group.effects import StoreEvent
 from zerochat.group.event_log.event import CONTROL
 from zerochat.group.key_modes import MODES
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule
 from zerochat.group.sync import acknowledgements, backfill, history_requests
-from zerochat.sim import Faults, Violation, World, play
-from zerochat.sim.batch import Plan, play_all
-from zerochat.sim.crypto_cache import remembering
+from zerochat.sim import Faults, Violation, World, play_history
+from zerochat.sim.batch import BatchPlan, run_all
+from zerochat.sim.fast_crypto import cached_signatures
 
 EVERYDAY = 60
 EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get_args(AgreementRule), "active", "left"}
@@ -24,31 +24,31 @@ EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, EVERYDAY, 10))
-def test_everybody_converges(first):
+def test_histories_converge(first):
     for seed in range(first, first + 10):
-        play(seed)
+        play_history(seed)
 
 
 @pytest.mark.sim
-def test_everybody_converges_in_many_more(budget):
-    failed = [one.violation for one in play_all(Plan(), range(EVERYDAY, EVERYDAY + budget(90)), 2) if one.violation]
+def test_histories_converge_many_seeds(budget):
+    failed = [one.violation for one in run_all(BatchPlan(), range(EVERYDAY, EVERYDAY + budget(90)), 2) if one.violation]
     assert not failed
 
 
 @pytest.mark.slow
-def test_a_seed_replays_exactly_in_another_process_too():
-    assert len(told_elsewhere("[sim.play(seed).digest.hexdigest() for seed in range(6)]")) == 1
+def test_history_replays_exactly():
+    assert len(outputs_elsewhere("[sim.play_history(seed).digest.hexdigest() for seed in range(6)]")) == 1
 
 
-def test_seed_808_a_late_copy_of_a_request_does_not_bring_a_leaver_back():
-    play(808)
+def test_seed_808_late_request_does_not_readmit():
+    play_history(808)
 
 
 @pytest.mark.slow
-def test_the_histories_have_everything_in_them():
+def test_histories_cover_all_cases():
     seen = set()
     for seed in range(40):
-        world = play(seed)
+        world = play_history(seed)
         for node in world.nodes.values():
             for group in node.agent.groups.values():
                 seen |= {event.type for event in group.control.values()} | {group.profile.keys, group.state}
@@ -61,30 +61,30 @@ def test_the_histories_have_everything_in_them():
 # --- the simulator would notice -------------------------------------------------------------------------------------
 
 
-def test_without_repair_something_is_lost(monkeypatch):
-    monkeypatch.setattr(acknowledgements, "repair", lambda turn, name: None)
-    monkeypatch.setattr(history_requests, "seek", lambda turn, name: None)
-    monkeypatch.setattr(backfill, "fetch", lambda turn, name: None)
+def test_without_retransmission_posts_are_lost(monkeypatch):
+    monkeypatch.setattr(acknowledgements, "retransmit", lambda tx, name: None)
+    monkeypatch.setattr(history_requests, "request_missing", lambda tx, name: None)
+    monkeypatch.setattr(backfill, "request_page", lambda tx, name: None)
     with pytest.raises(Violation, match="lacks a post"):
-        play(8)
+        play_history(8)
 
 
-def test_with_everything_delivered_twice_it_would_notice(monkeypatch):
+def test_detects_duplicate_delivery(monkeypatch):
     perform = World._perform
 
     def doubled(world, node, effect):
         perform(world, node, effect)
-        if isinstance(effect, Remember):
+        if isinstance(effect, StoreEvent):
             perform(world, node, effect)
 
     monkeypatch.setattr(World, "_perform", doubled)
     with pytest.raises(Violation, match="twice"):
-        play(1)
+        play_history(1)
 
 
-def test_on_a_perfect_network_nothing_looks_forged():
-    """What overtakes the answer that it builds on is refused and sent again; nothing is ever taken for an attack."""
-    world = play(3, faults=Faults(loss=0, duplication=0, delay_ms_max=5))
+def test_perfect_network_drops_nothing():
+    """Envelopes that overtake the answer they depend on are rejected and retransmitted; none counts as an attack."""
+    world = play_history(3, faults=Faults(loss=0, duplication=0, delay_ms_max=5))
     assert {name for node in world.nodes.values() for name in node.dropped} <= {"dropped Refused"}
 
 
@@ -93,19 +93,19 @@ def test_on_a_perfect_network_nothing_looks_forged():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [[], ["--histories"], ["--byzantine"]])
-def test_several_at_a_time_tell_the_same(capsys, kind):
+def test_parallel_run_gives_the_same_results(capsys, kind):
     def told(*more):
         assert main(["sim", *kind, "--seeds", "3", "--first", "1", *more]) == 0
         return capsys.readouterr().out.rpartition(" in ")[0]  # all but the time that it took
 
-    assert told("--jobs", "2", "--twice").replace(" twice each, the same way", "") == told("--jobs", "1")
+    assert told("--jobs", "2", "--repeat").replace(" twice with equal results", "") == told("--jobs", "1")
 
 
-def test_what_is_remembered_was_verified():
+def test_only_verified_signatures_are_cached():
     seed, other = bytes(32), bytes(31) + b"x"
     public, signature = ed25519_public(seed), ed25519_sign(seed, b"yes")
     before = primitives.open_signed
-    with remembering():
+    with cached_signatures():
         for _ in range(2):
             ed25519_verify(public, b"yes", signature)
             for wrong in ((public, b"no", signature), (ed25519_public(other), b"yes", signature)):

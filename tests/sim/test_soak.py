@@ -1,8 +1,6 @@
-"""Sixteen agents for a long time, while something goes wrong every other second: nothing is lost, nothing comes twice,
-the order is everybody's, and no agent grows.
+"""Sixteen agents under constant faults: nothing is lost or duplicated, one order, no memory growth.
 
-A slice is a minute of that; `--budget 60` makes it an hour. The seed says what goes wrong and when it is tried; what
-that meets with is up to the machine. Figures are printed (`pytest -m soak -rP`).
+A slice takes a minute; `--budget` sets a longer run.
 """
 
 import random
@@ -17,7 +15,7 @@ import pytest
 
 from tests.support.chaos_proxy import Chaos
 from tests.support.machines import GROUP, check, everybody_has, machines, meet, names, until
-from zerochat.agent.api.client import AgentError
+from zerochat.agent.api.client_protocol import AgentError
 
 MEMBERS = 15
 """Who stay, besides the guest, who comes and goes."""
@@ -43,8 +41,8 @@ class Guest:
     """An agent that joins, says a few words, sees that somebody has them, leaves, forgets all about it, and joins again
     under another name."""
 
-    def __init__(self, machine, dice):
-        self.machine, self.dice = machine, dice
+    def __init__(self, machine, rng):
+        self.machine, self.rng = machine, rng
         self.visits = []
         self.does = self.come
         self.hosts = []
@@ -58,13 +56,13 @@ class Guest:
         self.does, self.ticks = does, 0
 
     def state(self):
-        return next((group.state for group in self.machine.client.groups() if group.name == GROUP), "")
+        return next((group.state for group in self.machine.client.list_groups() if group.name == GROUP), "")
 
     def come(self):
         if self.hosts:
             self.visits.append(SimpleNamespace(name=f"guest{len(self.visits)}", said=[]))
-            invitation = self.dice.choice(self.hosts).client.invite(GROUP)
-            self.machine.client.join(invitation.url, name=self.visits[-1].name)
+            invitation = self.rng.choice(self.hosts).client.create_invitation(GROUP)
+            self.machine.client.join_group(invitation.url, name=self.visits[-1].name)
             self.then(self.arrive)
 
     def arrive(self):
@@ -72,27 +70,27 @@ class Guest:
             self.then(self.talk)
         elif self.ticks > VISIT_TICKS_MAX:  # whoever has invited it may be gone
             with suppress(AgentError):
-                self.machine.client.cancel()
+                self.machine.client.cancel_join()
             self.then(self.come)
 
     def talk(self):
         visit = self.visits[-1]
         text = f"{visit.name} says {len(visit.said)}"
         visit.said.append(text)
-        sent = self.machine.client.send(GROUP, text)
+        sent = self.machine.client.send_message(GROUP, text)
         if len(visit.said) == WORDS:
             self.last = sent.id
             self.then(self.see)
 
     def see(self):
-        if self.machine.client.delivery(GROUP, self.last).delivered:
-            self.machine.client.leave(GROUP)
+        if self.machine.client.get_delivery(GROUP, self.last).delivered:
+            self.machine.client.leave_group(GROUP)
             self.then(self.go)
 
     def go(self):
         if self.state():
             with suppress(AgentError):  # it is still saying goodbye
-                self.machine.client.forget(GROUP)
+                self.machine.client.forget_group(GROUP)
         else:
             self.then(self.come)
 
@@ -104,8 +102,8 @@ class Guest:
 class Weather:
     """What goes wrong, one thing after the other, and what becomes of it later."""
 
-    def __init__(self, dice, chaos, members):
-        self.dice, self.chaos, self.members = dice, chaos, members
+    def __init__(self, rng, chaos, members):
+        self.rng, self.chaos, self.members = rng, chaos, members
         self.later = []
         self.faults = Counter()
 
@@ -118,9 +116,9 @@ class Weather:
             self.later.remove(one)
             one[1](*one[2])
         kinds, weights = ("calm", "cut", "cut all", "part", "slow", "freeze", "kill"), (12, 4, 1, 2, 2, 2, 1)
-        kind = self.dice.choices(kinds, weights)[0]
-        one, other = self.dice.sample(self.members, 2)
-        seconds = self.dice.uniform(1.0, 8.0)
+        kind = self.rng.choices(kinds, weights)[0]
+        one, other = self.rng.sample(self.members, 2)
+        seconds = self.rng.uniform(1.0, 8.0)
         match kind:
             case "cut":
                 self.chaos.cut(one.name, other.name)
@@ -131,13 +129,13 @@ class Weather:
                 self.after(seconds, self.chaos.join, one.name, other.name)
             case "slow":
                 way = self.chaos.way(one.name, other.name)
-                way.delay_s = self.dice.uniform(0.01, 0.3)
+                way.delay_s = self.rng.uniform(0.01, 0.3)
                 self.after(seconds, setattr, way, "delay_s", 0.0)
             case "freeze" if one.awake:
                 one.stop()
                 self.after(seconds, one.go_on)
-            case "kill" if (mortal := self.dice.choice(self.members[-MORTAL:])).awake:
-                mortal.killed_while_saying(f"{mortal.name} dies after {len(mortal.said)}", self.dice.uniform(0.0, 0.01))
+            case "kill" if (mortal := self.rng.choice(self.members[-MORTAL:])).awake:
+                mortal.killed_while_saying(f"{mortal.name} dies after {len(mortal.said)}", self.rng.uniform(0.0, 0.01))
                 self.after(seconds, mortal.resume)
             case _:
                 kind = "calm"
@@ -159,8 +157,8 @@ def slope(samples):
 
 
 def recorded(machine, on):
-    status = machine.client.call("telemetry")
-    return machine.client.call("telemetry_set", on=on, consent=status.consent)
+    status = machine.client.call("get_telemetry")
+    return machine.client.call("set_telemetry", on=on, consent=status.consent)
 
 
 def settled(everybody):
@@ -186,8 +184,8 @@ def _has_no_more_files(machine, count):
 
 @pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to measure")
-def test_sixteen_agents_live_through_all_weathers(tmp_path, budget):
-    dice, seconds = random.Random(16), budget(SECONDS)
+def test_sixteen_agents_survive_faults(tmp_path, budget):
+    rng, seconds = random.Random(16), budget(SECONDS)
     begun = time.monotonic()
     with Chaos() as chaos, machines(tmp_path, [*names(MEMBERS), "guest"], chaos) as made:
         *members, visitor = made
@@ -195,7 +193,7 @@ def test_sixteen_agents_live_through_all_weathers(tmp_path, budget):
         print(f"{MEMBERS} agents have met after {time.monotonic() - begun:.0f} s")
         for machine in [*members[:RECORDING], members[-1]]:
             recorded(machine, on=True)
-        guest, weather = Guest(visitor, dice), Weather(dice, chaos, members)
+        guest, weather = Guest(visitor, rng), Weather(rng, chaos, members)
         steady = members[:-MORTAL]
         met = settled(steady)
         memory, files = ({machine: [] for machine in steady} for _ in range(2))
@@ -203,7 +201,7 @@ def test_sixteen_agents_live_through_all_weathers(tmp_path, budget):
         tick = 0
         while (now := time.monotonic() - begun) < seconds:
             awake = [machine for machine in members if machine.awake]
-            speaker = dice.choice(awake)
+            speaker = rng.choice(awake)
             speaker.say(f"{speaker.name} says {len(speaker.said)}")
             guest.tick(awake)
             weather.tick()

@@ -1,6 +1,6 @@
-"""Starts agents at once: forks of a process that has everything imported, which is most of what a start takes.
+"""Starts agents quickly: forks of a process with everything imported.
 
-Each is a process of its own, with memory, sockets, threads and files of its own, and dies of `kill -9` like any other.
+Each is a process of its own, with memory, sockets, threads and files of its own, and can be killed like any other.
 Linux.
 """
 
@@ -92,7 +92,7 @@ def hasty(path: Path, db: apsw.Connection) -> Iterator[None]:
 def main(fault: str) -> None:
     """The process that forks; it ends, and all its children with it, when nobody can ask any more."""
     import zerochat.agent.loop
-    import zerochat.cli.agents  # noqa: F401  # for those who are forked
+    import zerochat.cli.agent_access  # noqa: F401  # for those who are forked
     from zerochat.agent.storage import journal
     from zerochat.cli import main as run
 

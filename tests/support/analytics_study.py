@@ -1,4 +1,4 @@
-"""What the tests of the pipeline over telemetry share: making a study, and what it has found, row by row."""
+"""Helpers for tests of the telemetry pipeline: building a study, reading its gold tables."""
 
 from pathlib import Path
 
@@ -14,6 +14,6 @@ def make_study(spark, exports: Path, out: Path, quiet: bool = True) -> dict:
 
 
 def gold_rows(study: Path, name: str) -> list[str]:
-    """All rows of a gold table, in an order that does not hang on how they were written."""
+    """All rows of a gold table, sorted."""
     table = pa.concat_tables([pq.read_table(file) for file in sorted((study / "gold" / name).glob("*.parquet"))])
     return sorted(map(repr, table.to_pylist()))

@@ -1,8 +1,7 @@
-"""A bad line between hosts: real TCP of the kernel, over IP packets that are lost, come twice, or too late and so in
-another order; and hosts that are gone from one moment to the next, without a word.
+"""Bad lines between hosts: kernel TCP over lossy, duplicating, reordering IP links.
 
 The hosts are those of the wide-area benchmarks (`benchmarks/wide/line.py`), each a network namespace with a TUN device.
-What carries their packets is a thread of the test, so that it may be changed at any moment; it has its own dice.
+A thread of the test carries their packets, so that faults can change at any moment; it has its own random generator.
 """
 
 import heapq

@@ -1,9 +1,9 @@
-"""A bad network on loopback: a SOCKS5 proxy through which agents dial each other, and that does harm on demand.
+"""A fault-injecting SOCKS5 proxy on loopback, through which agents dial each other.
 
-Every agent gets a port of its own to dial through (`network.socks`), and the proxy is told whose the ports are that are
-dialled; so it knows for each connection who has dialled whom. What is done to the bytes from one to another is said by
-a `Way` for each direction, for whole connections by `cut`, `part` and `join`. One thread does it all; what is set from
-another takes effect within milliseconds. Nothing here is left to chance: whoever wants dice brings them.
+Every agent dials through a port of its own (`network.socks`), and the proxy knows the owners of all listening ports; so
+it knows both ends of each connection. A `Transport` per direction describes the faults; `cut`, `part` and `join` act on
+whole connections. One thread does all the work; settings from other threads take effect within milliseconds. Nothing
+is random here: the caller provides randomness.
 """
 
 import selectors

@@ -1,7 +1,7 @@
-"""Publishers, subscribers and witnesses of all kinds, honest and not, and the cases that come of what they do.
+"""Honest and dishonest publishers, subscribers and witnesses, and the resulting cases.
 
-One seed is one history: messages are sent, lost, acknowledged, posted; subscriptions end and begin anew; clocks are off
-by two minutes; some witnesses lie. In the end there are cases, and of each it is known what really was.
+One seed is one history: messages are sent, lost, acknowledged, posted; subscriptions end and begin again; clocks differ
+by two minutes; some witnesses lie. For each resulting case the truth is known.
 """
 
 import random
@@ -17,22 +17,22 @@ from zerochat.evidence.case import (
     Accusation,
     Acknowledged,
     Case,
-    Clock,
     Closed,
     Defence,
     Ended,
     Fork,
-    Missing,
     Posted,
     Repeated,
     Rules,
     Span,
+    TimeReversal,
+    Withheld,
 )
 from zerochat.evidence.handshake import Accept, Close, Confirm, Request, Subscription
 from zerochat.evidence.merkle import Frontier, Tree
 from zerochat.evidence.messages import Data
 from zerochat.evidence.suite import ED25519, Suite
-from zerochat.evidence.witness import Entry, Watched, checkpoint, entry_of, parse_receipt, receipt_for
+from zerochat.evidence.witness import Entry, WitnessLog, checkpoint, entry_of, parse_receipt, receipt_for
 
 EPOCH = 1_700_000_000_000
 TOPIC = b64url(sha256(b"a group"))
@@ -58,7 +58,7 @@ class Ledger:
         self.lies = [not exact and place < dice.randint(0, liars) for place in range(len(self.witnesses))]
         self.off_ms = [0 if exact else dice.randint(-skew_ms, skew_ms) for _ in self.witnesses]
         self.origin = "zerochat/" + TOPIC
-        self.watched = [Watched(self.origin, did_of(self.operator)) for _ in self.witnesses]
+        self.watched = [WitnessLog(self.origin, did_of(self.operator)) for _ in self.witnesses]
         self.tree, self.frontier, self.frontiers = Tree(), Frontier(), [Frontier()]
         self.records: list[bytes] = []
         self.told: list[tuple[int, str, bytes]] = []
@@ -80,7 +80,7 @@ class Ledger:
         self.records.append(record)
         self.frontier = self.frontier.with_entry(record)
         self.frontiers.append(self.frontier)
-        return receipt_for(self.tree, index, self.cosigned(now, [record])).written()
+        return receipt_for(self.tree, index, self.cosigned(now, [record])).serialize()
 
     def cosigned(self, now: int, entries: list[bytes] | None = None):
         """A checkpoint over all that is there, with the cosignatures of those who give them."""
@@ -90,7 +90,7 @@ class Ledger:
             clock = now + self.off_ms[place]
             if self.lies[place]:
                 clock += self.dice.choice((-86_400_000, 86_400_000, 0))
-            self.watched[place], line = self.watched[place].cosigned(
+            self.watched[place], line = self.watched[place].cosign(
                 old, entries, note, lambda entry: True, seed, clock // 1000
             )
             if not self.lies[place] or self.dice.random() < 0.7:
@@ -176,7 +176,7 @@ class Story:
         self.withheld: dict[bytes, set[int]] = {}
         """By signature: from whom."""
         self.owed: dict[bytes, set[tuple[int, str]]] = {}
-        self.counts: list[Fork | Clock] = []
+        self.counts: list[Fork | TimeReversal] = []
         self.shown: list[tuple[Listener, Data]] = []
         """To whom a message was shown that names one from before its subscription."""
 
@@ -210,8 +210,8 @@ class Story:
             shown = next((s for one in self.listeners for s in one.past), None)
             if shown is not None:
                 statements = shown.request, shown.accept, shown.confirm
-                case = Case(rules=self.rules, subscription=statements, counts=tuple(self.counts))
-                yield Quarrel(case, False, counts=("forked",) if self.kind == "forks" else ("turned back",))
+                case = Case(rules=self.rules, subscription=statements, equivocations=tuple(self.counts))
+                yield Quarrel(case, False, counts=("forked",) if self.kind == "forks" else ("time reversed",))
 
     def clock(self) -> int:
         return self.now + self.off_ms
@@ -227,7 +227,7 @@ class Story:
             start = self.dice.randbytes(64)
             subscriber = self.suite.public(listener.signs)
             told = messages.overwrite(self.signs, self.next_time(), subscriber, self.alias, head, start, self.suite)
-            overwrite = told.written()
+            overwrite = told.serialize()
         request = Request(
             time=self.now + listener.off_ms,
             topic=TOPIC,
@@ -272,9 +272,9 @@ class Story:
         if digest in listener.ended:
             return
         close = Close(time=self.next_time(), accept=digest, by=did_of(self.publisher)).signed(self.publisher)
-        receipt = self.ledger.post(self.now, "close", close.by, close.written())
+        receipt = self.ledger.post(self.now, "close", close.by, close.serialize())
         posted_ms = parse_receipt(receipt.encode()).posted_ms(
-            entry_of("close", close.by, close.written()), self.rules.quorum
+            entry_of("close", close.by, close.serialize()), self.rules.quorum
         )
         listener.ended[digest] = close, receipt, posted_ms
 
@@ -295,7 +295,7 @@ class Story:
         sealed = self.dice.randbytes(self.dice.randint(1, 300))
         if self.kind == "turns back" and len(self.stream) == 3:
             said = self.said(self.stream[-1].time, sealed, head)
-            self.counts.append(Clock(self.stream[-1].written(), said.written()))
+            self.counts.append(TimeReversal(self.stream[-1].serialize(), said.serialize()))
         elif self.kind == "dates ahead" and self.stream and self.dice.random() < 0.3:
             said = self.said(self.clock() + self.dice.randint(60_000, 1_200_000), sealed, head)
             self.withheld[said.signature] = {one.name for one in self.listeners}  # nobody takes what is yet to come
@@ -303,7 +303,7 @@ class Story:
             said = self.said(self.next_time(), sealed, head)
         if self.kind == "forks" and len(self.stream) == 3:
             other = self.said(said.time, b"something else", head)
-            self.counts.append(Fork(said.written(), other.written()))
+            self.counts.append(Fork(said.serialize(), other.serialize()))
         self.stream.append(said)
         active = [one for one in self.listeners if self.owes(one, said)]
         self.owed[said.signature] = {(one.name, one.subscription.accept.digest) for one in active if one.subscription}
@@ -344,7 +344,7 @@ class Story:
                 listener.waiting.append(said)
                 listener.since[subscription.accept.digest].append(said)
             return
-        listener.known[said.signature] = said.written()
+        listener.known[said.signature] = said.serialize()
         listener.head = said.signature
         if not listener.silent and self.dice.random() < 0.6:
             ack = messages.ack(listener.signs, said, self.now + listener.off_ms, self.suite)
@@ -379,7 +379,7 @@ class Story:
 
     def post(self, said: Data, at: int) -> None:
         """Post it at this time: a timer goes off when it is time, and not when somebody looks next."""
-        self.receipts[said.signature] = self.ledger.post(at, "message", did_of(self.publisher), said.written())
+        self.receipts[said.signature] = self.ledger.post(at, "message", did_of(self.publisher), said.serialize())
 
     def fetch(self, listener: Listener) -> None:
         if listener.subscription is None:
@@ -412,24 +412,24 @@ class Story:
             time=self.now + listener.off_ms,
             by=listener.did,
             accept=digest,
-            message=b64url(sha256(came.written())),
+            message=b64url(sha256(came.serialize())),
             missing=b64url(came.before),
             since=since,
             reopened=tuple(one.accept.digest for one in later),
         ).signed(listener.seed)
-        filed = self.ledger.post(self.now, "accusation", accusation.by, accusation.written())
+        filed = self.ledger.post(self.now, "accusation", accusation.by, accusation.serialize())
         defences = []
         if self.dice.random() < 0.3:
             self.noise(listener, accusation.digest)
         for ground in self.grounds(listener, subscription, came, accusation):
             self.now += self.dice.randint(1_000, 60_000)
-            written = Defence(accusation.digest, ground).written()
+            written = Defence(accusation.digest, ground).serialize()
             self.ledger.defend(self.now, self.publisher, written, accusation.digest)
             defences.append(written)
         if self.kind in ("withholds", "bluffs") and self.dice.random() < 0.5:
             defences += self.flood(accusation.digest)
         if self.dice.random() < 0.2:  # the operator logs it once more
-            self.ledger.post(self.now, "accusation", accusation.by, accusation.written())
+            self.ledger.post(self.now, "accusation", accusation.by, accusation.serialize())
         key = (accusation.by, digest, accusation.message)
         repeated = key in self.earlier
         self.earlier.setdefault(key, (accusation, filed))
@@ -438,14 +438,14 @@ class Story:
             since,
             self.ledger.frontiers[since].peaks,
             tuple(self.ledger.records[since:]),
-            self.ledger.cosigned(self.now).written(),
+            self.ledger.cosigned(self.now).serialize(),
         )
         reopened = tuple((one.request, one.accept, one.confirm) for one in later)
         case = Case(
             rules=self.rules,
             subscription=(subscription.request, subscription.accept, subscription.confirm),
-            missing=Missing(
-                accusation, came.written(), filed, span, tuple(list(dict.fromkeys(defences))[:DEFENCES_MAX]), reopened
+            withheld=Withheld(
+                accusation, came.serialize(), filed, span, tuple(list(dict.fromkeys(defences))[:DEFENCES_MAX]), reopened
             ),
         )
         return Quarrel(case, self.cheated(listener, subscription, came) and not repeated)
@@ -501,15 +501,15 @@ class Story:
         if link is not None and digest in listener.ended:
             word, receipt, posted_ms = listener.ended[digest]
             if link.time > posted_ms or self.kind == "bluffs":
-                yield Ended(link.written(), word, receipt)
+                yield Ended(link.serialize(), word, receipt)
         if link is not None and link.signature in self.receipts:
-            yield Posted(link.written(), self.receipts[link.signature])
+            yield Posted(link.serialize(), self.receipts[link.signature])
         if link is not None:
             at = self.stream.index(link)
             for given, ack in self.acks:
                 place = self.place_of(ack)
                 if given == digest and place >= at:
-                    yield Acknowledged(tuple(one.written() for one in self.stream[at : place + 1]), ack.written())
+                    yield Acknowledged(tuple(one.serialize() for one in self.stream[at : place + 1]), ack.serialize())
                     break
         if self.kind == "bluffs":
             yield from self.lies(listener, subscription, came, link)
@@ -524,34 +524,34 @@ class Story:
             if ack.subscriber != self.suite.public(listener.signs) or place < at or tried == DEFENCES_MAX // 2:
                 continue
             tried += 1
-            way = tuple(one.written() for one in self.stream[at : place + 1])
-            yield Acknowledged(way, ack.written())
-            yield Acknowledged((way[0], came.written(), *way[2:]), ack.written())
+            way = tuple(one.serialize() for one in self.stream[at : place + 1])
+            yield Acknowledged(way, ack.serialize())
+            yield Acknowledged((way[0], came.serialize(), *way[2:]), ack.serialize())
 
     def lies(self, listener: Listener, subscription: Subscription, came: Data, link: Data | None):
         """Everything that a cheat may try, none of which proves anything."""
         if link is None:
             return
-        chain = tuple(one.written() for one in self.stream[self.stream.index(link) :])
+        chain = tuple(one.serialize() for one in self.stream[self.stream.index(link) :])
         forged = messages.ack(self.signs, link, self.now, self.suite)
-        yield Acknowledged(chain[:1], forged.written())
-        yield Acknowledged(chain[:1], self.suite.public(listener.signs) + forged.written()[32:])
+        yield Acknowledged(chain[:1], forged.serialize())
+        yield Acknowledged(chain[:1], self.suite.public(listener.signs) + forged.serialize()[32:])
         for given, ack in self.acks:
             if given != subscription.accept.digest or ack.of not in {one.signature for one in self.stream}:
                 continue
-            yield Acknowledged((link.written(),), ack.written())
-            yield Acknowledged((link.written(), self.stream[self.place_of(ack)].written()), ack.written())
+            yield Acknowledged((link.serialize(),), ack.serialize())
+            yield Acknowledged((link.serialize(), self.stream[self.place_of(ack)].serialize()), ack.serialize())
             break
         others = [(one, self.receipts[one.signature]) for one in self.stream if one.signature in self.receipts]
         if others:
-            yield Posted(link.written(), self.dice.choice(others)[1])
+            yield Posted(link.serialize(), self.dice.choice(others)[1])
             other, receipt = self.dice.choice(others)
-            yield Posted(other.written(), receipt)
+            yield Posted(other.serialize(), receipt)
         for given, ack in self.acks:
             place = self.place_of(ack) - self.stream.index(link)
             whose = ack.subscriber == self.suite.public(listener.signs)
             if whose and given != subscription.accept.digest and place > 0:
-                yield Acknowledged(chain[: place + 1], ack.written())
+                yield Acknowledged(chain[: place + 1], ack.serialize())
                 break
         for before, filed in self.earlier.values():
             if before.by == listener.did and before.missing != b64url(came.before):
@@ -559,6 +559,6 @@ class Story:
                 break
         close = Close(time=1, accept=subscription.accept.digest, by=did_of(self.publisher)).signed(self.publisher)
         yield Closed(close)
-        receipt = self.ledger.post(self.now, "close", close.by, close.written())
-        yield Ended(link.written(), close, receipt)
+        receipt = self.ledger.post(self.now, "close", close.by, close.serialize())
+        yield Ended(link.serialize(), close, receipt)
         yield Ended(chain[-1], close, receipt)

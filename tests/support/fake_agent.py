@@ -1,6 +1,6 @@
-"""A double of the agent for tests of the terminal application: the control socket's vocabulary, and nothing behind it.
+"""A fake agent for tests of the terminal application: the control protocol without an implementation.
 
-It serves requests from plain lists inside the test's own event loop, so a test decides exactly what is told, and when.
+It serves requests from plain lists in the test's event loop, so a test controls every notification and its time.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from zerochat import rpc
 from zerochat.rpc import (
     Author,
     ConnectionInfo,
+    ConnectionOffer,
     Delivery,
     DeliveryReport,
     Event,
@@ -25,25 +26,24 @@ from zerochat.rpc import (
     Hello,
     History,
     InvitationInfo,
-    InvitationNews,
+    InvitationNotification,
+    JoinRequestInfo,
+    JoinRequestNotification,
     JoinStatus,
     MemberDelivery,
     MemberInfo,
     NoParams,
-    OfferInfo,
-    PeerNews,
+    PeerNotification,
+    PendingReply,
     PolicyInfo,
-    Question,
-    ReceiptNews,
-    RequestInfo,
-    RequestNews,
+    ReceiptNotification,
+    SafetyWords,
     Sent,
+    SentConnectionMessage,
     Status,
-    ToldInfo,
-    TrustNews,
-    ViewNews,
+    TrustNotification,
+    ViewNotification,
     VoteInfo,
-    WordsInfo,
 )
 
 STAMP = "2025-11-20T12:{minute:02}:00.000Z"
@@ -90,7 +90,7 @@ class FakeAgent:
         self.closed = False
         self.url, self.code = URL, CODE
         self.connections: list[ConnectionInfo] = []
-        self.letters: list[rpc.LetterInfo] = []
+        self.letters: list[rpc.ConnectionMessage] = []
         self.hidden = False
         self.joins: list[JoinStatus] = []
         self.open_invitations: list[rpc.OpenInvitation] = []
@@ -190,7 +190,7 @@ class FakeAgent:
             self=author.did == group.info.me,
             late=late,
             delivery=Delivery(delivered, len(group.members) - 1 if of is None else of),
-            then="" if type == "message" else str(body.get("was", author.nick)),
+            author_nick_then="" if type == "message" else str(body.get("was", author.nick)),
         )
         insort(group.events, event, key=place_of)
         return event
@@ -228,9 +228,9 @@ class FakeAgent:
         return rpc.Quote(id=id, author=found.author, text=text[:200], deleted=found.deleted)
 
     def amend(self, group: FakeGroup, id: str, **fields: Any) -> Event:
-        """Something becomes of a message, and is told."""
+        """Change a message and notify."""
         event = self.change(group, id, **fields)
-        self.tell("amended", rpc.Amended(event))
+        self.tell("message_changed", rpc.MessageChanged(event))
         return event
 
     def edit(self, group: FakeGroup, id: str, text: str) -> Event:
@@ -253,7 +253,9 @@ class FakeAgent:
             if event.self and after < event.position <= upto:
                 delivery = Delivery(event.delivery.delivered + 1, event.delivery.of)
                 group.events[number] = replace(event, delivery=delivery)
-        news = ReceiptNews(group=group.info.id, member=group.members[who].did, author=ME, after=after, upto=upto)
+        news = ReceiptNotification(
+            group=group.info.id, member=group.members[who].did, author=ME, after=after, upto=upto
+        )
         self.tell("receipt", news)
 
     def peer(self, group: FakeGroup, who: int, connected: bool) -> None:
@@ -261,53 +263,56 @@ class FakeAgent:
         group.members[who] = replace(member, connection="connected" if connected else "unreachable")
         count = sum(each.connection == "connected" for each in group.members)
         group.info = replace(group.info, connected=count)
-        self.tell("peer", PeerNews(group.info.id, member.did, member.nick, connected))
+        self.tell("peer_changed", PeerNotification(group.info.id, member.did, member.nick, connected))
 
     def view(self, group: FakeGroup) -> None:
-        self.tell("view", ViewNews(group.info.id))
+        self.tell("view_changed", ViewNotification(group.info.id))
 
     def typing(self, group: FakeGroup, *who: int) -> None:
         """These members are writing."""
         for number in who:
             member = group.members[number]
-            self.tell("typing", rpc.TypingNews(group.info.id, member.did, member.nick))
+            self.tell("typing", rpc.TypingNotification(group.info.id, member.did, member.nick))
 
-    def ask(self, group: FakeGroup, nick: str, role: rpc.Role = "writer") -> RequestInfo:
-        """Somebody asks to be let in, now."""
+    def ask(self, group: FakeGroup, nick: str, role: rpc.Role = "writer") -> JoinRequestInfo:
+        """Add a join request."""
         stamp = STAMP.format(minute=20 + len(group.info.requests))
-        asked = RequestInfo(
+        asked = JoinRequestInfo(
             group=group.info.id, did=f"did:key:z6MkAsks{nick}", nick=nick, role=role, words=WORDS, asked_at=stamp
         )
         group.info = replace(group.info, requests=[*group.info.requests, asked])
-        self.tell("request", RequestNews(group=asked.group, member=asked.did, nick=nick, role=role, state="asked"))
+        self.tell(
+            "join_request",
+            JoinRequestNotification(group=asked.group, member=asked.did, nick=nick, role=role, state="asked"),
+        )
         return asked
 
     def put_me_out(self, group: FakeGroup, who: int) -> None:
         """Member `who` has put me out."""
         by = group.members[who]
         group.info = replace(group.info, state="left", removed_by=Author(by.did, by.nick))
-        self.tell("removed", rpc.RemovedNews(group.info.id, by.did, by.nick))
+        self.tell("removed", rpc.RemovedNotification(group.info.id, by.did, by.nick))
 
     def seat(self, group: FakeGroup, nick: str, connected: int, members: int) -> None:
-        """How far somebody is whom we have let in."""
+        """The progress of an admitted joiner."""
         did = f"did:key:z6MkAsks{nick}"
-        self.tell("seating", rpc.SeatingNews(group.info.id, did, nick, connected, members))
+        self.tell("member_connections", rpc.MemberConnectionsNotification(group.info.id, did, nick, connected, members))
 
     def disagree(self, group: FakeGroup, who: int | None, text: str) -> None:
         member = None if who is None else group.members[who]
         did, nick = (member.did, member.nick) if member else ("", "")
-        news = rpc.DisagreementNews(group.info.id, did, nick, text)
-        group.info = replace(group.info, disagreements=[*group.info.disagreements, news])
-        self.tell("disagreement", news)
+        news = rpc.WarningNotification(group.info.id, did, nick, text)
+        group.info = replace(group.info, warnings=[*group.info.warnings, news])
+        self.tell("warning", news)
 
     def used(self, group: FakeGroup, nick: str, left: int = 0, invitation: str = "") -> None:
-        self.tell("invitation", InvitationNews(group.info.id, nick, left, invitation))
+        self.tell("invitation_used", InvitationNotification(group.info.id, nick, left, invitation))
 
     def joining(self, phase: rpc.JoinPhase, text: str, **details: Any) -> None:
         status = JoinStatus(join="j1", phase=phase, text=text, **details)
         others = [one for one in self.joins if one.join != status.join]
         self.joins = others if phase in ("joined", "failed") else [*others, status]
-        self.tell("join", status)
+        self.tell("join_changed", status)
 
     # --- answering -------------------------------------------------------------------------------------------------
 
@@ -341,7 +346,7 @@ class FakeAgent:
     def _hello(self, params: rpc.HelloParams) -> Hello:
         return Hello(protocol=rpc.PROTOCOL, version="0.1", profile="default", nick=self.nick)
 
-    def _status(self, params: NoParams) -> Status:
+    def _get_status(self, params: NoParams) -> Status:
         return Status(
             profile="default",
             nick=self.nick,
@@ -352,7 +357,7 @@ class FakeAgent:
             queue="zmq+tcp://192.0.2.7:40002",
             closed=self.closed,
             warning=self.warning,
-            groups=self._groups(params),
+            groups=self._list_groups(params),
             hidden=self.hidden,
             web=["http://192.0.2.7:8080"] if self.hidden else [],
             mediators=[one for one in self.connections if one.mediator],
@@ -360,10 +365,10 @@ class FakeAgent:
             shares=self.shares,
         )
 
-    def _groups(self, params: NoParams) -> list[GroupInfo]:
+    def _list_groups(self, params: NoParams) -> list[GroupInfo]:
         return [group.info for group in self.groups.values()]
 
-    def _members(self, params: rpc.GroupParams) -> list[MemberInfo]:
+    def _list_members(self, params: rpc.GroupParams) -> list[MemberInfo]:
         return self.groups[params.group].members
 
     def _subscribe(self, params: rpc.SubscribeParams) -> rpc.Subscribed:
@@ -374,7 +379,7 @@ class FakeAgent:
                     self.tell("event", replace(event, replayed=True))
         return rpc.Subscribed()
 
-    def _history(self, params: rpc.HistoryParams) -> History:
+    def _get_history(self, params: rpc.HistoryParams) -> History:
         events = self.groups[params.group].events
         ids = [event.id for event in events]
         end = ids.index(params.before) if params.before is not None else len(events)
@@ -392,10 +397,10 @@ class FakeAgent:
         page = [replace(event, replayed=True) for event in events[start:end]]
         return History(page, more=start > 0, newer=end < len(events))
 
-    def _search(self, params: rpc.SearchParams) -> rpc.Found:
-        """Words only, `to:me` and what is older: the agent's own grammar has tests of its own."""
+    def _search_messages(self, params: rpc.SearchParams) -> rpc.Found:
+        """Plain words, `to:me` and paging only; the full grammar has its own tests."""
         if "?" in params.query:
-            raise Refusal("This cannot be looked for: so the test wants it.", "BadSearch")
+            raise Refusal("Invalid search: so the test wants it.", "BadSearch")
         words = [word for word in params.query.lower().split() if ":" not in word]
         groups = [one for one in self.groups.values() if params.group in (None, one.info.id)]
         events = [one for group in groups for one in group.events if one.type == "message"]
@@ -426,7 +431,7 @@ class FakeAgent:
             )
         return rpc.Found(hits=hits, cursor=end if len(found) > end else None)
 
-    def _new(self, params: rpc.NewParams) -> GroupInfo:
+    def _create_group(self, params: rpc.CreateGroupParams) -> GroupInfo:
         group = self.add_group(params.group, nicks=())
         remove = params.remove or ("quorum" if params.roles == "flat" or params.quorum else "admins")
         policy = PolicyInfo(
@@ -450,7 +455,7 @@ class FakeAgent:
         group.members[0] = replace(group.members[0], role=role)
         return group.info
 
-    def _send(self, params: rpc.SendParams) -> Sent:
+    def _send_message(self, params: rpc.SendMessageParams) -> Sent:
         group = self.groups[params.group]
         event = self._log(group, 0, "message", {"text": params.text}, minute=30)
         if params.reply_to or params.action:
@@ -462,34 +467,34 @@ class FakeAgent:
     def _sent(self, event: Event) -> Sent:
         return Sent(event.group, event.id, event.lamport, event.position, event.delivery.of)
 
-    def _edit(self, params: rpc.EditParams) -> Sent:
+    def _edit_message(self, params: rpc.EditMessageParams) -> Sent:
         return self._sent(self.edit(self.groups[params.group], params.event, params.text))
 
-    def _delete(self, params: rpc.DeleteParams) -> Sent:
+    def _delete_message(self, params: rpc.DeleteMessageParams) -> Sent:
         return self._sent(self.delete(self.groups[params.group], params.event))
 
     def _react(self, params: rpc.ReactParams) -> Sent:
         return self._sent(self.react(self.groups[params.group], params.event, 0, params.emoji, on=params.on))
 
-    def _topic(self, params: rpc.TopicParams) -> Sent:
+    def _set_topic(self, params: rpc.SetTopicParams) -> Sent:
         group = self.groups[params.group]
         group.info = replace(group.info, topic=params.text)
         event = self._log(group, 0, "topic_changed", {"text": params.text}, minute=30)
         self.tell("event", event)
         return self._sent(event)
 
-    def _draft(self, params: rpc.Draft) -> NoParams:
+    def _save_draft(self, params: rpc.Draft) -> NoParams:
         self.drafts = {**self.drafts, params.group: params.text}
         if not params.text:
             del self.drafts[params.group]
         return NoParams()
 
-    def _drafts(self, params: rpc.DraftsParams) -> rpc.Drafts:
+    def _list_drafts(self, params: rpc.DraftsParams) -> rpc.Drafts:
         """One draft a page."""
         left = [group for group in sorted(self.drafts) if group > params.after]
         return rpc.Drafts([rpc.Draft(group, self.drafts[group]) for group in left[:1]], more=len(left) > 1)
 
-    def _invite(self, params: rpc.InviteParams) -> InvitationInfo:
+    def _create_invitation(self, params: rpc.CreateInvitationParams) -> InvitationInfo:
         return InvitationInfo(
             group=params.group,
             url=self.url,
@@ -499,13 +504,13 @@ class FakeAgent:
             endpoint="zmq+tcp://192.0.2.7:40001",
             role="reader" if params.role == "reader" else "writer",
             history=params.history or "all",
-            id=f"{self.count('invite'):04x}",
+            id=f"{self.count('create_invitation'):04x}",
         )
 
-    def _invitations(self, params: rpc.GroupParams) -> list[rpc.OpenInvitation]:
+    def _list_invitations(self, params: rpc.GroupParams) -> list[rpc.OpenInvitation]:
         return [one for one in self.open_invitations if one.group == params.group]
 
-    def _revoke(self, params: rpc.RevokeParams) -> GroupInfo:
+    def _revoke_invitation(self, params: rpc.RevokeInvitationParams) -> GroupInfo:
         self.open_invitations = [one for one in self.open_invitations if one.id != params.invitation]
         return self.groups[params.group].info
 
@@ -516,23 +521,23 @@ class FakeAgent:
                 return number
         raise Refusal(f"Nobody in {group.info.name} is called {wanted}.", "UnknownMember")
 
-    def _requests(self, params: rpc.GroupParams) -> list[RequestInfo]:
+    def _list_join_requests(self, params: rpc.GroupParams) -> list[JoinRequestInfo]:
         return self.groups[params.group].info.requests
 
-    def _answer(self, params: rpc.AnswerParams) -> GroupInfo:
+    def _answer_join_request(self, params: rpc.AnswerJoinRequestParams) -> GroupInfo:
         group = self.groups[params.group]
-        asked = next((one for one in group.info.requests if params.who in (one.did, one.nick)), None)
+        asked = next((one for one in group.info.requests if params.member in (one.did, one.nick)), None)
         if asked is None:
-            raise Refusal(f"Nobody called {params.who} waits to be let in.", "NobodyAsks")
+            raise Refusal(f"No join request of {params.member}.", "NobodyAsks")
         group.info = replace(group.info, requests=[one for one in group.info.requests if one is not asked])
-        news = RequestNews(
+        news = JoinRequestNotification(
             group=asked.group,
             member=asked.did,
             nick=asked.nick,
             role=asked.role,
             state="admitted" if params.admit else "refused",
         )
-        self.tell("request", news)
+        self.tell("join_request", news)
         if params.admit:
             group.members.append(
                 MemberInfo(
@@ -549,24 +554,24 @@ class FakeAgent:
             self.view(group)
         return group.info
 
-    def _remove(self, params: rpc.RemoveParams) -> VoteInfo:
+    def _remove_member(self, params: rpc.RemoveMemberParams) -> VoteInfo:
         """One vote is ours; another is there only where the test has put it into `info.votes`."""
         group = self.groups[params.group]
         member = group.members[self._whom(group, params.member)]
         needed = min(group.info.policy.quorum, len(group.members) - 1) if group.info.policy.remove == "quorum" else 1
-        before = sum(one.votes - one.mine for one in group.info.votes if one.did == member.did)
+        before = sum(one.votes - one.voted for one in group.info.votes if one.did == member.did)
         vote = VoteInfo(
             group=group.info.id,
             did=member.did,
             nick=member.nick,
             votes=before + 1,
             needed=needed,
-            mine=True,
-            out=before + 1 >= needed,
+            voted=True,
+            removed=before + 1 >= needed,
         )
         rest = [one for one in group.info.votes if one.did != member.did]
         about = {"did": member.did, "nick": member.nick}
-        if vote.out:
+        if vote.removed:
             self.tell("event", self._log(group, 0, "member_removed", about, minute=41))
             group.members.remove(member)
         else:
@@ -576,7 +581,7 @@ class FakeAgent:
         self.view(group)
         return vote
 
-    def _role(self, params: rpc.RoleParams) -> MemberInfo:
+    def _set_role(self, params: rpc.SetRoleParams) -> MemberInfo:
         group = self.groups[params.group]
         number = self._whom(group, params.member)
         group.members[number] = member = msgspec.convert(
@@ -589,7 +594,7 @@ class FakeAgent:
         self.view(group)
         return member
 
-    def _rename(self, params: rpc.RenameParams) -> GroupInfo:
+    def _set_display_name(self, params: rpc.SetDisplayNameParams) -> GroupInfo:
         group = self.groups[params.group]
         was, group.info = group.info.nick, replace(group.info, nick=params.name)
         group.members[0] = replace(group.members[0], nick=params.name)
@@ -598,53 +603,53 @@ class FakeAgent:
         self.view(group)
         return group.info
 
-    def _words(self, params: rpc.WordsParams) -> WordsInfo:
+    def _get_safety_words(self, params: rpc.SafetyWordsParams) -> SafetyWords:
         group = self.groups[params.group]
         member = group.members[self._whom(group, params.member)] if params.member else None
-        return WordsInfo(
+        return SafetyWords(
             group=group.info.id,
             did=member.did if member else "",
             nick=member.nick if member else "",
             words=WORDS,
             trust=member.trust if member else None,
-            same=params.said.split() == WORDS if params.said else None,
+            match=params.entered.split() == WORDS if params.entered else None,
         )
 
-    def _verify(self, params: rpc.VerifyParams) -> MemberInfo:
+    def _verify_member(self, params: rpc.VerifyMemberParams) -> MemberInfo:
         group = self.groups[params.group]
         number = self._whom(group, params.member)
         trust: rpc.Trust = "verified" if params.verified else "unverified"
         group.members[number] = member = replace(group.members[number], trust=trust, verified=params.verified)
-        self.tell("trust", TrustNews(group.info.id, member.did, member.nick, trust))
+        self.tell("trust_changed", TrustNotification(group.info.id, member.did, member.nick, trust))
         return member
 
-    def _join(self, params: rpc.JoinParams) -> JoinStatus:
+    def _join_group(self, params: rpc.JoinGroupParams) -> JoinStatus:
         status = JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")
         self.joins = [*(one for one in self.joins if one.join != status.join), status]
         return status
 
-    def _cancel(self, params: rpc.CancelParams) -> JoinStatus:
+    def _cancel_join(self, params: rpc.CancelJoinParams) -> JoinStatus:
         ours = next((one for one in self.joins if params.join in ("", one.join, one.name)), None)
         if ours is None:
-            raise Refusal("You are not joining any group.", "NoJoin")
-        text = f"You have given up joining {ours.name or 'with that invitation'}."
+            raise Refusal("You are not joining any group.", "NoSuchJoin")
+        text = f"You cancelled joining {ours.name or 'with this invitation'}."
         self.joining("failed", text, error="JoinCancelled")
         return replace(ours, phase="failed")
 
-    def _ping(self, params: rpc.PeerParams) -> Question:
-        """The thread is q1 for the first question, q2 for the second; `tell` the answer under it."""
+    def _ping_peer(self, params: rpc.PeerParams) -> PendingReply:
+        """The thread is q1 for the first query, q2 for the second; send the response with `tell`."""
         self._threads += 1
         while self.early:
             self.tell(*self.early.pop(0))
-        return Question(f"q{self._threads}")
+        return PendingReply(f"q{self._threads}")
 
-    def _features(self, params: rpc.FeaturesParams) -> Question:
-        return self._ping(rpc.PeerParams(params.peer))
+    def _query_features(self, params: rpc.QueryFeaturesParams) -> PendingReply:
+        return self._ping_peer(rpc.PeerParams(params.peer))
 
-    def _rotate(self, params: rpc.PeerParams) -> NoParams:
+    def _rotate_did(self, params: rpc.PeerParams) -> NoParams:
         return NoParams()
 
-    def _connect(self, params: rpc.ConnectParams) -> ConnectionInfo:
+    def _open_connection(self, params: rpc.OpenConnectionParams) -> ConnectionInfo:
         self.connections.append(
             ConnectionInfo(
                 id=f"c{len(self.connections) + 1}",
@@ -653,58 +658,58 @@ class FakeAgent:
                 envelope="didcomm/v2",
                 did="",
                 my_did="did:peer:4zQmMine",
-                mediator="asking" if params.mediate else None,
+                mediator="requested" if params.mediate else None,
                 begun_at=STAMP.format(minute=5),
             )
         )
         return self.connections[-1]
 
-    def _offer(self, params: rpc.OfferParams) -> OfferInfo:
-        return OfferInfo(url=self.url, expires_at="2025-11-21T12:00:00.000Z", connection="c1")
+    def _offer_connection(self, params: rpc.OfferConnectionParams) -> ConnectionOffer:
+        return ConnectionOffer(url=self.url, expires_at="2025-11-21T12:00:00.000Z", connection="c1")
 
-    def _connections(self, params: NoParams) -> list[ConnectionInfo]:
+    def _list_connections(self, params: NoParams) -> list[ConnectionInfo]:
         return self.connections
 
-    def _tell(self, params: rpc.TellParams) -> ToldInfo:
-        return ToldInfo("m1")
+    def _send_connection_message(self, params: rpc.SendConnectionMessageParams) -> SentConnectionMessage:
+        return SentConnectionMessage("m1")
 
-    def _letters(self, params: rpc.PeerParams) -> list[rpc.LetterInfo]:
+    def _list_connection_messages(self, params: rpc.PeerParams) -> list[rpc.ConnectionMessage]:
         return self.letters
 
-    def _disconnect(self, params: rpc.PeerParams) -> NoParams:
+    def _close_connection(self, params: rpc.PeerParams) -> NoParams:
         self.connections = [one for one in self.connections if params.peer not in (one.id, one.label)]
         return NoParams()
 
-    def _leave(self, params: rpc.GroupParams) -> GroupInfo:
+    def _leave_group(self, params: rpc.GroupParams) -> GroupInfo:
         group = self.groups[params.group]
         group.info = replace(group.info, state="left")
         return group.info
 
-    def _forget(self, params: rpc.GroupParams) -> NoParams:
+    def _forget_group(self, params: rpc.GroupParams) -> NoParams:
         del self.groups[params.group]
         return NoParams()
 
-    def _resume(self, params: rpc.GroupParams) -> GroupInfo:
+    def _resume_group(self, params: rpc.GroupParams) -> GroupInfo:
         group = self.groups[params.group]
         group.info = replace(group.info, suspended=False)
         return group.info
 
-    def _dismiss(self, params: rpc.DismissParams) -> GroupInfo:
+    def _dismiss_warnings(self, params: rpc.DismissWarningsParams) -> GroupInfo:
         group = self.groups[params.group]
-        left = [one for one in group.info.disagreements if params.member not in ("", one.member)]
-        group.info = replace(group.info, disagreements=left)
+        left = [one for one in group.info.warnings if params.member not in ("", one.member)]
+        group.info = replace(group.info, warnings=left)
         return group.info
 
-    def _typing(self, params: rpc.GroupParams) -> rpc.Shared:
-        return rpc.Shared(len(self.groups[params.group].members) - 1)
+    def _send_typing(self, params: rpc.GroupParams) -> rpc.EphemeralResult:
+        return rpc.EphemeralResult(len(self.groups[params.group].members) - 1)
 
-    def _read(self, params: rpc.ReadParams) -> rpc.Shared:
-        return rpc.Shared(len(self.groups[params.group].members) - 1)
+    def _mark_read(self, params: rpc.ReadParams) -> rpc.EphemeralResult:
+        return rpc.EphemeralResult(len(self.groups[params.group].members) - 1)
 
-    def _reload(self, params: NoParams) -> NoParams:
+    def _reload_settings(self, params: NoParams) -> NoParams:
         return params
 
-    def _evidence(self, params: rpc.EvidenceParams) -> rpc.Evidence:
+    def _get_evidence(self, params: rpc.EvidenceParams) -> rpc.Evidence:
         """In a group whose keys sign, the first of the others has signed for everything of mine, and the next for
         nothing; `last` is my newest message."""
         group = self.groups[params.group]
@@ -724,7 +729,7 @@ class FakeAgent:
             keys=group.info.keys,
             signs=signs,
             streams=streams if signs else [],
-            log=self._log_info(group) if group.info.accountability == "ledger" else None,
+            log=self._log_info(group) if group.info.accountability == "tlog" else None,
         )
         if not params.id:
             return found
@@ -743,7 +748,7 @@ class FakeAgent:
         )
         return replace(found, message=about)
 
-    def _accuse(self, params: rpc.AccuseParams) -> rpc.CaseInfo:
+    def _accuse_member(self, params: rpc.AccuseParams) -> rpc.CaseInfo:
         group = self.groups[params.group]
         me, accused = group.members[0], next(one for one in group.members if one.did == params.member)
         case = rpc.CaseInfo(
@@ -757,16 +762,16 @@ class FakeAgent:
         self.accused.append(case)
         return case
 
-    def _cases(self, params: rpc.GroupParams) -> list[rpc.CaseInfo]:
+    def _list_cases(self, params: rpc.GroupParams) -> list[rpc.CaseInfo]:
         return [one for one in self.accused if one.group == params.group]
 
-    def _log_info(self, group: FakeGroup) -> rpc.LogInfo:
+    def _log_info(self, group: FakeGroup) -> rpc.TlogInfo:
         """It is kept by the second member, and witnessed by the first three."""
-        state = group.info.log
+        state = group.info.tlog
         if state in ("", "unkept"):
-            return rpc.LogInfo(group=group.info.id, state=state, members_lacking=max(3 - len(group.members), 0))
+            return rpc.TlogInfo(group=group.info.id, state=state, members_missing=max(3 - len(group.members), 0))
         keepers = [Author(one.did, one.nick) for one in group.members[:3]]
-        return rpc.LogInfo(
+        return rpc.TlogInfo(
             group=group.info.id,
             state=state,
             operator=keepers[1],
@@ -789,14 +794,14 @@ class FakeAgent:
             raise Refusal(f"There is no event {id} in {group.info.name}.", "UnknownEvent")
         return found[0]
 
-    def _proof(self, params: rpc.ProofParams) -> rpc.ProofLines:
+    def _get_proof(self, params: rpc.ProofParams) -> rpc.ProofLines:
         group = self.groups[params.group]
         if group.info.keys != "sender-key":
             raise Refusal(f"In {group.info.name} nothing that is said is signed, so nobody can prove it.", "NotSigned")
         event = self._event_meant(group, params.id)
         return rpc.ProofLines(['{"zproof":1}\n', f'{{"message":"{event.id}"}}\n', '{"ack":"x"}\n'], left_out=1)
 
-    def _delivery(self, params: rpc.EventParams) -> DeliveryReport:
+    def _get_delivery(self, params: rpc.EventParams) -> DeliveryReport:
         group = self.groups[params.group]
         event = next(each for each in group.events if each.id == params.id)
         known, signed = event.delivery, group.info.keys == "sender-key"

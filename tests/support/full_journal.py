@@ -1,4 +1,4 @@
-"""Journals that find no room, at any moment: on a file system that only says so, and on a disk that is full.
+"""Journals on a full disk: simulated by a file system layer, or real.
 
 `python -m tests.support.full_journal FOLDER TIMES` does the latter, for a folder on a small disk.
 """

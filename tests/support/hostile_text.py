@@ -1,7 +1,7 @@
-"""Text that somebody might write to do something to a reader's terminal, and what a terminal was really sent.
+"""Terminal escape payloads, and a parser of the output that a terminal received.
 
-`PAYLOADS` are put wherever a peer can put text. `Sent` reads the bytes that came out of the other end of a
-pseudo-terminal as a terminal would, sequence by sequence, and names whatever zerochat does not say by itself.
+`PAYLOADS` are put wherever a peer can put text. `Sent` reads the bytes from the other end of a pseudo-terminal as a
+terminal would, sequence by sequence, and names each sequence that zerochat does not emit itself.
 """
 
 import re

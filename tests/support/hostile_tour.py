@@ -1,9 +1,8 @@
-"""Opens every place of the chat that shows somebody else's text, over an agent that tells hostile text everywhere.
+"""Opens every place of the chat that shows peer text, over a fake agent with hostile text everywhere.
 
 A program of its own, because it is to be run on a pseudo-terminal with Textual's real driver: `python -m
-tests.support.hostile_tour SOCKET REPORT NAMES`, where NAMES is how many of the long names it goes through. What it has seen in
-which place goes into REPORT, a line each; what came out at the terminal, `tests/tui/test_hostile_screen.py` reads at the
-other end.
+tests.support.hostile_tour SOCKET REPORT NAMES`, where NAMES is the number of long names. REPORT gets a line for each
+place with the text seen there; `tests/tui/test_hostile_screen.py` reads the terminal output.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from tests.support.hostile_text import BUNDLES, PAYLOADS
 from tests.support.tui_pilot import Scene
 from zerochat import rpc
 from zerochat.tui.actions.members import show_member
-from zerochat.tui.actions.messages import ACTS
+from zerochat.tui.actions.messages import ACTIONS
 from zerochat.tui.app import ZerochatApp
-from zerochat.tui.chat_view import Board
-from zerochat.tui.composer.completion import asking
+from zerochat.tui.chat_view import ChatView
+from zerochat.tui.composer.completion import bot_commands
 
 ALL = "\n".join(f"{number:02} {text}|" for number, text in enumerate(PAYLOADS.values()))
 """Everything, for places that show whole sentences."""
@@ -34,16 +33,16 @@ DID = "did:key:z6Mk" + LINE
 
 
 class HostileAgent(FakeAgent):
-    """Whatever can be text of somebody else's is hostile here."""
+    """Every peer text is hostile here."""
 
     async def __aenter__(self) -> "HostileAgent":
         await super().__aenter__()
         return self
 
-    def _delivery(self, params: rpc.EventParams) -> rpc.DeliveryReport:
-        return super()._delivery(replace(params, id=self._meant(params)))
+    def _get_delivery(self, params: rpc.EventParams) -> rpc.DeliveryReport:
+        return super()._get_delivery(replace(params, id=self._target_id(params)))
 
-    def _files(self, params: rpc.FilesParams) -> rpc.FileList:
+    def _list_files(self, params: rpc.ListFilesParams) -> rpc.FileList:
         return rpc.FileList(
             files=[
                 rpc.FileInfo(
@@ -57,17 +56,17 @@ class HostileAgent(FakeAgent):
             ]
         )
 
-    def _meant(self, params: rpc.EventParams) -> str:
+    def _target_id(self, params: rpc.EventParams) -> str:
         mine = [each.id for each in self.groups[params.group].events if each.self]
         return mine[-1] if params.id == "last" else params.id
 
-    def _why(self, params: rpc.EventParams) -> rpc.Fate:
+    def _get_message_status(self, params: rpc.EventParams) -> rpc.MessageStatus:
         group = self.groups[params.group]
-        event = next(each for each in group.events if each.id == self._meant(params))
+        event = next(each for each in group.events if each.id == self._target_id(params))
         others = [rpc.MemberDelivery(each.did, each.nick, False, state="left", via=LINE) for each in group.members[1:]]
         report = rpc.DeliveryReport(params.group, params.id, 0, len(others), False, others)
         differs = [
-            rpc.DiffersNews(
+            rpc.ChainDifferenceNotification(
                 group=params.group,
                 author=DID,
                 nick=LINE,
@@ -78,17 +77,17 @@ class HostileAgent(FakeAgent):
                 by_nick=LINE,
             )
         ]
-        return rpc.Fate(
+        return rpc.MessageStatus(
             event=event,
             report=report,
-            word="vouched",
+            provenance="relayed",
             first=1,
             here=3,
             known=9,
             forked=True,
             differs=differs,
-            second=rpc.Author(DID, LINE),
-            gone=others,
+            corroborated_by=rpc.Author(DID, LINE),
+            former_members=others,
         )
 
 
@@ -167,7 +166,7 @@ def furnish(agent: HostileAgent) -> None:
         )
         for number, text in enumerate(texts)
     ]
-    agent.letters = [rpc.LetterInfo(text, text, False, text) for text in texts]
+    agent.letters = [rpc.ConnectionMessage(text, text, False, text) for text in texts]
 
 
 def file_of(text: str) -> rpc.Attachment:
@@ -179,12 +178,14 @@ def incomplete(members: list[rpc.MemberInfo]) -> rpc.Completeness:
         rpc.GapInfo(author=each.did, nick=each.nick, after=1, upto=4, missing=3, state="asked", since=LINE)
         for each in members[1:]
     ]
-    heard = [rpc.Heard(did=each.did, nick=each.nick, at=LINE, missing=3, agrees=False) for each in members[1:]]
+    heard = [
+        rpc.MemberReport(did=each.did, nick=each.nick, at=LINE, missing=3, view_matches=False) for each in members[1:]
+    ]
     return rpc.Completeness(complete=False, members=heard, gaps=gaps)
 
 
 class Tour(Scene):
-    """Goes through the places, and writes down what it has seen where."""
+    """Visits the places and records the text seen in each."""
 
     def __init__(self, agent: HostileAgent, app: ZerochatApp, pilot: object, names: int) -> None:
         super().__init__(agent, app, pilot)
@@ -203,7 +204,7 @@ class Tour(Scene):
     async def back(self) -> None:
         """To the chat itself, whatever lies over it."""
         for _ in range(6):
-            if isinstance(self.app.screen, Board):
+            if isinstance(self.app.screen, ChatView):
                 return
             await self.press("escape")
             await self.pilot.pause()
@@ -228,14 +229,14 @@ class Tour(Scene):
         await self.look("messages", "26 [@click=app.quit]x[/]|", "27 [/b][/][bold|", "30 b\u043eb|")
         chat = self.app.chat
         chat.pane.folded = False
-        chat.pane.settle()
+        chat.pane.redraw()
         for _ in range(60):
             if chat.pane.scroll_offset.y == 0 and not self.open.timeline.more:
                 break
             await self.press("pageup")
             await self.look("messages, reading back")
         chat.pane.folded = True
-        chat.pane.settle()
+        chat.pane.redraw()
         await self.look("joins in one line", "▸")
         await self.press("ctrl+end")
         for number, text in enumerate(LONG):
@@ -248,9 +249,9 @@ class Tour(Scene):
     async def sheets(self) -> None:
         await self.sheet("status", "/status", "publishes at")
         await self.sheet("delivery", "/delivery", "Delivered to")
-        await self.sheet("why", "/why", "What has become of it")
+        await self.sheet("why", "/why", "Delivery details")
         await self.sheet("connections", "/connections", "Connections")
-        await self.sheet("letters", "/letters bob", "To and from")
+        await self.sheet("messages", "/messages bob", "Messages with")
         await self.sheet("words of all", "/verify", "Words of")
         await self.sheet("open invitations", "/invitations", "Open invitations to")
         await self.sheet("files", "/files", "Files in")
@@ -275,14 +276,14 @@ class Tour(Scene):
         posts = [row for row in self.open.timeline.rows if row.kind == "post" and not row.local]
         for row in (posts[-1], posts[-len(LONG) - 3]):  # one with everything in its text, and one with a file
             for name in ("view", "info", "why", "react", "menu", "verify"):
-                if ACTS[name].fits(row):
-                    ACTS[name].do(self.app.chat, self.open, row)
+                if ACTIONS[name].applies(row):
+                    ACTIONS[name].run(self.app.chat, self.open, row)
                     await self.look(f"message: {name}")
                     await self.press("pagedown")
                     await self.back()
 
     async def news(self) -> None:
-        """Whatever is told in toasts, in the status line and in the banner."""
+        """The text of toasts, status line and banner."""
         agent, group = self.agent, self.agent.groups["g1"]
         group.info = replace(group.info, completeness=incomplete(group.members))
         agent.view(group)
@@ -290,23 +291,23 @@ class Tour(Scene):
         author = group.members[1].did
         gap = {"group": "g1", "author": author, "nick": LINE, "after": 1, "upto": 2}
         told: list[tuple[str, msgspec.Struct]] = [
-            ("told", rpc.ToldNews("c", LINE, ALL)),
-            ("connection", rpc.ConnectionNews(connection="c", text=ALL)),
-            ("problem", rpc.ProblemNews(LINE, LINE, ALL)),
-            ("rotated", rpc.RotatedNews("g1", author, LINE, False)),
-            ("gap", rpc.GapNews(**gap, state="lost")),
-            ("fork", rpc.ForkNews(group="g1", author=author, nick=LINE, position=1)),
-            ("refuted", rpc.RefutedNews(**gap, by=author, by_nick=LINE)),
-            ("recounted", rpc.RecountedNews(**gap, mine=False, out=False, counts=False)),
-            ("confirmed", rpc.ConfirmedNews(**gap)),
-            ("trust", rpc.TrustNews("h1", author, LINE, "changed")),
-            ("trust", rpc.TrustNews("g1", author, LINE, "changed")),
-            ("seating", rpc.SeatingNews("g1", author, LINE, 1, 2)),
-            ("invitation", rpc.InvitationNews("g1", LINE, 3)),
-            ("request", rpc.RequestNews(group="h1", member=author, nick=LINE, state="asked")),
-            ("removed", rpc.RemovedNews("h2", author, LINE, [LINE])),
-            ("disagreement", rpc.DisagreementNews("h3", author, LINE, ALL)),
-            ("join", rpc.JoinStatus(join="j9", phase="failed", text=ALL, error=LINE)),
+            ("connection_message", rpc.ConnectionMessageNotification("c", LINE, ALL)),
+            ("connection_changed", rpc.ConnectionNotification(connection="c", text=ALL)),
+            ("problem_report", rpc.ProblemNotification(LINE, LINE, ALL)),
+            ("did_rotated", rpc.RotatedNotification("g1", author, LINE, False)),
+            ("gap", rpc.GapNotification(**gap, state="lost")),
+            ("fork", rpc.ForkNotification(group="g1", author=author, nick=LINE, position=1)),
+            ("refuted", rpc.RefutedNotification(**gap, by=author, by_nick=LINE)),
+            ("validity_changed", rpc.ValidityNotification(**gap, mine=False, author_removed=False, valid=False)),
+            ("confirmed", rpc.ConfirmedNotification(**gap)),
+            ("trust_changed", rpc.TrustNotification("h1", author, LINE, "changed")),
+            ("trust_changed", rpc.TrustNotification("g1", author, LINE, "changed")),
+            ("member_connections", rpc.MemberConnectionsNotification("g1", author, LINE, 1, 2)),
+            ("invitation_used", rpc.InvitationNotification("g1", LINE, 3)),
+            ("join_request", rpc.JoinRequestNotification(group="h1", member=author, nick=LINE, state="asked")),
+            ("removed", rpc.RemovedNotification("h2", author, LINE, [LINE])),
+            ("warning", rpc.WarningNotification("h3", author, LINE, ALL)),
+            ("join_changed", rpc.JoinStatus(join="j9", phase="failed", text=ALL, error=LINE)),
         ]
         for method, value in told:
             agent.tell(method, value)
@@ -315,14 +316,18 @@ class Tour(Scene):
         agent.disagree(group, 1, ALL)
         await self.until(lambda: self.open.warnings)
         await self.look("banner")
-        for method, line in (("send", "x"), ("rename", "/rename x"), ("role", "/role bob reader")):
+        for method, line in (
+            ("send_message", "x"),
+            ("set_display_name", "/rename x"),
+            ("set_role", "/role bob reader"),
+        ):
             agent.refuse[method] = Refusal(ALL)
             await self.say(line)
             await self.pilot.pause()
         await self.say("/" + LINE)
         await self.look("refusals")
         agent.refuse.clear()
-        self.composer.put("")
+        self.composer.set_text("")
 
     async def people(self) -> None:
         chat = self.app.chat
@@ -336,14 +341,14 @@ class Tour(Scene):
         for _ in range(1 + len(self.agent.groups["g1"].members)):
             await self.press("tab")
             await self.look("commands of bots")
-        for one in asking(self.agent.groups["g1"].members)[: len(self.names)]:
-            self.composer.put(f"!{one.name} ")
+        for one in bot_commands(self.agent.groups["g1"].members)[: len(self.names)]:
+            self.composer.set_text(f"!{one.name} ")
             await self.look("hint of a bot")
-        self.composer.put("")
+        self.composer.set_text("")
         for member in self.agent.groups["g1"].members:
             if member.nick in self.names:
                 show_member(chat, member.did)
-                await self.look("sheet of a member", "let in by")
+                await self.look("member dialog", "admitted by")
                 await self.back()
         for number, text in enumerate(PAYLOADS.values()):
             self.agent.ask(self.agent.groups["g1"], f"{text} {number}", "reader")
@@ -352,7 +357,7 @@ class Tour(Scene):
         self.agent.view(self.agent.groups["g1"])
         await self.until(lambda: len(self.open.info.requests) == len(PAYLOADS))
         await self.press("f4")
-        await self.look("requests", "Who asks to join")
+        await self.look("requests", "Join requests")
         await self.press(*["down"] * len(PAYLOADS))
         await self.press("r")
         await self.pilot.pause()
@@ -363,7 +368,7 @@ class Tour(Scene):
         """The few places that name one group: opened for each."""
         chat, agent = self.app.chat, self.agent
         for number, name in enumerate(self.names):
-            chat.go(f"h{number}")
+            chat.open_group(f"h{number}")
             await self.look("a group")
             await self.press("f3")
             await self.look("invitation", "Invitation to")
@@ -374,9 +379,9 @@ class Tour(Scene):
             await self.look("leaving", "Leave ")
             await self.back()
             await self.say(f"/join ZC:X{number}")
-            await self.look("joining", "Your name there")
+            await self.look("joining", "Your name", "F10 cancels.")
             agent.joining("asking", ALL, words=[LINE] * 8, name=name)
-            await self.look("joining, under way", "F10 gives it up")
+            await self.look("joining, under way", "02 ␛[6n␛[c␛[21t|")
             await self.back()
             agent.joining("failed", ALL, error=LINE, name=name)
             await self.pilot.pause()

@@ -1,5 +1,7 @@
-"""Agents as processes of their own, as on so many machines: frozen, killed, started again, and asked over their control
-sockets. What they have in the end is read with `zerochat history`, and `check` says whether it is what it must be."""
+"""Agents as separate processes, frozen, killed, restarted and queried over control sockets.
+
+The final state is read with `zerochat history`, and `check` compares it with the expected one.
+"""
 
 import ctypes
 import json
@@ -21,8 +23,9 @@ import msgspec
 
 from benchmarks.wide.line import Host
 from tests.support.chaos_proxy import Chaos
-from zerochat.agent.api.client import AgentGone, Client, connect
-from zerochat.agent.storage.paths import places
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import AgentGone
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile
 from zerochat.errors import LocalError
 from zerochat.rpc import Event, GroupInfo, JoinStatus, MemberInfo
@@ -65,7 +68,7 @@ class Machine:
         """`chaos`: what it dials through. `host`: where it runs, if not here."""
         self.name, self.home, self.chaos, self.host = name, folder / name, chaos, host
         self.environment = {**os.environ, "ZEROCHAT_HOME": str(self.home), "ZEROCHAT_PROFILE": name}
-        self.places = places(name, self.environment)
+        self.places = profile_paths(name, self.environment)
         create_profile(self.places, name, None)
         if chaos is not None:
             self.places.config.write_text(f'[network]\nsocks = "{chaos.socks(name)}"\n')
@@ -112,7 +115,7 @@ class Machine:
             except LocalError:
                 assert self.process.poll() is None and time.monotonic() < deadline, f"{self.name} did not start"
                 time.sleep(0.02)
-        status = self.client.status()
+        status = self.client.get_status()
         assert status.pid == self.process.pid
         if self.chaos is not None:
             self.chaos.owns(self.name, *(int(where.rpartition(":")[2]) for where in (status.pair, status.queue)))
@@ -200,21 +203,21 @@ class Machine:
 
     def _send(self, text: str) -> None:
         try:
-            self.client.send(GROUP, text)
+            self.client.send_message(GROUP, text)
         except AgentGone:
             self.unsaid.append(text)
 
     def group(self) -> GroupInfo:
-        return next(group for group in self.client.groups() if group.name == GROUP)
+        return next(group for group in self.client.list_groups() if group.name == GROUP)
 
     def member(self, other: "Machine") -> MemberInfo:
-        return next(member for member in self.client.members(GROUP) if member.nick == other.name)
+        return next(member for member in self.client.list_members(GROUP) if member.nick == other.name)
 
     def events(self) -> list[Event]:
         """Its whole log, page by page, in the order in which it is shown."""
         events, more = [], True
         while more:
-            page = self.client.history(GROUP, limit=500, before=events[0].id if events else None)
+            page = self.client.get_history(GROUP, limit=500, before=events[0].id if events else None)
             events, more = [*page.events, *events], page.more
         return events
 
@@ -223,7 +226,7 @@ class Machine:
 
     def has(self, count: int) -> bool:
         """Whether it has so many messages; asks for no more than it takes to know."""
-        page = self.client.history(GROUP, limit=min(500, count + 300))
+        page = self.client.get_history(GROUP, limit=min(500, count + 300))
         here = sum(event.type == "message" for event in page.events)
         return here >= count or (page.more and len(self.texts()) >= count)
 
@@ -272,7 +275,7 @@ def meet(host: Machine, *guests: Machine, wave: int = 4, within_s: float = DEADL
 
     `wave`: how many join at a time, each invited by another one of those who are in. `rules`: as for `Client.new`.
     """
-    host.client.new(GROUP, **rules)
+    host.client.create_group(GROUP, **rules)
     inside = [host]
     for begin in range(0, len(guests), wave):
         joiners = guests[begin : begin + wave]
@@ -281,7 +284,7 @@ def meet(host: Machine, *guests: Machine, wave: int = 4, within_s: float = DEADL
             for place, (guest, ear) in enumerate(zip(joiners, ears, strict=True)):
                 ear.subscribe()
                 inviter = inside[(begin + place) % len(inside)]
-                guest.client.join(inviter.client.invite(GROUP).url)
+                guest.client.join_group(inviter.client.create_invitation(GROUP).url)
             for guest, ear in zip(joiners, ears, strict=True):
                 _joined(guest, ear, within_s)
         inside += joiners
@@ -290,10 +293,10 @@ def meet(host: Machine, *guests: Machine, wave: int = 4, within_s: float = DEADL
 
 def _joined(guest: Machine, ear: Client, within_s: float) -> None:
     """Wait for the end of a join."""
-    for news in ear.news(within_s):
-        if isinstance(news.item, JoinStatus):
-            assert news.item.phase != "failed", f"{guest.name}: {news.item.text}"
-            if news.item.phase == "joined":
+    for news in ear.notifications(within_s):
+        if isinstance(news.params, JoinStatus):
+            assert news.params.phase != "failed", f"{guest.name}: {news.params.text}"
+            if news.params.phase == "joined":
                 return
     raise AssertionError(f"{guest.name} is not in")
 

@@ -1,8 +1,8 @@
 """Small worlds in which some members only dial out, behind simulated mediators."""
 
-from tests.group.test_join import PERFECT, Small
+from tests.support.small_world import PERFECT, Small
 from zerochat.didcomm.invitation import parse_invitation
-from zerochat.group.effects import Dial, Post
+from zerochat.group.effects import Dial, WebPost
 from zerochat.group.event_log.event import POST
 from zerochat.group.inputs import AcceptInvitation, SendPost
 from zerochat.sim import World
@@ -19,12 +19,12 @@ class Behind(Small):
 
     def _perform(self, node, effect):
         match effect:
-            case Post(uri):
+            case WebPost(uri):
                 self.posted.append((node.name, uri))
             case Dial():
                 self.dialled.append(node.name)
-        if hasattr(effect, "notice"):
-            self.notices.append((node.name, effect.notice))
+        if hasattr(effect, "notification"):
+            self.notices.append((node.name, effect.notification))
         super()._perform(node, effect)
 
     def everybody(self):
@@ -32,14 +32,14 @@ class Behind(Small):
         group = self.found()
         for name in list(self.nodes)[1:]:
             link = self.invite(group).url()
-            self.ask(name, AcceptInvitation(parse_invitation(link, self.now // 1000), name))
+            self.run_command(name, AcceptInvitation(parse_invitation(link, self.now // 1000), name))
             assert self.run(lambda name=name: bool(self.nodes[name].agent.groups), for_ms=60_000), f"{name} is not in"
-        assert self.run(self.seated, for_ms=60_000)
+        assert self.run(self.fully_connected, for_ms=60_000)
         self.run(for_ms=5_000)
         return group
 
     def post(self, group, name, text):
-        self.ask(name, SendPost(group, text))
+        self.run_command(name, SendPost(group, text))
 
     def texts(self, name):
         """What a node has in its log, in the order of arrival."""
@@ -47,7 +47,7 @@ class Behind(Small):
 
     def settle(self, for_ms=120_000):
         """Time passes until everybody has everything; then all promises are checked."""
-        self.run(lambda: self.seated() and not any(self.missing()), for_ms=for_ms)
+        self.run(lambda: self.fully_connected() and not any(self.missing()), for_ms=for_ms)
         self.check()
 
     def since(self, mark):

@@ -1,4 +1,4 @@
-"""A group's log as whoever follows it has it, for tests of cases: in memory, and its witnesses' clocks are right."""
+"""A transparency log in memory, as a follower has it, whose witnesses have correct clocks."""
 
 import random
 
@@ -37,7 +37,7 @@ class Shelf:
         """A checkpoint over what is there."""
         self.notes.append(self.ledger.cosigned(now))
 
-    def origins(self, group: str) -> list[Rules]:
+    def all_rules(self, group: str) -> list[Rules]:
         return [self.rules]
 
     def size(self, group: str, origin: str) -> int:
@@ -59,8 +59,8 @@ class Shelf:
         note = next(one for one in self.notes if parse_checkpoint(one.text).size > place)
         return receipt_for(Tree(self.ledger.records), place, note)
 
-    def note_after(self, group: str, origin: str, at_ms: int) -> Note | None:
-        return next((one for one in self.notes if self.rules.quorum.whole_ms(one) >= at_ms), None)
+    def checkpoint_after(self, group: str, origin: str, at_ms: int) -> Note | None:
+        return next((one for one in self.notes if self.rules.quorum.complete_until_ms(one) >= at_ms), None)
 
-    def last(self, group: str, origin: str) -> Note | None:
+    def latest_checkpoint(self, group: str, origin: str) -> Note | None:
         return self.notes[-1] if self.notes else None

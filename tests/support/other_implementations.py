@@ -1,4 +1,4 @@
-"""What the tests with other people's implementations share: the oracle's process, keys, and a plaintext."""
+"""Shared by interop tests: the oracle's process, keys, and a plaintext."""
 
 import json
 import os

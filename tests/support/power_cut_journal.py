@@ -1,9 +1,8 @@
-"""Real journals on a disk whose power is cut: what is done to them, and what of it must be there afterwards.
+"""Real journals on a disk with power cuts: the workload, and the contents that must survive.
 
-What is done is what an agent does: turns of real cores (`turns.py`), several at a time or one by one, what it must know
-before there is a state, checkpoints of the write-ahead log, starts and stops, and a group that is forgotten. After each
-of these the whole content is noted; whatever a power cut leaves must be one of these contents, none older than what was
-promised last, and none that was not begun.
+The workload is that of an agent: transactions of real cores (`transactions.py`), singly or in groups, metadata before
+the first state, checkpoints of the write-ahead log, starts and stops, and a forgotten group. After each step the whole
+content is recorded; a power cut must leave one of these contents, none older than the last commit.
 """
 
 import random
@@ -21,15 +20,15 @@ from msgspec.structs import replace
 
 from tests.support.powercut import KINDS, Choice, Disk, Image, Key, write_folder
 from tests.support.transactions import Step, histories, together
-from zerochat.agent.api.subscriptions.store import Consumer, Happening, Kept, Notes
+from zerochat.agent.api.subscriptions.store import Consumer, DurableNotification, StoredAnswer, SubscriptionRecords
 from zerochat.agent.storage.journal import Journal
 from zerochat.errors import LocalError
-from zerochat.group.effects import Forget
+from zerochat.group.effects import DeleteLog
 from zerochat.group.event_log.event import foreign_event
 from zerochat.group.state import Agent
 
 KEY = bytes(range(32))
-TABLES = ("meta", "checkpoint", "events", "receipts", "happenings", "consumers", "keys", "sqlite_sequence")
+TABLES = ("meta", "checkpoint", "events", "receipts", "notifications", "consumers", "keys", "sqlite_sequence")
 EACH_LIFE = 500
 AGAIN_EVERY, ON_EVERY = 40, 60
 """Of so many disks one is opened with the power going once more meanwhile; and on one all goes on to the end."""
@@ -79,7 +78,7 @@ def deeds(dice: random.Random, most: int = 24) -> list[Deed]:
         state = life[-1].state
         gone = next(iter(state.groups), "")
         kept = {name: group for name, group in state.groups.items() if name != gone}
-        found.append(Step(replace(state, groups=kept), (Forget(gone),)))
+        found.append(Step(replace(state, groups=kept), (DeleteLog(gone),)))
     return found
 
 
@@ -162,14 +161,14 @@ def do(journal: Journal, deed: Deed, number: int) -> None:
             journal._db.pragma(f"wal_checkpoint({deed.how})")
 
 
-def said(journal: Journal, turn: Step, number: int) -> Notes:
+def said(journal: Journal, tx: Step, number: int) -> SubscriptionRecords:
     """What a turn has to say of the stream: something happens, a consumer has read what there was, a key is used."""
-    group = next(iter(turn.state.groups), "")
-    happened = tuple(Happening(group, "gap", number, f'{{"n":{n}}}') for n in range(number % 3))
+    group = next(iter(tx.state.groups), "")
+    happened = tuple(DurableNotification(group, "gap", number, f'{{"n":{n}}}') for n in range(number % 3))
     at = journal.stream.latest()
-    read = replace(journal.stream.consumers["ci"], acked=at, told=at, updated=number)
-    used = Kept(group, f"key {number % 7}", number, bytes([number % 256]), "{}")
-    return Notes(happened, (read,) if number % 2 else (), (used,))
+    read = replace(journal.stream.consumers["ci"], acked=at, sent_to=at, updated=number)
+    used = StoredAnswer(group, f"key {number % 7}", number, bytes([number % 256]), "{}")
+    return SubscriptionRecords(happened, (read,) if number % 2 else (), (used,))
 
 
 def content(journal: Journal) -> int:

@@ -1,13 +1,12 @@
-"""A disk that notes every write, so that afterwards the power can be cut at any of them.
+"""A disk that records every write, for simulated power cuts at any of them.
 
-SQLite runs on the real file system, through a layer of ours (under the cipher: open with the name `vfs`) that notes
-what is written, cut, removed and synced, in order; and with `files=True` so does what Python itself does with files and
-folders. What was synced is on the disk for good. Of what was not, a power cut leaves nothing, everything, any part, or
-writes of which only some sectors have arrived. The names in a folder are on the disk when the folder was synced; of
-those that are newer, a power cut leaves the first few, for file systems keep their order.
+SQLite runs on the real file system through a layer (under the cipher: open with the name `vfs`) that records writes,
+truncations, deletions and syncs in order; with `files=True` also those of Python itself. Synced data is durable. Of
+unsynced data a power cut leaves nothing, everything, any part, or writes of which only some sectors arrived. Names in a
+folder are durable once the folder is synced; of newer ones a power cut leaves the first few, for file systems keep
+their order.
 
-`cuts` goes through it from the beginning, and gives every moment at which something can be lost; `states` gives some
-disks for one of them.
+`cuts` yields every moment at which something can be lost; `states` yields some disks for one of them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Both ends of CURVE (RFC 26) over ZMTP 3.1 (RFC 37) by hand, for members who say what libzmq would never say."""
+"""Both ends of CURVE (RFC 26) over ZMTP 3.1 (RFC 37) by hand, for messages libzmq never sends."""
 
 import os
 import socket

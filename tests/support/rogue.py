@@ -1,7 +1,7 @@
-"""A member who says whatever it likes to a real agent, over real sockets, and what that agent makes of each word.
+"""A malicious member that sends arbitrary messages to a real agent over real sockets.
 
-The rogue's keys are those of a real member whose agent has been put to sleep, so everything up to the last word can be
-genuine. The agent that is attacked is watched: of each envelope one learns what came of it.
+The rogue's keys are those of a real member whose agent sleeps, so everything up to the last message can be genuine. The
+attacked agent is observed: the outcome of each envelope is known.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import time
 
 import zmq
 
-from tests.agent.test_agent import Person, until
+from tests.support.agents import Person, until
 from tests.support.sockets import Stranger
 from zerochat.agent.network.zmq.socket_options import public_key
 from zerochat.crypto.content_encryption import xc20p_seal
@@ -26,7 +26,7 @@ from zerochat.group.state import Chain
 from zerochat.group.wire import frame
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.messages import EVENTS, SYNC
-from zerochat.group.wire.padding import bucket
+from zerochat.group.wire.padding import padded_size
 
 UNHEARD_S = 0.5
 """How long something that must not happen is waited for."""
@@ -45,24 +45,24 @@ class Watched(Person):
 
     def wake(self):
         super().wake()
-        thread, step = self.thread, self.thread._step
+        thread, step = self.thread, self.thread.loop._step
 
         def watched(stimulus):
             effects = step(stimulus)
             self.steps.append((stimulus, effects))
             return effects
 
-        thread._step = watched  # type: ignore[method-assign]
+        thread.loop._step = watched  # type: ignore[method-assign]
         return self
 
     @property
     def group(self):
         """The group that it was in first, as its core has it."""
-        return next(iter(self.thread._agent.groups.values()))
+        return next(iter(self.thread.loop.agent.groups.values()))
 
     @property
     def transport(self):
-        return self.thread._transport
+        return self.thread.loop.transport
 
     def effects_of(self, envelope):
         """What came of an envelope, once it has been heard."""
@@ -83,8 +83,8 @@ class Watched(Person):
 
     def is_well(self):
         """Whether its core has met no fault of its own, and everybody is served."""
-        assert self.thread.is_alive() and self.client.groups() and self.thread.failure is None
-        assert "a fault" not in self.places.log.read_text(), self.places.log.read_text()[-4000:]
+        assert self.thread.is_alive() and self.client.list_groups() and self.thread.failure is None
+        assert "internal error" not in self.places.log.read_text(), self.places.log.read_text()[-4000:]
         return True
 
 
@@ -94,17 +94,17 @@ class Rogue:
     def __init__(self, member: Person, victim: Watched, make):
         """`make`: the factory of `wires.strangers`."""
         self.victim, self.make = victim, make
-        self.group = next(iter(member.thread._agent.groups.values()))
+        self.group = next(iter(member.thread.loop.agent.groups.values()))
         self.me, self.seed = self.group.me, self.group.seed
         self.relationship = self.group.relationships[victim.group.me]
         self.packer = PACKERS[self.group.profile.envelope]
         chain = self.group.chains.get(self.me, Chain())
-        self.seq, self.tip = chain.seq, chain.tip
+        self.seq, self.tip = chain.seq, chain.head_id
         self.dealer = self.socket(zmq.DEALER)
 
     def socket(self, kind) -> Stranger:
         """A connection to the victim under the member's own CURVE key."""
-        secret = self.group.place.secret
+        secret = self.group.own_place.secret
         stranger: Stranger = self.make(
             kind,
             {
@@ -114,7 +114,7 @@ class Rogue:
             },
         )
         subscribes = kind in (zmq.SUB, zmq.XSUB)
-        endpoint = self.victim.thread._queue if subscribes else self.victim.thread._pair
+        endpoint = self.victim.thread.loop.queue if subscribes else self.victim.thread.loop.pair
         stranger.socket.connect(endpoint.tcp)
         return stranger
 
@@ -175,8 +175,8 @@ class Rogue:
             "group": self.group.id,
             "view": self.victim.group.view.checksum,
             "have": [],
-            "since": 0,
-            "yours": 0,
+            "start_seq": 0,
+            "acked": 0,
             "heads": [],
             "reach": reach,
         }
@@ -185,7 +185,7 @@ class Rogue:
     def frame(self, content: bytes, *, key: bytes = b"", section: bytes = b"") -> bytes:
         """A frame for the victim alone with any content, and perhaps with a body key or a section of our choice."""
         padded = len(content).to_bytes(4) + content
-        padded = padded.ljust(bucket(len(padded)), b"\0")
+        padded = padded.ljust(padded_size(len(padded)), b"\0")
         nonce, key = os.urandom(24), key or os.urandom(32)
         head = frame.VERSION + nonce + b"\1"
         body = b"".join(xc20p_seal(key, nonce, padded, head))
@@ -195,7 +195,9 @@ class Rogue:
 
 
 def texts(person, group="friends"):
-    return [event.body["text"] for event in person.client.history(group, limit=500).events if event.type == "message"]
+    return [
+        event.body["text"] for event in person.client.get_history(group, limit=500).events if event.type == "message"
+    ]
 
 
 def at_rest(*persons):

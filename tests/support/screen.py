@@ -1,7 +1,7 @@
-"""What stands on a terminal's screen after all that was written to it, as far as the chat writes it.
+"""A minimal terminal emulator: the text on the screen after Textual's output.
 
-Enough of ECMA-48 for Textual: where the cursor goes, what is erased, and what is printed in how many cells. Colours,
-modes and titles leave nothing that could be read.
+Enough of ECMA-48 for Textual: cursor movement, erasing, printing with cell widths. Colours, modes and titles are
+ignored.
 """
 
 import re

@@ -1,13 +1,13 @@
-"""Whether a seed gives the same history everywhere."""
+"""Determinism checks across processes."""
 
 import os
 import subprocess
 import sys
 
 
-def told_elsewhere(expression: str) -> set[str]:
-    """What this expression about `zerochat.sim` (as `sim`) prints in other processes: sets of strings iterate in
-    another order in each of them, and that must not show."""
+def outputs_elsewhere(expression: str) -> set[str]:
+    """The outputs of this expression about `zerochat.sim` (as `sim`) in other processes, which have other hash
+    seeds."""
     code = f"from zerochat import sim; print({expression})"
     return {
         subprocess.run(

@@ -1,7 +1,7 @@
-"""A disk of a few megabytes for one agent, that only it sees, and that is full when a test wants it to be.
+"""A disk of a few megabytes for one agent, which a test can fill.
 
-It is a tmpfs in a mount namespace of its own, and has the profile and the log on it; the control socket is elsewhere,
-so that whoever talks to the agent needs no namespace. Linux, and only for the superuser.
+It is a tmpfs in a mount namespace of its own, and holds the profile and the log; the control socket is elsewhere, so
+that clients need no namespace. Linux, and only for the superuser.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from zerochat.agent.storage.paths import Places
+from zerochat.agent.storage.paths import ProfilePaths
 
 BALLAST: Final = "ballast"
 LOG: Final = ".log"
@@ -51,7 +51,7 @@ class SmallDisk:
 
     address = "127.0.0.1"
 
-    def __init__(self, places: Places, size: int) -> None:
+    def __init__(self, places: ProfilePaths, size: int) -> None:
         """`size`: bytes."""
         self.data = places.data
         command = ["unshare", "-m", "sh", "-c", _MAKE, "sh", str(places.data), str(places.state), str(size), LOG]

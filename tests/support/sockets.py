@@ -1,5 +1,4 @@
-"""What the transport's tests share: agents' transports on loopback, pumped in one thread, and bare sockets to attack
-them with."""
+"""Transports of agents on loopback, pumped in one thread, and bare sockets that attack them."""
 
 import os
 import socket
@@ -13,8 +12,8 @@ import zmq
 from zerochat.agent.network.zmq import socket_options
 from zerochat.agent.network.zmq.transport import NetworkEffect, Transport
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.group.effects import Admit, Dial
-from zerochat.group.inputs import Input, LinkDown, LinkUp, Received
+from zerochat.group.effects import AllowClient, Dial
+from zerochat.group.inputs import IoInput, LinkDown, LinkUp, Received
 
 DEADLINE_S = 10.0
 
@@ -29,13 +28,13 @@ class Peer:
         ports: tuple[int, int] = (0, 0),
         socks: str | None = None,
         *,
-        rides: bool = False,
+        multiplexing: bool = False,
     ):
         self.secret = secret or os.urandom(32)
         self.host = host
-        self.transport = Transport(self.secret, host, *ports, socks=socks, rides=rides)
+        self.transport = Transport(self.secret, host, *ports, socks=socks, multiplexing=multiplexing)
         self.ports = self.transport.bind()
-        self.heard: list[Input] = []
+        self.heard: list[IoInput] = []
 
     @property
     def counts(self):
@@ -94,8 +93,8 @@ def until(condition: Callable[[], object], *those: Peer, seconds: float = DEADLI
 def befriend(a: Peer, b: Peer, link: bytes) -> tuple[bytes, bytes]:
     """Admit and dial both ways, with a queue each way, and wait until both are up; give a's and b's queues."""
     keys, queues = (os.urandom(32), os.urandom(32)), (os.urandom(32), os.urandom(32))
-    a.do(Admit(link, socket_options.public_key(keys[1]), (queues[0],)))
-    b.do(Admit(link, socket_options.public_key(keys[0]), (queues[1],)))
+    a.do(AllowClient(link, socket_options.public_key(keys[1]), (queues[0],)))
+    b.do(AllowClient(link, socket_options.public_key(keys[0]), (queues[1],)))
     a.dial(link, b, keys[0], queues[1])
     b.dial(link, a, keys[1], queues[0])
     until(lambda: a.is_up(link) and b.is_up(link), a, b)
@@ -172,14 +171,25 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
+        self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self.closed = True
+        with self._lock:
+            self.closed = True
         for one in self._open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+    def _keep(self, one: socket.socket) -> bool:
+        """Whether the relay is still open; else the socket is closed, as `close` has not seen it."""
+        with self._lock:
+            if not self.closed:
+                self._open.append(one)
+                return True
+        one.close()
+        return False
 
     def _accept(self) -> None:
         while True:
@@ -187,14 +197,16 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            self._open.append(client)
+            if not self._keep(client):
+                return
             try:
                 server = socket.create_connection(self.target or self._socks(client))
-                self._open.append(server)
+                if not self._keep(server):
+                    return
                 if self.target is None:
                     client.sendall(b"\5\0\0\1" + bytes(6))
             except OSError:
-                continue  # whoever called has gone again
+                continue  # the client is gone
             for way in ((client, server, "up"), (server, client, "down")):
                 threading.Thread(target=self._copy, args=way, daemon=True).start()
 

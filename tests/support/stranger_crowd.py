@@ -1,8 +1,9 @@
-"""Strangers in a process of their own: `python -m tests.support.stranger_crowd KIND SECONDS SERVER_KEY PAIR_PORT QUEUE_PORT`, with the
-key in hexadecimal. They know where an agent listens and its public key, and nobody has let them in. When the time is
-over they say what they have done, as one object of JSON; they are gone with that.
+"""Strangers in a process of their own that attack an agent.
 
-Each kind is one way to be a nuisance; `Crowd` is the same from a test's side.
+`python -m tests.support.stranger_crowd KIND SECONDS SERVER_KEY PAIR_PORT QUEUE_PORT`, with the key in hexadecimal. They
+know an agent's address and public key, and are not admitted. At the end they print their counts as one JSON object.
+
+Each kind is one attack; `Crowd` is the same from a test's side.
 """
 
 import json
@@ -74,15 +75,15 @@ class Nuisance:
                 self.did["bytes"] += size
 
     def turns(self, work: Callable[[int], None]) -> None:
-        turn = 0
+        tx = 0
         while time.monotonic() < self.until:
-            work(turn)
-            turn += 1
+            work(tx)
+            tx += 1
 
     # --- the kinds --------------------------------------------------------------------------------------------------
 
     def push(self) -> None:
-        self.turns(lambda turn: self.stream(PUSHES[turn // 2 % len(PUSHES)], bytes(PIECE), PUSHED_BYTES))
+        self.turns(lambda tx: self.stream(PUSHES[tx // 2 % len(PUSHES)], bytes(PIECE), PUSHED_BYTES))
 
     def multipart(self) -> None:
         """Parts, never the last one, in plain ZMTP after a greeting that promises keys."""
@@ -92,10 +93,10 @@ class Nuisance:
     def subscribe(self) -> None:
         """Subscriptions as of ZMTP 3.0 (messages) and 3.1 (commands), with topics up to 200 kB."""
 
-        def one(turn: int) -> None:
-            size = TOPIC_BYTES if turn // 2 % 2 else 30
+        def one(tx: int) -> None:
+            size = TOPIC_BYTES if tx // 2 % 2 else 30
             topic = os.urandom(size)
-            word = framed(0, b"\1" + topic) if turn // 4 % 2 else framed(4, b"\x09SUBSCRIBE" + topic)
+            word = framed(0, b"\1" + topic) if tx // 4 % 2 else framed(4, b"\x09SUBSCRIBE" + topic)
             self.stream(AS_MEMBERS, word * (PIECE // len(word) + 1), 10_000_000)
 
         self.turns(one)
@@ -104,24 +105,24 @@ class Nuisance:
         """Many connections that say nothing, or a byte now and then, until they are cut; then others."""
         held: list[socket.socket] = []
 
-        def one(turn: int) -> None:
+        def one(tx: int) -> None:
             with suppress(OSError):
-                held.append(self.dial(self.ports[turn % 2]))
+                held.append(self.dial(self.ports[tx % 2]))
             if len(held) >= IDLE:
                 held.pop(0).close()
                 time.sleep(0.002)
-            if turn % 7 == 0:
+            if tx % 7 == 0:
                 with suppress(OSError):
-                    held[turn % len(held)].send(AS_MEMBERS[turn % 64 : turn % 64 + 1])
+                    held[tx % len(held)].send(AS_MEMBERS[tx % 64 : tx % 64 + 1])
 
         self.turns(one)
         for each in held:
             each.close()
 
     def dialects(self) -> None:
-        def one(turn: int) -> None:
-            with suppress(OSError), self.dial(self.ports[turn % 2]) as stranger:
-                stranger.sendall(DIALECTS[turn // 2 % len(DIALECTS)])
+        def one(tx: int) -> None:
+            with suppress(OSError), self.dial(self.ports[tx % 2]) as stranger:
+                stranger.sendall(DIALECTS[tx // 2 % len(DIALECTS)])
                 stranger.settimeout(0.02)
                 with suppress(TimeoutError):
                     while answer := stranger.recv(4096):
@@ -134,12 +135,12 @@ class Nuisance:
         are never answered, so several are tried at a time."""
         begun = time.monotonic()
 
-        def one(turn: int) -> None:
-            time.sleep(max(0.0, begun + turn * SHAKERS / HANDSHAKES_PER_S - time.monotonic()))
-            server_key = self.server_key if turn % 4 else public_key(os.urandom(32))
+        def one(tx: int) -> None:
+            time.sleep(max(0.0, begun + tx * SHAKERS / HANDSHAKES_PER_S - time.monotonic()))
+            server_key = self.server_key if tx % 4 else public_key(os.urandom(32))
             self.did["connections"] += 1
             with suppress(OSError, EOFError, AssertionError, CryptoError):
-                RawMember(self.ports[turn // 2 % 2], os.urandom(32), server_key, b"DEALER", SHAKER_S).close()
+                RawMember(self.ports[tx // 2 % 2], os.urandom(32), server_key, b"DEALER", SHAKER_S).close()
                 self.did["let in"] += 1
 
         with ThreadPoolExecutor(SHAKERS) as shakers:

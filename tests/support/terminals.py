@@ -1,4 +1,4 @@
-"""Real processes in terminals of their own: what is typed into one, and what it has shown."""
+"""Real processes on pseudo-terminals: typing into them, and reading their output."""
 
 import os
 import pty
@@ -73,7 +73,7 @@ class Terminal:
         self.close()
 
     def close(self):
-        """Nobody reads it any more once its number is free for another file."""
+        """Stop reading before the descriptor number is reused."""
         self._bell.close()
         self._reader.join(20)
         assert not self._reader.is_alive()
@@ -110,7 +110,7 @@ def terminal(machine, *arguments, term="xterm-256color", program=(sys.executable
 
 
 def _own(line):
-    """Make the terminal the process's own, so that it hears of Ctrl+C and of the end of it."""
+    """Make the terminal the controlling terminal, so that the process receives SIGINT and SIGHUP."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
     import fcntl
     import termios

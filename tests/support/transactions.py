@@ -1,4 +1,4 @@
-"""What real cores want remembered: the turns of simulated histories, to be written to real journals."""
+"""Transactions of simulated histories, to be written to real journals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
-from zerochat.group.effects import Remembered
+from zerochat.group.effects import JournalEffect
 from zerochat.group.state import Agent
-from zerochat.sim import Node, World, play
+from zerochat.sim import Node, World, play_history
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,30 +16,30 @@ class Step:
     """One turn of one agent: what `Journal.commit` is given."""
 
     state: Agent
-    remembered: tuple[Remembered, ...]
+    remembered: tuple[JournalEffect, ...]
 
 
 @cache
 def histories(seed: int, members: int = 4, posts: int = 12) -> tuple[tuple[Step, ...], ...]:
     """One history, for each of its members all turns in which something has changed, in their order."""
     steps: dict[str, list[Step]] = {}
-    said: list[Remembered] = []
-    hear, remember = World.hear, Node.remember
+    effects: list[JournalEffect] = []
+    process, store = World.process, Node.store
 
-    def heard(world: World, name: str, stimulus: Any) -> None:
+    def processed(world: World, name: str, input_: Any) -> None:
         node = world.nodes[name]
         before = node.agent
-        said.clear()
-        hear(world, name, stimulus)
-        if said or node.agent is not before:
-            steps.setdefault(name, []).append(Step(node.agent, tuple(said)))
+        effects.clear()
+        process(world, name, input_)
+        if effects or node.agent is not before:
+            steps.setdefault(name, []).append(Step(node.agent, tuple(effects)))
 
-    def remembered(node: Node, effect: Remembered) -> None:
-        said.append(effect)
-        remember(node, effect)
+    def stored(node: Node, effect: JournalEffect) -> None:
+        effects.append(effect)
+        store(node, effect)
 
-    with patch.object(World, "hear", heard), patch.object(Node, "remember", remembered):
-        play(seed, members, posts)
+    with patch.object(World, "process", processed), patch.object(Node, "store", stored):
+        play_history(seed, members, posts)
     return tuple(map(tuple, steps.values()))
 
 

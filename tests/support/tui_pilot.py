@@ -1,9 +1,8 @@
-"""What the tests of the terminal application share: one over a double of the agent, waiting for what must come, and
-reading the screen as text."""
+"""Shared by TUI tests: a pilot over the fake agent, waiting, and the screen as text."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.support.fake_agent import FakeAgent
 from zerochat.tui.app import ZerochatApp
 
 DEADLINE_S = 10.0
-"""Far beyond what anything needs; whoever reaches it has hung."""
+"""Far beyond the normal duration: reaching it means a hang."""
 POLL_S = 0.005
 """Between two looks: Textual's own pause waits for an idle processor, five times as long."""
 
@@ -52,7 +51,7 @@ def strips(app: App[Any]) -> list[Strip]:
 
 
 def assert_harmless(text: str) -> None:
-    """Nothing in what is shown can do anything to a terminal or turn a line round."""
+    """The shown text contains no control or bidi characters."""
     bad = {char for char in text if char != "\n" and (ord(char) < 32 or 127 <= ord(char) < 160)}
     bad |= set(text) & set("\u202e\u200b\u2066")
     assert not bad, (bad, text)
@@ -61,7 +60,7 @@ def assert_harmless(text: str) -> None:
 # --- an application and its agent -----------------------------------------------------------------------------------
 
 HOSTILE = "\x1b]52;c;aGk=\x07[@click=app.quit]x[/][/b]\x1b[2J\x9b1mé\u202ereversed\x00\u200b\nsecond"
-"""What nobody may do to the screen with a name or a post."""
+"""Characters of names and posts that must never reach the screen."""
 
 
 class Scene:
@@ -74,14 +73,14 @@ class Scene:
         await self.pilot.press(*keys)
 
     async def type(self, text):
-        """All letters at once, as a fast hand does; whoever waits for something afterwards sees them arrive."""
+        """Type all letters at once, as in fast typing."""
         for letter in text:
             self.app.post_message(Key("space" if letter == " " else letter, letter))
         await self.pilot.pause()
 
     async def say(self, text):
         """Type a line and send it."""
-        self.composer.put(text)
+        self.composer.set_text(text)
         await self.pilot.press("enter")
 
     async def paste(self, text):
@@ -143,3 +142,14 @@ def run(coroutine):
 def asked(agent, method):
     """The parameters of everything of this kind that the agent was asked."""
     return [params for each, params in agent.asked if each == method]
+
+
+def completed(text: str, names: Sequence[str] = ()) -> str | None:
+    """The text after one Tab; None: nothing to complete."""
+    from zerochat.tui.composer.completion import common_prefix, completions
+
+    found = completions(text, names)
+    if not found:
+        return None
+    longer = found[0].text if len(found) == 1 else common_prefix(text, found)
+    return longer if longer != text else None

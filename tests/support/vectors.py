@@ -1,4 +1,4 @@
-"""The published test vectors: the files lie beside the project, and tests skip, saying why, where they do not."""
+"""The published test vectors, kept beside the project; tests skip with a reason without them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of the web transport share: owners of a Web, and peers made by hand."""
+"""Shared by tests of the web transport: owners of a Web, and hand-made peers."""
 
 import base64
 import contextlib
@@ -47,7 +47,7 @@ class Node:
         self.ws = self.uri.replace("http", "ws", 1)
         self.port = int(self.uri.rpartition(":")[2] or 0)
 
-    def turn(self) -> None:
+    def tx(self) -> None:
         for item in self.web.take():
             self.news.append(item)
             if isinstance(item, Arrived) and self.accepting:
@@ -64,7 +64,7 @@ def until(condition: Callable[[], object], *nodes: Node) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         for node in nodes:
-            node.turn()
+            node.tx()
         if condition():
             return
         assert time.monotonic() < deadline, [(node.news[-5:], node.web.counts) for node in nodes]

@@ -1,4 +1,4 @@
-"""The lines and lists around the conversation: what they say, and what of it stays when there is no room."""
+"""Top bar, status line and side lists: texts, and priorities in narrow windows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,19 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.tui_pilot import run, scene, weekend
-from zerochat.rpc import Completeness, GapInfo, Heard
+from zerochat.rpc import Completeness, GapInfo, MemberReport
 from zerochat.tui.panels.bars import Fact, fitting
 from zerochat.tui.style.text import age_of
 
 
-def test_what_is_said_gets_shorter_and_then_goes_but_for_warnings():
-    facts = [Fact(("three connected", "3/3")), Fact(("2 missing",), warning=True), Fact(("sealed for each",))]
+def test_facts_shorten_then_drop_and_warnings_stay():
+    facts = [Fact(("three connected", "3/3")), Fact(("2 missing",), warning=True), Fact(("encrypted for each",))]
 
     def said(room):
         return " · ".join(text for text, _ in fitting(facts, room))
 
-    assert said(100) == "three connected · 2 missing · sealed for each"
-    assert said(40) == "3/3 · 2 missing · sealed for each"
+    assert said(100) == "three connected · 2 missing · encrypted for each"
+    assert said(40) == "3/3 · 2 missing · encrypted for each"
     assert said(27) == "three connected · 2 missing"
     assert said(26) == "3/3 · 2 missing"
     assert said(14) == said(1) == "2 missing"
@@ -35,7 +35,7 @@ def troubled(agent):
 
 
 @pytest.mark.parametrize("width", [200, 120, 99, 80, 59, 40])
-def test_the_header_keeps_its_warnings_however_narrow(tmp_path, width):
+def test_the_top_bar_keeps_warnings_at_any_width(tmp_path, width):
     async def play():
         async with scene(tmp_path, size=(width, 24), setting=troubled) as it:
             await it.shows("3 missing", "! 1 ")
@@ -45,22 +45,22 @@ def test_the_header_keeps_its_warnings_however_narrow(tmp_path, width):
     run(play())
 
 
-def test_the_header_says_with_whom_it_is_complete(tmp_path):
+def test_the_top_bar_shows_completeness(tmp_path):
     now = datetime.now().astimezone().replace(hour=12, minute=4).isoformat()
 
     def whole(agent):
         weekend(agent)
         group = agent.groups["g1"]
-        heard = [Heard(did=one.did, nick=one.nick, at=now, present=True) for one in group.members[1:]]
+        heard = [MemberReport(did=one.did, nick=one.nick, at=now, present=True) for one in group.members[1:]]
         group.info = replace(group.info, completeness=Completeness(complete=True, at=now, members=heard))
 
     async def play():
         async with scene(tmp_path, size=(160, 24), setting=whole) as it:
             await it.shows(
-                "complete with bob and carol as of 12:04 · 0/2 verified", "sealed for each · peer to peer · receipts"
+                "complete with bob and carol as of 12:04 · 0/2 verified", "encrypted for each · peer to peer · receipts"
             )
             await it.pilot.resize_terminal(100, 24)
-            await it.shows("complete 12:04 · 0/2 verified · sealed for each")
+            await it.gone("encrypted")
             await it.pilot.resize_terminal(80, 24)
             await it.shows("weekend  2/2 connected · complete 12:04 · 0/2 verified")
             await it.pilot.resize_terminal(59, 24)
@@ -70,7 +70,7 @@ def test_the_header_says_with_whom_it_is_complete(tmp_path):
     run(play())
 
 
-def test_the_status_line_says_where_something_is_unread(tmp_path):
+def test_the_status_line_names_unread_conversations(tmp_path):
     def many(agent):
         weekend(agent)
         agent.add_group("hikers", ["bob"])
@@ -96,7 +96,7 @@ def test_sixty_members_in_twenty_four_rows(tmp_path):
 
     def crowd(agent):
         group = agent.add_group("crowd", [f"member{number:02}" for number in range(60)])
-        group.members[5] = replace(group.members[5], connection="unreachable", last_heard=heard.isoformat())
+        group.members[5] = replace(group.members[5], connection="unreachable", last_seen=heard.isoformat())
         group.members[9] = replace(group.members[9], trust="changed")
 
     async def play():
@@ -115,12 +115,12 @@ def test_sixty_members_in_twenty_four_rows(tmp_path):
             await it.press("end")
             await it.shows("○ member… since 00:00 memb")
             await it.press("enter")
-            await it.shows("last heard", age_of(heard.isoformat())[-4:])
+            await it.shows("last contact", age_of(heard.isoformat())[-4:])
 
     run(play())
 
 
-def test_how_long_ago():
+def test_ages_as_text():
     now = datetime.now(UTC)
     told = [age_of((now - timedelta(seconds=seconds)).isoformat()) for seconds in (-9, 5, 125, 7_300, 90_000, 900_000)]
     assert told == ["just now", "just now", "2 min ago", "2 h ago", "1 day ago", "10 days ago"]

@@ -1,4 +1,4 @@
-"""Copying: which way is taken, and that what is said of it is what was done."""
+"""Copying: choice of the method, and its report."""
 
 import asyncio
 import base64
@@ -32,12 +32,14 @@ def everything(name):
         ({"SSH_TTY": "/dev/ttys1"}, "darwin", []),
     ],
 )
-def test_which_tools_reach_the_person(environ, platform, names):
-    assert [way[0] for way in clipboard.ways(environ, platform, everything)] == [everything(name) for name in names]
-    assert clipboard.ways(environ, platform, lambda name: None) == []
+def test_copy_tools_by_environment(environ, platform, names):
+    assert [way[0] for way in clipboard.copy_tools(environ, platform, everything)] == [
+        everything(name) for name in names
+    ]
+    assert clipboard.copy_tools(environ, platform, lambda name: None) == []
 
 
-def test_the_sequence_carries_the_text_and_nothing_else():
+def test_osc_52_carries_exactly_the_text():
     text = "two\nlines \x1b]52;c;bm8=\x07 \u202e"
     plain = clipboard.osc_52(text, {})
     (found,) = OSC_52.findall(plain)
@@ -47,7 +49,7 @@ def test_the_sequence_carries_the_text_and_nothing_else():
     assert wrapped.endswith("\x07\x1b\\")
 
 
-def test_what_a_peer_wrote_cannot_act_where_it_is_pasted():
+def test_copied_peer_text_has_no_control_characters():
     assert clipboard.clean("a\tb\r\nc\x1b[2J\x9b1m\u202e") == "a\tb\nc␛[2J\ufffd1m\ufffd"
     assert clipboard.clean("x" * 100_000) == "x" * 100_000 and clipboard.clean("\n" * 65_536) == "\n" * 65_536
 
@@ -58,7 +60,7 @@ def tool(path, body):
     return [str(path), "--flag"]
 
 
-def test_a_tool_gets_the_text_at_its_input(tmp_path):
+def test_a_copy_tool_reads_the_text_from_stdin(tmp_path):
     out = tmp_path / "out"
     way = tool(tmp_path / "copy", f'echo "$#" > {out}.arguments; cat > {out}')
     text = '$(touch /tmp/no) `no`; "quoted"\n'
@@ -68,7 +70,7 @@ def test_a_tool_gets_the_text_at_its_input(tmp_path):
     assert not asyncio.run(clipboard.run_tool([str(tmp_path / "nowhere")], text))
 
 
-def test_a_tool_that_hangs_is_given_up(tmp_path, monkeypatch):
+def test_a_hanging_copy_tool_times_out(tmp_path, monkeypatch):
     monkeypatch.setattr(clipboard, "TOOL_S_MAX", 0.05)
     pid = tmp_path / "pid"
     way = tool(tmp_path / "hang", f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600")
@@ -97,12 +99,12 @@ class App:
     [
         (["wl-copy"], "5 characters copied (wl-copy).", 0),
         (["xsel"], "5 characters copied (xsel).", 0),
-        ([], "5 characters sent to the terminal (OSC 52), which may ignore it.", 1),
+        ([], "5 characters sent to the terminal (OSC 52); not all terminals support it.", 1),
     ],
 )
-def test_what_is_said_is_what_was_done(monkeypatch, takes, said, sent):
+def test_the_copy_report_names_the_method(monkeypatch, takes, said, sent):
     monkeypatch.setattr(clipboard, "which", everything)
-    monkeypatch.setattr(clipboard.ways, "__defaults__", (everything,))
+    monkeypatch.setattr(clipboard.copy_tools, "__defaults__", (everything,))
     monkeypatch.setattr(sys, "platform", "linux")
     tried = []
 
@@ -118,13 +120,13 @@ def test_what_is_said_is_what_was_done(monkeypatch, takes, said, sent):
     assert tried[-1][0] in takes or len(tried) == 3
 
 
-def test_without_a_terminal_nothing_is_claimed():
+def test_without_a_terminal_copying_is_internal():
     app: Any = App(None)
     said = asyncio.run(clipboard.copy(app, "hello", "It", environ={"SSH_TTY": "x"}))
-    assert "cannot be told" in said and app._clipboard == "hello"
+    assert "Ctrl+V in zerochat only" in said and app._clipboard == "hello"
 
 
-def test_a_message_and_a_selection_are_copied_and_it_says_how(tmp_path, monkeypatch):
+def test_message_and_selection_are_copied_and_reported(tmp_path, monkeypatch):
     copied = []
 
     async def run_tool(way, text):
@@ -138,18 +140,20 @@ def test_a_message_and_a_selection_are_copied_and_it_says_how(tmp_path, monkeypa
     async def play():
         async with scene(tmp_path, size=(100, 24), setting=setting) as it:
             await it.shows("and wait")
-            monkeypatch.setattr(clipboard, "ways", lambda *_: [["/usr/bin/wl-copy"]])
+            monkeypatch.setattr(clipboard, "copy_tools", lambda *_: [["/usr/bin/wl-copy"]])
             monkeypatch.setattr(clipboard.copy, "__kwdefaults__", {"environ": None, "tool": run_tool})
             await it.press("up", "y")
             await it.until(lambda: "24 characters copied (wl-copy)." in it.told())
             assert copied == ["run `make`\n\tand **wait**"]  # What was written, not what is drawn.
-            monkeypatch.setattr(clipboard, "ways", lambda *_: [])
+            monkeypatch.setattr(clipboard, "copy_tools", lambda *_: [])
             await it.press("k", "y")
-            await it.until(lambda: "20 characters sent to the terminal (OSC 52), which may ignore it." in it.told())
+            await it.until(
+                lambda: "20 characters sent to the terminal (OSC 52); not all terminals support it." in it.told()
+            )
             await it.press("escape")
             await it.say("/copy")
             await it.until(lambda: it.app.clipboard == "run `make`\n\tand **wait**")  # the newest
-            it.composer.put("drafted")
+            it.composer.set_text("drafted")
             it.composer.select_all()
             await it.press("ctrl+c")
             await it.until(lambda: "7 characters sent to the terminal" in it.told())

@@ -1,4 +1,4 @@
-"""Drafts in the chat: each conversation has its own, and nothing that may happen loses one."""
+"""Drafts: one per conversation, persistent, never lost."""
 
 import re
 from contextlib import suppress
@@ -11,8 +11,8 @@ from tests.support.terminals import terminal
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.agent.api.client import connect
 from zerochat.cli.plain_chat import subscription
-from zerochat.tui.composer.drafts import KEEP_S
-from zerochat.tui.messages.reply_bar import About
+from zerochat.tui.composer.drafts import SAVE_DELAY_S
+from zerochat.tui.messages.reply_bar import ComposeTarget
 
 
 def begun(agent):
@@ -20,7 +20,7 @@ def begun(agent):
     agent.drafts = {"g1": "half a thought", "g2": "for dave"}
 
 
-def test_what_was_begun_is_there_again(tmp_path):
+def test_stored_drafts_are_restored(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 24), setting=begun) as it:
             await it.shows("seven at the station")
@@ -36,14 +36,14 @@ def test_what_was_begun_is_there_again(tmp_path):
     run(play())
 
 
-def test_a_draft_is_kept_while_it_is_written(tmp_path):
+def test_a_draft_is_saved_while_typing(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            assert KEEP_S == subscription.KEEP_S == 0.5, "in the chat without a screen too"
+            assert SAVE_DELAY_S == subscription.SAVE_S == 0.5, "in the chat without a screen too"
             await it.type("half a thought that goes on")
             await it.until(lambda: it.agent.drafts == {"g1": "half a thought that goes on"})
-            assert len(asked(it.agent, "draft")) < 10, "not for every letter"
+            assert len(asked(it.agent, "save_draft")) < 10, "not for every letter"
             await it.press("ctrl+q")
             await it.until(lambda: not it.app.is_running)  # nothing is lost, so nothing is asked
         async with scene(tmp_path, setting=lambda agent: (weekend(agent), agent.drafts.update(g1="x"))) as it:
@@ -52,8 +52,8 @@ def test_a_draft_is_kept_while_it_is_written(tmp_path):
     run(play())
 
 
-def test_leaving_the_conversation_or_the_application_keeps_it_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerochat.tui.chat_view.KEEP_S", 3600.0)
+def test_leaving_saves_the_draft_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.chat_view.SAVE_DELAY_S", 3600.0)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -69,50 +69,50 @@ def test_leaving_the_conversation_or_the_application_keeps_it_at_once(tmp_path, 
     run(play())
 
 
-def test_sending_clears_it_once_the_agent_has_the_message(tmp_path):
+def test_sending_deletes_the_draft_when_accepted(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.type("ready")
             await it.until(lambda: it.agent.drafts == {"g1": "ready"})
-            it.agent.refuse["send"] = Refusal("The disk is full. Make room, then send it again.", "DiskFull")
+            it.agent.refuse["send_message"] = Refusal("The disk is full. Make room, then send it again.", "DiskFull")
             await it.press("enter")
             await it.shows("The disk is full.")
             assert it.composer.text == "ready" and it.agent.drafts == {"g1": "ready"}
-            del it.agent.refuse["send"]
+            del it.agent.refuse["send_message"]
             methods = []
             it.agent.asked.clear()
             await it.press("enter")
             await it.until(lambda: it.agent.drafts == {})
-            methods = [method for method, _ in it.agent.asked if method in ("send", "draft")]
-            assert methods == ["send", "draft"], "it is never in neither place"
+            methods = [method for method, _ in it.agent.asked if method in ("send_message", "save_draft")]
+            assert methods == ["send_message", "save_draft"], "it is never in neither place"
 
     run(play())
 
 
-def test_a_text_on_its_way_is_a_draft_until_it_is_taken(tmp_path):
+def test_a_text_being_sent_is_a_draft_until_accepted(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            keeper = it.app.chat.keeper
+            keeper = it.app.chat.draft_saver
             keeper.sending("g1", "on its way")
             await it.type("the next")
-            assert keeper.begun() == {"g1": "on its way\nthe next"}
+            assert keeper.current() == {"g1": "on its way\nthe next"}
             keeper.sent("g1", "on its way")
-            assert keeper.begun() == {"g1": "the next"}
+            assert keeper.current() == {"g1": "the next"}
 
     run(play())
 
 
-def test_an_agent_that_comes_back_is_told(tmp_path):
+def test_drafts_are_saved_again_after_reconnecting(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.agent.stop()
-            await it.shows("Trying again")
+            await it.shows("Reconnecting")
             await it.type("while it was away")
             await it.press("ctrl+q")  # nobody keeps it now: asked first
-            await it.until(lambda: "not kept: your draft in weekend" in it.told())
+            await it.until(lambda: "Your draft in weekend is not saved" in it.told())
             await it.agent.start()
             await it.until(lambda: it.agent.drafts == {"g1": "while it was away"})
 
@@ -120,31 +120,31 @@ def test_an_agent_that_comes_back_is_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_draft_that_is_refused_says_so_once_and_stays(tmp_path):
+def test_a_rejected_draft_is_reported_once_and_stays(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.agent.refuse["draft"] = Refusal("There is no room left on the disk.", "DiskFull")
+            it.agent.refuse["save_draft"] = Refusal("There is no room left on the disk.", "DiskFull")
             for word in ("one", "two", "three"):
-                before = len(asked(it.agent, "draft"))
+                before = len(asked(it.agent, "save_draft"))
                 await it.type(word)
-                await it.until(lambda before=before: len(asked(it.agent, "draft")) > before)
+                await it.until(lambda before=before: len(asked(it.agent, "save_draft")) > before)
                 if word == "one":
-                    await it.until(lambda: "is not kept on disk: There is no room" in it.told())
+                    await it.until(lambda: "is not saved: There is no room" in it.told())
                 it.app.clear_notifications()
                 it.app.chat.status_line.flash = ""
-            assert "not kept" not in it.told() and it.composer.text == "onetwothree"
-            del it.agent.refuse["draft"]
+            assert "not saved" not in it.told() and it.composer.text == "onetwothree"
+            del it.agent.refuse["save_draft"]
             await it.type("!")
             await it.until(lambda: it.agent.drafts == {"g1": "onetwothree!"})
 
     run(play())
 
 
-def test_drafts_that_cannot_be_read_hold_nobody_up(tmp_path):
+def test_unreadable_drafts_do_not_block_startup(tmp_path):
     def setting(agent):
         weekend(agent)
-        agent.refuse["drafts"] = Refusal("This method is not known.", "MethodNotFound")
+        agent.refuse["list_drafts"] = Refusal("This method is not known.", "MethodNotFound")
 
     async def play():
         async with scene(tmp_path, setting=setting) as it:
@@ -155,7 +155,7 @@ def test_drafts_that_cannot_be_read_hold_nobody_up(tmp_path):
     run(play())
 
 
-def test_what_was_brought_back_and_changed_is_the_draft(tmp_path):
+def test_an_edited_recalled_text_is_the_draft(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -176,17 +176,17 @@ def test_what_was_brought_back_and_changed_is_the_draft(tmp_path):
     run(play())
 
 
-def test_a_message_that_is_edited_hides_no_draft(tmp_path):
+def test_editing_a_message_keeps_the_draft(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.type("begun")
             await it.until(lambda: it.agent.drafts == {"g1": "begun"})
-            it.composer.put("/edit")
-            it.open.said("begun")
+            it.composer.set_text("/edit")
+            it.open.remember_text("begun")
             row = next(each for each in it.open.timeline.rows if each.own and each.kind == "post")
-            it.app.chat.set_about(About.edit(row, "begun"))
-            it.composer.put("seven at the station")
+            it.app.chat.set_compose_target(ComposeTarget.edit(row, "begun"))
+            it.composer.set_text("seven at the station")
             assert it.app.chat.unsent() == {"g1": "begun"}
             await it.type(", sharp")
             await it.until(lambda: it.agent.drafts == {"g1": "begun\nseven at the station, sharp"})
@@ -204,7 +204,7 @@ def test_a_message_that_is_edited_hides_no_draft(tmp_path):
 def test_a_draft_survives(tmp_path, end):
     words = "words that nobody else has"
     with machines(tmp_path, ("alice",)) as (alice,):
-        group = alice.client.new("hikers").id
+        group = alice.client.create_group("hikers").id
         own = end != "kill -9 of the agent"
         if own:  # the chat has the agent in its own process
             alice.kill()
@@ -214,12 +214,12 @@ def test_a_draft_survives(tmp_path, end):
 
             def kept():
                 with suppress(Exception), connect(alice.places, "test") as client:
-                    return client.drafts() == {group: words}
+                    return client.list_drafts() == {group: words}
 
             until(kept, "the draft on disk")
             if not own:
                 alice.kill()
-                until(lambda: "Trying again" in one.shown or "Starting" in one.shown, "the chat to notice")
+                until(lambda: "Reconnecting" in one.shown or "Starting" in one.shown, "the chat to notice")
                 one.process.kill()
             elif end == "the terminal is closed":
                 one.hang_up()
@@ -232,9 +232,9 @@ def test_a_draft_survives(tmp_path, end):
 
 def test_a_draft_is_as_secret_as_a_message(tmp_path):
     with machines(tmp_path, ("alice",)) as (alice,):
-        group = alice.client.new("hikers").id
-        alice.client.draft(group, "CANARY-in-a-draft")
-        assert alice.client.drafts() == {group: "CANARY-in-a-draft"}
+        group = alice.client.create_group("hikers").id
+        alice.client.save_draft(group, "CANARY-in-a-draft")
+        assert alice.client.list_drafts() == {group: "CANARY-in-a-draft"}
         alice.kill()
         for path in tmp_path.rglob("*"):
             if path.is_file():

@@ -1,15 +1,14 @@
-"""Files in the chat: what stands below a message, sending one, and fetching and saving those of others."""
+"""Files in the chat: lines below messages, sending, downloading, saving."""
 
 import pytest
 from msgspec.structs import replace
 from textual.color import Color
 
 from tests.support.fake_agent import Refusal
-from tests.support.tui_pilot import HOSTILE, asked, run, scene, weekend
-from zerochat.rpc import Attachment, Author, FileInfo, FileList, FileNews, Picture, Saved, Sent
-from zerochat.tui.composer import commands
+from tests.support.tui_pilot import HOSTILE, asked, completed, run, scene, weekend
+from zerochat.rpc import Attachment, Author, FileInfo, FileList, FileNotification, Picture, Saved, Sent
 from zerochat.tui.composer.paths import path_of, paths_for
-from zerochat.tui.dialogs.menu import Pick
+from zerochat.tui.dialogs.menu import MenuDialog
 from zerochat.tui.dialogs.picture import half_blocks
 
 PHOTO = Attachment(id="p" * 43, name="photo.jpg", size=2_300_000, type="image/jpeg", of=2)
@@ -24,7 +23,7 @@ class Shelf:
         self.event = agent.post(self.group, who, text, minute=9)
         self.files = {one.id: one for one in files}
         self.put()
-        for method in ("attach", "get", "save", "files"):
+        for method in ("send_files", "fetch_file", "save_file", "list_files"):
             setattr(agent, f"_{method}", getattr(self, f"_{method}"))
 
     def put(self):
@@ -36,7 +35,7 @@ class Shelf:
         """News of a file."""
         self.files[file.id] = replace(self.files[file.id], **changes)
         self.put()
-        self.agent.tell("file", FileNews(self.group.info.id, self.event.id, self.files[file.id]))
+        self.agent.tell("file_changed", FileNotification(self.group.info.id, self.event.id, self.files[file.id]))
 
     def _info(self, key):
         file = self.files[key]
@@ -44,19 +43,19 @@ class Shelf:
             group=self.group.info.id, event=self.event.id, author=self.event.author, posted_at="", file=file
         )
 
-    def _attach(self, params):
+    def _send_files(self, params):
         return Sent(params.group, "e9", 9, 9, 2)
 
-    def _get(self, params):
+    def _fetch_file(self, params):
         self.files[params.file] = replace(self.files[params.file], state="getting", from_=Author("did", "bob"))
         return self._info(params.file)
 
-    def _save(self, params):
+    def _save_file(self, params):
         if params.file not in self.files:
             raise Refusal("There is no file 'nothing' in this group.", "NoSuchFile")
         return Saved(f"/home/me/Downloads/{self.files[params.file].name}", self.files[params.file].size, "00")
 
-    def _files(self, params):
+    def _list_files(self, params):
         return FileList([self._info(key) for key in self.files])
 
 
@@ -75,72 +74,72 @@ def play(tmp_path, story, *files, size=(130, 24), **shelf):
     run(whole())
 
 
-def test_a_file_stands_below_its_message_and_its_line_follows_the_news(tmp_path):
+def test_the_file_line_follows_the_transfer(tmp_path):
     async def story(it, shelf):
-        await it.shows("look", "📎 photo.jpg  2.3 MB · not here")
+        await it.shows("look", "📎 photo.jpg  2.3 MB · not downloaded")
         shelf.move(PHOTO, state="getting", have=920_000, from_=Author("did", "bob"))
         await it.shows("📎 photo.jpg  2.3 MB · 40 %")
         shelf.move(PHOTO, fault="The disk is full. Make room.")
         await it.shows("stopped at 40 %: The")
         shelf.move(PHOTO, state="here", have=2_300_000, fault="")
-        await it.shows("📎 photo.jpg  2.3 MB · here")
+        await it.shows("📎 photo.jpg  2.3 MB · downloaded")
 
     play(tmp_path, story, PHOTO)
 
 
-def test_mine_says_who_has_it_and_a_message_may_be_a_file_alone(tmp_path):
+def test_own_files_show_delivery_and_need_no_text(tmp_path):
     async def story(it, shelf):
-        await it.shows("│ 📎 photo.jpg  2.3 MB · 0 of 2 have it", "📎 film.mkv  700 MB · 1 of 2 have it")
+        await it.shows("│ 📎 photo.jpg  2.3 MB · received by 0 of 2", "📎 film.mkv  700 MB · received by 1 of 2")
         shelf.move(PHOTO, holders=2)
-        await it.shows("📎 photo.jpg  2.3 MB · 2 of 2 have it")
+        await it.shows("📎 photo.jpg  2.3 MB · received by 2 of 2")
 
     here = {"state": "here"}
     play(tmp_path, story, replace(PHOTO, **here), replace(FILM, **here, holders=1), text="", who=0)
 
 
 @pytest.mark.parametrize("width", [100, 60, 40, 24])
-def test_whatever_a_file_is_called_nothing_of_it_reaches_the_terminal(tmp_path, width):
+def test_hostile_file_names_are_sanitised(tmp_path, width):
     async def story(it, shelf):
         await it.shows("📎")
         assert not {"\x1b", "\x07", "\x9b", "\u202e", "\u200b", "\x00"} & set(it.text)
         await it.press("f6", "m")
-        await it.until(lambda: isinstance(it.app.screen, Pick), "the menu")
+        await it.until(lambda: isinstance(it.app.screen, MenuDialog), "the menu")
         assert not {"\x1b", "\x07", "\x9b", "\u202e", "\u200b", "\x00"} & set(it.text)
         await it.press("escape", "escape")
         await it.say("/files")
-        await it.until(lambda: isinstance(it.app.screen, Pick), "the list")
+        await it.until(lambda: isinstance(it.app.screen, MenuDialog), "the list")
         assert not {"\x1b", "\x07", "\x9b", "\u202e", "\u200b", "\x00"} & set(it.text)
 
     play(tmp_path, story, replace(PHOTO, name=HOSTILE, type="x/y", fault=HOSTILE), size=(width, 24))
 
 
-def test_s_fetches_what_is_not_here_and_saves_what_is(tmp_path):
+def test_s_downloads_then_saves(tmp_path):
     async def story(it, shelf):
-        await it.shows("not here")
+        await it.shows("not downloaded")
         await it.press("f6", "s")
-        await it.until(lambda: "Fetching photo.jpg" in it.told(), "fetching")
-        assert asked(it.agent, "get") == [{"group": shelf.group.info.id, "file": PHOTO.id}]
+        await it.until(lambda: "Downloading photo.jpg" in it.told(), "fetching")
+        assert asked(it.agent, "fetch_file") == [{"group": shelf.group.info.id, "file": PHOTO.id}]
         shelf.move(PHOTO, have=1_000_000)
         await it.shows("43 %")
         await it.press("s")
-        await it.until(lambda: "It can be saved when it is here" in it.told(), "the advice")
+        await it.until(lambda: "You can save it once it is downloaded" in it.told(), "the advice")
         shelf.move(PHOTO, state="here", have=2_300_000)
-        await it.shows("· here")
+        await it.shows("· downloaded")
         await it.press("s")
         await it.until(lambda: "Saved as /home/me/Downloads/photo.jpg" in it.told(), "saving")
-        assert asked(it.agent, "save") == [{"group": shelf.group.info.id, "file": PHOTO.id, "to": ""}]
+        assert asked(it.agent, "save_file") == [{"group": shelf.group.info.id, "file": PHOTO.id, "to": ""}]
 
     play(tmp_path, story, PHOTO)
 
 
-def test_of_several_files_one_is_picked_and_by_name_without_asking(tmp_path):
+def test_one_of_several_files_is_chosen_or_named(tmp_path):
     async def story(it, shelf):
         await it.shows("film.mkv")
         await it.press("f6", "s")
-        await it.shows("Which file", "Enter chooses")
+        await it.shows("Choose a file", "Enter chooses")
         await it.press("down", "enter")
-        await it.until(lambda: asked(it.agent, "get"), "fetching")
-        assert asked(it.agent, "get")[0]["file"] == FILM.id
+        await it.until(lambda: asked(it.agent, "fetch_file"), "fetching")
+        assert asked(it.agent, "fetch_file")[0]["file"] == FILM.id
         await it.press("escape")
         await it.say("/save nothing")
         await it.until(lambda: "There is no file 'nothing'" in it.told(), "the refusal")
@@ -148,11 +147,11 @@ def test_of_several_files_one_is_picked_and_by_name_without_asking(tmp_path):
     play(tmp_path, story, replace(PHOTO, state="here"), FILM)
 
 
-def test_the_list_of_files_fetches_and_saves_too(tmp_path):
+def test_the_file_list_downloads_and_saves(tmp_path):
     async def story(it, shelf):
         await it.shows("look")
         await it.say("/files")
-        await it.shows("Files in weekend", "photo.jpg  2.3 MB · here")
+        await it.shows("Files in weekend", "photo.jpg  2.3 MB · downloaded")
         await it.press("enter")
         await it.until(lambda: "Saved as" in it.told(), "saving")
 
@@ -165,29 +164,29 @@ def test_sending_a_file(tmp_path):
 
     async def story(it, shelf):
         await it.say(f"/send {path}")
-        await it.until(lambda: asked(it.agent, "attach"), "sending")
-        (params,) = asked(it.agent, "attach")
+        await it.until(lambda: asked(it.agent, "send_files"), "sending")
+        (params,) = asked(it.agent, "send_files")
         assert (params["paths"], params["text"], params["reply_to"]) == ([str(path)], "", None)
         await it.press("f6", "r")
         await it.say(f"/send '{path}'")
-        await it.until(lambda: len(asked(it.agent, "attach")) == 2, "answering with a file")
-        assert asked(it.agent, "attach")[1]["reply_to"] == shelf.event.id
+        await it.until(lambda: len(asked(it.agent, "send_files")) == 2, "answering with a file")
+        assert asked(it.agent, "send_files")[1]["reply_to"] == shelf.event.id
         await it.say("/send")
-        await it.until(lambda: "/send takes the path of a file" in it.told(), "the advice")
-        it.agent.refuse["attach"] = Refusal("/x cannot be sent: no such file or directory.", "CannotRead")
+        await it.until(lambda: "Usage: /send PATH" in it.told(), "the advice")
+        it.agent.refuse["send_files"] = Refusal("/x cannot be sent: no such file or directory.", "CannotRead")
         await it.say("/send /x")
         await it.until(lambda: "cannot be sent" in it.told(), "the refusal")
-        it.composer.put(f"/send {tmp_path}/our")
+        it.composer.set_text(f"/send {tmp_path}/our")
         await it.press("tab")
         assert it.composer.text == f"/send {path}"
 
     play(tmp_path, story, PHOTO)
 
 
-def test_where_no_file_came_with_a_message_it_says_so(tmp_path):
+def test_a_message_without_files_is_reported(tmp_path):
     async def story(it, shelf):
         await it.press("f6", "k", "s")
-        await it.until(lambda: "No file came with this message" in it.told(), "the sentence")
+        await it.until(lambda: "This message has no file" in it.told(), "the sentence")
 
     play(tmp_path, story, PHOTO)
 
@@ -195,7 +194,7 @@ def test_where_no_file_came_with_a_message_it_says_so(tmp_path):
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 
-def test_paths_as_they_are_typed_pasted_and_dropped(tmp_path, monkeypatch):
+def test_typed_pasted_and_dropped_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a b.txt").touch()
@@ -206,7 +205,7 @@ def test_paths_as_they_are_typed_pasted_and_dropped(tmp_path, monkeypatch):
     assert path_of("nothing") == str(tmp_path / "nothing")
 
 
-def test_a_path_that_is_begun_goes_on(tmp_path, monkeypatch):
+def test_paths_complete(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("photo.jpg", "photo.png", ".hidden", "evil\x1b[2J"):
@@ -218,9 +217,9 @@ def test_a_path_that_is_begun_goes_on(tmp_path, monkeypatch):
     assert paths_for("~/pic") == ["~/pictures/"]
     assert paths_for(f"{tmp_path}/pi") == [f"{tmp_path}/pictures/"]
     assert paths_for("/nowhere/at") == paths_for("evil") == paths_for("\x00") == []
-    assert commands.complete("/send ph") == "/send photo."
-    assert commands.complete("/send pi") == "/send pictures/"
-    assert commands.complete("/send nothing") is None
+    assert completed("/send ph") == "/send photo."
+    assert completed("/send pi") == "/send pictures/"
+    assert completed("/send nothing") is None
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
@@ -229,28 +228,30 @@ def test_a_path_that_is_begun_goes_on(tmp_path, monkeypatch):
 def test_p_shows_a_picture_in_half_blocks(tmp_path):
     async def story(it, shelf):
         shown = Picture(4, 4, bytes([255, 0, 0] * 8 + [0, 0, 255] * 8))
-        it.agent._picture = lambda params: shown
+        it.agent._render_picture = lambda params: shown
         await it.press("f6", "p")
         await it.shows("▀▀▀▀")
-        (params,) = asked(it.agent, "picture")
+        (params,) = asked(it.agent, "render_picture")
         assert params["file"] == PHOTO.id and 2 <= params["width"] <= 130 and 2 <= params["height"] <= 48
         lines = half_blocks(shown).split("\n")
         assert [line.plain for line in lines] == ["▀▀▀▀", "▀▀▀▀"]
         assert lines[0].spans[0].style.foreground == Color(255, 0, 0)
         await it.press("escape")
         await it.gone("▀▀▀▀")
-        it.agent.refuse["picture"] = Refusal("'photo.jpg' cannot be shown here: it takes too long.", "NoPictureHere")
+        it.agent.refuse["render_picture"] = Refusal(
+            "'photo.jpg' cannot be shown here: it takes too long.", "NoPictureHere"
+        )
         await it.press("p")
         await it.until(lambda: "cannot be shown here" in it.told(), "the refusal")
 
     play(tmp_path, story, replace(PHOTO, state="here"))
 
 
-def test_what_is_no_picture_or_not_here_is_not_asked_for(tmp_path):
+def test_missing_pictures_are_not_requested(tmp_path):
     async def story(it, shelf):
         await it.press("f6", "p")
-        await it.until(lambda: "No picture came with this message" in it.told(), "the sentence")
+        await it.until(lambda: "This message has no picture" in it.told(), "the sentence")
         shelf.move(FILM, type="video/x")
-        assert not asked(it.agent, "picture")
+        assert not asked(it.agent, "render_picture")
 
     play(tmp_path, story, FILM)

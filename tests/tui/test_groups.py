@@ -1,4 +1,4 @@
-"""Groups in the terminal application: creating, leaving and switching, who is in one, and what is told in toasts."""
+"""Groups in the terminal application: creating, leaving, switching, toasts."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from textual.widgets import Input
 from tests.support.fake_agent import Refusal
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.tui import app as app_module
-from zerochat.tui.dialogs.create import CreateScreen
+from zerochat.tui.dialogs.create import CreateDialog
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -26,21 +26,19 @@ def test_creating_and_leaving_a_group(tmp_path):
             await it.shows("Name of the new group")
             await it.type("book club")
             await it.press("enter")
-            await it.shows(
-                "This is the beginning of book club.", "Nobody has said anything yet. /invite brings people in."
-            )
+            await it.shows("This is the beginning of book club.", "No messages yet. Type /invite to invite people.")
             await it.say("/new book club 2")
             await it.until(lambda: it.open.info.name == "book club 2" and it.app.screen is it.app.chat)
             await it.say("/leave")
             await it.shows("Leave book club 2?")
             await it.press("enter")  # The harmless answer has the focus.
             await it.gone("Leave book club 2?")
-            assert it.agent.count("leave") == 0
+            assert it.agent.count("leave_group") == 0
             await it.say("/leave")
             await it.shows("Leave book club 2?")
             await it.press("y")
-            await it.shows("You have left book club 2")
-            it.agent.refuse["send"] = Refusal("You are no longer in book club 2.")
+            await it.shows("You left book club 2")
+            it.agent.refuse["send_message"] = Refusal("You are no longer in book club 2.")
             await it.say("hello?")
             await it.until(lambda: "no longer in book club 2" in it.told())
 
@@ -48,11 +46,11 @@ def test_creating_and_leaving_a_group(tmp_path):
 
 
 @pytest.mark.parametrize("keys", ["f7", "/new weekend"])
-def test_a_name_that_is_taken_keeps_the_sheet_open(tmp_path, keys):
+def test_a_taken_group_name_keeps_the_dialog_open(tmp_path, keys):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.agent.refuse["new"] = Refusal("You have a group weekend already.")
+            it.agent.refuse["create_group"] = Refusal("You have a group weekend already.")
             if keys == "f7":
                 await it.press("f7")
                 await it.shows("Name of the new group")
@@ -62,21 +60,21 @@ def test_a_name_that_is_taken_keeps_the_sheet_open(tmp_path, keys):
                 await it.say(keys)
             await it.shows("You have a group weekend already.")
             assert it.app.screen.query_one(Input).value == "weekend"
-            del it.agent.refuse["new"]
+            del it.agent.refuse["create_group"]
             await it.press("2", "enter")
             await it.until(lambda: it.app.screen is it.app.chat)
-            assert it.open.info.name == "weekend2" and it.agent.count("send") == 0
+            assert it.open.info.name == "weekend2" and it.agent.count("send_message") == 0
 
     run(play())
 
 
-def test_a_toast_goes_at_the_next_key(tmp_path, monkeypatch):
+def test_the_next_key_removes_a_toast(tmp_path, monkeypatch):
     monkeypatch.setattr("zerochat.tui.app.TOAST_S_MIN", -1.0)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.agent.refuse["send"] = Refusal("This is a long sentence. " * 5)
+            it.agent.refuse["send_message"] = Refusal("This is a long sentence. " * 5)
             await it.say("hello")
             await it.until(lambda: len(it.app._notifications) == 1)
             await it.press("x")
@@ -86,7 +84,7 @@ def test_a_toast_goes_at_the_next_key(tmp_path, monkeypatch):
     run(play())
 
 
-def test_a_hand_that_is_faster_than_the_screen_closes_a_sheet_once(tmp_path):
+def test_a_fast_double_enter_closes_a_dialog_once(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -139,7 +137,7 @@ def test_members_and_details(tmp_path):
             await it.say("/members")
             await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
             await it.press("down", "down", "enter")
-            await it.shows("let in by", "did:key:z6Mkg1")
+            await it.shows("admitted by", "did:key:z6Mkg1")
             await it.press("escape")
             await it.press("x")  # A letter goes to the composer, wherever the focus was.
             assert it.composer.text == "x"
@@ -168,7 +166,7 @@ def test_status_and_delivery(tmp_path):
     run(play())
 
 
-def test_two_groups_of_one_name_are_told_apart(tmp_path):
+def test_equal_group_names_are_disambiguated(tmp_path):
     def setting(agent):
         agent.add_group("a weekend in the mountains", id="Zq3xAAAA")
         agent.add_group("a weekend in the mountains", id="Zq9yBBBB")
@@ -176,7 +174,7 @@ def test_two_groups_of_one_name_are_told_apart(tmp_path):
 
     async def play():
         async with scene(tmp_path, setting=setting, open_group="a weekend in the mountains") as it:
-            await it.until(lambda: "More than one group answers to a weekend" in it.told())
+            await it.until(lambda: "Several groups match a weekend" in it.told())
             assert "Zq3xAAAA" in it.told() and "Zq9yBBBB" in it.told()
             await it.press("escape", "escape")
             top, groups = it.app.chat.top_bar, it.app.chat.group_list
@@ -195,7 +193,7 @@ def test_two_groups_of_one_name_are_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize(("wanted", "opened"), [("weekend", "Zq9yBBBB"), ("Zq3x", "Zq3xAAAA")])
-def test_a_name_means_the_group_that_one_is_in_and_the_beginning_of_an_id_any(tmp_path, wanted, opened):
+def test_group_lookup_by_name_and_id_prefix(tmp_path, wanted, opened):
     def setting(agent):
         agent.add_group("work", id="Wk11CCCC")
         left = agent.add_group("weekend", id="Zq3xAAAA")
@@ -210,7 +208,7 @@ def test_a_name_means_the_group_that_one_is_in_and_the_beginning_of_an_id_any(tm
     run(play())
 
 
-def test_what_is_typed_behind_the_key_that_opens_a_screen_goes_to_that_screen(tmp_path):
+def test_keys_after_an_opening_key_go_to_the_dialog(tmp_path):
     """The terminal has sent all of it before the first key was looked at, as on a slow machine."""
 
     async def play():
@@ -222,8 +220,8 @@ def test_what_is_typed_behind_the_key_that_opens_a_screen_goes_to_that_screen(tm
             await it.until(lambda: it.app.screen.query_one("#answer", Input).value == "hikers")
             assert it.composer.text == ""
             await it.press("enter")
-            await it.until(lambda: asked(it.agent, "new"))
-            assert asked(it.agent, "new")[0]["group"] == "hikers"
+            await it.until(lambda: asked(it.agent, "create_group"))
+            assert asked(it.agent, "create_group")[0]["group"] == "hikers"
             await it.until(lambda: it.app.screen is it.app.chat)
             await it.type("back here")
             await it.until(lambda: it.composer.text == "back here")
@@ -231,7 +229,7 @@ def test_what_is_typed_behind_the_key_that_opens_a_screen_goes_to_that_screen(tm
     run(play())
 
 
-def test_what_waits_in_the_composer_behind_such_a_key_follows_in_its_order(tmp_path):
+def test_queued_composer_keys_keep_their_order(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -245,13 +243,13 @@ def test_what_waits_in_the_composer_behind_such_a_key_follows_in_its_order(tmp_p
     run(play())
 
 
-def test_a_screen_that_never_comes_keeps_no_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(app_module, "ARRIVE_S_MAX", 0.05)
-    monkeypatch.setattr(CreateScreen, "call_after_refresh", lambda *_: None)
+def test_a_dialog_that_never_opens_holds_no_keys(tmp_path, monkeypatch):
+    monkeypatch.setattr(app_module, "OPEN_S_MAX", 0.05)
+    monkeypatch.setattr(CreateDialog, "call_after_refresh", lambda *_: None)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
-            await it.until(lambda: it.app.screen is it.app.chat and not it.app.chat.closed)
+            await it.until(lambda: it.app.screen is it.app.chat and not it.app.chat.input_locked)
             for key in ("f7", "x"):
                 it.app.post_message(Key(key, key if len(key) == 1 else None))
             await it.until(lambda: it.app.screen.query("#answer"))

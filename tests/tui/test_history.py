@@ -1,4 +1,4 @@
-"""The terminal application and what was said before one came: how it is chosen, how it comes, and what stands there."""
+"""Earlier history in the terminal application: rules, backfill, reading position."""
 
 import re
 
@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from tests.support.fake_agent import ME, FakeAgent
 from tests.support.tui_pilot import asked, run, scene, weekend
-from zerochat.rpc import Author, Beginning, EarlierNews
-from zerochat.tui.dialogs.invite import InviteScreen
-from zerochat.tui.dialogs.member import MemberScreen
+from zerochat.rpc import Author, BackfillNotification, HistoryStart
+from zerochat.tui.dialogs.invite import InviteDialog
+from zerochat.tui.dialogs.member import MemberDialog
 
 JOINED = 100_000
 RULES = ["all", "all"]
@@ -24,8 +24,8 @@ def newcomer(agent: FakeAgent, said: int = 3) -> None:
     agent._log(group, 1, "member_joined", {"did": ME, "nick": "alice"}, lamport=JOINED)
     for number in range(said):
         agent.post(group, 2, f"since {number}.", lamport=JOINED + 1 + number)
-    beginning = Beginning(state="fetching", rules=RULES, joined=JOINED)
-    group.info = replace(group.info, beginning=beginning)
+    beginning = HistoryStart(state="fetching", rules=RULES, joined=JOINED)
+    group.info = replace(group.info, history_start=beginning)
 
 
 def fetched(agent: FakeAgent, newest: int, oldest: int, *, state="fetching", left=0, who=1, **details) -> None:
@@ -34,9 +34,9 @@ def fetched(agent: FakeAgent, newest: int, oldest: int, *, state="fetching", lef
     for number in range(newest, oldest - 1, -1):
         agent.post(group, who, f"before {number}.", lamport=10 * number + 10, **details)
     got = sum(event.lamport < JOINED and event.type == "message" for event in group.events)
-    beginning = Beginning(state=state, rules=RULES, joined=JOINED, got=got, left=left)
-    group.info = replace(group.info, beginning=beginning)
-    agent.tell("earlier", EarlierNews(group="g1", got=got, left=left, done=state != "fetching"))
+    beginning = HistoryStart(state=state, rules=RULES, joined=JOINED, received=got, remaining=left)
+    group.info = replace(group.info, history_start=beginning)
+    agent.tell("backfill", BackfillNotification(group="g1", received=got, remaining=left, done=state != "fetching"))
 
 
 def texts(it):
@@ -54,26 +54,29 @@ def lines(text, word):
 @pytest.mark.parametrize(
     ("beginning", "said"),
     [
-        (Beginning(state="whole", joined=JOINED), "This is the beginning of friends."),
+        (HistoryStart(state="whole", joined=JOINED), "This is the beginning of friends."),
         (
-            Beginning(state="fetching", rules=RULES, joined=JOINED, got=1200, left=4000),
-            "Fetching what was said before: 1,200 here, 4,000 to go.",
+            HistoryStart(state="fetching", rules=RULES, joined=JOINED, received=1200, remaining=4000),
+            "Fetching earlier messages: 1,200 received, 4,000 to go.",
         ),
         (
-            Beginning(state="withheld", rules=["none", "all"], joined=JOINED),
-            "What was said before you came is not given to newcomers in this group.",
+            HistoryStart(state="withheld", rules=["none", "all"], joined=JOINED),
+            "New members of this group do not receive earlier messages.",
         ),
         (
-            Beginning(state="withheld", rules=["last:50", "all"], joined=JOINED, got=52),
-            "You have the last 50 messages from before you came.",
+            HistoryStart(state="withheld", rules=["last:50", "all"], joined=JOINED, received=52),
+            "You have the last 50 messages before you joined.",
         ),
-        (Beginning(state="gone", rules=RULES, joined=JOINED, got=5), "Nobody who is there has what came before this."),
+        (
+            HistoryStart(state="gone", rules=RULES, joined=JOINED, received=5),
+            "No member has the messages before this.",
+        ),
     ],
 )
-def test_the_first_line_says_why_it_is_the_first(tmp_path, beginning, said):
+def test_the_head_explains_where_history_starts(tmp_path, beginning, said):
     def setting(agent):
         newcomer(agent)
-        agent.groups["g1"].info = replace(agent.groups["g1"].info, beginning=beginning)
+        agent.groups["g1"].info = replace(agent.groups["g1"].info, history_start=beginning)
 
     async def play():
         async with scene(tmp_path, size=(98, 24), setting=setting) as it:
@@ -82,12 +85,12 @@ def test_the_first_line_says_why_it_is_the_first(tmp_path, beginning, said):
     run(play())
 
 
-def test_the_history_comes_in_above_whoever_is_at_the_end(tmp_path):
+def test_backfill_is_inserted_above_a_reader_at_the_end(tmp_path):
     async def play():
         async with scene(tmp_path, setting=newcomer) as it:
-            await it.shows("Fetching what was said before: 0 here so far.", "since 2.")
+            await it.shows("Fetching earlier messages: 0 received so far.", "since 2.")
             fetched(it.agent, 300, 297, left=296)
-            await it.shows("Fetching what was said before: 4 here, 296 to go.", "before 300.", "since 2.")
+            await it.shows("Fetching earlier messages: 4 received, 296 to go.", "before 300.", "since 2.")
             assert texts(it) == [*(f"before {n}." for n in range(297, 301)), "since 0.", "since 1.", "since 2."]
             assert it.open.unread == 0 and "new" not in it.text.split("since 0.")[0], "it is no news"
             fetched(it.agent, 296, 0, state="whole")
@@ -101,12 +104,12 @@ def test_the_history_comes_in_above_whoever_is_at_the_end(tmp_path):
             await it.press("ctrl+home")
             await it.shows("This is the beginning of friends.", "before 0.")
             assert texts(it) == [*(f"before {n}." for n in range(301)), "since 0.", "since 1.", "since 2."]
-            assert "What there is for you from before you joined is here: 301 events." in it.told()
+            assert "Earlier history received (301 events)." in it.told()
 
     run(play())
 
 
-def test_whoever_reads_what_was_said_since_is_not_moved(tmp_path):
+def test_backfill_keeps_the_reading_position(tmp_path):
     async def play():
         async with scene(tmp_path, setting=lambda agent: newcomer(agent, 60)) as it:
             await it.shows("since 59.")
@@ -121,12 +124,12 @@ def test_whoever_reads_what_was_said_since_is_not_moved(tmp_path):
     run(play())
 
 
-def test_whoever_reads_the_top_keeps_what_is_there_while_the_history_comes_above_it(tmp_path):
+def test_backfill_above_keeps_the_top_row(tmp_path):
     async def play():
         async with scene(tmp_path, setting=lambda agent: newcomer(agent, 60)) as it:
             await it.shows("since 59.")
             await it.press("ctrl+home")
-            await it.shows("bob let carol in", "since 0.")
+            await it.shows("bob admitted carol", "since 0.")
             row = next(n for n, line in enumerate(it.text.split("\n")) if "since 0." in line)
             fetched(it.agent, 500, 461, left=461)
             await it.shows("before 500.", "before 499.")
@@ -140,7 +143,7 @@ def test_whoever_reads_the_top_keeps_what_is_there_while_the_history_comes_above
     run(play())
 
 
-def test_whoever_reads_the_history_sees_what_has_come_between_and_above(tmp_path):
+def test_a_reader_of_history_sees_later_backfill(tmp_path):
     async def play():
         async with scene(tmp_path, setting=lambda agent: newcomer(agent, 60)) as it:
             await it.shows("since 59.")
@@ -166,7 +169,7 @@ def test_whoever_reads_the_history_sees_what_has_come_between_and_above(tmp_path
     run(play())
 
 
-def test_the_history_of_a_group_that_is_not_open(tmp_path):
+def test_backfill_of_a_closed_conversation(tmp_path):
     def setting(agent):
         newcomer(agent)
         agent.add_group("other", ["dave"])
@@ -186,7 +189,7 @@ def test_the_history_of_a_group_that_is_not_open(tmp_path):
     run(play())
 
 
-def test_what_came_while_the_line_was_down_is_there_too(tmp_path):
+def test_backfill_during_a_disconnect_is_loaded(tmp_path):
     async def play():
         async with scene(tmp_path, setting=newcomer) as it:
             await it.shows("since 2.")
@@ -198,7 +201,7 @@ def test_what_came_while_the_line_was_down_is_there_too(tmp_path):
     run(play())
 
 
-def test_what_nobody_has_confirmed_is_marked_and_explained(tmp_path):
+def test_relayed_posts_are_marked_and_explained(tmp_path):
     async def play():
         async with scene(tmp_path, size=(110, 24), setting=newcomer) as it:
             await it.shows("since 2.")
@@ -206,15 +209,15 @@ def test_what_nobody_has_confirmed_is_marked_and_explained(tmp_path):
             group = it.agent.groups["g1"]
             by = Author(group.members[1].did, "bob")
             group.events = [
-                replace(e, vouched=by) if e.lamport < JOINED and e.body.get("text") else e for e in group.events
+                replace(e, relayed_by=by) if e.lamport < JOINED and e.body.get("text") else e for e in group.events
             ]
-            it.agent.tell("earlier", EarlierNews(group="g1", got=2, left=0, done=True))
-            await it.until(lambda: it.text.count("vouched") == 2)
+            it.agent.tell("backfill", BackfillNotification(group="g1", received=2, remaining=0, done=True))
+            await it.until(lambda: it.text.count("relayed") == 2)
 
     run(play())
 
 
-def test_the_status_says_the_rule_and_how_far_it_has_come(tmp_path):
+def test_the_status_shows_history_rule_and_progress(tmp_path):
     async def play():
         async with scene(tmp_path, setting=newcomer) as it:
             await it.shows("since 2.")
@@ -222,7 +225,7 @@ def test_the_status_says_the_rule_and_how_far_it_has_come(tmp_path):
             await it.press("f12")
             await it.until(lambda: it.app.screen.query(".body"))
             body = str(it.app.screen.query_one(".body").render())
-            assert "newcomers get all that was said" in body and "before: 4 here, 6 to go" in body
+            assert "new members receive all earlier messages" in body and "4 received, 6 to go" in body
 
     run(play())
 
@@ -230,26 +233,26 @@ def test_the_status_says_the_rule_and_how_far_it_has_come(tmp_path):
 # --- choosing --------------------------------------------------------------------------------------------------------
 
 
-def test_an_invitation_can_give_less_of_the_history(tmp_path):
+def test_an_invitation_can_narrow_the_history(tmp_path):
     async def play():
         async with scene(tmp_path, size=(110, 40), setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("Invitation to weekend", "h history")
-            assert "Newcomers get" not in it.text
-            for said in ("the last 50 messages", "what was said since", "nothing of what was said"):
+            assert "New members get" not in it.text
+            for said in ("the last 50 messages", "messages since", "no earlier messages"):
                 await it.press("h")
-                await it.until(lambda said=said: f"Newcomers get {said}" in str(it.app.screen._about.render()), said)
+                await it.until(lambda said=said: f"New members get {said}" in str(it.app.screen._about.render()), said)
             await it.press("h")
-            await it.until(lambda: "Newcomers get" not in str(it.app.screen._about.render()))
-            rules = [one["history"] for one in asked(it.agent, "invite")]
+            await it.until(lambda: "New members get" not in str(it.app.screen._about.render()))
+            rules = [one["history"] for one in asked(it.agent, "create_invitation")]
             assert (rules[0], rules[1], rules[3], rules[4]) == (None, "last:50", "none", None)
             assert rules[2].startswith("since:")
 
     run(play())
 
 
-def test_an_invitation_cannot_give_what_the_group_does_not(tmp_path):
+def test_an_invitation_cannot_widen_the_history(tmp_path):
     def setting(agent):
         weekend(agent)
         info = agent.groups["g1"].info
@@ -259,27 +262,27 @@ def test_an_invitation_cannot_give_what_the_group_does_not(tmp_path):
         async with scene(tmp_path, size=(110, 40), setting=setting) as it:
             await it.shows("seven at the station")
             await it.press("f3")
-            await it.shows("Newcomers get nothing of what was said")
-            assert isinstance(it.app.screen, InviteScreen) and "h history" not in it.text
+            await it.shows("New members get no earlier messages")
+            assert isinstance(it.app.screen, InviteDialog) and "h history" not in it.text
             await it.press("h")
             await it.pilot.pause()
-            assert it.agent.count("invite") == 1
+            assert it.agent.count("create_invitation") == 1
 
     run(play())
 
 
-def test_who_keeps_the_history_is_flagged(tmp_path):
+def test_history_keepers_are_marked(tmp_path):
     def setting(agent):
         weekend(agent)
         members = agent.groups["g1"].members
-        members[1] = replace(members[1], keeper=True)
+        members[1] = replace(members[1], keeps_history=True)
 
     async def play():
         async with scene(tmp_path, size=(120, 30), setting=setting) as it:
             await it.shows("● bob keeps history", "● carol")
             assert it.text.count("keeps history") == 1
             await it.say("/verify bob")
-            await it.until(lambda: isinstance(it.app.screen, MemberScreen))
-            await it.shows("keeps it for newcomers")
+            await it.until(lambda: isinstance(it.app.screen, MemberDialog))
+            await it.shows("keeps it for new members")
 
     run(play())

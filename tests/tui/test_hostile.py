@@ -1,4 +1,4 @@
-"""Hostile text in the terminal application, read back from the composed screen and from a real terminal."""
+"""Hostile text in the terminal application, on the composed screen and at a real terminal."""
 
 import fcntl
 import os
@@ -16,8 +16,17 @@ from msgspec.structs import replace
 
 from tests.support.fake_agent import ME, Refusal
 from tests.support.tui_pilot import HOSTILE, assert_harmless, run, scene
-from zerochat.rpc import ConnectionNews, FeatureInfo, FeaturesNews, PongNews, ProblemNews, Quote, Reaction, ToldNews
-from zerochat.tui.chat_view import Board
+from zerochat.rpc import (
+    ConnectionMessageNotification,
+    ConnectionNotification,
+    FeatureInfo,
+    FeaturesNotification,
+    PongNotification,
+    ProblemNotification,
+    Quote,
+    Reaction,
+)
+from zerochat.tui.chat_view import ChatView
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -35,7 +44,7 @@ def everywhere(agent):
 
 
 @pytest.mark.slow
-def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
+def test_peer_text_never_reaches_the_terminal_raw(tmp_path):
     """Every place that shows a string from the agent, at once hostile and read back from the composed screen."""
 
     async def play():
@@ -54,11 +63,11 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
             await it.shows("used your invitation")
             look()
             for keys, sign in [
-                (("f12",), "gatekeeper"),
+                (("f12",), "listener"),
                 (("f9",), "Delivered to"),
                 (("f10",), "Leave g"),
                 (("ctrl+k",), "Go to"),
-                (("f8",), "Your name there"),
+                (("f8",), "Your name"),
                 (("f3",), "Invitation to"),
             ]:
                 await it.press(*keys)
@@ -72,16 +81,16 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
                     await it.paste("x")
                     await it.press("enter")
                     it.agent.joining("exchanging", HOSTILE)
-                    await it.shows("✓ reach")
+                    await it.shows("✓ contact")
                     look()
                 await it.press("escape")
-                await it.until(lambda: isinstance(it.app.screen, Board))
+                await it.until(lambda: isinstance(it.app.screen, ChatView))
             await it.say("/members")
             await it.press("down", "enter")
-            await it.shows("let in by")
+            await it.shows("admitted by")
             look()
-            await it.press("escape", "escape")  # From the sheet to the list, from the list to the composer.
-            it.agent.refuse["send"] = Refusal(HOSTILE)
+            await it.press("escape", "escape")  # From the dialog to the list, from the list to the composer.
+            it.agent.refuse["send_message"] = Refusal(HOSTILE)
             await it.say("x")
             await it.until(lambda: "aGk" in it.told())
             await it.pilot.pause()
@@ -90,26 +99,31 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
             await it.until(lambda: "No command" in it.told())
             await it.pilot.pause()
             look()
-            pong = PongNews(
+            pong = PongNotification(
                 thread="q1",
                 peer=HOSTILE,
                 rtt_ms=12,
                 envelope="kind" + HOSTILE,
                 their_key=HOSTILE,
                 my_key="k",
-                way="web",
+                channel="web",
             )
             hurt = [
-                ("told", ToldNews("c", HOSTILE, "told" + HOSTILE), "told␛"),
-                ("connection", ConnectionNews(connection="c", text="changed" + HOSTILE), "changed␛"),
-                ("problem", ProblemNews(HOSTILE, "code" + HOSTILE, HOSTILE), "code␛"),
+                ("connection_message", ConnectionMessageNotification("c", HOSTILE, "told" + HOSTILE), "told␛"),
+                ("connection_changed", ConnectionNotification(connection="c", text="changed" + HOSTILE), "changed␛"),
+                ("problem_report", ProblemNotification(HOSTILE, "code" + HOSTILE, HOSTILE), "code␛"),
                 ("pong", pong, "kind␛"),
-                ("features", FeaturesNews("q2", HOSTILE, [FeatureInfo(HOSTILE, "feature" + HOSTILE)]), "feature␛"),
+                (
+                    "features",
+                    FeaturesNotification("q2", HOSTILE, [FeatureInfo(HOSTILE, "feature" + HOSTILE)]),
+                    "feature␛",
+                ),
             ]
             for method, news, sign in hurt:
                 if method in ("pong", "features"):
-                    question = "ping" if method == "pong" else method
-                    await it.say(f"/{question} somebody")
+                    question = "ping_peer" if method == "pong" else "query_features"
+                    command = "ping" if method == "pong" else "features"
+                    await it.say(f"/{command} somebody")
                     await it.until(lambda question=question: it.agent.count(question))
                 it.agent.tell(method, news)
                 await it.until(lambda sign=sign: sign in it.told() + it.text)
@@ -121,7 +135,7 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
 
 
 @pytest.mark.slow
-def test_nothing_hostile_is_shown_by_any_act(tmp_path):
+def test_no_message_action_shows_raw_text(tmp_path):
     def setting(agent):
         group = agent.add_group("g", ["bob" + HOSTILE])
         group.info = replace(group.info, envelope=HOSTILE, topic=HOSTILE)
@@ -141,7 +155,7 @@ def test_nothing_hostile_is_shown_by_any_act(tmp_path):
 
             await it.until(lambda: it.open is not None and it.open.timeline.posts == 3)
             pane = it.app.chat.pane
-            for key, sign in [("e", "Editing:"), ("d", "Whoever has")]:
+            for key, sign in [("e", "Editing:"), ("d", "for all members?")]:
                 pane.select(it.open.timeline.keys[-1])
                 it.app.chat.set_focus(pane)
                 await it.press(key)
@@ -157,14 +171,14 @@ def test_nothing_hostile_is_shown_by_any_act(tmp_path):
                         "o": "Open which",
                         "i": "About this",
                         "m": "Enter chooses",
-                        "r": "Answering",
+                        "r": "Replying to",
                         "plus": "React with",
                     }
                     await it.shows(signs.get(key, "Esc closes"))
                     look(key)
                     if key == "o":
                         await it.press("enter")
-                        await it.until(lambda: "that cannot be shown" in it.told() or "Open this link" in it.text)
+                        await it.until(lambda: "cannot be displayed" in it.told() or "Open this link" in it.text)
                         look("link")
                     await it.press("escape")
                     await it.until(lambda: it.app.screen is it.app.chat)
@@ -196,7 +210,7 @@ asyncio.run(play())
 
 
 @pytest.mark.slow
-def test_what_a_real_terminal_gets(tmp_path):
+def test_output_at_a_real_terminal(tmp_path):
     """The bytes themselves, at the other end of a pseudo-terminal: also what goes round the composed screen."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))

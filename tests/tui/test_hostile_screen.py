@@ -1,7 +1,7 @@
-"""Whatever others write, the terminal gets none of it as an order, and the chat goes on.
+"""Hostile peer text never reaches the terminal as a control sequence.
 
-`tests/support/hostile_tour.py` opens every place of the chat that shows somebody's text, at a real terminal as far as the chat
-can tell; the command line's verbs print the same texts. What came out is read byte by byte (`tests/support/hostile_text.py`).
+`tests/support/hostile_tour.py` opens every place of the chat that shows peer text, on a pseudo-terminal; the verbs of
+the command line print the same texts. The output is parsed byte by byte (`tests/support/hostile_text.py`).
 """
 
 import asyncio
@@ -22,9 +22,9 @@ import pytest
 from tests.support.hostile_text import BUNDLES, HARMLESS, PAYLOADS, Sent
 from tests.support.hostile_tour import LONG, HostileAgent, furnish
 from tests.support.tui_pilot import run, scene, weekend
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.terminal_text import printable, printable_line
-from zerochat.tui.host.notify import Tidings
+from zerochat.tui.host.notify import Notification
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240.0
@@ -32,7 +32,7 @@ DEADLINE_S = 240.0
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_the_net_has_no_hole(name):
+def test_the_tour_covers_every_place(name):
     """What is sent to a terminal as it came is noticed, and made showable it is not."""
     for text in (PAYLOADS[name], f"before {PAYLOADS[name]} after"):
         raw = Sent(text.encode("utf-8"))
@@ -41,7 +41,7 @@ def test_the_net_has_no_hole(name):
         assert not Sent(printable(text).replace("\n", "\r\n").encode()).bad
 
 
-def test_every_payload_stands_whole_in_some_name():
+def test_every_payload_is_complete_in_some_name():
     assert len(PAYLOADS) >= 15
     assert "".join(BUNDLES) == "".join(PAYLOADS.values())
 
@@ -77,7 +77,7 @@ def at_a_terminal(command: list[str], size: tuple[int, int], **environment: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [1, pytest.param(len(BUNDLES), marks=pytest.mark.long)])
-def test_no_byte_of_it_reaches_a_terminal(tmp_path, names):
+def test_no_payload_byte_reaches_a_terminal(tmp_path, names):
     """Every place once; where a place shows one name at a time, with as many `names` in turn."""
     report = tmp_path / "report"
     command = [
@@ -111,17 +111,17 @@ VERBS = [
     ["delivery", "g1", "last"],
     ["why", "g1", "last"],
     ["connections"],
-    ["letters", "c0"],
+    ["messages", "c0"],
     ["invite", "g1"],
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", ["text", "jsonl"])
-def test_no_verb_prints_any_of_it(tmp_path, format_):
+def test_no_verb_prints_a_payload(tmp_path, format_):
     """At a terminal, where text and narration come out together."""
     environment = {"ZEROCHAT_HOME": str(tmp_path)}
-    socket = places(None, environment).socket
+    socket = profile_paths(None, environment).socket
     socket.parent.mkdir(parents=True, exist_ok=True)
 
     async def play():
@@ -147,10 +147,10 @@ def test_no_verb_prints_any_of_it(tmp_path, format_):
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_a_notice_carries_no_orders(name):
+def test_notifications_carry_no_escape_sequences(name):
     """To the desktop it goes as text that can be shown, to a program as ASCII that no line can be broken out of."""
     text = PAYLOADS[name]
-    notice = Tidings("g", text, text, text, text, True, text, text)
+    notice = Notification("g", text, text, text, text, True, text, text)
     assert not Sent(f"{notice.title()} {notice.body()}".encode()).bad
     line = notice.as_json(text)
     assert line.isascii() and line.count(b"\n") == line.endswith(b"\n") and b"\x1b" not in line
@@ -160,7 +160,7 @@ def test_a_notice_carries_no_orders(name):
 # --- what is no text at all -----------------------------------------------------------------------------------------
 
 
-def test_half_a_character_ends_nothing(tmp_path):
+def test_half_a_character_breaks_nothing(tmp_path):
     """JSON can carry a lone surrogate, which is no text: no encoder takes it, so it must not come as far as that."""
 
     async def play():
@@ -185,7 +185,7 @@ def as_json(value):
 
 
 @pytest.mark.parametrize("number", range(len(LONG)))
-def test_a_text_without_end_takes_no_time_without_end(tmp_path, number):
+def test_endless_text_takes_bounded_time(tmp_path, number):
     """Longer than a member can send: what is drawn of it is bounded, whatever came."""
 
     async def play():

@@ -1,4 +1,4 @@
-"""The terminal application and invitations: one, those that are open, and joining by what is pasted or a picture."""
+"""Invitations in the terminal application: showing, listing, revoking, joining by paste or picture."""
 
 import re
 from pathlib import Path
@@ -11,9 +11,9 @@ from tests.support.fake_agent import CODE, URL, Refusal
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
 from zerochat.agent.invitations.qr_pictures import code_png
 from zerochat.rpc import Invitee, OpenInvitation
-from zerochat.tui.dialogs.invitations import InvitationsScreen
-from zerochat.tui.dialogs.invite import InviteScreen
-from zerochat.tui.dialogs.join import JoinScreen
+from zerochat.tui.dialogs.invitations import InvitationsDialog
+from zerochat.tui.dialogs.invite import InviteDialog
+from zerochat.tui.dialogs.join import JoinDialog
 
 UNTIL = "2025-11-21T12:00:00.000Z"
 AT = "2025-11-20T12:30:00.000Z"
@@ -44,42 +44,42 @@ def test_open_invitations(tmp_path):
         async with scene(tmp_path, setting=inviting) as it:
             await it.shows("seven at the station")
             await it.say("/invitations")
-            await it.shows("Open invitations to weekend", "1 of 3 in, 1 waits", "0 of any number in")
+            await it.shows("Open invitations to weekend", "1 of 3 joined, 1 waiting", "0 of any number joined")
             await it.shows(
-                "dora         ✓ joined", "emil         waits for your answer (F4), since", "somebody     is joining"
+                "dora         ✓ joined", "emil         waiting for your answer (F4), since", "unknown      joining"
             )
             await it.press("down")
-            await it.shows("for          reading only", "used by      nobody yet")
+            await it.shows("access       read only", "used by      no one yet")
             it.agent.open_invitations[1] = replace(
                 it.agent.open_invitations[1], invitees=[Invitee(state="joining", at=AT)]
             )
-            await it.shows("somebody     is joining")  # It asks again by itself.
+            await it.shows("unknown      joining")  # It asks again by itself.
             await it.press("x")
-            await it.shows("Take this invitation back?")
+            await it.shows("Revoke this invitation?")
             await it.press("enter")  # The harmless answer has the focus.
-            await it.gone("Take this invitation back?")
-            assert it.agent.count("revoke") == 0
+            await it.gone("Revoke this invitation?")
+            assert it.agent.count("revoke_invitation") == 0
             await it.press("up", "x")
-            await it.shows("Who waits is told no.")
+            await it.shows("Waiting requests are refused.")
             await it.press("y")
-            await it.shows("It is taken back")
-            await it.gone("1 of 3 in")
-            assert asked(it.agent, "revoke") == [{"group": "g1", "invitation": "aaaa"}]
-            it.agent.refuse["revoke"] = Refusal("It is gone already.")
+            await it.shows("Invitation revoked.")
+            await it.gone("1 of 3 joined")
+            assert asked(it.agent, "revoke_invitation") == [{"group": "g1", "invitation": "aaaa"}]
+            it.agent.refuse["revoke_invitation"] = Refusal("It is gone already.")
             await it.press("x", "y")
             await it.shows("It is gone already.")
             it.agent.open_invitations = []
-            await it.shows("None is open. n makes one.")
+            await it.shows("No open invitations. Press n to create one.")
             await it.press("x", "n")
             await it.shows("Invitation to weekend")
             await it.press("o")
-            await it.shows("None is open.")
+            await it.shows("No open invitations. Press n to create one.")
 
     run(play())
 
 
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 50), (10, 3)])
-def test_open_invitations_of_hostile_people(tmp_path, size):
+def test_open_invitations_with_hostile_names(tmp_path, size):
     def hostile(agent):
         inviting(agent)
         agent.groups["g1"].info = replace(agent.groups["g1"].info, name="g" + HOSTILE)
@@ -93,7 +93,7 @@ def test_open_invitations_of_hostile_people(tmp_path, size):
         async with scene(tmp_path, size=size, setting=hostile) as it:
             await it.until(lambda: it.open is not None and it.open.loaded)
             await it.say("/invitations")
-            await it.until(lambda: isinstance(it.app.screen, InvitationsScreen) and it.app.screen._found)
+            await it.until(lambda: isinstance(it.app.screen, InvitationsDialog) and it.app.screen._found)
             await it.press("down", "x")
             await it.pilot.pause()
             assert_harmless(it.text)
@@ -102,14 +102,14 @@ def test_open_invitations_of_hostile_people(tmp_path, size):
     run(play())
 
 
-def test_an_invitation_is_hidden_from_whoever_sees_the_screen(tmp_path):
+def test_an_invitation_can_be_hidden(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("▀", "zerochat.org/?_oob", "s hide")
             await it.press("s")
-            await it.shows("Hidden, so that nobody who sees this screen can use it: s shows it.", "s show")
+            await it.shows("Hidden. Press s to show it.", "s show")
             assert not re.search(r"[▀▄█]{4}", it.text) and "_oob" not in it.text and "ZC:" not in it.text
             await it.press("t")  # Whoever wants another form of it wants it hidden still.
             await it.pilot.pause()
@@ -120,7 +120,7 @@ def test_an_invitation_is_hidden_from_whoever_sees_the_screen(tmp_path):
     run(play())
 
 
-def test_every_key_of_an_invitation_has_room(tmp_path):
+def test_all_invitation_buttons_fit(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 24), setting=weekend) as it:
             await it.shows("seven at the station")
@@ -132,22 +132,22 @@ def test_every_key_of_an_invitation_has_room(tmp_path):
     run(play())
 
 
-def test_how_long_an_invitation_is_good(tmp_path):
+def test_invitation_expiry_can_be_changed(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("e time")
             await it.press("e")
-            await it.until(lambda: it.agent.count("invite") == 2)
+            await it.until(lambda: it.agent.count("create_invitation") == 2)
             await it.pilot.click("#expiry")
-            await it.until(lambda: it.agent.count("invite") == 3)
-            assert [each["expires_s"] for each in asked(it.agent, "invite")] == [86_400, 604_800, 3_600]
+            await it.until(lambda: it.agent.count("create_invitation") == 3)
+            assert [each["expires_s"] for each in asked(it.agent, "create_invitation")] == [86_400, 604_800, 3_600]
 
     run(play())
 
 
-def test_those_that_were_shown_before_can_be_taken_back(tmp_path):
+def test_earlier_invitations_can_be_revoked(tmp_path):
     async def play():
         async with scene(tmp_path, size=(120, 40), setting=weekend) as it:
             await it.shows("seven at the station")
@@ -155,26 +155,26 @@ def test_those_that_were_shown_before_can_be_taken_back(tmp_path):
             await it.shows("e time")
             assert "x undo" not in it.text
             await it.press("e")
-            await it.shows("The one before is still good: x takes it back.", "x undo")
+            await it.shows("The earlier invitation is still valid: x revokes it.", "x undo")
             keys = it.text.split("\n")[-1]
             assert keys.rstrip().endswith("Esc") and len(keys.rstrip()) <= 80
             await it.press("r")
-            await it.shows("The 2 before are still good: x takes them back.")
-            it.agent.refuse["revoke"] = Refusal("The disk is full.", "DiskFull")
+            await it.shows("The 2 earlier invitations are still valid: x revokes them.")
+            it.agent.refuse["revoke_invitation"] = Refusal("The disk is full.", "DiskFull")
             await it.press("x")
             await it.shows("The disk is full.")
-            it.agent.refuse["revoke"] = Refusal("It is gone.", "NoSuchInvitation")
+            it.agent.refuse["revoke_invitation"] = Refusal("It is gone.", "NoSuchInvitation")
             await it.press("x")
-            await it.shows("Only this one is good now")
-            assert "still good" not in it.text and "x undo" not in it.text
-            revoked = [each["invitation"] for each in asked(it.agent, "revoke")]
+            await it.shows("Earlier invitations revoked.")
+            assert "still valid" not in it.text and "x undo" not in it.text
+            revoked = [each["invitation"] for each in asked(it.agent, "revoke_invitation")]
             assert revoked == ["0001", "0001", "0002"]
 
     run(play())
 
 
 @pytest.mark.slow
-def test_a_code_is_saved_as_a_picture_and_read_off_it(tmp_path, monkeypatch):
+def test_a_qr_code_is_saved_and_read_back(tmp_path, monkeypatch):
     zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed")
     pytest.importorskip("PIL", reason="Pillow is not installed")
     assert zxingcpp
@@ -195,15 +195,15 @@ def test_a_code_is_saved_as_a_picture_and_read_off_it(tmp_path, monkeypatch):
             await it.shows("Paste the invitation")
             await it.paste(str(first).replace(" ", "\\ "))
             await it.until(lambda: it.app.screen._box.text == CODE)
-            await it.shows("Read off the picture")
+            await it.shows("Code read. Press Enter to join.")
             await it.press("enter")
-            await it.until(lambda: it.agent.count("join") == 1)
-            assert asked(it.agent, "join")[0]["invitation"] == CODE
+            await it.until(lambda: it.agent.count("join_group") == 1)
+            assert asked(it.agent, "join_group")[0]["invitation"] == CODE
 
     run(play())
 
 
-def test_a_picture_without_a_code_loses_nothing(tmp_path):
+def test_a_picture_without_a_code_keeps_the_input(tmp_path):
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed")
     empty = tmp_path / "cat.png"
@@ -213,17 +213,17 @@ def test_a_picture_without_a_code_loses_nothing(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.say(f"/join {empty}")
-            await it.until(lambda: isinstance(it.app.screen, JoinScreen))
-            await it.shows("No QR code can be found in")
-            assert it.app.screen._box.text == str(empty) and it.agent.count("join") == 0
-            it.app.screen._box.put(URL)
+            await it.until(lambda: isinstance(it.app.screen, JoinDialog))
+            await it.shows("No QR code found in")
+            assert it.app.screen._box.text == str(empty) and it.agent.count("join_group") == 0
+            it.app.screen._box.set_text(URL)
             await it.press("enter")
-            await it.until(lambda: it.agent.count("join") == 1)
+            await it.until(lambda: it.agent.count("join_group") == 1)
 
     run(play())
 
 
-def test_a_folder_that_takes_no_picture_is_said(tmp_path, monkeypatch):
+def test_an_unwritable_folder_is_reported(tmp_path, monkeypatch):
     (tmp_path / "downloads").write_text("no folder")
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path))
 
@@ -233,8 +233,8 @@ def test_a_folder_that_takes_no_picture_is_said(tmp_path, monkeypatch):
             await it.press("f3")
             await it.shows("p PNG")
             await it.press("p")
-            await it.until(lambda: it.app.screen._news.has_class("-trouble"))
-            assert isinstance(it.app.screen, InviteScreen) and Path(tmp_path / "downloads").is_file()
+            await it.until(lambda: it.app.screen._feedback.has_class("-trouble"))
+            assert isinstance(it.app.screen, InviteDialog) and Path(tmp_path / "downloads").is_file()
 
     run(play())
 
@@ -247,9 +247,9 @@ def test_inviting_at_80x24(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.say("/invite 2")
-            await it.shows("Invitation to weekend", "for 2 people, until 21 Nov 12:00")
+            await it.shows("Invitation to weekend", "for 2 people, expires 21 Nov 12:00")
             asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer", "history": None}
-            assert ("invite", asked) in it.agent.asked
+            assert ("create_invitation", asked) in it.agent.asked
             qr = it.app.screen.query_one("#qr")
             assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
             row = strips(it.app)[5]
@@ -261,7 +261,7 @@ def test_inviting_at_80x24(tmp_path):
             it.app.copy_to_clipboard = copied.append
             await it.press("c", "z")
             assert copied == [URL, CODE]
-            await it.shows("Copied the code (OSC 52). If pasting brings nothing: t, then select it.")
+            await it.shows("Copied the code (OSC 52). If pasting fails, press t and select it.")
             await it.press("t")
             await it.until(lambda: not qr.display)
             await it.until(lambda: "OSC 52" not in it.text)
@@ -275,18 +275,18 @@ def test_inviting_at_80x24(tmp_path):
     run(play())
 
 
-def test_only_those_are_counted_who_come_with_the_invitation_that_is_shown(tmp_path):
+def test_only_uses_of_the_shown_invitation_count(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 30), setting=weekend) as it:
             await it.shows("seven at the station")
             here = it.agent.groups["g1"]
             await it.press("f3")
-            await it.shows("Nobody has used it yet")
+            await it.shows("Not used yet")
             await it.press("r")
-            await it.shows("to read only", "The one before is still good")
+            await it.shows("read only", "The earlier invitation is still valid")
             it.agent.used(here, "dave", invitation="0001")
-            await it.shows("dave has used one before this.")
-            await it.gone("The one before is still good")
+            await it.shows("dave has used an earlier invitation.")
+            await it.gone("The earlier invitation is still valid")
             it.agent.used(here, "erin", left=4, invitation="ffff")
             await it.shows("erin has used another invitation.")
             assert "✓ used by" not in it.text
@@ -296,7 +296,7 @@ def test_only_those_are_counted_who_come_with_the_invitation_that_is_shown(tmp_p
     run(play())
 
 
-def test_a_window_too_small_for_the_code_says_so(tmp_path):
+def test_a_window_too_small_for_the_code_is_explained(tmp_path):
     async def play():
         async with scene(tmp_path, size=(58, 20), setting=weekend) as it:
             await it.shows("seven at the station")
@@ -310,7 +310,7 @@ def test_a_window_too_small_for_the_code_says_so(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_invitation_over_a_mediator_is_a_link_alone(tmp_path):
+def test_an_invitation_via_a_mediator_has_only_a_link(tmp_path):
     async def play():
         async with scene(tmp_path, size=(150, 70), setting=weekend) as it:
             it.agent.code = ""
@@ -333,13 +333,13 @@ def test_an_invitation_over_a_mediator_is_a_link_alone(tmp_path):
     run(play())
 
 
-def test_an_invitation_that_is_refused(tmp_path):
+def test_a_rejected_invitation_is_reported(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.agent.refuse["invite"] = Refusal("weekend has 250 members, and no more fit.")
+            it.agent.refuse["create_invitation"] = Refusal("weekend has 250 members.")
             await it.press("f3")
-            await it.shows("weekend has 250 members, and no more fit.")
+            await it.shows("weekend has 250 members.")
             assert not {"copy_link", "copy_code", "text_only"} & {
                 button.id for button in it.app.screen.query("Button") if button.display
             }
@@ -349,7 +349,7 @@ def test_an_invitation_that_is_refused(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bracketed", [True, False])
-def test_what_is_pasted_over_an_invitation_goes_nowhere(tmp_path, bracketed):
+def test_pastes_over_the_invitation_dialog_are_ignored(tmp_path, bracketed):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -360,10 +360,10 @@ def test_what_is_pasted_over_an_invitation_goes_nowhere(tmp_path, bracketed):
             else:
                 await it.press(*"quite", "enter", *"secret", "enter")
             await it.pilot.pause()
-            assert isinstance(it.app.screen, InviteScreen)
+            assert isinstance(it.app.screen, InviteDialog)
             await it.press("escape")
             await it.shows("Message weekend")
-            assert it.composer.text == "" and it.agent.count("send") == 0
+            assert it.composer.text == "" and it.agent.count("send_message") == 0
 
     run(play())
 
@@ -377,17 +377,17 @@ def test_joining_by_paste(tmp_path):
             await it.press("f8")
             await it.shows("Paste the invitation")
             await it.paste(f"  {URL[:60]}\n{URL[60:]}  ")
-            it.agent.refuse["join"] = Refusal(
-                "This invitation expired at 12:00. Ask for a fresh one.", "InvitationExpired"
+            it.agent.refuse["join_group"] = Refusal(
+                "The invitation expired on 12:00. Ask for a fresh one.", "InvitationExpired"
             )
             await it.press("enter")
-            await it.shows("This invitation expired at 12:00. Ask for a fresh one.")
-            del it.agent.refuse["join"]
+            await it.shows("The invitation expired on 12:00. Ask for a fresh one.")
+            del it.agent.refuse["join_group"]
             await it.press("enter")
-            await it.shows("● reach the person who invited you")
-            assert ("join", {"invitation": URL, "name": "alice", "role": "writer"}) in it.agent.asked
+            await it.shows("● contact the inviter")
+            assert ("join_group", {"invitation": URL, "name": "alice", "role": "writer"}) in it.agent.asked
             it.agent.joining("exchanging", "Exchanging keys with bob.")
-            await it.shows("✓ reach the person", "● exchange keys", "Exchanging keys with bob.")
+            await it.shows("✓ contact the inviter", "● exchange keys", "Exchanging keys with bob.")
             it.agent.joining("failed", "bob does not answer. Ask whether zerochat is running there.", error="NoAnswer")
             await it.shows("bob does not answer.")
             await it.press("enter")

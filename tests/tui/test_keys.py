@@ -6,8 +6,8 @@ import pytest
 from textual.events import Key
 
 from tests.support.tui_pilot import run, scene, weekend
-from zerochat.tui.composer import commands
-from zerochat.tui.dialogs.dialog import Body, hang, rows
+from zerochat import slash_commands as commands
+from zerochat.tui.dialogs.dialog import HangingText, hang, rows
 from zerochat.tui.dialogs.help import key_text
 
 ROOT = Path(__file__).parents[2]
@@ -15,18 +15,18 @@ pytestmark = pytest.mark.usefixtures("utc")
 
 
 @pytest.mark.slow
-def test_the_palette_begins_with_groups_and_the_help_has_every_command(tmp_path):
+def test_palette_order_and_complete_help(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 90), setting=weekend) as it:
             await it.shows("seven at the station")
             entries = list(it.app.get_system_commands(it.app.screen))
             titles = [entry.title for entry in entries]
-            assert titles[:3] == ["Create a group", "Join a group", "Invite into this group"]
-            assert (titles[3], entries[3].help) == ("Members on or off", "F2, Ctrl+B")
+            assert titles[:3] == ["Create a group", "Join a group", "Invite to this group"]
+            assert (titles[3], entries[3].help) == ("Show or hide the members", "F2, Ctrl+B")
             assert sorted(set(titles)) == sorted(titles)
             await it.press("f1")
             await it.shows("Everywhere")
-            body = str(it.app.screen.query_one(Body).content)
+            body = str(it.app.screen.query_one(HangingText).content)
             for info in commands.COMMANDS.values():
                 assert info.usage in body and info.help in body
             signs = ["F3", "F7", "F8", "Alt+1 …", "Ctrl+W", "/new NAME", "✓2/3", "late", "keys · path"]
@@ -34,8 +34,8 @@ def test_the_palette_begins_with_groups_and_the_help_has_every_command(tmp_path)
             assert places == sorted(places)
             await it.press("escape")
             await it.press("ctrl+p")
-            await it.shows("Create a group", "Members on or off")
-            await it.type("members on or")
+            await it.shows("Create a group", "Show or hide the members")
+            await it.type("hide the members")
             await it.gone("Create a group")
             await it.press("down", "enter")
             await it.shows("● bob")
@@ -43,14 +43,14 @@ def test_the_palette_begins_with_groups_and_the_help_has_every_command(tmp_path)
     run(play())
 
 
-def test_the_help_begins_with_the_keys_and_keeps_its_columns(tmp_path):
+def test_the_help_starts_with_keys_in_columns(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("f1")
-            await it.shows("Help", "F3 ", "Invite into this group", "Ctrl+K, Alt+G")
-            assert "What stands where" not in it.text
-            body = it.app.screen.query_one(Body)
+            await it.shows("Help", "F3 ", "Invite to this group", "Ctrl+K, Alt+G")
+            assert "Symbols" not in it.text
+            body = it.app.screen.query_one(HangingText)
             lines = [body.render_line(y).text for y in range(body.size.height)]
             at = next(at for at, line in enumerate(lines) if line.startswith("/resume"))
             wrapped = next(at for at, line in enumerate(lines) if line.startswith("≈ before a name"))
@@ -63,7 +63,7 @@ def test_the_help_begins_with_the_keys_and_keeps_its_columns(tmp_path):
 
 
 @pytest.mark.parametrize("width", [8, 20, 30, 70])
-def test_columns_lose_no_word(width):
+def test_hanging_columns_lose_no_word(width):
     pairs = [
         ("left", "some words that go on for a while"),
         ("", "x" * 90),
@@ -83,18 +83,18 @@ def test_columns_lose_no_word(width):
     [("\x1b1", "alt+1"), ("\x1b9", "alt+9"), ("\x1b\r", "alt+enter"), ("\x1b[13;2u", "shift+enter"), ("\r", "enter"),
      ("\n", "ctrl+j"), ("\x1b[1;3A", "alt+up"), ("\x1ba", "alt+a"), ("¡", "inverted_exclamation_mark")],
 )  # fmt: skip
-def test_what_plain_terminals_send(sequence, key):
+def test_key_sequences_of_plain_terminals(sequence, key):
     from textual._xterm_parser import XTermParser
 
-    from zerochat.tui.host.keys import teach_keys
+    from zerochat.tui.host.terminal import register_keys
 
-    teach_keys()
+    register_keys()
     parser = XTermParser()
     events = [*parser.feed(sequence), *parser.feed("")]
     assert [event.key for event in events if isinstance(event, Key)] == [key]
 
 
-def test_keys_are_written_as_on_the_keyboard():
+def test_display_form_of_keys():
     assert key_text("ctrl+n,alt+down") == "Ctrl+N, Alt+Down"
     assert key_text("f2,ctrl+b") == "F2, Ctrl+B"
     assert key_text("pageup") == "PgUp"

@@ -1,4 +1,4 @@
-"""Opening what a message leads to: its links, and the message as a whole."""
+"""Opening links, and the full message dialog."""
 
 import pytest
 from textual.widgets import Markdown
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("utc")
 
 
 @pytest.mark.slow
-def test_links_are_asked_about_and_only_https_opens(tmp_path, monkeypatch):
+def test_links_are_confirmed_and_only_https_opens(tmp_path, monkeypatch):
     opened = []
 
     async def opener(way):
@@ -31,7 +31,7 @@ def test_links_are_asked_about_and_only_https_opens(tmp_path, monkeypatch):
         async with scene(tmp_path, size=(80, 30), setting=setting) as it:
             await it.shows("nothing")
             await it.press("up", "k", "o")
-            await it.until(lambda: "There is no https link in this message." in it.told())
+            await it.until(lambda: "This message has no https link." in it.told())
             await it.press("home", "o")
             await it.shows("Open this link", "https://one.example/a_b_c")
             await it.press("n")
@@ -69,17 +69,17 @@ def test_links_are_asked_about_and_only_https_opens(tmp_path, monkeypatch):
         ("https://evil.example\\@bank.example/", False),
     ],
 )
-def test_which_links_open(link, opens):
-    assert (links.fault_of(link) == "") == opens
+def test_accepted_links(link, opens):
+    assert (links.link_fault(link) == "") == opens
 
 
-def test_a_host_in_other_letters_is_told():
-    assert "xn--" in links.warning("https://аpple.example/")  # A Cyrillic letter.
-    assert links.warning("https://apple.example/") == ""
+def test_a_non_ascii_host_is_shown_as_punycode():
+    assert "xn--" in links.link_warning("https://аpple.example/")  # A Cyrillic letter.
+    assert links.link_warning("https://apple.example/") == ""
 
 
 @pytest.mark.slow
-def test_a_whole_message(tmp_path):
+def test_the_full_message_dialog(tmp_path):
     text = "# Title\n\n- one\n- two\n\n**bold** &#8238; [a](app.quit) <b>x</b> ![p](https://e.example/p.png)\n\n```py\nx=1\n```"
 
     def setting(agent):
@@ -96,7 +96,7 @@ def test_a_whole_message(tmp_path):
             assert "\u202e" not in it.text
             link = it.app.screen.query_one(Markdown)
             link.post_message(Markdown.LinkClicked(link, "app.quit"))
-            await it.until(lambda: "Only https links are opened." in it.told())
+            await it.until(lambda: "Only https links can be opened." in it.told())
             assert it.app.is_running
             await it.press("escape")
             for key in it.open.timeline.keys[-2:]:  # What would stop a widget for each paragraph is shown as it is.

@@ -1,29 +1,29 @@
-"""Messages as things in the chat over whole agents: what is done on one screen is what the others come to have."""
+"""Message actions in the chat over real agents."""
 
 from typing import Any
 
 import pytest
 
-from tests.agent import test_agent
-from tests.agent.test_agent import meet, until
+from tests.support import agents
+from tests.support.agents import meet, until
 from tests.support.tui_pilot import Scene, run
 from zerochat.tui.app import ZerochatApp
 
-people = test_agent.people
+people = agents.people
 pytestmark = pytest.mark.usefixtures("utc")
 
 
 def messages(person: Any) -> dict[str, Any]:
     """The messages that there are, by their text."""
-    found = (one for one in person.client.history("friends", limit=500).events if one.type == "message")
+    found = (one for one in person.client.get_history("friends", limit=500).events if one.type == "message")
     return {"(deleted)" if one.deleted else one.body["text"]: one for one in found}
 
 
 @pytest.mark.slow
-def test_what_is_done_on_a_screen_reaches_the_others(people: Any) -> None:
+def test_message_actions_reach_other_members(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)
-    bob.client.send("friends", "shall we go, @alice?")
+    bob.client.send_message("friends", "shall we go, @alice?")
     until(lambda: "shall we go, @alice?" in messages(alice), "the question")
 
     async def play() -> None:
@@ -33,7 +33,7 @@ def test_what_is_done_on_a_screen_reaches_the_others(people: Any) -> None:
             it = Scene(None, app, pilot)
             await it.shows("┃ shall we go, @alice?")
             await it.press("up", "r")
-            await it.shows("Answering bob: shall we go, @alice?")
+            await it.shows("Replying to bob: shall we go, @alice?")
             await it.type("yes")
             await it.press("enter")
             await it.shows("│ bob: shall we go, @alice?", "│ yes")
@@ -53,7 +53,7 @@ def test_what_is_done_on_a_screen_reaches_the_others(people: Any) -> None:
             await it.press("enter")
             await it.shows("yes, at nine (edited)")
             await it.until(lambda: "yes, at *nine*" in messages(bob))
-            bob.client.edit("friends", question.id, "shall we walk?")
+            bob.client.edit_message("friends", question.id, "shall we walk?")
             await it.shows("shall we walk? (edited)", "│ bob: shall we walk?")
 
             await it.say("/me waves")
@@ -61,16 +61,16 @@ def test_what_is_done_on_a_screen_reaches_the_others(people: Any) -> None:
             await it.until(lambda: "waves" in messages(bob) and messages(bob)["waves"].action)
             await it.say("/topic the walk")
             await it.shows("friends  the walk", "alice changed the topic: the walk")
-            await it.until(lambda: bob.client.groups()[0].topic == "the walk")
+            await it.until(lambda: bob.client.list_groups()[0].topic == "the walk")
 
             await it.press("up", "i")
             await it.shows("About this message", "1 of 1")
             await it.press("escape", "d")
-            await it.shows("Whoever has received it")
+            await it.shows("Copies that others", "have kept or saved elsewhere cannot be taken back.")
             await it.press("y")
             await it.shows("* ▌ alice (deleted)")
             await it.until(lambda: "(deleted)" in messages(bob))
-            bob.client.delete("friends", question.id)
+            bob.client.delete_message("friends", question.id)
             await it.shows("│ bob: (deleted)")
             await it.press("escape")
             await it.say("/edit of nobody else")  # The newest of mine that is there still.

@@ -1,15 +1,14 @@
-"""What somebody meets who opens the chat for the first time: keys that say what they are, words that go when they are
-no longer true, a help that answers what it was asked."""
+"""First use of the chat: visible keys, brief messages, helpful help."""
 
 import pytest
 
 from tests.support.fake_agent import Refusal
 from tests.support.tui_pilot import asked, run, scene, weekend
-from zerochat.presentation.files import line, name_words
+from zerochat.presentation.files import file_line, short_name
 from zerochat.rpc import Attachment
 from zerochat.terminal_text import cells
-from zerochat.tui.dialogs.dialog import Body
-from zerochat.tui.state.preferences import Choices
+from zerochat.tui.dialogs.dialog import HangingText
+from zerochat.tui.state.preferences import SettingsStore
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("utc")
 # --- a message is selected ------------------------------------------------------------------------------------------
 
 
-def test_the_keys_of_a_message_are_shown_while_it_is_selected(tmp_path):
+def test_message_keys_are_shown_during_a_selection(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station", "F1 help")
@@ -37,7 +36,7 @@ def test_the_keys_of_a_message_are_shown_while_it_is_selected(tmp_path):
     run(play())
 
 
-def test_what_is_typed_over_a_selected_message_is_not_lost(tmp_path):
+def test_text_typed_over_a_selection_is_kept(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -50,22 +49,22 @@ def test_what_is_typed_over_a_selected_message_is_not_lost(tmp_path):
     run(play())
 
 
-def test_the_keys_of_a_message_are_those_of_the_keymap(tmp_path):
+def test_message_keys_follow_the_keymap(tmp_path):
     async def play():
-        choices = Choices()
+        choices = SettingsStore()
         choices.set("chat.keymap", "vim")
-        async with scene(tmp_path, setting=weekend, choices=choices) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=choices) as it:
             await it.shows("seven at the station")
             await it.press("escape")
             await it.shows("r reply  + react  m more  e edit  d delete  y copy  i back")
             await it.press("z")
-            await it.shows("z is no key here: i leads to the composer.")
+            await it.shows("No action for key z here. Press i to write.")
             assert it.app.chat.pane.has_focus and it.composer.text == ""
 
     run(play())
 
 
-def test_a_word_typed_at_a_question_is_no_answer_to_it(tmp_path):
+def test_a_word_typed_at_a_confirmation_cancels(tmp_path):
     """d asks whether to delete; the y of "did you" must not be taken for a yes."""
 
     async def play():
@@ -75,31 +74,31 @@ def test_a_word_typed_at_a_question_is_no_answer_to_it(tmp_path):
             await it.shows("Delete “seven")
             await it.press("i")
             await it.gone("Delete “seven")
-            assert not it.agent.count("delete")
+            assert not it.agent.count("delete_message")
             await it.press("d")
             await it.shows("Delete “seven")
             await it.press("y")
-            await it.until(lambda: asked(it.agent, "delete"))
-            assert it.agent.count("delete") == 1
+            await it.until(lambda: asked(it.agent, "delete_message"))
+            assert it.agent.count("delete_message") == 1
 
     run(play())
 
 
 @pytest.mark.slow
-def test_ctrl_c_over_a_sheet_asks_before_it_quits(tmp_path):
+def test_ctrl_c_over_a_dialog_needs_two_presses(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            for key, sign in (("f3", "Nobody has used it yet"), ("f7", "Name of the new group")):
+            for key, sign in (("f3", "Not used yet"), ("f7", "Name of the new group")):
                 await it.press(key)
                 await it.shows(sign)
                 it.app._interrupted = -10.0
                 await it.press("ctrl+c")
-                await it.shows("Ctrl+C again quits.", sign)
+                await it.shows("Press Ctrl+C again to quit.", sign)
                 await it.press("escape")
                 await it.gone(sign)
             await it.press("f3")
-            await it.shows("Nobody has used it yet")
+            await it.shows("Not used yet")
             await it.press("ctrl+c", "ctrl+c")
             await it.until(lambda: not it.app.is_running)
 
@@ -109,23 +108,23 @@ def test_ctrl_c_over_a_sheet_asks_before_it_quits(tmp_path):
 # --- words that are no longer true ----------------------------------------------------------------------------------
 
 
-def test_what_was_copied_is_said_for_a_while_only(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerochat.tui.dialogs.status_line.SAID_S", 0.2)
+def test_the_copy_report_is_brief(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.dialogs.dialog.FLASH_S", 0.2)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("f3")
-            await it.shows("Nobody has used it yet")
+            await it.shows("Not used yet")
             await it.press("c")
             await it.shows("Copied the link")
-            await it.shows("Nobody has used it yet")
+            await it.shows("Not used yet")
             assert "Copied" not in it.text
 
     run(play())
 
 
-def test_a_complaint_goes_with_the_next_line(tmp_path):
+def test_an_error_disappears_with_the_next_line(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -139,7 +138,7 @@ def test_a_complaint_goes_with_the_next_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_open_sheet_says_how_things_stand_now(tmp_path):
+def test_an_open_dialog_refreshes(tmp_path):
     """Who waits for whom is read again while it is looked at."""
 
     async def play():
@@ -148,18 +147,18 @@ def test_an_open_sheet_says_how_things_stand_now(tmp_path):
             await it.shows("seven at the station")
             it.agent.peer(group, 2, False)
             await it.press("f12")
-            await it.shows("1/2 connected, 0 not everywhere yet")
+            await it.shows("1/2 connected, 0 not delivered to everyone")
             it.agent.peer(group, 2, True)
-            await it.shows("2/2 connected, 0 not everywhere yet")
+            await it.shows("2/2 connected, 0 not delivered to everyone")
 
     run(play())
 
 
 @pytest.mark.slow
-def test_what_was_wrong_with_a_line_is_said_until_it_is_another(tmp_path):
+def test_an_input_error_disappears_with_the_next_edit(tmp_path):
     def refusing(agent):
         weekend(agent)
-        agent.refuse["new"] = agent.refuse["join"] = Refusal("No: so the test wants it.")
+        agent.refuse["create_group"] = agent.refuse["join_group"] = Refusal("No: so the test wants it.")
 
     async def play():
         async with scene(tmp_path, setting=refusing) as it:
@@ -180,12 +179,12 @@ def test_what_was_wrong_with_a_line_is_said_until_it_is_another(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_help_begins_with_what_was_asked_for(tmp_path):
+def test_the_help_starts_with_its_topic(tmp_path):
     first = {
         "/help": ("Commands", "/help [COMMAND|keys]"),
         "/help commands": ("Commands", "/help [COMMAND|keys]"),
         "/help keys": ("Everywhere", "F3 "),
-        "/help messages": ("Messages", "Up, k"),
+        "/help messages": ("/messages", "/messages NAME"),
         "/help /invite": ("/invite", "/invite [USES] [reader]"),
         "/help inv": ("/inv", "/invite [USES] [reader]"),
     }
@@ -195,13 +194,17 @@ def test_the_help_begins_with_what_was_asked_for(tmp_path):
             await it.shows("seven at the station")
             for line, (heading, below) in first.items():
                 await it.say(line)
-                await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.query(Body))
-                heads = str(it.app.screen.query_one(Body).content).splitlines()
+                await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.query(HangingText))
+                heads = str(it.app.screen.query_one(HangingText).content).splitlines()
                 assert heads[0] == heading and heads[1].startswith(below), (line, heads[:3])
                 await it.press("escape")
                 await it.until(lambda: it.app.screen is it.app.chat)
             await it.say("/help xyzzy")
-            await it.shows("Nothing here is called xyzzy: /help shows the commands, F1 the keys.")
+            await it.shows("No help on xyzzy. /help lists the commands, F1 the keys and the manual.")
+            await it.say("/help mediators")
+            await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.query(HangingText))
+            page = str(it.app.screen.query_one(HangingText).content).splitlines()
+            assert page[0] == "Manual: Mediators" and "zerochat mediator --listen" in "\n".join(page)
 
     run(play())
 
@@ -212,20 +215,20 @@ def test_the_help_begins_with_what_was_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("width", "shown"),
     [
-        (90, "minutes of the autumn meeting.pdf  2.3 MB · waits for somebody who has it"),
-        (56, "minutes of the autumn meeting.pdf  2.3 MB · waits"),
-        (40, "minutes of the …ting.pdf  2.3 MB · waits"),
-        (24, "minutes of …g.pdf  waits"),
+        (90, "minutes of the autumn meeting.pdf  2.3 MB · waiting for a member that has it"),
+        (56, "minutes of the autumn meeting.pdf  2.3 MB · waiting"),
+        (40, "minutes of the…ing.pdf  2.3 MB · waiting"),
+        (24, "minutes o…g.pdf  waiting"),
     ],
 )
-def test_the_name_of_a_file_has_the_room_that_there_is(width, shown):
+def test_file_names_use_the_available_width(width, shown):
     file = Attachment(id="f1", name="minutes of the autumn meeting.pdf", size=2_300_000, state="getting")
-    said = line(file, width=width)
+    said = file_line(file, width=width)
     assert cells(said) <= width
     assert said == shown
 
 
-def test_the_files_of_the_group_complete(tmp_path):
+def test_file_names_complete(tmp_path):
     def posted(agent):
         weekend(agent)
         for name in ("minutes of may.pdf", "map.png", "\x1b[2Jminutes"):
@@ -235,24 +238,24 @@ def test_the_files_of_the_group_complete(tmp_path):
     async def play():
         async with scene(tmp_path, setting=posted) as it:
             await it.shows("map.png")
-            it.composer.put("/save mi")
+            it.composer.set_text("/save mi")
             await it.press("tab")
             assert it.composer.text == "/save minutes of may.pdf"
 
     run(play())
 
 
-def test_a_long_name_keeps_how_it_ends():
+def test_a_long_file_name_keeps_its_extension():
     for width in range(1, 60):
         for name in ("x" * 70 + ".jpeg", "照片" * 30 + ".jpeg", "e\u0301" * 70 + ".jpeg"):
-            said = name_words(Attachment(id="f1", name=name, size=3), width)
+            said = short_name(Attachment(id="f1", name=name, size=3), width)
             assert cells(said) <= width and (width < 10 or said.endswith(".jpeg")), (width, said)
 
 
 # --- the tour ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_tour_covers_nothing_that_it_speaks_of(tmp_path):
+def test_the_tour_does_not_cover_its_subject(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -276,14 +279,14 @@ def test_the_tour_covers_nothing_that_it_speaks_of(tmp_path):
 
 
 @pytest.mark.slow
-def test_half_a_command_hears_what_a_whole_one_is_and_comes_back(tmp_path):
+def test_a_usage_error_shows_usage_and_keeps_the_line(tmp_path):
     lines = {
-        "/mute for": "/mute for takes a time such as 30m, 2h or 1d, at most 30d: /mute for 2h",
-        "/mute ment": "/mute mentions, /mute for 2h",
+        "/mute for": "Usage: /mute [none|mentions|all|for 2h]",
+        "/mute ment": "Example: /mute for 2h",
         "/role bob": "/role bob reader",
         "/invite re": "/invite 3 reader",
-        "/rename": "/rename ann",
-        "/tell": "/tell bob hello",
+        "/rename": "/rename bob",
+        "/message": "/message bob hello",
         "/telemetry export": "/telemetry export ~/study",
     }
 
@@ -293,7 +296,7 @@ def test_half_a_command_hears_what_a_whole_one_is_and_comes_back(tmp_path):
             for line, example in lines.items():
                 await it.say(line)
                 await it.until(lambda example=example: example in it.told())
-                it.app.chat.composer.put("")
+                it.app.chat.composer.set_text("")
                 await it.press("ctrl+up")
                 assert it.composer.text == line
                 it.app.clear_notifications()

@@ -1,4 +1,4 @@
-"""Notifications: about what, when, how often, and what reaches the desktop and a person's own program."""
+"""Notifications: policy, rate, and the content for desktop and commands."""
 
 import asyncio
 import json
@@ -12,11 +12,20 @@ from tests.support.fake_agent import ME
 from tests.support.tui_pilot import HOSTILE, run, scene, weekend
 from zerochat.agent.settings.client_preferences import Preferences, preferences
 from zerochat.tui.host import notify
-from zerochat.tui.host.notify import PROGRAMS_MAX, Crier, Herald, Tidings, desktop, duration_s, duration_text, osc
-from zerochat.tui.state.preferences import Choices
+from zerochat.tui.host.notify import (
+    PROGRAMS_MAX,
+    Notification,
+    NotificationPolicy,
+    Notifier,
+    desktop,
+    duration_s,
+    duration_text,
+    osc,
+)
+from zerochat.tui.state.preferences import SettingsStore
 
 pytestmark = pytest.mark.usefixtures("utc")
-ABOUT = Tidings("g1", "weekend", "did:key:bob", "bob", "are you there?", True, "m1", "2025-11-20T12:09:00.000Z")
+ABOUT = Notification("g1", "weekend", "did:key:bob", "bob", "are you there?", True, "m1", "2025-11-20T12:09:00.000Z")
 
 
 def calling(event, **details):
@@ -30,7 +39,7 @@ class Stage:
     def __init__(self, **found):
         self.now, self.timers, self.told = 0.0, [], []
         self.preferences = Preferences(**found)
-        self.herald = Herald(lambda: self.preferences, self.told.append, self._later, lambda: self.now)
+        self.herald = NotificationPolicy(lambda: self.preferences, self.told.append, self._later, lambda: self.now)
 
     def _later(self, seconds, work):
         self.timers.append((self.now + seconds, work))
@@ -51,31 +60,31 @@ def group(tmp_path):
     return agent, agent.add_group("weekend", ["bob"])
 
 
-def test_mentions_are_told_and_other_messages_only_on_request(group):
+def test_mentions_notify_by_default(group):
     agent, weekend = group
     stage = Stage()
-    stage.herald.hear(weekend.info, [agent.post(weekend, 1, "hello")])
+    stage.herald.add(weekend.info, [agent.post(weekend, 1, "hello")])
     assert stage.told == []
-    stage.herald.hear(weekend.info, [calling(agent.post(weekend, 1, "alice!"))])
+    stage.herald.add(weekend.info, [calling(agent.post(weekend, 1, "alice!"))])
     assert [(one.text, one.mention, one.count) for one in stage.told] == [("alice!", True, 1)]
     stage = Stage(groups={"weekend": "all"})
-    stage.herald.hear(weekend.info, [agent.post(weekend, 1, "hello")])
+    stage.herald.add(weekend.info, [agent.post(weekend, 1, "hello")])
     assert [(one.text, one.mention) for one in stage.told] == [("hello", False)]
     stage = Stage(notify="all", groups={weekend.info.id: "none"})
-    stage.herald.hear(weekend.info, [calling(agent.post(weekend, 1, "alice!"))])
+    stage.herald.add(weekend.info, [calling(agent.post(weekend, 1, "alice!"))])
     assert stage.told == []
 
 
-def test_an_edit_that_calls_me_is_told_like_a_message_and_no_other_edit(group):
+def test_only_mentioning_edits_notify(group):
     agent, weekend = group
     stage = Stage(notify="all")
     body = {"of": "e000001", "text": "alice?"}
     edits = [agent._log(weekend, 1, "message_edited", body, minute=minute) for minute in (5, 6)]
-    stage.herald.hear(weekend.info, [edits[0], calling(edits[1])])
+    stage.herald.add(weekend.info, [edits[0], calling(edits[1])])
     assert [(one.text, one.mention, one.event) for one in stage.told] == [("alice?", True, "e000001")]
 
 
-def test_nobody_is_told_of_what_is_old_their_own_or_no_message(group):
+def test_old_and_own_events_do_not_notify(group):
     agent, weekend = group
     stage = Stage(notify="all")
     events = [
@@ -84,26 +93,26 @@ def test_nobody_is_told_of_what_is_old_their_own_or_no_message(group):
         replace(agent.post(weekend, 1, "gone"), deleted=True),
         weekend.events[0],
     ]
-    stage.herald.hear(weekend.info, events)
+    stage.herald.add(weekend.info, events)
     assert stage.told == [] and stage.timers == []
 
 
-def test_a_flood_is_told_in_a_few(group):
+def test_a_flood_is_coalesced(group):
     agent, weekend = group
     work = agent.add_group("work", ["dave"])
     stage = Stage(notify="all")
     for number in range(1_000):
         event = agent.post(weekend, 1, f"n{number}")
-        stage.herald.hear(weekend.info, [calling(event) if number == 500 else event])
-    stage.herald.hear(work.info, [agent.post(work, 1, "task")])
+        stage.herald.add(weekend.info, [calling(event) if number == 500 else event])
+    stage.herald.add(work.info, [agent.post(work, 1, "task")])
     assert [one.text for one in stage.told] == ["n0"] and len(stage.timers) == 1
-    stage.pass_by(notify.TOGETHER_S)
+    stage.pass_by(notify.COALESCE_S)
     assert (stage.told[1].text, stage.told[1].count, stage.told[1].mention) == ("n999", 999, True)
-    stage.pass_by(notify.TOGETHER_S)
+    stage.pass_by(notify.COALESCE_S)
     assert stage.told[2].text == "task"
-    stage.pass_by(notify.TOGETHER_S)
+    stage.pass_by(notify.COALESCE_S)
     assert len(stage.told) == 3 and stage.timers == []
-    stage.herald.hear(weekend.info, [agent.post(weekend, 1, "again")])
+    stage.herald.add(weekend.info, [agent.post(weekend, 1, "again")])
     assert stage.told[-1].text == "again"
 
 
@@ -112,9 +121,9 @@ def test_muting_for_a_while_ends(group):
     stage = Stage(notify="all")
     stage.herald.mute_for(weekend.info.id, 7_200)
     assert stage.herald.mark(weekend.info) == "∅"
-    stage.herald.hear(weekend.info, [agent.post(weekend, 1, "quiet")])
+    stage.herald.add(weekend.info, [agent.post(weekend, 1, "quiet")])
     stage.pass_by(7_200)
-    stage.herald.hear(weekend.info, [agent.post(weekend, 1, "loud")])
+    stage.herald.add(weekend.info, [agent.post(weekend, 1, "loud")])
     assert [one.text for one in stage.told] == ["loud"] and stage.herald.mark(weekend.info) == ""
 
 
@@ -123,11 +132,11 @@ def test_muting_for_a_while_ends(group):
     [("30m", 1_800), ("2h", 7_200), ("1d", 86_400), ("0h", None), ("31d", None), ("2", None), ("h", None),
      ("-1h", None), ("99999d", None), ("2 h", None), ("２h", None)],
 )  # fmt: skip
-def test_how_long(text, seconds):
+def test_durations_are_parsed(text, seconds):
     assert duration_s(text) == seconds
 
 
-def test_how_long_in_words():
+def test_durations_as_text():
     assert [duration_text(each) for each in (1_800, 7_200, 86_400)] == ["30 min", "2 h", "1 d"]
 
 
@@ -139,11 +148,11 @@ class Ear:
 
     def __init__(self):
         self.written, self.complaints = [], []
-        self.crier = Crier(self.written.append, self.complaints.append, "work")
+        self.crier = Notifier(self.written.append, self.complaints.append, "work")
 
     def tell(self, about, found, times=1):
         async def both():
-            await asyncio.gather(*(self.crier.tell(about, found) for _ in range(times)))
+            await asyncio.gather(*(self.crier.notify(about, found) for _ in range(times)))
 
         asyncio.run(both())
 
@@ -163,7 +172,7 @@ count = len(list(here.glob("started-*")))
 """
 
 
-def test_a_program_gets_json_and_its_words_as_they_stand(tmp_path):
+def test_a_command_gets_json_and_its_arguments(tmp_path):
     ear = Ear()
     ear.tell(ABOUT, hook(tmp_path, WRITE_DOWN))
     given, _, word = (tmp_path / "started-0").read_text().rpartition("|")
@@ -175,17 +184,20 @@ def test_a_program_gets_json_and_its_words_as_they_stand(tmp_path):
     }  # fmt: skip
 
 
-def test_what_others_wrote_reaches_a_program_exactly_and_in_ascii():
-    given = Tidings("g", HOSTILE, "d", HOSTILE, HOSTILE, False, "m", "t").as_json("p")
+def test_a_command_gets_the_exact_text_in_ascii():
+    given = Notification("g", HOSTILE, "d", HOSTILE, HOSTILE, False, "m", "t").as_json("p")
     assert given.isascii() and given.count(b"\n") == 1 and b"\x1b" not in given
     assert json.loads(given)["text"] == HOSTILE
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [(["/nowhere/to/be/found"], "cannot be started"), ([sys.executable, "-c", "raise SystemExit(3)"], "ended with 3")],
+    [
+        (["/nowhere/to/be/found"], "could not be started"),
+        ([sys.executable, "-c", "raise SystemExit(3)"], "failed with exit code 3"),
+    ],
 )
-def test_a_program_that_does_not_work_is_told_once(words, sentence):
+def test_a_failing_command_is_reported_once(words, sentence):
     ear = Ear()
     found = preferences({"chat.notify_how": "command", "chat.notify_command": words})
     ear.tell(ABOUT, found)
@@ -193,18 +205,18 @@ def test_a_program_that_does_not_work_is_told_once(words, sentence):
     assert len(ear.complaints) == 1 and sentence in ear.complaints[0]
 
 
-def test_a_program_that_hangs_is_ended_and_not_piled_up(tmp_path, monkeypatch):
+def test_a_hanging_command_is_killed_and_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(notify, "PROGRAM_S_MAX", 1.0)
     ear = Ear()
     ear.tell(ABOUT, hook(tmp_path, "time.sleep(1000)"), times=PROGRAMS_MAX + 3)
-    assert any("does not end" in each for each in ear.complaints)
-    assert any("was ended" in each for each in ear.complaints)
+    assert any("hangs" in each for each in ear.complaints)
+    assert any("was stopped" in each for each in ear.complaints)
     assert ear.crier._running == 0
 
 
-def test_a_program_that_does_not_read_is_no_trouble(tmp_path):
+def test_a_command_that_ignores_stdin_is_accepted(tmp_path):
     ear = Ear()
-    ear.tell(Tidings("g", "n", "d", "b", "x" * 1_000_000, False, "m", "t"), hook(tmp_path, "sys.stdin.close()"))
+    ear.tell(Notification("g", "n", "d", "b", "x" * 1_000_000, False, "m", "t"), hook(tmp_path, "sys.stdin.close()"))
     assert not ear.complaints
 
 
@@ -214,14 +226,14 @@ def test_the_bell():
     assert ear.written == ["\a"]
 
 
-HARMLESS = Tidings("g", HOSTILE, "d", "-x;y\x07" + HOSTILE, "--help;\x1b\\<b>&" + HOSTILE * 50, False, "m", "t")
+HARMLESS = Notification("g", HOSTILE, "d", "-x;y\x07" + HOSTILE, "--help;\x1b\\<b>&" + HOSTILE * 50, False, "m", "t")
 
 
 @pytest.mark.parametrize(
     ("environ", "start", "end"),
     [({"TERM_PROGRAM": "iTerm.app"}, "\x1b]9;", "\x07"), ({"TERM": "xterm-kitty"}, "\x1b]777;notify;", "\x07")],
 )
-def test_a_terminal_that_shows_notifications_gets_nothing_but_one(environ, start, end):
+def test_a_capable_terminal_gets_one_sequence(environ, start, end):
     sequence = osc(HARMLESS, environ) or ""
     assert sequence.startswith(start) and sequence.endswith(end)
     inner = sequence[len(start) : -len(end)]
@@ -231,7 +243,7 @@ def test_a_terminal_that_shows_notifications_gets_nothing_but_one(environ, start
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_the_desktop_s_program_gets_words(platform, monkeypatch):
+def test_notify_send_gets_plain_arguments(platform, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     words = desktop(HARMLESS, platform) or ()
     assert words[0] == ("notify-send" if platform == "linux" else "osascript")
@@ -243,7 +255,7 @@ def test_the_desktop_s_program_gets_words(platform, monkeypatch):
         assert all(HOSTILE[:5] not in word for word in words[:-2])
 
 
-def test_where_nothing_shows_notifications_that_is_said_once(monkeypatch):
+def test_missing_desktop_support_is_reported_once(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr(os, "environ", {"TERM": "xterm"})
     ear = Ear()
@@ -255,7 +267,7 @@ def test_where_nothing_shows_notifications_that_is_said_once(monkeypatch):
 # --- in the chat ----------------------------------------------------------------------------------------------------
 
 
-def test_only_who_does_not_look_is_told(tmp_path):
+def test_only_unseen_messages_notify(tmp_path):
     def heard():
         """What was written to its end: a file is there before that."""
         return sorted(path.name for path in tmp_path.glob("started-*") if "|" in path.read_text())
@@ -263,12 +275,12 @@ def test_only_who_does_not_look_is_told(tmp_path):
     async def play():
         found = hook(tmp_path, WRITE_DOWN)
         said = {"chat.notify_how": "command", "chat.notify_command": list(found.notify_command), "chat.notify": "all"}
-        async with scene(tmp_path, setting=weekend, choices=Choices(said=said)) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(overrides=said)) as it:
             await it.shows("seven at the station")
             here, there = it.agent.groups["g1"], it.agent.groups["g2"]
             it.agent.say(here, 1, "you are looking")
             await it.shows("you are looking")
-            assert heard() == [] and it.app.chat.herald._resting is False
+            assert heard() == [] and it.app.chat.notification_policy._cooling_down is False
             it.agent.say(there, 1, "over there")
             await it.until(lambda: heard() == ["started-0"], "the program")
             assert json.loads((tmp_path / "started-0").read_text().rpartition("|")[0])["text"] == "over there"
@@ -276,7 +288,7 @@ def test_only_who_does_not_look_is_told(tmp_path):
     run(play())
 
 
-def test_a_program_has_ended_when_what_waits_for_it_is_cancelled_twice(monkeypatch):
+def test_a_process_is_reaped_despite_two_cancellations(monkeypatch):
     """By the application, and by its loop, which closes then."""
     begin, begun = asyncio.create_subprocess_exec, []
 
@@ -287,7 +299,7 @@ def test_a_program_has_ended_when_what_waits_for_it_is_cancelled_twice(monkeypat
     monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
 
     async def play():
-        crier = Crier(lambda _: None, lambda _: None)
+        crier = Notifier(lambda _: None, lambda _: None)
         telling = asyncio.create_task(crier._run([sys.executable, "-c", "import time; time.sleep(60)"], b"x", "it"))
         while not begun:
             await asyncio.sleep(0.01)
@@ -301,12 +313,12 @@ def test_a_program_has_ended_when_what_waits_for_it_is_cancelled_twice(monkeypat
     assert asyncio.run(play()) is not None
 
 
-def test_who_looks_away_is_told_of_the_open_conversation_too(tmp_path):
+def test_an_unfocused_terminal_gets_notifications(tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore()) as it:
             await it.shows("seven at the station")
             rung = []
-            it.app.write_outside = rung.append
+            it.app.write_raw = rung.append
             it.app.app_focus = False
             it.agent.say(it.agent.groups["g1"], 1, "hello")
             await it.shows("hello")
@@ -317,39 +329,41 @@ def test_who_looks_away_is_told_of_the_open_conversation_too(tmp_path):
     run(play())
 
 
-def test_muting_shows_a_mark_and_is_kept(tmp_path):
-    from zerochat.agent.storage.paths import places
+def test_muting_shows_a_mark_and_is_stored(tmp_path):
+    from zerochat.agent.storage.paths import profile_paths
 
-    home = places(None, {"ZEROCHAT_HOME": str(tmp_path)})
+    home = profile_paths(None, {"ZEROCHAT_HOME": str(tmp_path)})
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
             await it.say("/mute")
             await it.shows("1 weekend       ∅")
-            assert "weekend is muted: it tells you nothing. /unmute ends that." in it.told()
+            assert "weekend is muted. /unmute ends it." in it.told()
             await it.say("/mute all")
             await it.shows("1 weekend       *")
             await it.say("/mute mentions")
             await it.gone("1 weekend       *")
             assert '[chat.groups.g1]\nnotify = "mentions"' in home.config.read_text()
             await it.say("/unmute")
-            await it.until(lambda: "is muted no more" in it.told())
+            await it.until(lambda: "is no longer muted" in it.told())
             assert "notify" not in home.config.read_text()
             await it.say("/mute for 2h")
-            await it.shows("1 weekend       ∅", "weekend tells you nothing for 2 h.")
+            await it.shows("1 weekend       ∅", "weekend is muted for 2 h.")
             await it.say("/mute loudly")
-            await it.until(lambda: "/mute takes none, mentions, all" in it.told())
+            await it.until(lambda: "Usage: /mute" in it.told())
             await it.say("/mute for ever")
-            await it.until(lambda: "/mute for takes a time such as" in it.told())
+            await it.until(lambda: "Usage: /mute" in it.told())
 
     run(play())
 
 
 @pytest.mark.parametrize("trigger", ["focused", "visible", "sent"])
-def test_when_something_counts_as_read(tmp_path, trigger):
+def test_read_triggers(tmp_path, trigger):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.read_trigger": trigger})) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(overrides={"chat.read_trigger": trigger})
+        ) as it:
             await it.shows("seven at the station")
             group = it.agent.groups["g1"]
             it.app.app_focus = False

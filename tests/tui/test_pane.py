@@ -1,50 +1,34 @@
-"""The message pane: order, heights and the reader's place; and what its lines look like."""
+"""The message pane: order, heights, reading position, and appearance of rows."""
 
 import asyncio
 import dataclasses
 import re
-from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
-from textual.app import App
 from textual.color import Color
 from textual.geometry import Offset, Region
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.theme import BUILTIN_THEMES
 
-import zerochat.tui
 from tests.support.fake_agent import ME, FakeAgent
+from tests.support.pane_lines import a_row, conversation, golden, lines, shown
 from tests.support.tui_pilot import until
-from zerochat.rpc import Beginning, Completeness, GapInfo, History
+from zerochat.rpc import Completeness, GapInfo, History, HistoryStart
 from zerochat.terminal_text import Printable
 from zerochat.tui.messages.folding import FOLD_MIN, summary
 from zerochat.tui.messages.paint import CONTRAST_MIN, contrast, nick_styles
-from zerochat.tui.messages.pane import MessagePane
 from zerochat.tui.messages.row import Change, ChangeKind
-from zerochat.tui.messages.timeline import MARGIN, ROWS_MAX, Row, Timeline, row_of
+from zerochat.tui.messages.timeline import MARGIN, ROWS_MAX, Timeline, row_of
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.style.lookalikes import deceptive
-from zerochat.tui.style.text import Names, told_time, wrap
+from zerochat.tui.style.text import Names, display_time, wrap
 
 pytestmark = pytest.mark.usefixtures("utc")
-
-
-def a_row(lamport, author="did:key:z6MkBob", text="hello", **details):
-    id = details.pop("id", f"e{lamport:06}")
-    known = {"day": "Thursday 20 November 2025", "time": "12:00", "position": lamport, "of": 2, "line": 1}
-    return Row(
-        key=(lamport, author, id),
-        kind=details.pop("kind", "post"),
-        author=author,
-        nick=Printable("bob"),
-        text=Printable(text),
-        **{**known, **details},
-    )
 
 
 # --- the timeline, with plain values --------------------------------------------------------------------------------
@@ -67,7 +51,7 @@ KINDS: dict[str, ChangeKind] = {"j": "joined", "l": "left", "r": "renamed"}
 
 @settings(max_examples=150, deadline=None)
 @given(change_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.booleans())
-def test_what_is_folded_does_not_depend_on_the_order_of_arrival(changes, random, width, forget):
+def test_folding_is_independent_of_arrival_order(changes, random, width, forget):
     rows = [
         a_row(
             number,
@@ -90,7 +74,7 @@ def test_what_is_folded_does_not_depend_on_the_order_of_arrival(changes, random,
         bit_by_bit.set_unread(row.key)
         bit_by_bit.add([row])
         bit_by_bit.add([dataclasses.replace(row, line=2)])
-    bit_by_bit.forget(gone)
+    bit_by_bit.remove(gone)
     bit_by_bit.set_unread(unread)
     for one in (at_once, bit_by_bit):
         assert one.heights == [one._measure(at) for at in range(len(one.rows))]
@@ -113,7 +97,7 @@ def test_what_is_folded_does_not_depend_on_the_order_of_arrival(changes, random,
     assert bit_by_bit.hidden <= set(bit_by_bit.keys) and bit_by_bit.total == sum(bit_by_bit.heights)
 
 
-def test_what_a_folded_line_says():
+def test_folded_row_text():
     told: list[tuple[ChangeKind, str]] = [("joined", name) for name in ("ann", "bob", "cy", "dan", "ann")] + [
         ("left", "eve"),
         ("renamed", "a → b"),
@@ -129,7 +113,7 @@ def test_what_a_folded_line_says():
     assert summary(twins).text.count("ann") == 2, "two people with one name are never one"
 
 
-def test_a_folded_line_is_unfolded_by_itself_or_with_all(tmp_path):
+def test_folded_rows_unfold_singly_or_all(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("crew", ["bob"])
     for number in range(4):
@@ -141,19 +125,19 @@ def test_a_folded_line_is_unfolded_by_itself_or_with_all(tmp_path):
     async def play():
         async with shown(known, (70, 20)) as (pilot, pane):
             text = "\n".join(lines(pane))
-            assert "▸ n0, n1, n2 and 1 more joined" in text and "let n0 in" not in text and "put n1 out" in text
+            assert "▸ n0, n1, n2 and 1 more joined" in text and "admitted n0" not in text and "removed n1" in text
             at = next(y for y, line in enumerate(lines(pane)) if "▸" in line)
             assert not pane.unfold(at + 1) and pane.unfold(at)
             await pilot.pause()
             text = "\n".join(lines(pane))
-            assert all(f"let n{number} in" in text for number in range(4)) and "▸" not in text
+            assert all(f"admitted n{number}" in text for number in range(4)) and "▸" not in text
             pane.folded = True
             known.timeline.fold(True)
-            pane.settle()
+            pane.redraw()
             assert "▸" in "\n".join(lines(pane))
             pane.folded = False
-            pane.settle()
-            assert "▸" not in "\n".join(lines(pane)) and "let n3 in" in "\n".join(lines(pane))
+            pane.redraw()
+            assert "▸" not in "\n".join(lines(pane)) and "admitted n3" in "\n".join(lines(pane))
             await pilot.pause()
 
     asyncio.run(play())
@@ -161,7 +145,7 @@ def test_a_folded_line_is_unfolded_by_itself_or_with_all(tmp_path):
 
 @settings(max_examples=150, deadline=None)
 @given(row_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.integers(1, 5))
-def test_order_and_heights_do_not_depend_on_the_order_of_arrival(rows, random, width, bite):
+def test_layout_is_independent_of_arrival_order(rows, random, width, bite):
     at_once, shuffled = Timeline(), list(rows)
     random.shuffle(shuffled)
     at_once.resize(width)
@@ -184,19 +168,19 @@ def test_order_and_heights_do_not_depend_on_the_order_of_arrival(rows, random, w
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="ab c\n你👋é-", max_size=80), st.integers(2, 30))
-def test_wrapping_keeps_every_letter_and_the_width(text, width):
+def test_wrapping_keeps_text_and_width(text, width):
     lines = wrap(text, width)
     assert all(cell_len(line) <= width for line in lines)
     assert re.sub(r"\s", "", "".join(lines)) == re.sub(r"\s", "", text)
 
 
-def test_words_are_kept_whole_where_they_fit():
+def test_words_stay_whole_where_they_fit():
     assert wrap("the quick brown fox jumps", 10) == ["the quick", "brown fox", "jumps"]
     assert wrap("a veryverylongword b", 8) == ["a", "veryvery", "longword", "b"]
     assert wrap("one\n\ntwo", 8) == ["one", "", "two"]
 
 
-def test_receipts_count_once_and_only_what_an_answer_did_not_contain():
+def test_receipts_count_once():
     timeline = Timeline()
     timeline.add([a_row(n, ME, own=True, position=n, line=10) for n in (1, 2, 3)])
     assert timeline.receipt(0, 2, line=9) == []  # The answer came after it, and has it.
@@ -207,7 +191,7 @@ def test_receipts_count_once_and_only_what_an_answer_did_not_contain():
     assert [row.delivered for row in timeline.rows] == [2, 2, 2]  # Never more than there are others.
 
 
-def test_two_people_with_one_nick_are_never_one():
+def test_equal_names_are_disambiguated():
     names = Names()
     names.learn("did:key:z6MkAAAA", "Bob")
     assert names.label("did:key:z6MkAAAA") == "Bob"
@@ -218,14 +202,14 @@ def test_two_people_with_one_nick_are_never_one():
     assert names.label("did:key:z6MkAAAA") == "Bob"
 
 
-def test_an_author_cannot_write_in_the_future():
-    told = told_time("2999-01-01T00:00:00.000Z", "2025-11-20T12:00:00.000Z")
+def test_future_timestamps_are_replaced():
+    told = display_time("2999-01-01T00:00:00.000Z", "2025-11-20T12:00:00.000Z")
     assert told is not None and told.year == 2025
-    assert told_time("nonsense", "") is None
+    assert display_time("nonsense", "") is None
 
 
 @pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
-def test_every_nick_can_be_read_in_every_theme(name):
+def test_every_name_colour_has_contrast(name):
     colours = BUILTIN_THEMES[name].to_color_system().generate()
     background, primary = Color.parse(colours["background"]), Color.parse(colours["primary"])
     from rich.style import Style
@@ -237,28 +221,21 @@ def test_every_nick_can_be_read_in_every_theme(name):
         assert contrast(Color(*style.color.triplet), background) >= CONTRAST_MIN - 0.05
 
 
-def conversation(agent, group):
-    known = Conversation(group.info)
-    known.learn_members(group.members)
-    known.take_first_page(History(group.events, more=False), line=1)
-    return known
-
-
-def test_a_window_is_bounded_at_the_end_that_is_not_read(tmp_path):
+def test_the_window_is_trimmed_away_from_the_reader(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("big")
     known = conversation(agent, group)
-    known.arrive([(agent.post(group, 1, f"{n}"), 2) for n in range(ROWS_MAX + 100)], seen=True)
+    known.add_live([(agent.post(group, 1, f"{n}"), 2) for n in range(ROWS_MAX + 100)], seen=True)
     assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.more and not known.timeline.detached
     assert known.timeline.rows[-1].text == f"{ROWS_MAX + 99}"
     known.place.following, known.place.key = False, known.timeline.keys[3]
     more = [(agent.post(group, 1, f"{n}"), 3) for n in range(ROWS_MAX)]
-    known.arrive(more, seen=True)
+    known.add_live(more, seen=True)
     assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.detached
     assert known.place.key in known.timeline.keys  # What is being read stays.
     assert known.timeline.tops[-1] == sum(known.timeline.heights) + len(known.timeline.head_lines())
     last = known.timeline.keys[-1]
-    known.arrive([(agent.post(group, 1, "after the gap"), 4)], seen=True)
+    known.add_live([(agent.post(group, 1, "after the gap"), 4)], seen=True)
     assert known.timeline.keys[-1] == last  # Nothing is shown behind a gap as if nothing was missing.
 
 
@@ -271,37 +248,6 @@ def test_unknown_types_are_skipped(tmp_path):
 
 
 # --- the pane -------------------------------------------------------------------------------------------------------
-
-
-class PaneApp(App[None]):
-    CSS_PATH = zerochat.tui.__path__[0] + "/app.tcss"
-    CSS = "MessagePane { padding: 0; }"
-
-    def compose(self):
-        yield MessagePane(id="pane")
-
-
-@asynccontextmanager
-async def shown(known, size):
-    app = PaneApp()
-    async with app.run_test(size=size) as pilot:
-        pane = app.query_one(MessagePane)
-        pane.tail = known.tail
-        pane.show(known.timeline, known.names, known.place)
-        await pilot.pause()
-        yield pilot, pane
-
-
-def lines(pane):
-    return [pane.render_line(y).text.rstrip() for y in range(pane.size.height)]
-
-
-def golden(known, size):
-    async def look():
-        async with shown(known, size) as (_, pane):
-            return "\n".join(lines(pane)).rstrip()
-
-    return asyncio.run(look())
 
 
 def a_weekend(agent):
@@ -317,14 +263,14 @@ def a_weekend(agent):
     return group
 
 
-def test_what_a_conversation_looks_like(tmp_path):
+def test_a_conversation_as_text(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, a_weekend(agent))
     assert golden(known, (62, 20)) == (
         "              This is the beginning of weekend.\n"
         "───────────────── Thursday 20 November 2025 ─────────────────\n"
         "12:00          —   alice created weekend\n"
-        "12:01          —   alice let bob in\n"
+        "12:01          —   alice admitted bob\n"
         "12:02        bob │ shall we take the early train?\n"
         "12:02            │ it leaves at seven, and the next one at\n"
         "                 │ nine; somebody has to bring coffee\n"
@@ -337,14 +283,14 @@ def test_what_a_conversation_looks_like(tmp_path):
     )
 
 
-def test_what_it_looks_like_in_a_narrow_window(tmp_path):
+def test_a_narrow_conversation_as_text(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, a_weekend(agent))
     assert golden(known, (34, 24)) == (
         "This is the beginning of weekend.\n"
         "─── Thursday 20 November 2025 ───\n"
         "— alice created weekend\n"
-        "— alice let bob in\n"
+        "— alice admitted bob\n"
         "bob 12:02\n"
         "· shall we take the early train?\n"
         "· it leaves at seven, and the\n"
@@ -362,7 +308,7 @@ def test_what_it_looks_like_in_a_narrow_window(tmp_path):
     )
 
 
-def test_what_happens_to_members_is_told_quietly(tmp_path):
+def test_membership_events_are_notices(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("crew", ["bob", "carol"])
     bob, carol = group.members[1].did, group.members[2].did
@@ -382,22 +328,22 @@ def test_what_happens_to_members_is_told_quietly(tmp_path):
         "         This is the beginning of crew.\n"
         "─────────── Thursday 20 November 2025 ───────────\n"
         "12:00        —   alice created crew\n"
-        "12:01        —   alice let bob in\n"
-        "12:01        —   bob let carol in, to read\n"
+        "12:01        —   alice admitted bob\n"
+        "12:01        —   bob admitted carol as a\n"
+        "                 reader\n"
         "12:01        —   alice made carol a writer\n"
         "12:01        —   alice made bob an admin\n"
-        "12:01        —   carol only reads from now\n"
-        "                 on\n"
-        "12:01        —   rob is called bob now\n"
-        "12:01        —   bob wants carol out\n"
-        "12:01        —   alice put carol out\n"
+        "12:01        —   carol is now a reader\n"
+        "12:01        —   rob is now called bob\n"
+        "12:01        —   bob voted to remove carol\n"
+        "12:01        —   alice removed carol\n"
         "12:01        —   bob left\n"
         "\n"
-        "          Nobody has said anything yet."
+        "                No messages yet."
     )
 
 
-def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path):
+def test_membership_events_use_past_names(tmp_path):
 
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("crew", ["Bob", "Eve"])
@@ -414,7 +360,7 @@ def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path)
     group.events = [replace(each, author=replace(each.author, nick=nicks[each.author.did])) for each in group.events]
     told = golden(conversation(agent, group), (60, 20))
     # Who was called so is not who is called so now: letters of the key tell them apart.
-    for line in ("alice let Bob in", "Bob·0Bob let Eve in", "Bob·0Bob is called ally now", "Eve is called Bob now"):
+    for line in ("alice admitted Bob", "Bob·0Bob admitted Eve", "Bob·0Bob is now called ally", "Eve is now called Bob"):
         assert line in told
     assert "ally │ hello" in told
 
@@ -431,18 +377,18 @@ def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path)
         ("and so on…", 1, ""),
     ],
 )
-def test_what_is_cut_says_how_much(tmp_path, text, kept, said):
+def test_truncation_is_counted(tmp_path, text, kept, said):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("a b")
     agent.post(group, 1, text)
     known = conversation(agent, group)
     row = known.timeline.rows[-1]
     assert row.text.count("\n") + 1 == kept and text.startswith(row.text)
-    assert row.cut.startswith(said) and bool(row.cut) == bool(said)
+    assert row.truncation.startswith(said) and bool(row.truncation) == bool(said)
     assert (said or "and so on…") in golden(known, (80, 10))
 
 
-def test_names_that_could_be_taken_for_another():
+def test_confusable_names():
     nicks = {
         "a": "Bob",
         "b": "ＢＯＢ",
@@ -460,26 +406,26 @@ def test_names_that_could_be_taken_for_another():
     assert deceptive({"x": "pаypal"}) == {"x": mixed}  # A Cyrillic letter among Latin ones, with nobody to compare.
 
 
-def test_an_empty_conversation_says_what_to_do(tmp_path):
+def test_an_empty_conversation_shows_hints(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     alone = golden(conversation(agent, agent.add_group("new", [])), (80, 10))
-    assert "Nobody has said anything yet. /invite brings people in." in alone
+    assert "No messages yet. Type /invite to invite people." in alone
     together = golden(conversation(agent, agent.add_group("old", ["bob"])), (80, 10))
-    assert "Nobody has said anything yet." in together and "/invite" not in together
+    assert "No messages yet." in together and "/invite" not in together
 
 
-def test_a_newcomer_is_not_told_that_nobody_has_said_anything(tmp_path):
+def test_a_joiner_sees_no_false_empty_hint(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("hush", ["bob"])
-    group.info = replace(group.info, beginning=Beginning(state="withheld", rules=["none"]))
+    group.info = replace(group.info, history_start=HistoryStart(state="withheld", rules=["none"]))
     shown = golden(conversation(agent, group), (100, 10))
-    assert "What was said before you came is not given to newcomers in this group." in shown
-    assert "Nothing has been said since you came." in shown
-    assert "Nobody has said anything" not in shown and "/invite" not in shown
+    assert "New members of this group do not receive earlier messages." in shown
+    assert "No messages since you joined." in shown
+    assert "No messages yet" not in shown and "/invite" not in shown
 
 
 @pytest.mark.parametrize("width", [36, 60, 100])
-def test_quiet_lines_are_wrapped_and_never_cut(tmp_path, width):
+def test_notices_are_wrapped_and_never_truncated(tmp_path, width):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("weekend", ["Bobby Very Long Name Indeed"])
     bob = group.members[1].did
@@ -489,21 +435,23 @@ def test_quiet_lines_are_wrapped_and_never_cut(tmp_path, width):
     known = conversation(agent, group)
     shown = golden(known, (width, 24))
     words = " ".join(re.sub(r"\d\d:\d\d|[│—]", " ", shown).split())
-    assert "Bobby Very Long Name Indeed said 1 more, missing here (nobody asked has it)" in words
+    assert "Bobby Very Long Name Indeed has 1 more entry that is missing here (no member has it)" in words
     assert shown.count("behind it") == 1
 
 
-def test_who_joined_is_told_that_the_past_is_not_here(tmp_path):
+def test_a_joiner_sees_that_history_is_missing(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("old", ["bob"])
     group.events.clear()
     agent._log(group, 1, "group_created", {"name": "old"})
     assert (
-        golden(conversation(agent, group), (80, 10)).strip().startswith("What was said before you joined is not here.")
+        golden(conversation(agent, group), (80, 10))
+        .strip()
+        .startswith("Messages from before you joined are not available.")
     )
 
 
-def test_my_post_is_dim_until_somebody_has_it(tmp_path):
+def test_my_post_is_dim_until_delivered(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("g")
     agent.post(group, 0, "first words", minute=1)
@@ -517,7 +465,7 @@ def test_my_post_is_dim_until_somebody_has_it(tmp_path):
                 return next(segment.style for segment in strip if "first words" in segment.text)
 
             assert style().dim
-            pane.settle(known.timeline.receipt(0, 9, line=5))
+            pane.redraw(known.timeline.receipt(0, 9, line=5))
             assert not style().dim and any("✓1/2" in line for line in lines(pane))
 
     asyncio.run(look())
@@ -532,7 +480,7 @@ def many(agent, count=200):
     return group
 
 
-def test_the_end_is_followed_only_from_the_end(tmp_path):
+def test_following_starts_only_at_the_end(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = many(agent)
     known = conversation(agent, group)
@@ -541,8 +489,8 @@ def test_the_end_is_followed_only_from_the_end(tmp_path):
         async with shown(known, (60, 15)) as (pilot, pane):
 
             def arrive(text, **details):
-                keys = known.arrive([(agent.post(group, 1, text, **details), 2)], seen=True)
-                pane.settle(keys)
+                keys = known.add_live([(agent.post(group, 1, text, **details), 2)], seen=True)
+                pane.redraw(keys)
 
             arrive("newest one")
             assert "newest one" in lines(pane)[-1]
@@ -567,7 +515,7 @@ def test_the_end_is_followed_only_from_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [[(100, 30), (30, 8), (61, 15)], [(3, 2), (1, 1), (200, 60), (61, 15)]])
-def test_resizes_keep_the_row_that_is_read(tmp_path, sizes):
+def test_resizing_keeps_the_reading_position(tmp_path, sizes):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, many(agent))
 
@@ -585,7 +533,7 @@ def test_resizes_keep_the_row_that_is_read(tmp_path, sizes):
     asyncio.run(look())
 
 
-def test_a_resize_at_the_end_stays_at_the_end(tmp_path):
+def test_resizing_at_the_end_stays_there(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, many(agent))
 
@@ -599,7 +547,7 @@ def test_a_resize_at_the_end_stays_at_the_end(tmp_path):
     asyncio.run(look())
 
 
-def test_a_line_is_drawn_as_textual_would_draw_it(tmp_path):
+def test_lines_equal_textual_s_rendering(tmp_path):
     """Letter by letter, with all its styles; only the places of letters are not in it."""
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, a_weekend(agent))
@@ -617,7 +565,7 @@ def test_a_line_is_drawn_as_textual_would_draw_it(tmp_path):
         async with shown(known, (90, 20)) as (pilot, pane):
             pane.styles.padding = (0, 0, 0, 1)
             await pilot.pause()
-            pane.settle()
+            pane.redraw()
             for crop in (Region(0, 0, 90, 20), Region(3, 5, 40, 8)):
                 ours, theirs = pane.render_lines(crop), ScrollView.render_lines(pane, crop)
                 assert {one.cell_length for one in (*ours, *theirs)} == {crop.width} and len(ours) == crop.height
@@ -626,11 +574,11 @@ def test_a_line_is_drawn_as_textual_would_draw_it(tmp_path):
     asyncio.run(look())
 
 
-def test_a_page_that_comes_in_out_of_sight_draws_nothing_anew(tmp_path, monkeypatch):
+def test_an_invisible_page_redraws_nothing(tmp_path, monkeypatch):
     agent = FakeAgent(tmp_path / "s")
     group = many(agent)
     known = Conversation(group.info)
-    known.take_first_page(History(group.events[100:], more=True), line=1)
+    known.add_first_page(History(group.events[100:], more=True), line=1)
 
     async def look():
         async with shown(known, (61, 15)) as (pilot, pane):
@@ -638,31 +586,31 @@ def test_a_page_that_comes_in_out_of_sight_draws_nothing_anew(tmp_path, monkeypa
             await pilot.pause()
             before, drawn = lines(pane), []
             monkeypatch.setattr(pane, "refresh", lambda *regions, **options: drawn.append(regions))
-            keys = known.take_older_page(History(group.events[:100], more=False), line=2)
-            pane.settle(keys)
+            keys = known.add_older_page(History(group.events[:100], more=False), line=2)
+            pane.redraw(keys)
             assert lines(pane) == before and pane.scroll_y > 40 and drawn == []
             assert pane.vertical_scrollbar.position == pane.scroll_y
-            pane.settle(known.timeline.keys[-1:])
+            pane.redraw(known.timeline.keys[-1:])
             assert drawn == []
-            pane.settle([known.timeline.keys[known.timeline.row_at(round(pane.scroll_y) + 3)[0]]])
+            pane.redraw([known.timeline.keys[known.timeline.row_at(round(pane.scroll_y) + 3)[0]]])
             assert drawn
 
     asyncio.run(look())
 
 
-def test_older_pages_come_in_above_without_moving_anything(tmp_path):
+def test_older_pages_keep_the_view(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = many(agent)
     known = Conversation(group.info)
-    known.take_first_page(History(group.events[100:], more=True), line=1)
+    known.add_first_page(History(group.events[100:], more=True), line=1)
 
     async def look():
         async with shown(known, (61, 15)) as (_, pane):
             pane.action_top()
             before = lines(pane)
             assert "↑ older messages" in before[0]
-            known.take_older_page(History(group.events[:100], more=False), line=2)
-            pane.settle()
+            known.add_older_page(History(group.events[:100], more=False), line=2)
+            pane.redraw()
             assert lines(pane)[2:] == before[2:]  # The first row's day now stands far above.
             pane.action_top()
             assert "This is the beginning" in lines(pane)[0]
@@ -670,7 +618,7 @@ def test_older_pages_come_in_above_without_moving_anything(tmp_path):
     asyncio.run(look())
 
 
-def test_selected_lines_are_what_is_copied(tmp_path):
+def test_selected_lines_are_copied(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, a_weekend(agent))
 

@@ -1,4 +1,4 @@
-"""What a post looks like in the pane: answers, reactions, changes, deletions, actions, mentions, and Markdown.
+"""Posts in the pane: replies, reactions, edits, deletions, actions, mentions, and Markdown.
 
 The goldens in `tests/goldens/posts-*.txt` are the pane as text; `GOLDENS=new` in the environment writes them anew.
 """
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.support.fake_agent import ME, FakeAgent
+from tests.support.pane_lines import a_row, conversation, golden, lines, shown
 from tests.support.tui_pilot import HOSTILE, assert_harmless
-from tests.tui.test_pane import a_row, conversation, golden, lines, shown
 from zerochat.rpc import Quote, Reaction
 from zerochat.terminal_text import LINES_MAX, Printable, printable
 from zerochat.tui.messages.layout import lines_of
-from zerochat.tui.messages.markdown import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT, lay, links_in
+from zerochat.tui.messages.markdown import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT, lay_out, links_in
 from zerochat.tui.messages.paint import Palette, paint
-from zerochat.tui.messages.row import MARGIN, REACTIONS_SHOWN_MAX, Columns, Quoted, Reacted, row_of
+from zerochat.tui.messages.row import MARGIN, REACTIONS_SHOWN_MAX, Columns, QuotedMessage, ReactionCount, row_of
 from zerochat.tui.messages.selectable_pane import beside, nearest
 from zerochat.tui.messages.timeline import Timeline
 from zerochat.tui.style.text import Names, wrap
@@ -42,7 +42,7 @@ def marks(text, width=80):
         sign = "".join(name for bit, name in names.items() if found & bit)
         return f"{{{sign} {piece}}}" if sign else piece
 
-    return ["".join(of(*each) for each in line) for line in lay(text, width)]
+    return ["".join(of(*each) for each in line) for line in lay_out(text, width)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def marks(text, width=80):
         ("[b]no[/b] <b>no</b> &amp; \\*no\\*", ["[b]no[/b] <b>no</b> &amp; \\*no\\*"]),
     ],
 )
-def test_what_signs_mean(text, laid):
+def test_markdown_delimiters(text, laid):
     if laid is None:
         assert "".join(marks(text)).replace("{l ", "").replace("}", "") == text.replace("\n", "")
     else:
@@ -84,25 +84,25 @@ signs = st.lists(
 @settings(max_examples=400, deadline=None)
 @given(signs, st.integers(4, 40), st.sampled_from([0, 3]))
 @example("```a\n\n```", 4, 0)
-def test_lines_fit_and_lose_no_letter(text, width, lead):
-    laid = lay(text, width, lead=lead)
+def test_markdown_lines_fit_and_lose_nothing(text, width, lead):
+    laid = lay_out(text, width, lead=lead)
     shown = ["".join(piece for piece, _ in line) for line in laid]
     assert all(cell_len(line) <= width for line in shown)
     kept = re.sub(r"[\s*_`>▎┊]", "", "".join(shown))
     assert kept == "x" * lead + re.sub(r"[\s*_`>]", "", text)
     if not lead:
-        assert ["".join(piece for piece, _ in line) for line in lay(text, width, marked=False)] == wrap(text, width)
+        assert ["".join(piece for piece, _ in line) for line in lay_out(text, width, marked=False)] == wrap(text, width)
 
 
 @pytest.mark.parametrize("sign", ["*a ", "_a_", "`", "**a", "https://", "> ", "```\nx\n", "*a* ", "(", "* "])
-def test_the_work_is_bounded_whatever_is_repeated(sign):
+def test_markdown_work_is_bounded(sign):
     """Counted, not timed: twice the text is at most about twice the pieces, and marks come to an end."""
     text = printable(sign * 16_000, lines_max=LINES_MAX)
-    pieces = [piece for line in lay(text, 60) for piece in line]
+    pieces = [piece for line in lay_out(text, 60) for piece in line]
     assert len(pieces) <= len(text) // 20 + 3 * LINES_MAX + 2_000
 
 
-def test_links_are_found_once_and_not_without_end():
+def test_links_are_distinct_and_bounded():
     assert links_in("https://a.b, https://a.b and https://c.d.", 9) == ["https://a.b", "https://c.d"]
     assert len(links_in("".join(f"https://x{n}.y " for n in range(500)), 20)) == 20
 
@@ -125,7 +125,7 @@ texts = st.sampled_from(
 )
 reactions = st.lists(
     st.builds(
-        lambda emoji, count, mine: Reacted(Printable(emoji), count, mine, emoji),
+        lambda emoji, count, mine: ReactionCount(Printable(emoji), count, mine, emoji),
         st.sampled_from(["👍", "🎉", "👨‍👩‍👧", "e\u0301", "?" * 8]),
         st.integers(1, 10_000),
         st.booleans(),
@@ -145,9 +145,11 @@ posts = st.builds(
             "edited": st.booleans(),
             "deleted": st.booleans(),
             "mention": st.booleans(),
-            "quote": st.sampled_from([None, Quoted("e1", "a", Printable("bob"), Printable("w " * 90)), Quoted("gone")]),
+            "quote": st.sampled_from(
+                [None, QuotedMessage("e1", "a", Printable("bob"), Printable("w " * 90)), QuotedMessage("gone")]
+            ),
             "reactions": reactions,
-            "cut": st.sampled_from([Printable(""), Printable("… 3 more lines: zerochat history x")]),
+            "truncation": st.sampled_from([Printable(""), Printable("… 3 more lines: zerochat history x")]),
             "kind": st.sampled_from(["post", "post", "quiet"]),
         }
     ),
@@ -165,7 +167,7 @@ def palette():
 
 
 def check(timeline):
-    fresh = Timeline(marked=timeline.marked)
+    fresh = Timeline(markdown=timeline.markdown)
     fresh.unread = timeline.unread
     fresh.resize(timeline.width)
     fresh.add(timeline.rows)
@@ -175,17 +177,17 @@ def check(timeline):
     for row in timeline.rows:
         if row.quote is not None:
             quoting.setdefault(row.quote.id, set()).add(row.key)
-    assert quoting == timeline.answers
+    assert quoting == timeline.quoted_by
 
 
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(post_lists, st.integers(6, 130), st.booleans())
-def test_every_row_is_as_high_as_it_is_drawn_and_never_wider(rows, width, marked):
+def test_row_heights_match_drawing(rows, width, marked):
     names = Names()
     names.learn("a", "a name of some length")
     names.learn("b", "a name of some length")  # so that letters of the key stand behind it
-    timeline = Timeline(marked=marked)
+    timeline = Timeline(markdown=marked)
     timeline.resize(width)
     timeline.add(rows)
     check(timeline)
@@ -201,7 +203,7 @@ def test_every_row_is_as_high_as_it_is_drawn_and_never_wider(rows, width, marked
 @given(posts, st.integers(14, 130), st.booleans())
 @example(a_row(1, "a", "w" * 60, own=True), 60, True)
 @example(a_row(1, "a", "> q w " + "w" * 30, own=True), 60, True)
-def test_a_mark_takes_room_from_the_last_line_alone_and_hides_nothing(post, width, marked):
+def test_marks_only_narrow_the_last_line(post, width, marked):
     columns = Columns.of(width)
     plain, wide = replace(post, own=False, late=False), replace(post, own=True)
     if post.kind == "quiet" or columns.text_width <= MARGIN:
@@ -220,7 +222,7 @@ def test_a_mark_takes_room_from_the_last_line_alone_and_hides_nothing(post, widt
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(post_lists.filter(bool), st.data(), st.integers(8, 110))
-def test_heights_follow_whatever_becomes_of_a_post(rows, data, width):
+def test_heights_follow_changes(rows, data, width):
     timeline = Timeline()
     timeline.resize(width)
     timeline.add(rows)
@@ -231,30 +233,30 @@ def test_heights_follow_whatever_becomes_of_a_post(rows, data, width):
         new = replace(other, key=row.key, author=row.author, kind=row.kind, line=10 + step)
         match data.draw(st.sampled_from(["amend", "again", "forget", "old"])):
             case "amend":
-                timeline.amend(new)
+                timeline.update(new)
             case "again":
                 timeline.add([new, *rows])
             case "forget":
-                timeline.forget([row.key])
+                timeline.remove([row.key])
             case "old":
-                assert timeline.amend(replace(new, line=0)) == [] or timeline.index(row.key) is None
+                assert timeline.update(replace(new, line=0)) == [] or timeline.index(row.key) is None
         check(timeline)
 
 
-def test_an_amended_post_is_amended_in_its_quotes():
-    quote = Quoted("e000001", "did:key:z6MkBob", Printable("bob"), Printable("hello"))
+def test_changed_posts_change_in_quotes():
+    quote = QuotedMessage("e000001", "did:key:z6MkBob", Printable("bob"), Printable("hello"))
     timeline = Timeline()
     timeline.add([a_row(1), a_row(2, quote=quote), a_row(3)])
     deleted = a_row(1, text="", source="", deleted=True, line=5)
-    assert {key[0] for key in timeline.amend(deleted)} == {1, 2}
+    assert {key[0] for key in timeline.update(deleted)} == {1, 2}
     assert timeline.rows[1].quote.deleted and not timeline.rows[1].quote.text
-    assert timeline.amend(a_row(1, line=4)) == []  # An older answer changes nothing.
-    timeline.forget([timeline.keys[0]])
-    assert [key[0] for key in timeline.amend(a_row(1, source="back", line=9))] == [2]
+    assert timeline.update(a_row(1, line=4)) == []  # An older answer changes nothing.
+    timeline.remove([timeline.keys[0]])
+    assert [key[0] for key in timeline.update(a_row(1, source="back", line=9))] == [2]
     check(timeline)
 
 
-def test_the_oldest_that_was_read_need_not_have_a_row():
+def test_the_oldest_event_may_have_no_row():
     timeline = Timeline()
     timeline.add([a_row(5)])
     assert timeline.oldest == "e000005"
@@ -264,7 +266,7 @@ def test_the_oldest_that_was_read_need_not_have_a_row():
     assert timeline.oldest is None
 
 
-def test_the_cursor_finds_messages_only():
+def test_the_selection_skips_notices():
     timeline = Timeline()
     rows = [a_row(1, kind="quiet"), a_row(2), a_row(3, kind="quiet"), a_row(4), a_row(5, kind="quiet")]
     timeline.add(rows)
@@ -288,8 +290,10 @@ def test_events_become_rows(tmp_path):
     event = agent.change(group, event.id, mentions=[ME], reply_to=first.id, quoted=agent.quote(group, first.id))
     event = agent.change(group, event.id, reactions=[Reaction("👍", [ME, bob]), Reaction("x", [])], action=True)
     row = row_of(event, 1, "g", ME)
-    assert row.mention and row.action and row.quote == Quoted(first.id, bob, Printable("bob"), Printable("hello"))
-    assert row.reactions == (Reacted(Printable("👍"), 2, True, "👍"),)
+    assert (
+        row.mention and row.action and row.quote == QuotedMessage(first.id, bob, Printable("bob"), Printable("hello"))
+    )
+    assert row.reactions == (ReactionCount(Printable("👍"), 2, True, "👍"),)
     assert not row_of(event, 1, "g", bob).mention and not row_of(event, 1).mention
     gone = row_of(agent.change(group, event.id, deleted=True, body={}), 1, "g", ME)
     assert gone.deleted and not gone.mention and gone.quote is None and gone.source == ""
@@ -364,7 +368,7 @@ def a_day(agent):
 
 
 @pytest.mark.parametrize("width", [120, 100, 80, 60, 40])
-def test_what_posts_look_like(tmp_path, width):
+def test_posts_as_text(tmp_path, width):
     agent = FakeAgent(tmp_path / "s")
     text = golden(conversation(agent, a_day(agent)), (width, 60)) + "\n"
     path = GOLDENS / f"posts-{width}.txt"
@@ -397,7 +401,7 @@ def test_styles(tmp_path):
             key = known.timeline.keys[1]
             before = lines(pane)
             pane.selected = key
-            pane.settle()
+            pane.redraw()
             after = lines(pane)
             assert [line.replace("▌", "│") for line in after] == before and after != before
             lit = styles_of(pane, "early")["early"]
@@ -429,12 +433,12 @@ def test_markdown_can_be_off(tmp_path):
         async with shown(known, (100, 50)) as (_, pane):
             total = known.timeline.total
             pane.markdown = False
-            pane.settle()
+            pane.redraw()
             text = "\n".join(lines(pane))
             assert "the **early** train? it is at *seven*" in text and "```sh" in text
             assert known.timeline.total == total + 1  # the fence at the end
             pane.markdown = True
-            pane.settle()
+            pane.redraw()
             assert known.timeline.total == total
 
     asyncio.run(look())

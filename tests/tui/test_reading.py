@@ -1,4 +1,4 @@
-"""Reading in the terminal application: what is shown, where, in what order, and at what sizes."""
+"""Reading in the terminal application: content, order, window sizes."""
 
 from pathlib import Path
 
@@ -13,15 +13,15 @@ from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat import rpc
 from zerochat.terminal_text import printable_line
 from zerochat.tui.composer.composer import Composer
+from zerochat.tui.host.terminal import stable_width
 from zerochat.tui.state import feed
-from zerochat.tui.state.agent_link import INBOX_NEWS_MAX
-from zerochat.tui.style.emoji_width import agreed
+from zerochat.tui.state.agent_link import INBOX_MAX
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
 
 
-def test_what_a_person_sees_at_80x24(tmp_path):
+def test_the_screen_at_80x24(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station", "✓1/2", "2/2 connected · 0/2 verified", " 2 work ", "[alice]")
@@ -33,12 +33,12 @@ def test_what_a_person_sees_at_80x24(tmp_path):
             assert "Message weekend" in lines[-2]
             assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
             await it.pilot.resize_terminal(100, 24)
-            await it.shows("weekend  2/2 connected · 0/2 verified · sealed for each · peer to peer · receipts")
+            await it.shows("weekend  2/2 connected · 0/2 verified · encrypted for each · peer to peer · receipts")
 
     run(play())
 
 
-def test_news_arrive_live(tmp_path):
+def test_live_events_are_shown(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -56,7 +56,7 @@ def test_news_arrive_live(tmp_path):
     run(play())
 
 
-def test_whom_a_message_is_for_is_counted_anew_when_one_of_them_goes(tmp_path, monkeypatch):
+def test_recipients_are_recounted_when_a_member_leaves(tmp_path, monkeypatch):
     monkeypatch.setattr(feed, "PAGE", 3)
 
     async def play():
@@ -79,7 +79,7 @@ def test_whom_a_message_is_for_is_counted_anew_when_one_of_them_goes(tmp_path, m
     run(play())
 
 
-def test_a_receipt_right_behind_its_own_post_counts(tmp_path):
+def test_a_receipt_right_after_its_post_counts(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -93,7 +93,7 @@ def test_a_receipt_right_behind_its_own_post_counts(tmp_path):
     run(play())
 
 
-def test_unread_elsewhere_is_counted_and_marked(tmp_path):
+def test_unread_messages_elsewhere_are_counted(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -115,7 +115,7 @@ def test_unread_elsewhere_is_counted_and_marked(tmp_path):
     run(play())
 
 
-def test_what_comes_while_nobody_looks_is_unread(tmp_path):
+def test_unseen_messages_are_unread(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -130,7 +130,7 @@ def test_what_comes_while_nobody_looks_is_unread(tmp_path):
     run(play())
 
 
-def test_older_pages_are_fetched_when_the_reader_gets_there(tmp_path):
+def test_older_pages_load_on_scrolling(tmp_path):
     def long(agent):
         group = agent.add_group("long", ["bob"])
         for number in range(900):
@@ -139,16 +139,16 @@ def test_older_pages_are_fetched_when_the_reader_gets_there(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long) as it:
             await it.shows("post 899.")
-            assert it.agent.count("history") == 1
+            assert it.agent.count("get_history") == 1
             await it.press("pageup")
             assert "post 899." not in it.text
             for pages in range(2, 6):
                 await it.press("ctrl+home")
-                await it.until(lambda pages=pages: it.agent.count("history") == pages, f"page {pages}")
+                await it.until(lambda pages=pages: it.agent.count("get_history") == pages, f"page {pages}")
                 await it.until(lambda: not it.open.paging)
             await it.press("ctrl+home")
             await it.shows("This is the beginning of long.", "post 0.")
-            assert it.agent.count("history") == 5
+            assert it.agent.count("get_history") == 5
             assert [row.text for row in it.open.timeline.rows[1:]] == [f"post {number}." for number in range(900)]
             await it.press("ctrl+end")
             await it.shows("post 899.")
@@ -180,7 +180,7 @@ def test_ten_thousand_events_keep_their_order(tmp_path):
     run(play())
 
 
-def test_dropped_news_are_read_again(tmp_path):
+def test_an_inbox_overflow_reloads(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -188,15 +188,15 @@ def test_dropped_news_are_read_again(tmp_path):
             event = it.agent.post(group, 1, "this must not be lost")
             line = msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": event})
             # One burst into the reader, with no chance to show anything in between.
-            for _ in range(INBOX_NEWS_MAX + 1):
-                it.app.link._take(line)
+            for _ in range(INBOX_MAX + 1):
+                it.app.link._dispatch(line)
             assert it.app.link.overflowed
             await it.shows("this must not be lost")
 
     run(play())
 
 
-def test_alt_u_goes_to_what_is_new_below(tmp_path):
+def test_alt_u_goes_to_new_messages_below(tmp_path):
     def long(agent):
         group = agent.add_group("long", ["bob"])
         for number in range(60):
@@ -215,7 +215,7 @@ def test_alt_u_goes_to_what_is_new_below(tmp_path):
 
 
 @pytest.mark.parametrize("press", [True, False])
-def test_late_ones_above_are_counted_where_it_hides_nothing_and_alt_u_goes_there(tmp_path, press):
+def test_the_badge_counts_late_messages_above(tmp_path, press):
     def long(agent):
         group = agent.add_group("long", ["bob"])
         for number in range(60):
@@ -238,7 +238,7 @@ def test_late_ones_above_are_counted_where_it_hides_nothing_and_alt_u_goes_there
             await it.shows("from long ago 30")
             await it.gone("late above")
             await it.press("alt+u")
-            await it.until(lambda: "There is no unread line here." in it.told())
+            await it.until(lambda: "No unread messages here." in it.told())
 
     run(play())
 
@@ -246,7 +246,7 @@ def test_late_ones_above_are_counted_where_it_hides_nothing_and_alt_u_goes_there
 # --- places of all sizes --------------------------------------------------------------------------------------------
 
 
-def test_narrow_windows_lose_the_sides_first(tmp_path):
+def test_narrow_windows_hide_the_side_lists(tmp_path):
     async def play():
         async with scene(tmp_path, size=(120, 30), setting=weekend) as it:
             await it.shows("seven at the station")
@@ -314,22 +314,22 @@ def cells_in_tmux(text):
 
 @given(st.text(alphabet=["\u2764", "\ufe0f", "1", "\u20e3", "\u2615", "\U0001f44d", "a", " ", "\u4f60"], max_size=20))
 @example(HEART + KEYCAP)
-def test_what_is_drawn_is_as_wide_to_terminals_that_do_not_know_selectors(text):
+def test_emoji_width_is_equal_without_selectors(text):
     shown = printable_line(text)
-    drawn = agreed(shown)
+    drawn = stable_width(shown)
     assert "\ufe0f" not in drawn and cells_in_tmux(drawn) == cell_len(shown) == cell_len(drawn)
 
 
-def test_no_row_shifts_and_what_is_sent_keeps_its_selector(tmp_path):
-    assert agreed(JOINED) == JOINED
+def test_rows_do_not_shift_and_selectors_are_sent(tmp_path):
+    assert stable_width(JOINED) == JOINED
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.say(f"with {HEART} and {KEYCAP}")
             await it.shows("with \u2764  and 1\u20e3 ")
-            await it.until(lambda: it.agent.count("send"))
-            assert asked(it.agent, "send")[0]["text"] == f"with {HEART} and {KEYCAP}"
+            await it.until(lambda: it.agent.count("send_message"))
+            assert asked(it.agent, "send_message")[0]["text"] == f"with {HEART} and {KEYCAP}"
             assert "\ufe0f" not in it.text
             row = next(line for line in it.text.split("\n") if "\u2764" in line)
             assert cells_in_tmux(row) == cell_len(row)

@@ -1,4 +1,4 @@
-"""Finding in the terminal application: the search as one types, and jumps to a message, a date, a mention, and back."""
+"""Search and jumps in the terminal application: message, date, mention, and back."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ from zerochat.rpc import Hit
 from zerochat.rpc.common import Author
 from zerochat.terminal_text import printable_line
 from zerochat.tui.actions.jumps import to_message
-from zerochat.tui.dialogs.search import SearchScreen, marked
+from zerochat.tui.dialogs.search import SearchDialog, highlighted
 from zerochat.tui.dialogs.switcher import fitting
 from zerochat.tui.messages.timeline import ROWS_MAX
 from zerochat.tui.state.conversation import Conversation
@@ -37,10 +37,10 @@ def texts(conversation: Conversation) -> list[str]:
     return [str(row.text) for row in conversation.timeline.rows if row.kind == "post"]
 
 
-async def search(at: Any, words: str) -> SearchScreen:
+async def search(at: Any, words: str) -> SearchDialog:
     await at.press("ctrl+f")
-    await at.until(lambda: isinstance(at.app.screen, SearchScreen))
-    screen: SearchScreen = at.app.screen
+    await at.until(lambda: isinstance(at.app.screen, SearchDialog))
+    screen: SearchDialog = at.app.screen
     await at.type(words)
     return screen
 
@@ -48,7 +48,7 @@ async def search(at: Any, words: str) -> SearchScreen:
 # --- the search -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_typed_is_looked_for_and_enter_goes_there(tmp_path):
+def test_incremental_search_and_enter(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
             await at.shows("message 1499.")
@@ -68,16 +68,16 @@ def test_what_is_typed_is_looked_for_and_enter_goes_there(tmp_path):
     run(play())
 
 
-def test_only_the_last_of_what_was_typed_is_asked_and_shown(tmp_path):
+def test_only_the_last_query_is_shown(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long) as at:
             await at.shows("message 1499.")
             await search(at, "message 12")
             await at.shows("found")
-            queries = [one["query"] for one in asked(at.agent, "search")]
+            queries = [one["query"] for one in asked(at.agent, "search_messages")]
             assert queries[-1] == "message 12" and len(queries) <= 3
             await at.press("backspace", "backspace", "x", "y")
-            await at.shows("Nothing like this was said.")
+            await at.shows("No messages found.")
             await at.press("escape")
             await at.until(lambda: at.app.screen is at.app.chat)
 
@@ -101,7 +101,7 @@ def test_a_search_across_groups_opens_the_other_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_more_hits_come_as_one_goes_down_and_the_mouse_chooses(tmp_path):
+def test_results_are_paged_and_clickable(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
             await at.shows("message 1499.")
@@ -120,25 +120,25 @@ def test_more_hits_come_as_one_goes_down_and_the_mouse_chooses(tmp_path):
     run(play())
 
 
-def test_what_the_agent_refuses_is_said_in_the_sheet(tmp_path):
+def test_search_errors_are_shown_in_the_dialog(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as at:
             await at.shows("seven at the station")
             screen = await search(at, "what?")
-            await at.shows("This cannot be looked for: so the test wants it.")
+            await at.shows("Invalid search: so the test wants it.")
             await at.press("enter")
             assert at.app.screen is screen
-            at.agent.refuse["search"] = Refusal("The disk is full \x1b[2J.")
+            at.agent.refuse["search_messages"] = Refusal("The disk is full \x1b[2J.")
             await at.type(" seven")
             await at.shows("The disk is full")
-            del at.agent.refuse["search"]
+            del at.agent.refuse["search_messages"]
             await at.press("home", *["delete"] * 6)
             await at.shows("seven at the station", "1 found")
 
     run(play())
 
 
-def test_hostile_text_in_a_hit(tmp_path):
+def test_hostile_text_in_a_result(tmp_path):
     def setting(agent: FakeAgent) -> None:
         group = agent.add_group(HOSTILE, [HOSTILE])
         agent.post(group, 1, HOSTILE + " needle " + HOSTILE)
@@ -155,11 +155,11 @@ def test_hostile_text_in_a_hit(tmp_path):
 
 
 @pytest.mark.parametrize("spans", [[], [(0, 3)], [(4, 2)], [(-1, 5)], [(2, 99)], [(0, 4), (2, 6)], [(5, 6), (0, 2)]])
-def test_marks_never_change_what_a_hit_says(spans):
+def test_highlights_do_not_change_the_text(spans):
     hit = Hit(
         group="g", id="e", author=Author("d", "bob"), lamport=1, sent_at="", received_at="", text=HOSTILE, spans=spans
     )
-    shown = marked(hit).plain
+    shown = highlighted(hit).plain
     assert "\x1b" not in shown and "\n" not in shown
     assert shown.replace("⏎", "") == printable_line(HOSTILE).replace("⏎", "")
 
@@ -168,14 +168,14 @@ def test_marks_never_change_what_a_hit_says(spans):
 
 
 @pytest.mark.slow
-def test_to_a_date_and_back(tmp_path):
+def test_jumping_to_a_date_and_back(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
             await at.shows("message 1499.")
             await at.say("/goto soon")
-            await at.shows("is no date")
+            await at.shows("is not a date")
             await at.say("/goto 2026-03-01")
-            await at.until(lambda: asked(at.agent, "history")[-1].get("at"))
+            await at.until(lambda: asked(at.agent, "get_history")[-1].get("at"))
             await at.shows("message 1499.")  # nothing here is as new as that
             await at.app.chat.feed.load_around(at.open, at=1_000 + 10 * 300)
             await at.shows("message 300.")
@@ -184,12 +184,12 @@ def test_to_a_date_and_back(tmp_path):
             await at.until(lambda: at.open.place.following)
             await at.shows("message 1499.")
             await at.press("alt+left")
-            await at.until(lambda: "nothing to go back to" in at.told())
+            await at.until(lambda: "Nowhere to go back to." in at.told())
 
     run(play())
 
 
-def test_mentions_one_after_the_other_upwards(tmp_path):
+def test_jumping_through_mentions(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
             await at.shows("message 1499.")
@@ -201,14 +201,14 @@ def test_mentions_one_after_the_other_upwards(tmp_path):
                 )
                 await at.shows(f"message {number}.")
             await at.press("alt+m")
-            await at.until(lambda: "Nobody has before that" in at.told())
+            await at.until(lambda: "No earlier mentions of you" in at.told())
             await at.press("alt+left")
             await at.until(lambda: at.open.place.following and not at.open.timeline.detached)
 
     run(play())
 
 
-def test_a_message_that_is_not_here_is_said_so_and_moves_nothing(tmp_path):
+def test_a_jump_to_a_missing_message_changes_nothing(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long) as at:
             await at.shows("message 1499.")
@@ -217,7 +217,7 @@ def test_a_message_that_is_not_here_is_said_so_and_moves_nothing(tmp_path):
             await at.shows("message 1499.")
             assert at.open.place.following and not at.open.unreadable
             to_message(at.app.chat, "gone", "nowhere")
-            await at.until(lambda: "not here any more" in at.told())
+            await at.until(lambda: "no longer exists here" in at.told())
 
     run(play())
 
@@ -226,7 +226,7 @@ def test_a_message_that_is_not_here_is_said_so_and_moves_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_paging_up_and_down_from_the_middle_shows_every_message_once(tmp_path):
+def test_paging_from_the_middle_shows_all_once(tmp_path):
     """Whatever way one goes, and while others speak: what is loaded is a stretch of the log without a hole."""
     dice = random.Random(11)
 
@@ -239,7 +239,7 @@ def test_paging_up_and_down_from_the_middle_shows_every_message_once(tmp_path):
             group = at.agent.groups["g1"]
             feed, conversation = at.app.chat.feed, at.open
             said = 4 * PAGE
-            for turn in range(60):
+            for tx in range(60):
                 match dice.randrange(6):
                     case 0:
                         number = dice.randrange(said)
@@ -256,7 +256,7 @@ def test_paging_up_and_down_from_the_middle_shows_every_message_once(tmp_path):
                     case 5:
                         await at.press(dice.choice(["pageup", "pagedown", "ctrl+home", "ctrl+end"]))
                 numbers = [int(text.split()[1][:-1]) for text in texts(conversation)]
-                assert numbers == list(range(numbers[0], numbers[-1] + 1)), turn
+                assert numbers == list(range(numbers[0], numbers[-1] + 1)), tx
                 if not conversation.timeline.detached:
                     last = f"message {said - 1}."
                     await at.until(lambda wanted=last: texts(conversation)[-1] == wanted)
@@ -270,7 +270,7 @@ def test_paging_up_and_down_from_the_middle_shows_every_message_once(tmp_path):
     run(play())
 
 
-def test_the_next_page_is_asked_for_before_the_edge_is_reached(tmp_path):
+def test_pages_are_prefetched(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(90, 24)) as at:
             await at.shows("message 1499.")
@@ -285,7 +285,7 @@ def test_the_next_page_is_asked_for_before_the_edge_is_reached(tmp_path):
     run(play())
 
 
-def test_what_was_said_stays_in_its_place_where_an_old_answer_comes_late(tmp_path):
+def test_a_late_response_keeps_the_order(tmp_path):
     """A page for where the window was is of no use where it is now."""
 
     async def play():
@@ -302,7 +302,7 @@ def test_what_was_said_stays_in_its_place_where_an_old_answer_comes_late(tmp_pat
     run(play())
 
 
-def test_the_switcher_puts_the_likeliest_first():
+def test_the_switcher_ranks_matches():
     names = ["weekend hikers", "work", "whisky in kilts", "hike with kids", "[b]wk[/b]"]
     assert [names[at] for at in fitting("work", names)] == ["work"]
     assert fitting("", names) == [0, 1, 2, 3, 4]
@@ -311,7 +311,7 @@ def test_the_switcher_puts_the_likeliest_first():
     assert fitting("zz", names) == [] and fitting("\0\x1b", names) == []
 
 
-def test_stamps_have_their_year():
-    from zerochat.tui.dialogs.search import moment_text
+def test_result_times_have_their_year():
+    from zerochat.tui.dialogs.search import time_text
 
-    assert moment_text(STAMP.format(minute=3)).startswith("20 Nov 2025 ") and moment_text("nonsense") == "?"
+    assert time_text(STAMP.format(minute=3)).startswith("20 Nov 2025 ") and time_text("nonsense") == "?"

@@ -1,4 +1,4 @@
-"""Saying something in the terminal application: what a line means, and that nothing that is typed gets lost."""
+"""Sending in the terminal application: parsing of lines, bursts, and that no input is lost."""
 
 import argparse
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 from textual.events import Key
 
 from tests.support.fake_agent import Refusal
-from tests.support.tui_pilot import asked, run, scene, weekend
+from tests.support.tui_pilot import asked, completed, run, scene, weekend
+from zerochat import slash_commands as commands
 from zerochat.cli.parser import grammar
-from zerochat.tui.composer import commands
-from zerochat.tui.composer.paste import BURST_GOES_ON_S, BURST_S
+from zerochat.tui.composer.paste import BURST_PAUSE_S, BURST_S
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -26,14 +26,14 @@ def test_sending(tmp_path):
             await it.until(lambda: it.composer.size.height == 2, "a composer of two lines")
             await it.press("enter")
             await it.shows("12:30           │ hello")
-            assert asked(it.agent, "send")[-1]["text"] == "hello\nworld"
+            assert asked(it.agent, "send_message")[-1]["text"] == "hello\nworld"
             await it.until(lambda: it.composer.text == "" and it.composer.size.height == 1)
             await it.press("ctrl+up")
             assert it.composer.text == "hello\nworld"
             await it.press("ctrl+down")
             assert it.composer.text == ""
             await it.say("//me waves")
-            await it.until(lambda: asked(it.agent, "send")[-1]["text"] == "/me waves")
+            await it.until(lambda: asked(it.agent, "send_message")[-1]["text"] == "/me waves")
 
     run(play())
 
@@ -49,8 +49,8 @@ def test_a_burst_of_keys_keeps_its_order(tmp_path):
             for key in keys:
                 it.app.post_message(Key("space" if key == " " else key, key if len(key) == 1 else None))
             await it.until(lambda: it.composer.text == "more")
-            await it.until(lambda: it.agent.count("send") == 2)
-            said = [params for method, params in it.agent.asked if method == "send"]
+            await it.until(lambda: it.agent.count("send_message") == 2)
+            said = [params for method, params in it.agent.asked if method == "send_message"]
             assert [(one["group"], one["text"]) for one in said] == [("g1", "for them"), ("g2", "for dave")]
             await it.press("alt+2")
             assert it.composer.text == "draft"
@@ -58,7 +58,7 @@ def test_a_burst_of_keys_keeps_its_order(tmp_path):
     run(play())
 
 
-def test_a_paste_that_comes_as_keys_in_pieces_is_one_draft(tmp_path):
+def test_a_paste_in_key_bursts_is_one_draft(tmp_path):
     """As terminals without brackets have it, read late by a busy machine, with an empty line in it."""
 
     async def play():
@@ -71,14 +71,14 @@ def test_a_paste_that_comes_as_keys_in_pieces_is_one_draft(tmp_path):
                     key = Key("enter", None) if letter == "\n" else Key(letter, letter)
                     key.time = read_at = read_at + BURST_S / 8
                     it.app.post_message(key)
-                read_at += BURST_GOES_ON_S / 2
+                read_at += BURST_PAUSE_S / 2
             await it.until(lambda: it.composer.text == "".join(pieces))
-            assert it.agent.count("send") == 0
+            assert it.agent.count("send_message") == 0
 
     run(play())
 
 
-def test_alt_with_a_letter_types_nothing(tmp_path):
+def test_alt_letter_types_nothing(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -90,11 +90,11 @@ def test_alt_with_a_letter_types_nothing(tmp_path):
     run(play())
 
 
-def test_what_is_refused_comes_back_into_the_composer(tmp_path):
+def test_a_rejected_message_returns_to_the_composer(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.agent.refuse["send"] = Refusal("The disk is full. Make room, then send it again.", "DiskFull")
+            it.agent.refuse["send_message"] = Refusal("The disk is full. Make room, then send it again.", "DiskFull")
             await it.say("precious words")
             await it.shows("The disk is full.")
             assert it.composer.text == "precious words"
@@ -114,7 +114,7 @@ def test_drafts_belong_to_their_conversation(tmp_path):
             await it.press("alt+1")
             await it.until(lambda: it.composer.text == "half a thou")
             await it.until(lambda: it.agent.drafts == {"g1": "half a thou", "g2": "other"})
-            it.agent.refuse["draft"] = Refusal("The disk is full.", "DiskFull")
+            it.agent.refuse["save_draft"] = Refusal("The disk is full.", "DiskFull")
             await it.type("ght")
             await it.press("alt+2")
             await it.type("s")
@@ -136,7 +136,7 @@ def test_ctrl_c_twice_quits(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("ctrl+c")
-            await it.shows("Ctrl+C again quits.")
+            await it.shows("Press Ctrl+C again to quit.")
             await it.press("ctrl+c")
             await it.until(lambda: not it.app.is_running)
 
@@ -144,7 +144,7 @@ def test_ctrl_c_twice_quits(tmp_path):
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_quitting_in_the_middle_of_things(tmp_path, wait):
+def test_quitting_with_pending_requests(tmp_path, wait):
     """What still comes from the agent while the screen is taken down must not end in a traceback."""
 
     async def play():
@@ -162,36 +162,36 @@ def test_quitting_in_the_middle_of_things(tmp_path, wait):
 
 
 @pytest.mark.slow
-def test_commands_are_never_said_by_mistake(tmp_path):
+def test_mistyped_commands_are_never_sent(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             for text, answer in [
                 ("/jion ZC:SECRET", "Did you mean /join?"),
-                (" /leave", "Spaces before a slash"),
+                (" /leave", "Remove the spaces"),
                 ("/etc/hosts is broken", "No command /etc/hosts"),
-                ("/xyzzy", "/help lists them"),
-                ("/wibble", "/help lists them"),
+                ("/xyzzy", "See /help."),
+                ("/wibble", "See /help."),
                 ("/serch bridge", "Did you mean /search?"),
-                ("/date 2026-03-01", "Here it is /goto."),
+                ("/date 2026-03-01", "Use /goto."),
                 ("/", "No command /."),
-                ("/msg bob", "/msg does not exist yet."),
-                ("/nick al", "Here it is /rename."),
-                ("/export", "/export is not a command of the chat; in a shell: zerochat export"),
-                ("/AUDIT hikers", "/audit is not a command of the chat; in a shell: zerochat audit"),
-                ("/connect", "in a shell: zerochat connect"),
-                ("/admit dora", "Here it is /requests."),
+                ("/msg bob", "/msg is not supported."),
+                ("/nick al", "Use /rename."),
+                ("/export", "/export is not a chat command. In a shell: zerochat export"),
+                ("/AUDIT hikers", "/audit is not a chat command. In a shell: zerochat audit"),
+                ("/connect", "In a shell: zerochat connect"),
+                ("/admit dora", "Use /requests."),
                 ("/forgte", "No command /forgte."),
                 ("/removve bob", "No command /removve."),
-                ("/memb waves", "/memb could be /members"),
-                ("/jo ZC:SECRET", "/jo could be /join"),
+                ("/memb waves", "Did you mean /members?"),
+                ("/jo ZC:SECRET", "Did you mean /join?"),
             ]:
                 await it.say(text)
                 await it.until(lambda answer=answer: answer in it.told(), answer)
                 assert it.composer.text == text
-            assert it.agent.count("send") == 0 and it.agent.count("join") == 0
+            assert it.agent.count("send_message") == 0 and it.agent.count("join_group") == 0
             assert not it.app._notifications  # All of it fits where it covers nothing.
-            await it.gone("/jo could be")
+            await it.gone("No command /jo.")
 
     run(play())
 
@@ -199,12 +199,12 @@ def test_commands_are_never_said_by_mistake(tmp_path):
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("hello", commands.Say("hello")),
-        ("  indented\n", commands.Say("  indented")),
-        ("\n\nx\n", commands.Say("x")),
-        ("a /b", commands.Say("a /b")),
-        ("//b", commands.Say("/b")),
-        ("///b", commands.Say("//b")),
+        ("hello", commands.Post("hello")),
+        ("  indented\n", commands.Post("  indented")),
+        ("\n\nx\n", commands.Post("x")),
+        ("a /b", commands.Post("a /b")),
+        ("//b", commands.Post("/b")),
+        ("///b", commands.Post("//b")),
         ("/new two words ", commands.Command("new", "two words")),
         ("/JOIN ZC:AB\nCD", commands.Command("join", "ZC:AB\nCD")),
         ("/join\nhttps://x", commands.Command("join", "https://x")),
@@ -212,16 +212,16 @@ def test_commands_are_never_said_by_mistake(tmp_path):
         ("   ", None),
     ],
 )
-def test_what_a_line_means(text, meaning):
+def test_parsing_of_lines(text, meaning):
     assert commands.parse(text) == meaning
 
 
-def test_what_a_shell_knows_is_what_its_parser_knows():
+def test_shell_only_verbs_match_the_parser():
     found = next(each for each in grammar()._actions if isinstance(each, argparse._SubParsersAction)).choices
     assert set(found) - commands.COMMANDS.keys() == commands.IN_A_SHELL | {"admit", "refuse", "__complete"}
 
 
-def test_no_typing_error_leads_to_what_takes_something_away():
+def test_typos_never_run_destructive_commands():
     drastic = {info.name for info in commands.COMMANDS.values() if info.drastic}
     assert {"remove", "leave", "forget", "resume"} <= drastic
     for name in drastic:
@@ -235,12 +235,12 @@ def test_no_typing_error_leads_to_what_takes_something_away():
 
 
 def test_commands_complete(tmp_path):
-    assert commands.complete("/deli") == "/delivery "
-    assert commands.complete("/") is None
-    assert commands.complete("de") is None and commands.complete("/new x") is None
-    assert commands.complete("/ping d", ["Dora", "dora the second", "Emil"]) is None
-    assert commands.complete("/ping dor", ["Dora", "Emil"]) == "/ping Dora"
-    assert commands.complete("/new d", ["Dora"]) is None
+    assert completed("/deli") == "/delivery "
+    assert completed("/") is None
+    assert completed("de") is None and completed("/new x") is None
+    assert completed("/ping d", ["Dora", "dora the second", "Emil"]) is None
+    assert completed("/ping dor", ["Dora", "Emil"]) == "/ping Dora"
+    assert completed("/new d", ["Dora"]) is None
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -248,8 +248,8 @@ def test_commands_complete(tmp_path):
             await it.type("/mem")
             await it.press("tab")
             assert it.composer.text == "/members "
-            for text, answer in [("/xy", "No command begins with /xy."), ("/", "/help  /new")]:
-                it.composer.put(text)
+            for text, answer in [("/xy", "No command starts with /xy."), ("/", "/help  /new")]:
+                it.composer.set_text(text)
                 await it.press("tab")
                 await it.shows(answer)
                 assert it.app.focused is it.composer and it.composer.text == text
@@ -263,11 +263,11 @@ def test_pasting(tmp_path):
             await it.shows("seven at the station")
             await it.paste("one\r\ntwo\x1b]52;c;aGk=\x07\rthree")
             await it.until(lambda: it.composer.text == "one\ntwo␛]52;c;aGk=␇\nthree", it.composer.text)
-            assert it.agent.count("send") == 0  # Three lines are one draft, never three messages.
-            it.composer.put("")
+            assert it.agent.count("send_message") == 0  # Three lines are one draft, never three messages.
+            it.composer.set_text("")
             long = "a line of words\n" * 4_096
             await it.paste(long)  # The protocol's own limit, to the byte.
-            await it.shows("4,096 lines were pasted: 65,536 bytes.")
+            await it.shows("You pasted 4,096 lines (65,536 bytes).")
             await it.press("down", "down", "enter")
             await it.until(lambda: it.composer.text == long)
             await it.type("x")

@@ -1,4 +1,4 @@
-"""/set, keymaps, the tour, and the rule that every action has an id, keys, a help line and a place in the palette."""
+"""/set, keymaps, the tour; every action has an id, keys, a help line and a palette entry."""
 
 import re
 
@@ -8,45 +8,45 @@ from textual.binding import Binding
 from textual.widgets import OptionList
 
 from tests.support.tui_pilot import run, scene, weekend
+from zerochat import slash_commands as commands
 from zerochat.agent.settings.options import OPTIONS
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.tui.app import ZerochatApp
 from zerochat.tui.chat_screen import ChatScreen
-from zerochat.tui.composer import commands
-from zerochat.tui.composer.setting_completion import words_for
-from zerochat.tui.dialogs.dialog import Body
-from zerochat.tui.dialogs.help import key_text, own_bindings, remapped
-from zerochat.tui.dialogs.settings import SettingsSheet
+from zerochat.tui.composer.arguments import setting_words
+from zerochat.tui.dialogs.dialog import HangingText
+from zerochat.tui.dialogs.help import bindings_of, bindings_of_class, key_text
+from zerochat.tui.dialogs.settings import SettingsDialog
 from zerochat.tui.dialogs.tour import STEPS
-from zerochat.tui.host.mouse import take_mouse
-from zerochat.tui.messages.selectable_pane import Messages
-from zerochat.tui.state.preferences import Choices
-from zerochat.tui.style.keymaps import KEYMAPS, _conflicts, doubts, is_key, keys_in, merged, places_of_bindings
+from zerochat.tui.host.terminal import set_mouse
+from zerochat.tui.messages.selectable_pane import SelectablePane
+from zerochat.tui.state.preferences import SettingsStore
+from zerochat.tui.style.keymaps import KEYMAPS, _conflicts, binding_owners, is_key, keymap_warnings, keys_in, merged
 
 pytestmark = pytest.mark.usefixtures("utc")
 
 
 @pytest.fixture
 def home(tmp_path):
-    return places(None, {"ZEROCHAT_HOME": str(tmp_path)})
+    return profile_paths(None, {"ZEROCHAT_HOME": str(tmp_path)})
 
 
 # --- /set -----------------------------------------------------------------------------------------------------------
 
 
-def test_set_writes_and_is_true_at_once(tmp_path, home):
+def test_set_stores_and_applies_at_once(tmp_path, home):
     home.config.write_text("# mine\n[chat]\ntheme = 'dark' # at night\n")
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
             await it.say("/set theme light")
             await it.until(lambda: it.app.theme == "light")
-            assert 'chat.theme is "light".' in it.told()
+            assert 'chat.theme is now "light".' in it.told()
             assert home.config.read_text() == '# mine\n[chat]\ntheme = "light" # at night\n'
             await it.say("/set mouse=off")
-            await it.until(lambda: "chat.mouse is false." in it.told())
-            assert it.app.choices.now.mouse is False
+            await it.until(lambda: "chat.mouse is now false." in it.told())
+            assert it.app.settings_store.current.mouse is False
             await it.say("/set markdown off")
             await it.until(lambda: it.app.chat.pane.markdown is False)
             await it.say("/set theme -")
@@ -55,9 +55,9 @@ def test_set_writes_and_is_true_at_once(tmp_path, home):
             await it.say("/set theme")
             await it.until(lambda: 'chat.theme = "dark": the colours' in it.told())
             await it.say("/set network.hidden true")
-            await it.until(lambda: "from its next start on" in it.told())
+            await it.until(lambda: "takes effect when the agent restarts" in it.told())
             await it.say("/set groups.my friends.notify all")
-            await it.until(lambda: it.app.choices.now.groups == {"my friends": "all"})
+            await it.until(lambda: it.app.settings_store.current.groups == {"my friends": "all"})
 
     run(play())
 
@@ -65,94 +65,96 @@ def test_set_writes_and_is_true_at_once(tmp_path, home):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("/set theme lihgt", "Nothing was changed: chat.theme = 'lihgt' cannot be used: did you mean light?"),
-        ("/set thme dark", "There is no setting thme."),
-        ("/set chat.thme dark", "There is no setting chat.thme. Did you mean chat.theme?"),
-        ("/set mouse perhaps", "neither true nor false"),
+        ("/set theme lihgt", "Invalid value 'lihgt' for chat.theme: did you mean light? Nothing changed."),
+        ("/set thme dark", 'Unknown setting "thme".'),
+        ("/set chat.thme dark", 'Unknown setting "chat.thme". Did you mean chat.theme?'),
+        ("/set mouse perhaps", "must be true or false"),
         ("/set notify_command rm", "no shell reads it"),
-        ("/set keys.go.swich ctrl+g", "no action is called go.swich. Did you mean go.switch?"),
-        ("/set keys.go.switch ctlr+g", "there is no key ctlr+g"),
-        ("/set thme", "There is no setting thme."),
+        ("/set keys.go.swich ctrl+g", "unknown action go.swich. Did you mean go.switch?"),
+        ("/set keys.go.switch ctlr+g", "unknown key ctlr+g"),
+        ("/set thme", 'Unknown setting "thme".'),
     ],
 )
-def test_what_set_refuses_changes_nothing(tmp_path, home, line, sentence):
+def test_a_rejected_setting_changes_nothing(tmp_path, home, line, sentence):
     home.config.write_text("# mine\n")
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
-            before = it.app.choices.now
+            before = it.app.settings_store.current
             await it.say(line)
             await it.until(lambda: sentence in it.told(), sentence)
-            assert home.config.read_text() == "# mine\n" and it.app.choices.now == before
+            assert home.config.read_text() == "# mine\n" and it.app.settings_store.current == before
 
     run(play())
 
 
-def test_what_the_command_line_or_the_environment_say_stays_and_is_named(tmp_path, home):
-    choices = Choices(home, {"chat.keymap": "vim"}, {"ZEROCHAT_CHAT__THEME": "light"})
+def test_overrides_stay_and_are_reported(tmp_path, home):
+    choices = SettingsStore(home, {"chat.keymap": "vim"}, {"ZEROCHAT_CHAT__THEME": "light"})
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=choices) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=choices) as it:
             await it.shows("seven at the station")
             await it.say("/set theme nord")
-            await it.until(lambda: "but ZEROCHAT_CHAT__THEME says something else" in it.told())
+            await it.until(lambda: "but ZEROCHAT_CHAT__THEME overrides it" in it.told())
             assert it.app.theme == "light" and 'theme = "nord"' in home.config.read_text()
             await it.say("/set keymap emacs")
-            await it.until(lambda: "but the command line says something else" in it.told())
-            assert it.app.choices.now.keymap == "vim"
+            await it.until(lambda: "but the command line overrides it" in it.told())
+            assert it.app.settings_store.current.keymap == "vim"
 
     run(play())
 
 
-def test_a_disk_that_takes_nothing_is_said(tmp_path, home, monkeypatch):
+def test_a_full_disk_is_reported(tmp_path, home, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("zerochat.agent.settings.config_writer.write_setting", full)
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
             await it.say("/set theme light")
-            await it.until(lambda: "Nothing was changed: no space left on device." in it.told())
+            await it.until(
+                lambda: "The settings file cannot be written: no space left on device. Nothing changed." in it.told()
+            )
             assert it.app.theme == "dark"
 
     run(play())
 
 
 @pytest.mark.slow
-def test_the_sheet_has_every_setting_and_changes_them(tmp_path, home):
+def test_the_settings_dialog_lists_and_changes_all(tmp_path, home):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
             await it.say("/set")
             await it.shows("Settings  /", "theme ", '"dark"', "The colours")
-            sheet = it.app.screen
-            assert isinstance(sheet, SettingsSheet)
-            names = [option.id for option in sheet.query_one(OptionList).options]
+            dialog = it.app.screen
+            assert isinstance(dialog, SettingsDialog)
+            names = [option.id for option in dialog.query_one(OptionList).options]
             assert names[: len(OPTIONS)] == list(OPTIONS)
             assert set(names[len(OPTIONS) :]) == {
-                f"chat.keys.{binding.id}" for place in places_of_bindings() for binding in place.bindings
+                f"chat.keys.{binding.id}" for place in binding_owners() for binding in place.bindings
             }
             for name in names:
-                sheet.query_one(OptionList).highlighted = names.index(name)
+                dialog.query_one(OptionList).highlighted = names.index(name)
                 await it.pilot.pause()
                 if (option := OPTIONS.get(str(name))) is not None:
                     start = option.meaning[1:30].split("`")[0]
-                    assert start in str(sheet._about.content)
+                    assert start in str(dialog._about.content)
                 else:
                     break
-            sheet.query_one(OptionList).highlighted = 0
+            dialog.query_one(OptionList).highlighted = 0
             await it.press("right")
             await it.until(lambda: it.app.theme == "light")
             await it.press("left", "left")
-            await it.until(lambda: it.app.theme == OPTIONS["chat.theme"].values[-1])
+            await it.until(lambda: it.app.theme == OPTIONS["chat.theme"].choices[-1])
             await it.press("delete")
             await it.until(lambda: it.app.theme == "dark")
             await it.press("down", "enter")
-            await it.until(lambda: it.app.choices.now.keymap == "vim")
-            sheet.query_one(OptionList).highlighted = names.index("network.socks")
+            await it.until(lambda: it.app.settings_store.current.keymap == "vim")
+            dialog.query_one(OptionList).highlighted = names.index("network.socks")
             await it.press("enter")
             await it.until(lambda: it.composer.text == "/set network.socks ")
 
@@ -161,9 +163,9 @@ def test_the_sheet_has_every_setting_and_changes_them(tmp_path, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12)])
-def test_the_sheets_fit(tmp_path, size):
+def test_settings_and_help_fit_the_window(tmp_path, size):
     async def play():
-        async with scene(tmp_path, size=size, setting=weekend, choices=Choices()) as it:
+        async with scene(tmp_path, size=size, setting=weekend, settings_store=SettingsStore()) as it:
             await it.until(lambda: it.app.chat.conversations.open is not None and it.open.loaded)
             await it.say("/set")
             await it.shows("Settings", "theme")
@@ -186,29 +188,29 @@ def test_the_sheets_fit(tmp_path, size):
      ("/set nothing", []), ("/mute m", ["mentions"]), ("/mute for", ["for 1h", "for 8h", "for 1d"]), ("/set", None),
      ("/members x", None), ("words", None)],
 )  # fmt: skip
-def test_names_and_values_complete(text, found):
-    assert words_for(text) == found
+def test_setting_names_and_values_complete(text, found):
+    assert setting_words(text) == found
 
 
 def test_tab_completes_a_setting(tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore()) as it:
             await it.shows("seven at the station")
-            it.composer.put("/set keym")
+            it.composer.set_text("/set keym")
             await it.press("tab")
             await it.until(lambda: it.composer.text == "/set keymap ")
-            it.composer.put("/set keymap e")
+            it.composer.set_text("/set keymap e")
             await it.press("tab")
             await it.until(lambda: it.composer.text == "/set keymap emacs")
 
     run(play())
 
 
-def test_what_is_wrong_with_the_settings_is_said_when_the_chat_opens(tmp_path, home):
+def test_settings_warnings_are_shown_at_startup(tmp_path, home):
     home.config.write_text('[chat]\ntheme = "lihgt"\n[chat.keys]\n"go.swich" = "f5"\n')
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("did you mean light?", "Did you mean go.switch?")
             assert it.app.theme == "dark"
 
@@ -228,22 +230,22 @@ class Driver:
         self.said += ["off"] if self._mouse else []
 
 
-def test_the_mouse_is_taken_and_left():
+def test_the_mouse_is_captured_and_released():
     driver = Driver()
     for wanted in (True, False, False, True):
-        take_mouse(driver, wanted)
+        set_mouse(driver, wanted)
     assert driver.said == ["off", "on"]
-    take_mouse(None, False)
-    take_mouse(object(), False)
+    set_mouse(None, False)
+    set_mouse(object(), False)
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_binding_of_this_face_has_an_id_of_its_own_and_says_what_it_does():
-    found = [binding for place in places_of_bindings() for binding in place.bindings]
+def test_every_binding_has_id_and_description():
+    found = [binding for place in binding_owners() for binding in place.bindings]
     assert len(found) > 80
-    for place in places_of_bindings():
+    for place in binding_owners():
         declared = place.owner.BINDINGS
         assert all(isinstance(each, Binding) for each in declared), place.owner
     for binding in found:
@@ -255,36 +257,36 @@ def test_every_binding_of_this_face_has_an_id_of_its_own_and_says_what_it_does()
 
 
 @pytest.mark.parametrize("keymap", KEYMAPS)
-def test_a_keymap_names_actions_that_there_are_and_keys_that_do_one_thing(keymap):
-    known = {binding.id for place in places_of_bindings() for binding in place.bindings}
+def test_keymaps_are_valid_and_free_of_conflicts(keymap):
+    known = {binding.id for place in binding_owners() for binding in place.bindings}
     assert KEYMAPS[keymap].keys() <= known
     assert all(is_key(key) for keys in KEYMAPS[keymap].values() for key in keys_in(keys))
-    said = list(_conflicts(places_of_bindings(), dict(KEYMAPS[keymap]), KEYMAPS[keymap]))
+    said = list(_conflicts(binding_owners(), dict(KEYMAPS[keymap]), KEYMAPS[keymap]))
     assert said == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keymap", KEYMAPS)
-def test_help_and_palette_name_every_action_with_the_keys_that_it_has(tmp_path, keymap):
+def test_help_and_palette_show_current_keys(tmp_path, keymap):
     own = {"go.switch": "ctrl+g", "view.members": "f5,alt+m"}
 
     async def play():
         said = {"chat.keymap": keymap, **{f"chat.keys.{id}": keys for id, keys in own.items()}}
-        async with scene(tmp_path, size=(80, 60), setting=weekend, choices=Choices(said=said)) as it:
+        async with scene(tmp_path, size=(80, 60), setting=weekend, settings_store=SettingsStore(overrides=said)) as it:
             await it.shows("seven at the station")
             entries = {entry.title: entry.help for entry in it.app.get_system_commands(it.app.screen)}
             keys = merged(keymap, own)
-            for binding in own_bindings(it.app.chat) + own_bindings(it.app):
+            for binding in bindings_of(it.app.chat) + bindings_of(it.app):
                 assert binding.description in entries, binding
                 assert entries[binding.description] == key_text(keys.get(str(binding.id), binding.key)), binding
-            assert entries["Members on or off"] == "F5, Alt+M"
+            assert entries["Show or hide the members"] == "F5, Alt+M"
             for info in commands.COMMANDS.values():
                 assert info.title in entries or info.name in HAVE_KEYS, info
             await it.press("f1")
             await it.shows("Everywhere")
-            body = str(it.app.screen.query_one(Body).content)
-            for place in places_of_bindings():
-                for binding in remapped(place.owner, it.app):
+            body = str(it.app.screen.query_one(HangingText).content)
+            for place in binding_owners():
+                for binding in bindings_of_class(place.owner, it.app):
                     id = str(binding.id)
                     plain = id.startswith("edit.") or id.removeprefix("go.").isdigit() or id.endswith((".up", ".down"))
                     assert plain or binding.description in body, binding
@@ -297,7 +299,7 @@ def test_help_and_palette_name_every_action_with_the_keys_that_it_has(tmp_path, 
     run(play())
 
 
-WITH_KEYS = [*ChatScreen.BINDINGS, *ZerochatApp.BINDINGS, *Messages.BINDINGS]
+WITH_KEYS = [*ChatScreen.BINDINGS, *ZerochatApp.BINDINGS, *SelectablePane.BINDINGS]
 HAVE_KEYS = {word for binding in WITH_KEYS for word in re.findall(r"\w+", binding.action)}
 
 
@@ -308,7 +310,7 @@ def test_vim(tmp_path):
             agent.post(group, 1, f"post {number}.")
 
     async def play():
-        async with scene(tmp_path, setting=long, choices=Choices(said={"chat.keymap": "vim"})) as it:
+        async with scene(tmp_path, setting=long, settings_store=SettingsStore(overrides={"chat.keymap": "vim"})) as it:
             await it.shows("post 59.")
             await it.type("ijkg:")
             await it.until(lambda: it.composer.text == "ijkg:")
@@ -325,7 +327,7 @@ def test_vim(tmp_path):
             assert it.composer.text == "ijkg:", "no letter has gone over"
             await it.press("i")
             await it.until(lambda: it.composer.has_focus)
-            it.composer.put("")
+            it.composer.set_text("")
             await it.press("escape")
             await it.until(lambda: it.app.chat.pane.has_focus)
             await it.press("colon")
@@ -336,9 +338,11 @@ def test_vim(tmp_path):
 
 def test_emacs(tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.keymap": "emacs"})) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(overrides={"chat.keymap": "emacs"})
+        ) as it:
             await it.shows("seven at the station")
-            it.composer.put("ab")
+            it.composer.set_text("ab")
             await it.press("ctrl+b")
             await it.type("x")
             await it.until(lambda: it.composer.text == "axb")
@@ -354,18 +358,18 @@ def test_emacs(tmp_path):
     ("own", "sentences"),
     [
         ({"go.switch": "ctrl+g"}, []),
-        ({"go.swich": "f5"}, ["chat.keys: no action is called go.swich. Did you mean go.switch?"]),
-        ({"go.switch": "ctlr+g"}, ["chat.keys: there is no key ctlr+g (for go.switch)."]),
-        ({"go.switch": "f3"}, ["chat.keys: f3 is for both go.switch and group.invite."]),
+        ({"go.swich": "f5"}, ["chat.keys: unknown action go.swich. Did you mean go.switch?"]),
+        ({"go.switch": "ctlr+g"}, ["chat.keys: unknown key ctlr+g for go.switch."]),
+        ({"go.switch": "f3"}, ["chat.keys: f3 is bound to both go.switch and group.invite."]),
         ({"go.switch": "f3", "group.invite": "ctrl+g"}, []),
-        ({"go.switch": "tab"}, ["chat.keys: tab is for both composer.complete and go.switch."]),
+        ({"go.switch": "tab"}, ["chat.keys: tab is bound to both composer.complete and go.switch."]),
         ({"invite.text_only": "f3"}, []),
-        ({"invite.text_only": "c"}, ["chat.keys: c is for both invite.copy_link and invite.text_only."]),
+        ({"invite.text_only": "c"}, ["chat.keys: c is bound to both invite.copy_link and invite.text_only."]),
     ],
 )
-def test_keys_of_ones_own_that_cannot_be_meant(own, sentences):
-    assert [each for each in doubts("default", own) if each in sentences] == sentences
-    assert bool(doubts("default", own)) == bool(sentences)
+def test_invalid_own_keys_are_reported(own, sentences):
+    assert [each for each in keymap_warnings("default", own) if each in sentences] == sentences
+    assert bool(keymap_warnings("default", own)) == bool(sentences)
 
 
 # --- the tour -------------------------------------------------------------------------------------------------------
@@ -376,7 +380,9 @@ def test_the_tour_is_offered_once_and_fits(tmp_path):
     shown = []
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(), toured=lambda: shown.append(1)) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(), on_tour_shown=lambda: shown.append(1)
+        ) as it:
             await it.shows("1/5  Conversations", "Alt+Up and Alt+Down")
             assert shown == [1]
             await it.press("enter")
@@ -386,7 +392,7 @@ def test_the_tour_is_offered_once_and_fits(tmp_path):
             for number, (title, _, text) in enumerate(STEPS, 1):
                 await it.shows(f"{number}/5  {title}")
                 last = re.sub(r"\{.*?\}", "", text).split()[-1]
-                assert last in it.text and "{" not in it.text and "Esc: skip" in it.text
+                assert last in it.text and "{" not in it.text and "Esc skip" in it.text
                 await it.press("enter")
             await it.until(lambda: it.app.screen is it.app.chat)
             await it.shows("seven at the station")
@@ -406,7 +412,7 @@ def test_the_tour_is_offered_once_and_fits(tmp_path):
 def test_the_tour_by_mouse_and_with_other_keys(tmp_path):
     async def play():
         said = {"chat.keys.go.switch": "ctrl+g"}
-        async with scene(tmp_path, setting=weekend, choices=Choices(said=said)) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(overrides=said)) as it:
             await it.shows("seven at the station")
             await it.say("/tour")
             await it.shows("1/5", "Ctrl+G finds")
@@ -421,9 +427,13 @@ def test_the_tour_by_mouse_and_with_other_keys(tmp_path):
 def test_the_tour_waits_for_the_first_group(tmp_path):
     async def play():
         made = []
-        options = {"create_profile": made.append, "choices": Choices(), "toured": lambda: made.append("toured")}
+        options = {
+            "create_profile": made.append,
+            "settings_store": SettingsStore(),
+            "on_tour_shown": lambda: made.append("toured"),
+        }
         async with scene(tmp_path, **options) as it:
-            await it.shows("What shall the others call you?")
+            await it.shows("Your name, as other members see it:")
             await it.type("Alice")
             await it.press("enter")
             await it.shows("Create a group")
@@ -437,9 +447,11 @@ def test_the_tour_waits_for_the_first_group(tmp_path):
     run(play())
 
 
-def test_profile_says_where_things_are(tmp_path, home):
+def test_profile_shows_its_paths(tmp_path, home):
     async def play():
-        async with scene(tmp_path, size=(120, 40), setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(
+            tmp_path, size=(120, 40), setting=weekend, settings_store=SettingsStore(home, environ={})
+        ) as it:
             await it.shows("seven at the station")
             await it.say("/profile")
             await it.shows("default", "config.toml")
@@ -447,11 +459,11 @@ def test_profile_says_where_things_are(tmp_path, home):
     run(play())
 
 
-def test_what_is_typed_quickly_over_the_tour_is_kept_with_its_spaces(tmp_path):
+def test_text_typed_over_the_tour_is_kept(tmp_path):
     """Its own keys are letters of the text, once somebody has begun to write."""
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore()) as it:
             await it.until(lambda: it.app.chat.conversations.open is not None and it.open.loaded)
             await it.say("/tour")
             await it.shows(f"1/{len(STEPS)}")

@@ -1,4 +1,4 @@
-"""The way in and the way out: the first run, the passphrase, an agent that does not start, goes or cannot read."""
+"""Startup and shutdown: first run, passphrase, failing agents, unreadable journals."""
 
 import asyncio
 import os
@@ -14,16 +14,16 @@ from textual.widgets import Input
 
 from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.tui_pilot import Scene, gone, run, scene, screen, shows, weekend
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import WrongPassphrase, create_profile
-from zerochat.tui import run_chat, signals_kept
+from zerochat.tui import restored_signals, run_chat
 from zerochat.tui.app import ZerochatApp
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
 
 
-def test_the_first_run_creates(tmp_path):
+def test_the_first_run_creates_a_group(tmp_path):
     async def play():
         made = []
 
@@ -34,9 +34,9 @@ def test_the_first_run_creates(tmp_path):
             made.append(nick)
 
         async with scene(tmp_path, create_profile=create, demo=True) as it:
-            await it.shows("Welcome to zerochat", "What shall the others call you?", "--passphrase` makes a profile")
+            await it.shows("Welcome to zerochat", "Your name, as other members see it:", "profile with `zerochat init")
             await it.press("enter")
-            await it.shows("A name is needed")
+            await it.shows("Enter a name.")
             await it.type("alice1")
             assert it.app.screen.query_one(Input).value == "alice1"  # A digit in a name chooses nothing.
             await it.press("enter")
@@ -90,7 +90,7 @@ def test_the_first_frame_does_not_wait_for_the_agent(tmp_path):
     run(play())
 
 
-def test_an_agent_that_does_not_start_is_explained_and_tried_again(tmp_path):
+def test_a_failing_agent_start_is_shown_and_retried(tmp_path):
     async def play():
         agent = FakeAgent(tmp_path / "agent.sock")
         weekend(agent)
@@ -103,10 +103,10 @@ def test_an_agent_that_does_not_start_is_explained_and_tried_again(tmp_path):
 
         app = ZerochatApp(agent.path, start_agent=start_agent)
         async with app.run_test(size=(80, 24)) as pilot:
-            await shows(pilot, "Passphrase of this profile")
+            await shows(pilot, "Passphrase for this profile")
             await pilot.press(*"wrong", "enter")
             await shows(pilot, "This passphrase is wrong.")
-            await shows(pilot, "Passphrase of this profile")
+            await shows(pilot, "Passphrase for this profile")
             assert "wrong\n" not in screen(app)
             await agent.start()
             await pilot.press(*"right", "enter")
@@ -119,7 +119,7 @@ def test_an_agent_that_does_not_start_is_explained_and_tried_again(tmp_path):
 
 @pytest.mark.parametrize("pasted", [False, True])
 @pytest.mark.parametrize("enter", [False, True])
-def test_a_passphrase_that_is_typed_too_early_is_never_to_be_read(tmp_path, pasted, enter):
+def test_an_early_passphrase_is_never_visible(tmp_path, pasted, enter):
     """What is typed before the question is there goes into it; or, where nobody asks, nowhere."""
 
     async def play():
@@ -148,18 +148,18 @@ def test_a_passphrase_that_is_typed_too_early_is_never_to_be_read(tmp_path, past
             await agent.start()
             go.set()
             if not enter:
-                await it.shows("Passphrase of this profile", "•••")
+                await it.shows("Passphrase for this profile", "•••")
                 await it.press("enter")
             await it.shows("seven at the station")
             assert asked == [b"open sesame"] and it.composer.text == ""
             await it.type("hello")
-            assert it.composer.text == "hello" and agent.count("send") == 0
+            assert it.composer.text == "hello" and agent.count("send_message") == 0
         await agent.stop()
 
     run(play())
 
 
-def test_what_is_typed_before_a_profile_without_a_passphrase_is_open_goes_nowhere(tmp_path):
+def test_early_keys_without_a_passphrase_are_dropped(tmp_path):
     async def play():
         agent = FakeAgent(tmp_path / "agent.sock")
         weekend(agent)
@@ -178,13 +178,13 @@ def test_what_is_typed_before_a_profile_without_a_passphrase_is_open_goes_nowher
             go.set()
             await it.shows("seven at the station")
             await it.until(lambda: it.app.focused is it.composer)
-            assert it.composer.text == "" and agent.count("send") == 0 and "secret" not in it.text
+            assert it.composer.text == "" and agent.count("send_message") == 0 and "secret" not in it.text
         await agent.stop()
 
     run(play())
 
 
-def test_what_is_typed_between_two_questions_goes_into_the_second(tmp_path):
+def test_keys_between_two_prompts_go_to_the_second(tmp_path):
     """The same holds while a wrong passphrase is looked at."""
 
     async def play():
@@ -201,13 +201,13 @@ def test_what_is_typed_between_two_questions_goes_into_the_second(tmp_path):
         app = ZerochatApp(agent.path, start_agent=start_agent)
         async with app.run_test(size=(80, 24)) as pilot:
             it = Scene(agent, app, pilot)
-            await it.shows("Passphrase of this profile")
+            await it.shows("Passphrase for this profile")
             await it.press(*"wrong", "enter")
-            await it.gone("Passphrase of this profile")
+            await it.gone("Passphrase for this profile")
             await it.type("right")
             assert "right" not in it.text and it.composer.text == ""
             go.set()
-            await it.shows("Passphrase of this profile", "•••••")
+            await it.shows("Passphrase for this profile", "•••••")
             await agent.start()
             await it.press("enter")
             await it.shows("seven at the station")
@@ -218,7 +218,7 @@ def test_what_is_typed_between_two_questions_goes_into_the_second(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_chat_that_is_locked_shows_nothing_and_gives_the_draft_back(tmp_path):
+def test_a_locked_chat_shows_nothing_and_keeps_drafts(tmp_path):
     async def play():
         agent = FakeAgent(tmp_path / "agent.sock")
         weekend(agent)
@@ -233,39 +233,39 @@ def test_a_chat_that_is_locked_shows_nothing_and_gives_the_draft_back(tmp_path):
                 it = Scene(agent, app, pilot)
                 await it.shows("seven at the station")  # An agent ran already: nobody asked.
                 app.lock_after(3600.0)
-                await it.type("a draft")
+                await it.type("a sketch")
                 await it.press("alt+2")
                 await it.type("another")
                 await it.press("f12")
                 await it.shows("process")
-                app._touched -= 7200.0
-                app._lock()
-                await it.shows("Passphrase of this profile", "Locked, because nobody has touched it for a while")
-                await it.shows("What you were writing comes back with it.")
-                for word in ("seven", "weekend", "another", "draft", "work", "process", "alice"):
+                app._last_input -= 7200.0
+                app._lock_if_idle()
+                await it.shows("Passphrase for this profile", "Locked after inactivity")
+                await it.shows("Your draft will be restored.")
+                for word in ("seven", "weekend", "another", "sketch", "work", "process", "alice"):
                     assert word not in it.text, word
                 assert locked == [True] and asked == [] and it.composer.text == ""
-                app._lock()  # once is enough
+                app._lock_if_idle()  # once is enough
                 await it.type("secret")
                 assert "secret" not in it.text
                 await it.press("enter")
                 await it.shows("another")
                 assert asked == [b"secret"] and locked == [True] and it.open.name == "work"
                 await it.press("alt+1")
-                await it.shows("seven at the station", "a draft")
+                await it.shows("seven at the station", "a sketch")
                 assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing is kept on disk"
-                app._touched -= 7200.0
-                app._lock()
-                await it.shows("Passphrase of this profile")
+                app._last_input -= 7200.0
+                app._lock_if_idle()
+                await it.shows("Passphrase for this profile")
                 await it.press("ctrl+q")
                 await it.until(lambda: not app.is_running)
-                assert agent.drafts == {"g1": "a draft", "g2": "another"}
+                assert agent.drafts == {"g1": "a sketch", "g2": "another"}
 
     run(play())
 
 
-def test_no_agent_of_another_process_opens_what_was_locked(tmp_path, monkeypatch):
-    home = places("p", {"ZEROCHAT_HOME": str(tmp_path)})
+def test_another_process_cannot_unlock_the_chat(tmp_path, monkeypatch):
+    home = profile_paths("p", {"ZEROCHAT_HOME": str(tmp_path)})
     create_profile(home, "zoe", b"secret")
     attached = []
 
@@ -300,7 +300,7 @@ def test_no_agent_of_another_process_opens_what_was_locked(tmp_path, monkeypatch
     assert run_chat(home) == 0 and not attached
 
 
-def test_the_terminal_echoes_nothing_before_the_screen_is_up(monkeypatch, tmp_path):
+def test_no_terminal_echo_before_the_screen(monkeypatch, tmp_path):
     main, line = pty.openpty()
     before, echoed = os.dup(0), []
 
@@ -316,7 +316,7 @@ def test_the_terminal_echoes_nothing_before_the_screen_is_up(monkeypatch, tmp_pa
     monkeypatch.setattr("zerochat.tui.app.ZerochatApp", App)
     os.dup2(line, 0)
     try:
-        assert run_chat(places("p", {"ZEROCHAT_HOME": str(tmp_path)})) == 0
+        assert run_chat(profile_paths("p", {"ZEROCHAT_HOME": str(tmp_path)})) == 0
         echoed.append(bool(termios.tcgetattr(line)[3] & termios.ECHO))
     finally:
         os.dup2(before, 0)
@@ -325,12 +325,12 @@ def test_the_terminal_echoes_nothing_before_the_screen_is_up(monkeypatch, tmp_pa
     assert echoed == [False, True]
 
 
-def test_a_journal_that_cannot_be_read_is_said_for_as_long_as_that_is_so(tmp_path):
+def test_an_unreadable_journal_is_shown_in_the_banner(tmp_path):
     sentence = "The journal /home/a/.local/share/zerochat/default/journal.db is damaged: it is not as it was."
 
     def setting(agent):
         weekend(agent)
-        agent.refuse["history"] = Refusal(sentence, "JournalDamaged")
+        agent.refuse["get_history"] = Refusal(sentence, "JournalDamaged")
 
     async def play():
         async with scene(tmp_path, setting=setting) as it:
@@ -342,19 +342,19 @@ def test_a_journal_that_cannot_be_read_is_said_for_as_long_as_that_is_so(tmp_pat
             await it.press("alt+1")
             await it.shows("seven at the station")
             await it.gone("is damaged")
-            it.agent.refuse["send"] = Refusal(sentence, "JournalDamaged")
+            it.agent.refuse["send_message"] = Refusal(sentence, "JournalDamaged")
             await it.say("hello")
-            await it.shows("default/journal.db", "This cannot be done: the journal is damaged.")
+            await it.shows("default/journal.db", "Not done: the journal is damaged.")
             await it.press("y")
             assert "default/journal.db" in it.text and it.composer.text == "helloy"
 
     run(play())
 
 
-def test_a_journal_that_is_damaged_before_anything_was_read(tmp_path):
+def test_a_journal_damaged_at_startup(tmp_path):
     def setting(agent):
         weekend(agent)
-        for method in ("subscribe", "history"):
+        for method in ("subscribe", "get_history"):
             agent.refuse[method] = Refusal("The journal default/journal.db is damaged.", "JournalDamaged")
 
     async def play():
@@ -366,7 +366,7 @@ def test_a_journal_that_is_damaged_before_anything_was_read(tmp_path):
     run(play())
 
 
-def test_older_messages_that_cannot_be_read_are_said_to_be_so(tmp_path):
+def test_unreadable_older_messages_are_reported(tmp_path):
     def long(agent):
         group = agent.add_group("long", ["bob"])
         for number in range(300):
@@ -375,7 +375,7 @@ def test_older_messages_that_cannot_be_read_are_said_to_be_so(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long) as it:
             await it.shows("post 299.")
-            it.agent.refuse["history"] = Refusal("The disk fails.", "DiskFailed")
+            it.agent.refuse["get_history"] = Refusal("The disk fails.", "DiskFailed")
             await it.press("ctrl+home")
             await it.shows("Older messages could not be read.", "The disk fails.")
             it.agent.refuse.clear()
@@ -386,30 +386,30 @@ def test_older_messages_that_cannot_be_read_are_said_to_be_so(tmp_path):
     run(play())
 
 
-def test_a_lost_agent_comes_back(tmp_path):
+def test_the_link_reconnects(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.type("a draft")
             await it.agent.stop()
-            await it.shows("No agent answers. Trying again…")
+            await it.shows("No agent is running. Retrying…")
             await it.press("enter")
-            await it.until(lambda: "no connection to the agent" in it.told())
+            await it.until(lambda: "Not connected to the agent" in it.told())
             assert it.composer.text == "a draft"
             group = it.agent.groups["g1"]
             it.agent.post(group, 1, "said meanwhile", minute=8)
             it.agent.receipt(group, 2, upto=4)
             await it.agent.start()
             await it.shows("said meanwhile", "✓2/2")
-            await it.gone("Trying again")
+            await it.gone("Retrying")
             assert len(it.open.timeline.rows) == 5
             await it.press("enter")
-            await it.until(lambda: it.agent.count("send") == 1)
+            await it.until(lambda: it.agent.count("send_message") == 1)
 
     run(play())
 
 
-def test_a_signal_means_what_it_meant_once_the_screen_is_gone():
+def test_signal_handlers_are_restored():
     """Else a second SIGTERM would kill the process while it stops its agent."""
 
     async def heed():
@@ -420,7 +420,7 @@ def test_a_signal_means_what_it_meant_once_the_screen_is_gone():
 
     before = signal.signal(signal.SIGTERM, theirs)
     try:
-        with signals_kept():
+        with restored_signals():
             asyncio.run(heed())
         assert signal.getsignal(signal.SIGTERM) is theirs
     finally:

@@ -1,29 +1,31 @@
-"""What is not loaded before an agent is ready, and before the chat's first frame: what costs no module costs no time.
+"""Modules that must not load before an agent is ready or before the chat's first frame.
 
-`scripts/bench.py startup` measures the times; here stands what keeps them, without a clock.
+`scripts/bench.py startup` measures the times; these tests need no clock.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from zerochat.cli.parser import FAMILIES, grammar
+from zerochat.cli.parser import VERBS as FAMILIES
+from zerochat.cli.parser import grammar
 
 ROOT = Path(__file__).parents[2]
 
 AGENT = """
 import os, sys
-from zerochat.agent.storage.paths import places
-from zerochat.agent.loop import AgentThread
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.agent.thread import AgentThread
 from zerochat.agent.storage.profiles import unlock
 from zerochat.cli.parser import parse
-from zerochat.cli import running
+from zerochat.cli.verbs import agent
 
-home = places(None, os.environ)
+home = profile_paths(None, os.environ)
 parse(["agent", "--listen", "127.0.0.1"])
 with AgentThread(home, unlock(home, None), listen="127.0.0.1"):
     print(*sys.modules)
@@ -31,15 +33,15 @@ with AgentThread(home, unlock(home, None), listen="127.0.0.1"):
 
 FIRST_FRAME = """
 import os, sys
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.parser import parse
 from zerochat.tui.app import ZerochatApp
-from zerochat.tui.state.preferences import Choices
+from zerochat.tui.state.preferences import SettingsStore
 
 parse([])
-home = places(None, os.environ)
-ZerochatApp._go_on = lambda self: self.exit(" ".join(sys.modules))  # what comes behind the first frame
-print(ZerochatApp(home.socket, choices=Choices(home)).run(headless=True))
+home = profile_paths(None, os.environ)
+ZerochatApp._after_first_frame = lambda self: self.exit(" ".join(sys.modules))  # what comes behind the first frame
+print(ZerochatApp(home.socket, settings_store=SettingsStore(home)).run(headless=True))
 """
 
 
@@ -61,21 +63,25 @@ def loaded_by(script: str, home: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_an_agent_is_ready_without_what_hardly_anybody_asks_for(tmp_path: Path) -> None:
+def test_an_agent_starts_without_rarely_used_modules(tmp_path: Path) -> None:
     loaded = loaded_by(AGENT, tmp_path)
     assert "zerochat.agent.api.request_handlers" in loaded
     rare = {
-        "tuning",
-        "rewriting",
-        "options",
-        "preferences",
-        "reloading",
-        "backup",
-        "finding",
-        "files.clerk",
+        "settings.handlers",
+        "settings.config_writer",
+        "settings.client_preferences",
+        "storage.backup",
+        "views.search",
+        "files.jobs",
         "mediator",
+        "doctor",
+        "network.web",
     }
-    assert not loaded & {f"zerochat.agent.{each}" for each in (*rare, "telemetry", "checkup", "web")}
+    assert all(find_spec(f"zerochat.agent.{each}") for each in rare), "a module was renamed"
+    assert not loaded & {f"zerochat.agent.{each}" for each in rare}
+    assert {each for each in loaded if each.startswith("zerochat.agent.telemetry.")} == {
+        "zerochat.agent.telemetry.switch"
+    }
     assert not loaded & {"tarfile", "tempfile", "difflib", "mimetypes", "pkgutil"}
     assert not loaded & {"asyncio", "ssl", "http", "email", "subprocess", "textual", "rich", "qrcode", "PIL", "keyring"}
     # What argparse asks for the width of a terminal that nobody looks at.
@@ -94,8 +100,9 @@ def test_the_first_frame_waits_for_nothing(tmp_path: Path) -> None:
     assert not loaded & {
         "hashlib",
         "zerochat.slash_commands",
-        "zerochat.agent.settings.options",
+        "zerochat.agent.settings.handlers",
         "zerochat.agent.settings.config_writer",
+        "zerochat.agent.settings.overview",
     }
     assert not loaded & {"zerochat.tui.composer.completion", "zerochat.tui.actions.commands"}
     assert not [each for each in loaded if each.startswith("zerochat.tui.dialogs.")]
@@ -103,8 +110,8 @@ def test_the_first_frame_waits_for_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", [AGENT, FIRST_FRAME], ids=["agent", "chat"])
-def test_no_verb_costs_more_than_its_family(script: str, tmp_path: Path) -> None:
-    loaded = {each for each in loaded_by(script, tmp_path) if each.startswith("zerochat.cli.parser_")}
+def test_a_verb_loads_only_its_family(script: str, tmp_path: Path) -> None:
+    loaded = {each for each in loaded_by(script, tmp_path) if each.startswith("zerochat.cli.verbs.")}
     assert len(loaded) <= 2
 
 
@@ -112,7 +119,7 @@ def verbs_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
     return next(dict(each.choices) for each in parser._actions if isinstance(each, argparse._SubParsersAction))
 
 
-def test_a_family_alone_says_of_its_verbs_what_the_whole_grammar_says() -> None:
+def test_family_parsers_match_the_full_grammar() -> None:
     whole = verbs_of(grammar())
     assert list(whole) == [verb for verbs in FAMILIES.values() for verb in verbs]
     for verbs in FAMILIES.values():

@@ -1,4 +1,4 @@
-"""/telemetry: the question as a question, and nothing recorded before somebody has said yes to it."""
+"""/telemetry: the consent dialog, and nothing recorded before consent."""
 
 import base64
 from pathlib import Path
@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from tests.support.fake_agent import FakeAgent
 from tests.support.tui_pilot import asked, run, scene, weekend
-from zerochat.agent.storage.paths import places
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.telemetry.consent import question
-from zerochat.agent.telemetry.schema import Ack, Fact, pack_rows
+from zerochat.agent.telemetry.schema import Ack, Record, pack_rows
 from zerochat.rpc.telemetry import (
     TelemetryBatch,
     TelemetryName,
@@ -22,8 +22,8 @@ from zerochat.rpc.telemetry import (
     TelemetryRowsParams,
     TelemetryStatus,
 )
-from zerochat.tui.dialogs.dialog import Confirm
-from zerochat.tui.state.preferences import Choices
+from zerochat.tui.dialogs.dialog import ConfirmDialog
+from zerochat.tui.state.preferences import SettingsStore
 
 STATUS = TelemetryStatus(
     on=False,
@@ -49,51 +49,49 @@ def status(monkeypatch: pytest.MonkeyPatch) -> dict[str, TelemetryStatus]:
     def answer(agent: FakeAgent, params: Any) -> TelemetryStatus:
         return told["now"]
 
-    for method in ("telemetry", "telemetry_set", "telemetry_delete"):
+    for method in ("get_telemetry", "set_telemetry", "delete_telemetry"):
         monkeypatch.setattr(FakeAgent, f"_{method}", answer, raising=False)
     return told
 
 
-def test_nothing_is_recorded_before_a_person_has_read_what_and_said_yes(tmp_path):
+def test_nothing_is_recorded_before_consent(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
             await it.shows("seven at the station")
             await it.say("/telemetry on")
-            await it.until(lambda: isinstance(it.app.screen, Confirm))
-            await it.shows(
-                "Nothing is ever sent to anybody", "30 days", "Record on this machine how your messages fare?"
-            )
+            await it.until(lambda: isinstance(it.app.screen, ConfirmDialog))
+            await it.shows("ever sent", "30 days", "Record delivery telemetry on this machine?")
             await it.press("escape")
-            await it.until(lambda: "Nothing is recorded from now on either." in it.told())
-            assert asked(it.agent, "telemetry_set") == []
+            await it.until(lambda: "Telemetry stays off." in it.told())
+            assert asked(it.agent, "set_telemetry") == []
             await it.say("/telemetry on")
-            await it.until(lambda: isinstance(it.app.screen, Confirm))
+            await it.until(lambda: isinstance(it.app.screen, ConfirmDialog))
             await it.press("y")
-            await it.until(lambda: asked(it.agent, "telemetry_set"))
-            assert asked(it.agent, "telemetry_set") == [{"on": True, "consent": 1}]
+            await it.until(lambda: asked(it.agent, "set_telemetry"))
+            assert asked(it.agent, "set_telemetry") == [{"on": True, "consent": 1}]
 
     run(play())
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 15), (32, 8), (200, 50)])
-def test_the_question_is_read_from_its_beginning_in_any_terminal(tmp_path, size):
+def test_the_consent_text_starts_visible_at_any_size(tmp_path, size):
     async def play():
         async with scene(tmp_path, size=size, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.say("/telemetry on")
-            await it.shows("What: when each", "Record on this machine how", "Do not")
+            await it.shows("What: when each", "Record delivery telemetry on", "Cancel")
             await it.press(*["pagedown"] * 20)
-            await it.shows("you give", "Record on this machine how", "Do not")
+            await it.shows("export", "Record delivery telemetry on", "Cancel")
             await it.press(*["up"] * 50)
             await it.shows("What: when each")
             await it.press("y")
-            await it.until(lambda: asked(it.agent, "telemetry_set") != [])
+            await it.until(lambda: asked(it.agent, "set_telemetry") != [])
 
     run(play())
 
 
 @pytest.mark.slow
-def test_what_forbids_it_is_said_and_what_there_is_can_be_seen_and_deleted(tmp_path, status):
+def test_forbidden_telemetry_can_be_shown_and_deleted(tmp_path, status):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
             await it.shows("seven at the station")
@@ -101,19 +99,19 @@ def test_what_forbids_it_is_said_and_what_there_is_can_be_seen_and_deleted(tmp_p
             await it.say("/telemetry on")
             await it.until(lambda: "DO_NOT_TRACK is set" in it.told())
             await it.say("/telemetry")
-            await it.shows("1,234", "nobody", "DO_NOT_TRACK")
+            await it.shows("1,234", "no one", "DO_NOT_TRACK")
             await it.press("escape")
             await it.say("/telemetry delete")
-            await it.until(lambda: isinstance(it.app.screen, Confirm))
+            await it.until(lambda: isinstance(it.app.screen, ConfirmDialog))
             await it.press("n")
-            assert asked(it.agent, "telemetry_delete") == [] == asked(it.agent, "telemetry_set")
+            assert asked(it.agent, "delete_telemetry") == [] == asked(it.agent, "set_telemetry")
             await it.say("/telemetry sell")
-            await it.until(lambda: "/telemetry takes on, off" in it.told())
+            await it.until(lambda: "Usage: /telemetry" in it.told())
 
     run(play())
 
 
-def test_what_has_ended_by_itself_is_said_and_begun_again(tmp_path, status):
+def test_stopped_recording_is_shown_and_restarted(tmp_path, status):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
             await it.shows("seven at the station")
@@ -122,13 +120,13 @@ def test_what_has_ended_by_itself_is_said_and_begun_again(tmp_path, status):
             await it.shows("no: The disk is full.")
             await it.press("escape")
             await it.say("/telemetry on")
-            await it.until(lambda: asked(it.agent, "telemetry_set"))
-            assert asked(it.agent, "telemetry_set") == [{"on": True, "consent": 1}]
+            await it.until(lambda: asked(it.agent, "set_telemetry"))
+            assert asked(it.agent, "set_telemetry") == [{"on": True, "consent": 1}]
 
     run(play())
 
 
-FACTS: list[Fact] = [Ack(2, 3, 4, number, 1_795_348_800_000_000 + number, "direct") for number in range(5)]
+FACTS: list[Record] = [Ack(2, 3, 4, number, 1_795_348_800_000_000 + number, "direct") for number in range(5)]
 NAMES = [
     TelemetryName(1, "", "me"),
     TelemetryName(2, "g", "did:a"),
@@ -149,25 +147,25 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(agent: FakeAgent, params: TelemetryNamesParams) -> TelemetryNames:
         return TelemetryNames(NAMES, more=False)
 
-    monkeypatch.setattr(FakeAgent, "_telemetry_rows", rows, raising=False)
-    monkeypatch.setattr(FakeAgent, "_telemetry_names", names, raising=False)
+    monkeypatch.setattr(FakeAgent, "_get_telemetry_rows", rows, raising=False)
+    monkeypatch.setattr(FakeAgent, "_get_telemetry_names", names, raising=False)
 
 
-def at(tmp_path: Path) -> Choices:
+def at(tmp_path: Path) -> SettingsStore:
     """Of a profile whose agent is the double."""
-    home = replace(places("alice", {"ZEROCHAT_HOME": str(tmp_path / "home")}), socket=tmp_path / "agent.sock")
-    return Choices(home, environ={})
+    home = replace(profile_paths("alice", {"ZEROCHAT_HOME": str(tmp_path / "home")}), socket=tmp_path / "agent.sock")
+    return SettingsStore(home, environ={})
 
 
-def test_an_export_is_written_where_it_was_asked_for_and_never_over_anything(tmp_path, recorded):
+def test_an_export_never_overwrites(tmp_path, recorded):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow comes with the extra `analytics`")
     out = tmp_path / "my week"
 
     async def play():
-        async with scene(tmp_path, size=(100, 40), setting=weekend, choices=at(tmp_path)) as it:
+        async with scene(tmp_path, size=(100, 40), setting=weekend, settings_store=at(tmp_path)) as it:
             await it.shows("seven at the station")
             await it.say(f"/telemetry export {out}")
-            await it.until(lambda: "5 rows, and nobody's name" in it.told())
+            await it.until(lambda: "Exported 5 rows without names" in it.told())
             (file,) = out.glob("ack/*/*.parquet")
             written = parquet.ParquetFile(file).read().to_pylist()
             assert [row["upto"] for row in written] == [0, 1, 2, 3, 4] and (out / "manifest.json").exists()
@@ -175,7 +173,7 @@ def test_an_export_is_written_where_it_was_asked_for_and_never_over_anything(tmp
             assert "did:a" not in (out / "manifest.json").read_text()
             before = file.read_bytes()
             await it.say(f"/telemetry export {out}")
-            await it.until(lambda: "Name a folder that does not exist" in it.told())
+            await it.until(lambda: "Give the path of a new folder" in it.told())
             assert file.read_bytes() == before
             await it.say("/telemetry show")
             await it.shows("upto=4", "member=4")
@@ -183,31 +181,31 @@ def test_an_export_is_written_where_it_was_asked_for_and_never_over_anything(tmp
     run(play())
 
 
-def test_no_export_is_made_where_it_is_forbidden_or_nothing_says_where_to(tmp_path, recorded, status):
+def test_no_export_when_forbidden_or_without_a_path(tmp_path, recorded, status):
     async def play():
-        async with scene(tmp_path, size=(100, 40), setting=weekend, choices=at(tmp_path)) as it:
+        async with scene(tmp_path, size=(100, 40), setting=weekend, settings_store=at(tmp_path)) as it:
             await it.shows("seven at the station")
             await it.say("/telemetry export")
-            await it.until(lambda: "/telemetry takes on, off" in it.told())
+            await it.until(lambda: "Usage: /telemetry" in it.told())
             status["now"] = structs.replace(STATUS, forbidden="Telemetry is off because DO_NOT_TRACK is set")
             await it.say(f"/telemetry export {tmp_path / 'out'}")
             await it.until(lambda: "DO_NOT_TRACK is set" in it.told())
-            assert asked(it.agent, "telemetry_names") == [] and not (tmp_path / "out").exists()
+            assert asked(it.agent, "get_telemetry_names") == [] and not (tmp_path / "out").exists()
 
     run(play())
 
 
-def test_what_the_chat_was_told_counts_though_its_agent_was_not(tmp_path, recorded, monkeypatch):
+def test_the_chat_environment_can_forbid_telemetry(tmp_path, recorded, monkeypatch):
     monkeypatch.setenv("DO_NOT_TRACK", "1")
 
     async def play():
-        async with scene(tmp_path, size=(100, 40), setting=weekend, choices=at(tmp_path)) as it:
+        async with scene(tmp_path, size=(100, 40), setting=weekend, settings_store=at(tmp_path)) as it:
             await it.shows("seven at the station")
             await it.say("/telemetry on")
-            await it.until(lambda: "DO_NOT_TRACK is set. Nothing is recorded" in it.told())
+            await it.until(lambda: "DO_NOT_TRACK is set. Telemetry stays off" in it.told())
             await it.say(f"/telemetry export {tmp_path / 'out'}")
             await it.until(lambda: it.told().endswith("Telemetry is off because DO_NOT_TRACK is set"))
-            assert asked(it.agent, "telemetry_set") == [] == asked(it.agent, "telemetry_names")
+            assert asked(it.agent, "set_telemetry") == [] == asked(it.agent, "get_telemetry_names")
             assert not (tmp_path / "out").exists()
 
     run(play())

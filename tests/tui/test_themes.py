@@ -1,4 +1,4 @@
-"""The themes: every text can be told from its ground, and without any colour nothing is lost."""
+"""The themes: contrast of all texts, and no information by colour alone."""
 
 import re
 
@@ -7,11 +7,11 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
 from tests.support.tui_pilot import run, scene, strips, weekend
-from zerochat.agent.settings.client_preferences import OWN_THEMES, TEXTUAL_THEMES
-from zerochat.agent.storage.paths import places
+from zerochat.agent.settings.values import OWN_THEMES, TEXTUAL_THEMES
+from zerochat.agent.storage.paths import profile_paths
 from zerochat.tui.messages.paint import CONTRAST_MIN, contrast
-from zerochat.tui.state.preferences import Choices
-from zerochat.tui.style.themes import ANSI, CONTRAST, DARK, LIGHT, OWN
+from zerochat.tui.state.preferences import SettingsStore
+from zerochat.tui.style.themes import ANSI, CONTRAST, DARK, LIGHT, THEMES
 
 pytestmark = pytest.mark.usefixtures("utc")
 HIGH_CONTRAST_MIN = 7.0
@@ -36,15 +36,17 @@ ON_GROUNDS_OF_THEIR_OWN = [
 """What `app.tcss` writes on what."""
 
 
-def test_the_settings_know_the_themes_that_there_are():
-    assert tuple(theme.name for theme in OWN) == OWN_THEMES
+def test_the_settings_list_all_themes():
+    assert tuple(theme.name for theme in THEMES) == OWN_THEMES
     assert set(TEXTUAL_THEMES) == BUILTIN_THEMES.keys() - {"textual-ansi"}
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST], ids=lambda theme: theme.name)
-def test_every_text_can_be_told_from_its_ground(theme, tmp_path):
+def test_every_text_has_contrast(theme, tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": theme.name})) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(overrides={"chat.theme": theme.name})
+        ) as it:
             await it.shows("seven at the station")
             assert it.app.theme == theme.name
             variables = it.app.theme_variables
@@ -64,14 +66,14 @@ def test_every_text_can_be_told_from_its_ground(theme, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["dark", "light", "contrast"])
-def test_what_is_on_the_screen_can_be_read(theme, tmp_path):
-    """As it is drawn, on every kind of sheet."""
+def test_the_screen_has_contrast(theme, tmp_path):
+    """As it is drawn, on every kind of dialog."""
 
     def unreadable(app):
         found = set()
-        sheets = app.screen.query(".sheet, CommandList")
-        top = sheets.last().region if sheets else app.screen.region
-        for text, style in styles_of(app, top):  # What lies under a sheet is dimmed on purpose.
+        dialogs = app.screen.query(".dialog, CommandList")
+        top = dialogs.last().region if dialogs else app.screen.region
+        for text, style in styles_of(app, top):  # What lies under a dialog is dimmed on purpose.
             if style.color is None or style.bgcolor is None or not any(char.isalnum() for char in text):
                 continue
             one, other = Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)
@@ -80,7 +82,9 @@ def test_what_is_on_the_screen_can_be_read(theme, tmp_path):
         return found
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": theme})) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(overrides={"chat.theme": theme})
+        ) as it:
             await it.shows("seven at the station")
             assert not unreadable(it.app)
             for opened in ("/set", "/help", "/leave", "/new", "/tour", "/status", "/join"):
@@ -101,9 +105,11 @@ def test_what_is_on_the_screen_can_be_read(theme, tmp_path):
     run(play())
 
 
-def test_sixteen_colours_are_the_terminal_s_own(tmp_path):
+def test_the_ansi_theme_uses_terminal_colours(tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": "ansi"})) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(overrides={"chat.theme": "ansi"})
+        ) as it:
             await it.shows("seven at the station")
             assert it.app.theme == ANSI.name
             colours = {
@@ -121,7 +127,7 @@ def test_sixteen_colours_are_the_terminal_s_own(tmp_path):
 @pytest.mark.parametrize("theme", [*OWN_THEMES, "nord", "ansi-light"])
 def test_a_theme_is_changed_while_it_runs(theme, tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore()) as it:
             await it.shows("seven at the station")
             before = it.text
             await it.say(f"/set theme {theme}")
@@ -132,11 +138,11 @@ def test_a_theme_is_changed_while_it_runs(theme, tmp_path):
     run(play())
 
 
-def test_what_is_chosen_in_the_palette_is_kept(tmp_path):
-    home = places(None, {"ZEROCHAT_HOME": str(tmp_path)})
+def test_a_theme_from_the_palette_is_stored(tmp_path):
+    home = profile_paths(None, {"ZEROCHAT_HOME": str(tmp_path)})
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
             assert set(OWN_THEMES) <= it.app.available_themes.keys()
             it.app.search_themes()
@@ -145,17 +151,19 @@ def test_what_is_chosen_in_the_palette_is_kept(tmp_path):
             await it.gone("gruvbox")
             await it.press("down", "enter")
             await it.until(lambda: it.app.theme == "contrast")
-            await it.until(lambda: it.app.choices.now.theme == "contrast")
+            await it.until(lambda: it.app.settings_store.current.theme == "contrast")
             assert 'theme = "contrast"' in home.config.read_text()
 
     run(play())
 
 
-def test_without_colours_everything_is_said_by_shape(tmp_path, monkeypatch):
+def test_without_colours_nothing_is_lost(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
     async def play():
-        async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": "dark"})) as it:
+        async with scene(
+            tmp_path, setting=weekend, settings_store=SettingsStore(overrides={"chat.theme": "dark"})
+        ) as it:
             await it.shows("seven at the station")
             it.agent.say(it.agent.groups["g2"], 1, "task")
             it.agent.say(it.agent.groups["g2"], 1, "another")
@@ -179,7 +187,7 @@ def test_without_colours_everything_is_said_by_shape(tmp_path, monkeypatch):
             assert it.app.theme == "ansi"
             await it.press("f10")
             await it.shows("Leave weekend?")
-            assert any("Stay" in text and style.reverse for text, style in styles_of(it.app)), (
+            assert any("Cancel" in text and style.reverse for text, style in styles_of(it.app)), (
                 "the answer with the focus"
             )
 

@@ -1,4 +1,4 @@
-"""Writing in the chat: what is pasted, what Tab makes of what is there, and the person's own editor."""
+"""Writing in the chat: pasting, completion, and the external editor."""
 
 import os
 import stat
@@ -13,13 +13,13 @@ from tests.support.machines import machines, until
 from tests.support.terminals import terminal
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.rpc import AnnouncedCommand, MemberInfo
+from zerochat.slash_commands import COMMANDS
 from zerochat.terminal_text import Printable
 from zerochat.tui.composer import completion, editor, paste
-from zerochat.tui.composer.commands import COMMANDS
 
 
 def said(agent):
-    return [params["text"] for params in asked(agent, "send")]
+    return [params["text"] for params in asked(agent, "send_message")]
 
 
 # --- pasting --------------------------------------------------------------------------------------------------------
@@ -39,11 +39,11 @@ LONG = "\n".join(f"line {number}" for number in range(6))
     ],
     ids=["a word", "five lines", "six lines", "the limit", "beyond the limit", "no text at all"],
 )
-def test_what_is_asked_about(text, long):
+def test_long_pastes_open_a_dialog(text, long):
     assert paste.is_long(text) is long
 
 
-def test_a_file_is_meant_by_its_path(tmp_path, monkeypatch):
+def test_dropped_paths_are_recognised(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("a photo.PNG", "notes.txt", "x.png"):
         (tmp_path / name).touch()
@@ -73,16 +73,16 @@ def test_a_file_is_meant_by_its_path(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("choice", ["message", "file", "edit", "cancel"])
-def test_many_lines_are_asked_about(tmp_path, choice):
+def test_a_long_paste_is_confirmed(tmp_path, choice):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             sent = []
-            it.agent._attach = lambda params: (
-                sent.append((params, Path(params.paths[0]).read_text())) or it.agent._send(params)
+            it.agent._send_files = lambda params: (
+                sent.append((params, Path(params.paths[0]).read_text())) or it.agent._send_message(params)
             )
             await it.paste(LONG.replace("\n", "\r\n"))
-            await it.shows("6 lines were pasted: 41 bytes.")
+            await it.shows("You pasted 6 lines (41 bytes).")
             assert it.composer.text == ""
             await it.press(*["down"] * ["message", "file", "edit", "cancel"].index(choice), "enter")
             if choice == "message":
@@ -95,20 +95,20 @@ def test_many_lines_are_asked_about(tmp_path, choice):
             elif choice == "edit":
                 await it.until(lambda: it.composer.text == LONG)
             else:
-                await it.gone("6 lines were pasted")
+                await it.gone("You pasted 6 lines")
                 assert it.composer.text == "" and it.composer.has_focus
-            assert it.agent.count("send") == (choice == "message")
+            assert it.agent.count("send_message") == (choice == "message")
 
     run(play())
 
 
-def test_a_draft_is_not_sent_along(tmp_path):
+def test_a_paste_does_not_send_the_draft(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.type("begun ")
             await it.paste(LONG)
-            await it.shows("6 lines were pasted")
+            await it.shows("You pasted 6 lines")
             assert "as one message" not in it.text
             await it.press("down", "enter")  # edit first
             await it.until(lambda: it.composer.text == f"begun {LONG}")
@@ -116,22 +116,22 @@ def test_a_draft_is_not_sent_along(tmp_path):
     run(play())
 
 
-def test_more_than_a_message_can_hold_can_still_be_a_file(tmp_path):
+def test_an_oversized_paste_can_be_a_file(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.paste("é" * 32_769)
-            await it.shows("1 line was pasted: 65,538 bytes.")
-            assert "as one message" not in it.text and "Send as a file" in it.text and "Edit first" in it.text
+            await it.shows("You pasted 1 line (65,538 bytes).")
+            assert "as one message" not in it.text and "Send as a file" in it.text and "Edit before sending" in it.text
             await it.press("escape")
             await it.paste("x" * 300_000)
             await it.shows("300,000 bytes")
-            assert "Edit first" not in it.text
+            assert "Edit before sending" not in it.text
 
     run(play())
 
 
-def test_a_picture_is_offered(tmp_path):
+def test_a_pasted_picture_path_can_be_sent(tmp_path):
     photo = tmp_path / "photo.png"
     photo.touch()
 
@@ -139,21 +139,21 @@ def test_a_picture_is_offered(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             paths = []
-            it.agent._attach = lambda params: paths.append(params.paths) or it.agent._send(params)
+            it.agent._send_files = lambda params: paths.append(params.paths) or it.agent._send_message(params)
             await it.paste(str(photo))
-            await it.shows("The path of photo.png was pasted.")
+            await it.shows("You pasted the path of photo.png.")
             await it.press("enter")
             await it.until(lambda: paths == [[str(photo)]])
             assert photo.exists()
             await it.paste(str(photo))
-            await it.shows("The path of photo.png was pasted.")
+            await it.shows("You pasted the path of photo.png.")
             await it.press("down", "enter")
             await it.until(lambda: it.composer.text == str(photo))
 
     run(play())
 
 
-def test_what_is_pasted_over_the_messages_goes_to_the_composer(tmp_path):
+def test_pastes_over_messages_go_to_the_composer(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -169,7 +169,7 @@ def keys(text):
     return [Key("enter", None) if each == "\n" else Key("space" if each == " " else each, each) for each in text]
 
 
-def test_a_terminal_that_pastes_as_keys_sends_nothing(tmp_path):
+def test_a_paste_as_keys_sends_nothing(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -184,17 +184,17 @@ def test_a_terminal_that_pastes_as_keys_sends_nothing(tmp_path):
     run(play())
 
 
-def test_many_lines_that_come_as_keys_are_asked_about_too(tmp_path):
+def test_a_long_paste_as_keys_is_confirmed(tmp_path):
     """They are taken out of the draft again, wherever in it they came."""
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.composer.put("see and tell")
+            it.composer.set_text("see and tell")
             it.composer.cursor_location = (0, 4)
             for key in keys(LONG + "\n"):
                 it.app.post_message(key)
-            await it.shows("6 lines were pasted: 42 bytes.")
+            await it.shows("You pasted 6 lines (42 bytes).")
             assert it.composer.text == "see and tell" and it.composer.cursor_location == (0, 4)
             await it.press("down", "enter")  # Not "send" first: there is a draft.
             await it.until(lambda: it.composer.text == f"see {LONG}\nand tell")
@@ -229,9 +229,9 @@ PEOPLE = ["Alice", "Alma", "bob", "dora the second"]
         ("/remove x", []),
         ("/invite ", ["/invite reader"]),
         ("/invite 3", None),
-        ("/tell c", ["/tell carol's agent "]),
-        ("/letters x", []),
-        ("/tell carol hello bo", ["/tell carol hello bob "]),
+        ("/message c", ["/message carol's agent "]),
+        ("/messages x", []),
+        ("/message carol hello bo", ["/message carol hello bob "]),
         ("/react rock", ["/react 🚀"]),
         ("/set thema", []),
         ("//memb", None),
@@ -252,13 +252,13 @@ PEOPLE = ["Alice", "Alma", "bob", "dora the second"]
         ("a\nb", None),
     ],
 )
-def test_what_can_stand_there(before, found):
-    offers = completion.offers(before, PEOPLE, ["carol's agent"])
+def test_completions_by_position(before, found):
+    offers = completion.completions(before, PEOPLE, ["carol's agent"])
     texts = None if offers is None else [each.text for each in offers]
     assert texts == found or (found and texts and texts[0] == found[0] and before.endswith(("rock", "rocke")))
 
 
-BOTS = completion.asking(
+BOTS = completion.bot_commands(
     [
         MemberInfo(
             did="did:key:z6MkCi",
@@ -288,13 +288,13 @@ BOTS = completion.asking(
         ("\n!d", None),
     ],
 )
-def test_what_a_bot_listens_to_completes(before, found):
-    offers = completion.offers(before, PEOPLE, (), BOTS)
+def test_bot_commands_complete(before, found):
+    offers = completion.completions(before, PEOPLE, (), BOTS)
     assert (offers and [each.text for each in offers]) == found
-    assert completion.offers(before, PEOPLE) is None, "nobody listens"
+    assert completion.completions(before, PEOPLE) is None, "nobody listens"
 
 
-def test_how_a_command_to_a_bot_goes_on():
+def test_bot_commands_have_usage_hints():
     (hint,) = completion.hints("!deploy ", BOTS)
     assert hint == "!deploy ENV [--dry] (for admin)  ci: Bring it out"
     assert completion.hints("!deploy staging --dry", BOTS) == [hint] and completion.hints("!ping x", BOTS) == [
@@ -325,19 +325,19 @@ def test_a_command_to_a_bot_is_completed_and_hinted_at(tmp_path):
             await it.press("enter")
             await it.gone("!deploy ENV  bob")
             await it.shows("!deploy staging")
-            assert asked(it.agent, "send")[-1]["text"] == "!deploy staging", "it is a message like any other"
+            assert asked(it.agent, "send_message")[-1]["text"] == "!deploy staging", "it is a message like any other"
             await it.say("/verify bob")
-            await it.shows("bot          yes, it says", "listens to   !deploy ENV: Bring it out", "!ping")
+            await it.shows("bot          yes (self-declared)", "commands     !deploy ENV: Bring it out", "!ping")
 
     run(play())
 
 
 def test_every_command_completes():
-    labels = [each.label for each in completion.offers("/", [])]
+    labels = [each.label for each in completion.completions("/", [])]
     assert labels == [f"/{name}" for name in COMMANDS]
 
 
-def test_the_list_has_a_window():
+def test_the_completion_list_is_paged():
     labels = [Printable(f"label{number:02}") for number in range(40)]  # seven cells each
     first, lines, more = completion.window(labels, -1, 34)  # four in a line
     assert (first, [len(line) for line in lines], more) == (0, [4, 4, 4], True)
@@ -349,7 +349,7 @@ def test_the_list_has_a_window():
 
 
 @pytest.mark.slow
-def test_tab_goes_round(tmp_path):
+def test_tab_cycles(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -358,24 +358,24 @@ def test_tab_goes_round(tmp_path):
             await it.shows("/requests  /role") if "/role" in it.text else await it.shows("/requests")
             assert it.composer.text == "/re"
             await it.press("escape")
-            await it.until(lambda: not it.app.chat.offers.display)
+            await it.until(lambda: not it.app.chat.completion_list.display)
             assert it.composer.has_focus and it.composer.text == "/re"
             await it.press("tab")
-            await it.until(lambda: it.app.chat.offers.display)
-            first = [each.text for each in completion.offers("/re", [])]
+            await it.until(lambda: it.app.chat.completion_list.display)
+            first = [each.text for each in completion.completions("/re", [])]
             for text in (*first, first[0]):
                 await it.press("tab")
                 assert it.composer.text == text
             await it.press("shift+tab", "shift+tab")
             assert it.composer.text == first[-2]
             await it.type("x")
-            await it.until(lambda: not it.app.chat.offers.display)
-            it.composer.put("say hi to ca and go")
+            await it.until(lambda: not it.app.chat.completion_list.display)
+            it.composer.set_text("say hi to ca and go")
             it.composer.move_cursor((0, len("say hi to ca")))
             await it.press("tab")
             assert it.composer.text == "say hi to carol  and go"
             assert it.composer.cursor_location == (0, len("say hi to carol "))
-            it.composer.put("")
+            it.composer.set_text("")
             await it.press("tab")
             assert not it.composer.has_focus
             await it.press("shift+tab")
@@ -387,26 +387,26 @@ def test_tab_goes_round(tmp_path):
 def test_connections_complete(tmp_path):
     def setting(agent):
         weekend(agent)
-        agent._connect(agent_params("carol's agent"))
+        agent._open_connection(agent_params("carol's agent"))
 
     def agent_params(name):
-        from zerochat.rpc import ConnectParams
+        from zerochat.rpc import OpenConnectionParams
 
-        return ConnectParams("x", name, False)
+        return OpenConnectionParams("x", name, False)
 
     async def play():
         async with scene(tmp_path, setting=setting) as it:
             await it.shows("seven at the station")
-            await it.type("/tell ")
+            await it.type("/message ")
             await it.until(lambda: it.app.chat.connections == ["carol's agent"])
             await it.type("ca")
             await it.press("tab")
-            assert it.composer.text == "/tell carol's agent "
+            assert it.composer.text == "/message carol's agent "
 
     run(play())
 
 
-def test_what_a_command_may_be_told_completes(tmp_path, monkeypatch):
+def test_command_arguments_complete(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies").mkdir()
 
@@ -441,14 +441,14 @@ def script(folder, name, body):
     return path
 
 
-def test_which_editor(monkeypatch):
+def test_the_editor_command(monkeypatch):
     monkeypatch.setenv("EDITOR", "emacs -nw")
     monkeypatch.delenv("VISUAL", raising=False)
     assert editor.command() == ["emacs", "-nw"]
     monkeypatch.setenv("VISUAL", "'/a b/vi' -c 'set tw=70; $(x)'")
     assert editor.command() == ["/a b/vi", "-c", "set tw=70; $(x)"]
     monkeypatch.setenv("VISUAL", "vi 'x")
-    with pytest.raises(editor.EditorFailed, match=r"\$VISUAL cannot be read"):
+    with pytest.raises(editor.EditorFailed, match=r"\$VISUAL is not a valid command"):
         editor.command()
     monkeypatch.delenv("VISUAL")
     monkeypatch.setenv("EDITOR", " ")
@@ -457,7 +457,7 @@ def test_which_editor(monkeypatch):
         editor.command()
 
 
-def test_the_file_is_private_and_goes(tmp_path, monkeypatch):
+def test_the_editor_file_is_private_and_erased(tmp_path, monkeypatch):
     runtime = tmp_path / "runtime"
     runtime.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -469,7 +469,7 @@ path.with_name("message.txt~").write_text("a copy")
 path.write_text("two\\r\\nlines\\n")
 """
     monkeypatch.setenv("VISUAL", f"'{script(tmp_path, 'an editor', body)}' --wait")
-    assert editor.edited("before\nit") == "two\nlines"
+    assert editor.edit("before\nit") == "two\nlines"
     place, _, text = seen.read_text().partition("\n")
     assert Path(place).is_relative_to(runtime) and text == "before\nit"
     assert list(runtime.iterdir()) == []
@@ -480,42 +480,42 @@ path.write_text("two\\r\\nlines\\n")
     [
         ("sys.exit(3)", "ended with code 3"),
         ("os.kill(os.getpid(), 9)", "ended with signal 9"),
-        ("path.unlink()", "does not start"),
-        ("path.write_bytes(b'x' * (1 << 21))", "stays in"),
+        ("path.unlink()", "could not be started"),
+        ("path.write_bytes(b'x' * (1 << 21))", "is saved in"),
     ],
 )
-def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch, body, why):
+def test_a_failing_editor_changes_nothing(tmp_path, monkeypatch, body, why):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("VISUAL", str(script(tmp_path, "editor", body)))
-    with pytest.raises((editor.EditorFailed, editor.TooMuchWritten), match=why):
-        editor.edited("precious")
+    with pytest.raises((editor.EditorFailed, editor.EditedTextTooLong), match=why):
+        editor.edit("precious")
     left = [path for path in tmp_path.iterdir() if path.is_dir()]
-    assert len(left) == ("stays" in why)
+    assert len(left) == ("saved" in why)
 
 
-def test_an_editor_that_is_not_there(monkeypatch):
+def test_a_missing_editor_is_reported(monkeypatch):
     monkeypatch.setenv("VISUAL", "/nowhere/vi")
-    with pytest.raises(editor.EditorFailed, match="vi does not start: no such file"):
-        editor.edited("x")
+    with pytest.raises(editor.EditorFailed, match="vi could not be started: no such file"):
+        editor.edit("x")
 
 
-def test_what_was_written_for_a_moment_is_overwritten(tmp_path, monkeypatch):
+def test_temporary_files_are_overwritten(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    path = paste.written("a secret")
+    path = paste.write_temporary("a secret")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     link = tmp_path / "another name"
     os.link(path, link)
-    paste.forget(path)
+    paste.erase(path)
     assert link.read_bytes() == bytes(8) and not path.parent.exists()
 
 
-def test_no_terminal_to_lend(tmp_path):
+def test_a_terminal_that_cannot_run_an_editor(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.type("precious")
             await it.press("alt+e")
-            await it.until(lambda: "cannot be lent" in it.told())
+            await it.until(lambda: "cannot run an editor" in it.told())
             assert it.composer.text == "precious"
 
     run(play())
@@ -532,12 +532,12 @@ if answer == "fail":
 path.write_text(f"{text} and {answer}\\nsecond \\x1b[2Jline\\n")
 """
     with machines(tmp_path, ("alice",)) as (alice,):
-        group = alice.client.new("hikers").id
+        group = alice.client.create_group("hikers").id
         alice.environment["VISUAL"] = str(script(tmp_path, "editor", body))
         with terminal(alice) as one:
             one.shows("hikers")
             one.type("begun")
-            until(lambda: alice.client.drafts() == {group: "begun"}, "the draft")
+            until(lambda: alice.client.list_drafts() == {group: "begun"}, "the draft")
             one.type("\x1be")
             one.shows("EDITOR HAS 'begun'")
             one.type("\x03")  # the editor's, not ours
@@ -546,23 +546,25 @@ path.write_text(f"{text} and {answer}\\nsecond \\x1b[2Jline\\n")
             one.type("\x1be")
             until(lambda: one.shown.count("EDITOR HAS 'begun'") == 2, "the editor again")
             one.type("more\r")
-            until(lambda: alice.client.drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "what came back")
-            assert alice.client.history("hikers").events[-1].type == "group_created", "nothing was sent"
+            until(lambda: alice.client.list_drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "what came back")
+            assert alice.client.get_history("hikers").events[-1].type == "group_created", "nothing was sent"
             one.type("\x1be")
             until(lambda: one.shown.count("EDITOR HAS") == 3, "the editor once more")
             one.type("fail\r")
             one.shows("ended with code 9")
-            until(lambda: alice.client.drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "the draft as it was")
+            until(
+                lambda: alice.client.list_drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "the draft as it was"
+            )
 
 
 # --- the composer itself --------------------------------------------------------------------------------------------
 
 
-def test_what_was_deleted_comes_back(tmp_path):
+def test_deleted_text_can_be_yanked(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            it.composer.put("one two three\nfour five")
+            it.composer.set_text("one two three\nfour five")
             for key, left, killed in [
                 ("ctrl+w", "one two three\nfour ", "five"),
                 ("ctrl+u", "one two three\n", "four "),
@@ -589,7 +591,7 @@ def test_the_composer_grows_to_a_third(tmp_path):
         for height in (24, 48):
             async with scene(tmp_path, size=(80, height), setting=weekend) as it:
                 await it.shows("seven at the station")
-                it.composer.put("\n".join(["line"] * 40))
+                it.composer.set_text("\n".join(["line"] * 40))
                 await it.until(lambda height=height: it.composer.outer_size.height == height * 34 // 100)
                 assert it.app.chat.pane.size.height > height // 3
 

@@ -1,4 +1,4 @@
-"""One module for each implementation by somebody else; bytes travel as base64url without padding."""
+"""One module per implementation; bytes are base64url without padding."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
@@ -13,5 +13,5 @@ def unb64(text: str) -> bytes:
 
 
 def apv_of(kids: list[str]) -> bytes:
-    """What DIDComm v2 puts into `apv`: the hash of the recipients' key ids."""
+    """The `apv` of DIDComm v2: the hash of the recipients' key ids."""
     return sha256(".".join(sorted(kids)).encode()).digest()

@@ -1,4 +1,4 @@
-"""aries-askar: the Rust library under ACA-Py and credo. It has primitives, and the envelopes are their recipe."""
+"""aries-askar, the Rust library under ACA-Py and credo: primitives, composed to envelopes here."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""joserfc: the best-kept JOSE library for Python. Its `seal` writes an ephemeral key for each recipient."""
+"""joserfc, a JOSE library for Python. Its `seal` writes an ephemeral key per recipient."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ register_chacha20_poly1305()
 register_ecdh_1pu()
 _ALGORITHMS = ["ECDH-1PU+A256KW", "ECDH-ES+A256KW", "A256CBC-HS512", "A256GCM", "XC20P"]
 _REGISTRY = jwe.JWERegistry(algorithms=_ALGORITHMS, strict_check_header=False)
-"""Not strict: it would refuse an `epk` that is in the protected header, where DIDComm wants it."""
+"""Not strict: strict mode refuses an `epk` in the protected header, where DIDComm requires it."""
 
 
 def _key(jwk: dict[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""didcomm-messaging: the library behind ACA-Py's DIDComm v2 (X25519 alone), and an RFC 0019 of its own."""
+"""didcomm-messaging, the library behind ACA-Py's DIDComm v2 (X25519 only), and its RFC 0019."""
 
 import asyncio
 import json

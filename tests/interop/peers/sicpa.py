@@ -1,4 +1,4 @@
-"""didcomm, by SICPA: the only library for Python that has all of DIDComm v2. It works on messages, not on bytes."""
+"""didcomm by SICPA, the only Python library with all of DIDComm v2; it packs messages, not bytes."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ def pack(
 
 
 def read(envelope: str, documents: list[dict[str, Any]], secrets: list[dict[str, str]]) -> dict[str, Any]:
-    """The message, and what protected it."""
+    """The message and its protection."""
     world = _World(documents, secrets)
     opened = asyncio.run(unpack(world.config, envelope, UnpackConfig(unwrap_re_wrapping_forward=False)))
     said = opened.metadata
@@ -103,7 +103,7 @@ def read(envelope: str, documents: list[dict[str, Any]], secrets: list[dict[str,
 
 
 def forwarded(envelope: str, secrets: list[dict[str, str]]) -> dict[str, Any]:
-    """What a mediator sees of an envelope that is for it."""
+    """A mediator's view of an envelope addressed to it."""
     world = _World(_known(secrets, "agreement"), secrets)
     opened = asyncio.run(unpack_forward(world.config, envelope, decrypt_by_all_keys=False))
     return {"next": opened.forward_msg.body.next, "message": opened.forwarded_msg}

@@ -1,0 +1,5 @@
+"""Fixtures of the bot tests."""
+
+from tests.support.agents import people
+
+__all__ = ["people"]

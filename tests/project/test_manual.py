@@ -1,0 +1,50 @@
+"""The manual: generated references, parseable commands, installed pages."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import manual
+from tests.support.doc_pages import commands
+from zerochat.cli.parser import parse
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "zerochat" / "manual").glob("*.md"))
+TOPICS = {
+    *("getting-started", "groups", "invitations", "keys", "commands", "settings", "delivery", "history", "files"),
+    *("mediators", "network", "services", "bots", "json-rpc", "interop", "accountability", "telemetry"),
+    *("security", "guarantees", "limits", "contributing"),
+}
+CALLS = [
+    pytest.param(call, id=f"{page.stem}: {' '.join(call)}"[:80])
+    for page in PAGES
+    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for call in commands(block)
+    if call
+]
+
+
+def test_every_topic_has_its_page():
+    assert {page.stem for page in PAGES} == TOPICS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_opens_with_its_title(page):
+    assert page.read_text(encoding="utf-8").startswith("# ")
+
+
+@pytest.mark.parametrize(("path", "text"), list(manual.files()), ids=lambda part: getattr(part, "name", ""))
+def test_a_generated_file_matches_its_table(path, text):
+    assert path.read_text(encoding="utf-8") == text, "run scripts/manual.py"
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_command_in_the_manual_parses(call):
+    parse(call)
+
+
+def test_the_readme_is_short_and_names_every_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.encode()) <= 8 * 1024
+    assert set(re.findall(r"zerochat/manual/([\w-]+)\.md", readme)) == TOPICS

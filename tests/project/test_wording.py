@@ -1,0 +1,71 @@
+"""Plain text for readers: a bound on roundabout words, and no retired term in a name."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import wording
+
+ROOT = Path(__file__).parents[2]
+PER_THOUSAND_MAX = 1.5
+"""The highest figure of five projects that this one learns from, by the same script: harlequin 1.5, h11 1.4,
+magic-wormhole 0.5, aioquic 0.1, p2panda 0.04."""
+PLACES = [
+    *sorted(path for path in (ROOT / "zerochat").iterdir() if path.is_dir() and path.name != "__pycache__"),
+    ROOT / "zerochat",
+    ROOT / "analytics",
+    ROOT / "scripts",
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+]
+GLOSSARY = re.findall(
+    r"^\| ([^|]+) \| [^|]+ \| ?([^|]*?) ?\|$",
+    (ROOT / "zerochat" / "README.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)[1:]
+MODULES = sorted((ROOT / "zerochat").rglob("*.py"))
+RETIRED = {word for _, instead in GLOSSARY for word in re.findall(r"`(\w+)`", instead)}
+
+
+@pytest.mark.parametrize("path", PLACES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_readers_meet_few_roundabout_words(path):
+    counted = wording.count([path])
+    assert counted.per_thousand <= PER_THOUSAND_MAX, counted.found[:20]
+
+
+def test_the_counter_sees(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("Whoever is put out is told what the group has.\n", encoding="utf-8")
+    assert [word for _, _, word in wording.count([page]).found] == ["Whoever", "put out", "told", "what the group has"]
+
+
+def test_the_glossary_has_one_line_a_term():
+    terms = [term for term, _ in GLOSSARY]
+    assert len(terms) > 60
+    assert len(terms) == len(set(terms))
+    assert not RETIRED & {word.lower() for term in terms for word in re.findall(r"\w+", term)}
+
+
+def names(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+    return found
+
+
+def words_in(path: Path) -> set[str]:
+    words = set(re.split(r"[\W_]+", path.relative_to(ROOT).with_suffix("").as_posix()))
+    for name in names(ast.parse(path.read_text(encoding="utf-8"))):
+        words |= {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+    return words
+
+
+def test_no_retired_term_is_a_name():
+    found = {path.relative_to(ROOT).as_posix(): words_in(path) & RETIRED for path in MODULES}
+    assert {path: words for path, words in found.items() if words} == {}
