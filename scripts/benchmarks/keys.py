@@ -264,7 +264,7 @@ def said_in(star: Star, count: int) -> Said:
     member = star.nodes["n1"]
     group = star.group("n1")
     hub = next(did for did, one in group.view.members.items() if one.label == HUB)
-    link, at_hub = group.peers[hub].link, star.group(HUB).peers[group.me].link
+    link, at_hub = group.links.peers[hub].link, star.group(HUB).links.peers[group.me].link
     mine = next(one.envelope for one in said if at_hub in one.links)
     moment = StepContext(star.now + 1, star.rng.randbytes)
 

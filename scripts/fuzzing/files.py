@@ -266,7 +266,7 @@ class Archive:
             me=group.me,
             nick="n0",
             view=group.view.checksum,
-            chains=[chain_extent(group, author) for author in sorted(group.chains)],
+            chains=[chain_extent(group, author) for author in sorted(group.log.chains)],
             events=len(rows),
             latest=len(rows),
         )

@@ -142,12 +142,12 @@ def place(keys: str = "pairwise-multi") -> Place:
     world.run(for_ms=120_000)
     groups = {node: world.group(node) for node in world.nodes}
     ours, other = groups["n0"], groups["n1"]
-    mine, theirs = ours.relationships[other.me], other.relationships[ours.me]
+    mine, theirs = ours.links.relationships[other.me], other.links.relationships[ours.me]
     logs = sorted({row.record for row in world.nodes["n0"].log})
     agent = world.nodes["n0"].agent
     everything = tuple((author, 0, 2**53 - 1) for author in ours.view.members)
     errand = PullRequest(_THREAD, everything, NOW + 60_000, pages=8)
-    ours = replace(ours, pull_requests={other.me: errand}, files={})
+    ours = replace(ours, files={}, sync=replace(ours.sync, pull_requests={other.me: errand}))
     moment = StepContext(world.now, dice("files"))
     wanted = CommandInput(0, DownloadFile(name, _FILE, other.me, posted.result.id))
     agent, effects = step(replace(agent, groups={name: ours}, indicators=Indicators(True, True)), wanted, moment)
@@ -160,7 +160,7 @@ def place(keys: str = "pairwise-multi") -> Place:
         other.me,
         theirs,
         mine,
-        ours.peers[other.me].link,
+        ours.links.peers[other.me].link,
         tuple(_messages(world, groups, name)),
         {group.me: group.seed for group in groups.values()},
         tuple(logs),
@@ -172,7 +172,7 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
     kinds: dict[str, list[Message]] = {}
     for speaker, envelope in world.said:
         for hearer, group in groups.items():
-            relationship = group.relationships.get(groups[speaker].me)
+            relationship = group.links.relationships.get(groups[speaker].me)
             if hearer == speaker or relationship is None:
                 continue
             try:
@@ -458,15 +458,15 @@ class Hearing(_Said):
         after, effects = step(here.agent, Received(here.link, data), StepContext(NOW, dice("moment")))
         if [type(effect).__name__ for effect in effects] == ["Measure"]:
             before, now = here.agent.groups[here.group.id], after.groups[here.group.id]
-            assert (before.control, before.chains, before.view, before.relationships) == (
+            assert (before.control, before.log.chains, before.view, before.links.relationships) == (
                 now.control,
-                now.chains,
+                now.log.chains,
                 now.view,
-                now.relationships,
+                now.links.relationships,
             )
             raise Malformed(why="what a member may not say")
         heard = after.groups[here.group.id]
-        assert all(0 <= peer.read_upto <= heard.lamport for peer in heard.peers.values())
+        assert all(0 <= peer.shown.read_upto <= heard.log.lamport for peer in heard.links.peers.values())
         if after.groups[here.group.id].control is not here.group.control:
             assert msgspec.msgpack.decode(msgspec.msgpack.encode(after), type=Agent) == after
         return effects

@@ -176,7 +176,7 @@ class Logs:
                 dispatch.handle_query_result(tx, TlogQueried(effect.group, effect.origin, effect.query, answer))
         group = tx.group(place.group.id)
         check_bounds("the fuzzer", group)
-        log = group.tlogs[_log().rules.origin]
+        log = group.tlogs.by_name[_log().rules.origin]
         assert log.followed.frontier.size >= 2
         if tx.agent is not agent:
             assert msgspec.msgpack.decode(msgspec.msgpack.encode(tx.agent), type=Agent) == tx.agent

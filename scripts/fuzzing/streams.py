@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -71,18 +72,20 @@ def here() -> Here:
     asked = Request(time=NOW, topic=group.id, subscriber=group.me, publisher=sender, nonce=b64url(_random(16))).signed(
         group.seed
     )
-    subscriber = replace(group.subscribers[sender], accept=asked.serialize().decode(), acked=0)
-    group = replace(group, subscribers={**group.subscribers, sender: subscriber})
-    streams = {did: one for did, one in group.streams.items() if did != sender}
-    asking = {**group.subscription_requests, sender: SubscriptionRequest(asked.digest, asked.serialize().decode())}
-    waiting = replace(group, streams=streams, subscription_requests=asking)
+    subscriber = replace(group.streams.subscribers[sender], accept=asked.serialize().decode(), acked=0)
+    group = replace(
+        group, streams=replace(group.streams, subscribers={**group.streams.subscribers, sender: subscriber})
+    )
+    streams = {did: one for did, one in group.streams.followed.items() if did != sender}
+    asking = {**group.streams.requests, sender: SubscriptionRequest(asked.digest, asked.serialize().decode())}
+    waiting = replace(group, streams=replace(group.streams, followed=streams, requests=asking))
 
     def agent(has: Group) -> Agent:
         return replace(found.agent, groups={**found.agent.groups, group.id: has})
 
     return Here(
         dataclasses.replace(found, agent=agent(group), group=group),
-        group.streams[sender],
+        group.streams.followed[sender],
         found.seeds[sender],
         agent(waiting),
         asked,
@@ -104,15 +107,15 @@ class Streams:
         at = here()
         group, sender = at.place.group, at.place.sender
         chain = group.chain(sender)
-        heads = tuple(group.heads[:2])
+        heads = tuple(group.log.heads[:2])
         first = Event(group.id, POST, sender, chain.seq + 1, chain.head_id, heads, (), NOW, NOW, {"text": "hello"})
         second = replace(_bare(first), seq=first.seq + 1, pre=first.id, lamport=NOW + 1, body={"text": "x" * 300})
-        told = {"view": group.view.checksum, "have": [one.seq for one in group.chains.values()]}
+        told = {"view": group.view.checksum, "have": [one.seq for one in group.log.chains.values()]}
         return [{"runs": write_runs(events, sender), **told} for events in ([first], [first, second], [])]
 
     def _syncs(self) -> list[bytes]:
         at = here()
-        group, sender, mine = at.place.group, at.place.sender, at.place.group.own_stream
+        group, sender, mine = at.place.group, at.place.sender, at.place.group.streams.own
         assert mine is not None
         alias, start, then = _random(16), _random(64), _random(64)
         there = overwrite(at.seed, NOW, did_key_bytes(group.me), alias, then, start)
@@ -130,7 +133,7 @@ class Streams:
             key=key,
         )
         wanted = Request(time=NOW, topic=group.id, subscriber=sender, publisher=group.me, nonce=b64url(_random(16)))
-        heard = Confirm(time=NOW, accept=group.subscribers[sender].digest, subscriber=sender)
+        heard = Confirm(time=NOW, accept=group.streams.subscribers[sender].digest, subscriber=sender)
         ack = sign_ack(at.seed, mine.alias, max(1, mine.time), mine.head, NOW)
         says: list[dict[str, Any]] = [
             {"say": [strict_json(one.signed(at.seed).serialize(), 1 << 16)]} for one in (given, wanted, heard)
@@ -203,11 +206,12 @@ class Streams:
         at = here()
         after, effects = step(before, Received(at.place.link, data), StepContext(NOW, dice("moment")))
         was, now = before.groups[at.place.group.id], after.groups[at.place.group.id]
-        if [type(effect).__name__ for effect in effects] == ["Measure"] and now.streams == was.streams:
-            unchanged = ("control", "chains", "view", "relationships", "subscribers")
-            for name in (*unchanged, "subscription_requests", "own_stream"):
-                assert getattr(was, name) == getattr(now, name), name
-            return now.early_messages != was.early_messages
+        is_rejected = [type(effect).__name__ for effect in effects] == ["Measure"]
+        if is_rejected and now.streams.followed == was.streams.followed:
+            parts = "control view log.chains links.relationships streams.subscribers streams.requests streams.own"
+            for name in parts.split():
+                assert attrgetter(name)(was) == attrgetter(name)(now), name
+            return now.streams.early_messages != was.streams.early_messages
         self._bounded(was, now, at.place.sender)
         for effect in effects:
             match effect:
@@ -223,13 +227,15 @@ class Streams:
         return True
 
     def _bounded(self, was: Group, now: Group, sender: str) -> None:
-        if (waiting := now.early_messages.get(sender)) is not None:
+        if (waiting := now.streams.early_messages.get(sender)) is not None:
             assert len(waiting.messages) <= EARLY_MAX
             assert sum(map(len, waiting.messages.values())) <= EARLY_BYTES_MAX
-        known, found = was.streams.get(sender), now.streams.get(sender)
+        known, found = was.streams.followed.get(sender), now.streams.followed.get(sender)
         if known is not None and found is not None and known.alias == found.alias:
             assert found.time > known.time or (found.time, found.head) == (known.time, known.head)
-        assert now.own_stream is not None and all(one.acked <= now.own_stream.time for one in now.subscribers.values())
+        assert now.streams.own is not None and all(
+            one.acked <= now.streams.own.time for one in now.streams.subscribers.values()
+        )
 
 
 def _packed(plain: bytes, dice: Random) -> bytes:

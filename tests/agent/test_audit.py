@@ -297,7 +297,11 @@ def test_an_equivocation_is_no_sound_log(tmp_path: Path, played: Ruled) -> None:
     group, other = played.group("n1"), played.group("n0").me
     chain = replace(group.chain(other), fork_seq=3)
     told = Difference(other, 2, played.group("n2").me, 1)
-    group = replace(group, chains={**group.chains, other: chain}, differences=(told,))
+    group = replace(
+        group,
+        log=replace(group.log, chains={**group.log.chains, other: chain}),
+        sync=replace(group.sync, differences=(told,)),
+    )
     with kept(tmp_path, played, "n1") as journal:
         about = event_pages.log_summary(journal, group)
         verdict = checked(about, pages(journal, group, about))
@@ -332,7 +336,7 @@ def test_a_discarded_post_of_a_reader_is_no_violation() -> None:
         key=lambda row: (row.lamport, row.author, row.id),
     )
     heights = [
-        ChainExtent(author=did, nick="", seq=chain.seq, head=chain.head_id) for did, chain in group.chains.items()
+        ChainExtent(author=did, nick="", seq=chain.seq, head=chain.head_id) for did, chain in group.log.chains.items()
     ]
     about = LogSummary(
         group=group.id, name="", me=group.me, nick="", view=group.view.checksum, chains=heights, events=len(rows)

@@ -63,8 +63,10 @@ def meet(host: Person, *guests: Person) -> None:
 def agreed(person: Person) -> bool:
     (group,) = person.thread.loop.agent.groups.values()
     rules = adoption.current_rules(group)
-    heard = [one.rules for one in group.streams.values()] + [one.rules for one in group.subscribers.values()]
-    confirmed = not any(one.accept for one in group.subscribers.values())
+    heard = [one.rules for one in group.streams.followed.values()] + [
+        one.rules for one in group.streams.subscribers.values()
+    ]
+    confirmed = not any(one.accept for one in group.streams.subscribers.values())
     return bool(rules) and len(heard) == 4 and set(heard) == {rules} and confirmed
 
 
@@ -82,8 +84,8 @@ def deaf_to(person: Person, signatures: set[bytes]) -> None:
 
 def last_message(person: Person) -> Any:
     (group,) = person.thread.loop.agent.groups.values()
-    assert group.own_stream is not None
-    return group.own_stream
+    assert group.streams.own is not None
+    return group.streams.own
 
 
 def told(capsys: Any, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
@@ -150,7 +152,10 @@ def test_withholding_is_detected_by_all_agents(
     until(lambda: lost, "what is withheld")
     alice.client.send_message("friends", "for bob too")
     until(lambda: "for bob too" in carol.texts(), "the last words")
-    until(lambda: me in next(iter(bob.thread.loop.agent.groups.values())).early_messages, "what names the missing one")
+    until(
+        lambda: me in next(iter(bob.thread.loop.agent.groups.values())).streams.early_messages,
+        "what names the missing one",
+    )
 
     case = until(lambda: accused(bob), "the accusation", WITHIN_S)
     assert (case.state, case.mine, case.accused.nick) == ("waiting", "accuser", "alice")
@@ -201,7 +206,7 @@ def test_false_accusation_is_answered_after_a_restart(
     until(lambda: "three" in bob.texts(), "the words")
     (group,) = bob.thread.loop.agent.groups.values()
     (me,) = {one.me for one in alice.client.list_groups()}
-    alias = group.streams[me].alias
+    alias = group.streams.followed[me].alias
     alice.sleep()
 
     def lying(journal: Any, book: Any, group: Any, member: str) -> Any:

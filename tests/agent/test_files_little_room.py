@@ -64,7 +64,7 @@ def deed(world, dice, name):
     number = dice.randrange(len(FILES))
     file, data = FILES[number], POOL[number]
     others = [other for other in world.nodes if other != name]
-    known = world.nodes[name].agent.groups[world.id].relationships
+    known = world.nodes[name].agent.groups[world.id].links.relationships
     to = dice.choice(others)
 
     def say(kind, **body):

@@ -382,7 +382,7 @@ def test_warnings_about_a_member_are_shown() -> None:
     node, (other,) = world.nodes["n0"], world.group("n0").others
     group = node.agent.groups[world.id]
     view = replace(group.view, forked={other: ("a", "b")})
-    doubted = replace(group, view=view, dissenting=(other,), quarantine=(other,))
+    doubted = replace(group, view=view, trust=replace(group.trust, dissenting=(other,), quarantine=(other,)))
     node.agent = replace(node.agent, groups={world.id: doubted})
     found = world.member("n0", "n1")
     assert (found.forked, found.disputed, found.unconfirmed) == (True, True, True)

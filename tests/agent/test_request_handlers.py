@@ -180,14 +180,19 @@ def test_how_each_member_is_reached(monkeypatch):
     assert told(away) == (("unreachable", ""), 0)
     uri = "https://relay.example/"
     way = Route(uri, ("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK",), (), "final")
-    peer = replace(group.peers[other], reach=Reach(bytes(32), None, None, (way,)))
-    mailed = replace(away, groups={group.id: replace(group, peers={**group.peers, other: peer})})
+    peer = replace(group.links.peers[other], reach=Reach(bytes(32), None, None, (way,)))
+    mailed = replace(
+        away, groups={group.id: replace(group, links=replace(group.links, peers={**group.links.peers, other: peer}))}
+    )
     assert told(mailed) == (("connected", "mediator"), 1)
     both = replace(mailed, links_up=frozenset([peer.link]))
     assert told(both) == (("connected", "link"), 1)
     assert told(replace(mailed, endpoint_failures={uri: EndpointFailure(1, now + 1000)})) == (("unreachable", ""), 0)
     assert told(replace(mailed, endpoint_failures={uri: EndpointFailure(1, now)})) == (("connected", "mediator"), 1)
-    stranger = replace(mailed.groups[group.id], relationships={third: group.relationships[third]})
+    stranger = replace(
+        mailed.groups[group.id],
+        links=replace(mailed.groups[group.id].links, relationships={third: group.links.relationships[third]}),
+    )
     assert told(replace(mailed, links_up=frozenset([peer.link]), groups={group.id: stranger}))[0] in (
         ("connecting", "link"),
         ("unreachable", ""),

@@ -24,7 +24,7 @@ def kept(person: Person, author: str) -> tuple[list[StoredMessage], dict[str, by
         state = journal.load(Agent)
         assert state is not None
         (group,) = state.groups.values()
-        stream = group.own_stream if author == group.me else group.streams[author]
+        stream = group.streams.own if author == group.me else group.streams.followed[author]
         assert stream is not None
         return list(journal.signed_messages.stream(group.id, author, stream.alias)), journal.signed_messages.acks(
             group.id, stream.alias

@@ -54,7 +54,9 @@ def test_a_returning_member_finds_overdue_messages_in_the_tlog(people: Any) -> N
     rules = group_of(alice).view.terms.rules
 
     def heard_by_them() -> bool:
-        return all({one.rules for one in group_of(each).streams.values()} == {rules.digest} for each in everybody)
+        return all(
+            {one.rules for one in group_of(each).streams.followed.values()} == {rules.digest} for each in everybody
+        )
 
     until(heard_by_them, "that all hear each other by the terms")
     said = bob.client.send_message("friends", "heard by all")
@@ -72,12 +74,12 @@ def test_a_returning_member_finds_overdue_messages_in_the_tlog(people: Any) -> N
     name = group_of(dora).id
 
     def signed() -> int:
-        return group_of(dora).streams[me].time
+        return group_of(dora).streams.followed[me].time
 
     with Journal.open(bob.places.journal, unlock(bob.places, None)) as journal:
         state = journal.load(Agent)
         assert state is not None
-        own = state.groups[name].own_stream
+        own = state.groups[name].streams.own
         assert own is not None
         last = journal.signed_messages.stream(name, me, own.alias)[-1]
         entry = entry_of("message", me, last.message)

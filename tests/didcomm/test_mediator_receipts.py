@@ -341,7 +341,7 @@ def test_receipt_counts_once_until_its_expiry(waiting):
     after, effects = told(waiting, receipt_for(waiting, until))
     assert not effects
     group = next(iter(after.groups.values()))
-    [member] = group.peers
+    [member] = group.links.peers
     assert mediator_receipts.kept_until(group, member, group.seq, waiting.now) == until * 1000
     assert not mediator_receipts.kept_until(group, member, group.seq, until * 1000)
     assert step(after, WebReceived(receipt_for(waiting, until)), StepContext(waiting.now, random), PACKERS) == (
@@ -353,7 +353,7 @@ def test_receipt_counts_once_until_its_expiry(waiting):
 def test_an_expired_receipt_is_ignored(waiting):
     after, _ = told(waiting, receipt_for(waiting, waiting.now // 1000 - 1))
     group = next(iter(after.groups.values()))
-    [member] = group.peers
+    [member] = group.links.peers
     assert not mediator_receipts.kept_until(group, member, group.seq, waiting.now)
 
 
@@ -435,24 +435,27 @@ def test_lost_events_invalidate_receipts(waiting):
     node = waiting.nodes["n0"]
     node.agent, _ = told(waiting, receipt_for(waiting))
     name, group = next(iter(node.agent.groups.items()))
-    [member] = group.peers
-    assert group.peers[member].mediator_receipt.upto
+    [member] = group.links.peers
+    assert group.links.peers[member].shown.mediator_receipt.upto
     tx = Transaction(node.agent, StepContext(waiting.now, random), PACKERS)
-    tx.update_peer(name, member, acked={group.me: group.seq}, regressed_since=1, state_written_at=0)
+    tx.update_acks(name, member, upto={group.me: group.seq}, regressed_since=1, written_at=0)
     view, at = group.view.checksum, waiting.now + 1
     acknowledgements.record_regression(tx, name, member, view, [0] * len(group.view.members), at)
-    assert tx.group(name).peers[member].mediator_receipt == StoredAtMediator() and not tx.agent.awaited_receipts
+    assert (
+        tx.group(name).links.peers[member].shown.mediator_receipt == StoredAtMediator()
+        and not tx.agent.awaited_receipts
+    )
 
 
 def test_receipts_of_another_mediator_are_ignored(waiting):
     node = waiting.nodes["n0"]
     node.agent, _ = told(waiting, receipt_for(waiting))
     name, group = next(iter(node.agent.groups.items()))
-    [member] = group.peers
+    [member] = group.links.peers
     tx = Transaction(node.agent, StepContext(waiting.now, random), PACKERS)
     body = ReachBody(pair="", queue="", at=waiting.now)
     peers.update_reach(tx, name, member, body)
-    assert tx.group(name).peers[member].mediator_receipt == StoredAtMediator()
+    assert tx.group(name).links.peers[member].shown.mediator_receipt == StoredAtMediator()
 
 
 def test_late_receipts_after_leaving_are_ignored(waiting):
@@ -464,7 +467,7 @@ def test_late_receipts_after_leaving_are_ignored(waiting):
     [(name, group)] = node.agent.groups.items()
     agent = replace(node.agent, groups={name: replace(group, me="did:key:zAnother")})
     found, _ = step(agent, WebReceived(receipt), StepContext(waiting.now, random), PACKERS)
-    assert all(peer.mediator_receipt == StoredAtMediator() for peer in found.groups[name].peers.values()), (
+    assert all(peer.shown.mediator_receipt == StoredAtMediator() for peer in found.groups[name].links.peers.values()), (
         "it has another chain now"
     )
 
@@ -493,7 +496,7 @@ def test_report_names_the_receipt_and_its_expiry(waiting):
     lost = replace(agent, endpoint_failures={"http://m0.example/": EndpointFailure(1, time.time_ns())})
     [away] = delivery.report(lost, group, row, [], {}, event).members
     assert (away.state, away.via) == ("stored", ""), "also where its mediator cannot be reached just now"
-    linked = replace(agent, links_up=frozenset({next(iter(group.peers.values())).link}))
+    linked = replace(agent, links_up=frozenset({next(iter(group.links.peers.values())).link}))
     [one] = delivery.report(linked, linked.groups[group.id], row, [], {}, event).members
     assert (one.state, one.stored_until) == ("sent", None), "on its way to the member itself"
 
@@ -524,15 +527,22 @@ def test_receipts_cover_a_contiguous_range(waiting, known, span, after):
 
     agent = node.agent
     name, group = next(iter(agent.groups.items()))
-    [(member, peer)] = group.peers.items()
-    peer = replace(peer, acked={**peer.acked, group.me: 4}, start_seq=0, mediator_receipt=held_by(known))
+    [(member, peer)] = group.links.peers.items()
+    peer = replace(
+        peer,
+        start_seq=0,
+        acks=replace(peer.acks, upto={**peer.acks.upto, group.me: 4}),
+        shown=replace(peer.shown, mediator_receipt=held_by(known)),
+    )
     digest, one = posted(waiting)
     agent = replace(
         agent,
-        groups={name: replace(group, peers={member: peer})},
+        groups={name: replace(group, links=replace(group.links, peers={member: peer}))},
         awaited_receipts={digest: replace(one, first=span[0], upto=span[1])},
     )
     receipt = receipt_for(waiting, now // 1000 + 50)
     found, _ = step(agent, WebReceived(receipt), StepContext(now, random), PACKERS)
     assert not found.awaited_receipts
-    assert found.groups[name].peers[member].mediator_receipt == (held_by(after) if after else held_by(known))
+    assert found.groups[name].links.peers[member].shown.mediator_receipt == (
+        held_by(after) if after else held_by(known)
+    )

@@ -43,9 +43,9 @@ class Asking(Behind):
 
     def utter(self, sender, to, message):
         """A member sends an authentic message to another."""
-        relationship = self.group(sender).relationships[self.group(to).me]
+        relationship = self.group(sender).links.relationships[self.group(to).me]
         envelope = pack(relationship, message, PACKERS[self.envelope], self.rng.randbytes)
-        self.process(to, Received(self.group(to).peers[self.group(sender).me].link, envelope))
+        self.process(to, Received(self.group(to).links.peers[self.group(sender).me].link, envelope))
 
     def message(self, kind, thid=None, **body):
         return Message(type=kind, id=new_id(self.rng.randbytes), body=body, thid=thid)
@@ -61,7 +61,7 @@ def test_ping_reports_latency_path_and_keys(envelope, one, other, way):
     thread = world.inquire(one, PingPeer(f"friends/{other}"))
     (pong,) = world.news(one, Pong)
     packer = PACKERS[envelope]
-    here, there = (world.group(a).relationships[world.group(b).me] for a, b in ((one, other), (other, one)))
+    here, there = (world.group(a).links.relationships[world.group(b).me] for a, b in ((one, other), (other, one)))
     assert (pong.thread, pong.peer, pong.transport) == (thread, other, way)
     assert pong.envelope.startswith(envelope) and 0 < pong.rtt_ms < 2_000
     assert pong.their_key in own_keys(packer, there.mine) and pong.my_key in own_keys(packer, here.mine)
@@ -156,7 +156,7 @@ def test_unknown_messages_get_a_problem_report(envelope):
     world.utter("n2", "n0", world.message(UNKNOWN))
     world.run(for_ms=1_000)
     assert [report.code for report in world.news("n2", ProblemReported)] == ["e.m.msg.unsupported"]
-    assert world.group("n0").relationships == before.relationships and world.group("n0").view == before.view
+    assert world.group("n0").links.relationships == before.links.relationships and world.group("n0").view == before.view
     mark = len(world.notices)
     for kind in (exchange.COMPLETE, exchange.RESPONSE, "https://didcomm.org/empty/1.0/empty", ping.PING_RESPONSE):
         world.utter("n2", "n0", world.message(kind, "an old thread"))
@@ -175,8 +175,8 @@ def test_a_vicious_circle_of_reports_ends(envelope):
     heard = [report.code for report in world.news("n2", ProblemReported)]
     assert 1 <= len(heard) <= ERRORS_MAX + 1 and heard.count(TOO_MANY_ERRORS) == 1
     assert len(world.news("n0", ProblemReported)) <= ERRORS_MAX + 1
-    assert world.group("n0").peers[world.group("n2").me].breaker.is_broken
-    other = world.group("n0").peers[world.group("n1").me]
+    assert world.group("n0").links.peers[world.group("n2").me].breaker.is_broken
+    other = world.group("n0").links.peers[world.group("n1").me]
     assert not other.breaker.is_broken, "one member's problems are no other's"
     world.inquire("n0", PingPeer("friends/n2"))
     assert world.news("n0", Pong), "all else goes on"

@@ -77,7 +77,7 @@ class Court(Signed):
 
     def withhold(self, text, whom="n1", by="n0"):
         """A post withheld from one member, and a later one delivered to all. Returns the withheld one."""
-        own = self.group(by).own_stream
+        own = self.group(by).streams.own
         taken = super()._frame
         lost = []
 
@@ -214,7 +214,7 @@ def test_withholding_a_whole_suffix_cannot_be_accused(court):
     court._frame = drop
     for text in ("for n2 alone", "and no end to it"):
         court.says("n0", SendPost(court.id, text))
-    assert court.group("n1").streams[court.did("n0")].time < court.group("n0").own_stream.time
+    assert court.group("n1").streams.followed[court.did("n0")].time < court.group("n0").streams.own.time
     court.later()
     with pytest.raises(NothingMissing):
         court.accuse()
@@ -222,7 +222,7 @@ def test_withholding_a_whole_suffix_cannot_be_accused(court):
 
 def test_premature_accusations_are_refused(court):
     court.withhold("for some")
-    came = parse_data(next(iter(court.group("n1").early_messages[court.did("n0")].messages.values())))
+    came = parse_data(next(iter(court.group("n1").streams.early_messages[court.did("n0")].messages.values())))
     due = came.time + 14 * MINUTE
     with pytest.raises(TooEarly, match="until 20"):
         court.accuse(at=due - 1)
@@ -292,7 +292,10 @@ def lying(court):
     court.later()
     group, (*_, came, last) = court.group("n1"), court.messages("n1", "n0")
     assert last.before == came.signature
-    group = replace(group, early_messages={court.did("n0"): EarlyMessages({came.before: came.message})})
+    group = replace(
+        group,
+        streams=replace(group.streams, early_messages={court.did("n0"): EarlyMessages({came.before: came.message})}),
+    )
     with pytest.raises(NothingMissing):
         accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
     with pytest.MonkeyPatch.context() as patch:
@@ -301,7 +304,7 @@ def lying(court):
 
 
 def test_logged_end_of_subscription_ends_obligations(court, monkeypatch):
-    accept = court.group("n1").streams[court.did("n0")].accept
+    accept = court.group("n1").streams.followed[court.did("n0")].accept
     close = Close(time=court.now, accept=accept, by=court.did("n0")).signed(court.group("n0").seed)
     court.shelf.post(court.now, "close", close.by, close.serialize())
     court.later(MINUTE)
@@ -318,7 +321,7 @@ def test_logged_end_of_subscription_ends_obligations(court, monkeypatch):
 
 @pytest.mark.parametrize(("by", "ground", "verdict"), [("n1", Closed, DISMISSED), ("n2", None, UPHELD)])
 def test_subscriber_close_ends_obligations(court, by, ground, verdict):
-    accept = court.group("n1").streams[court.did("n0")].accept
+    accept = court.group("n1").streams.followed[court.did("n0")].accept
     close = Close(time=court.now, accept=accept, by=court.did(by)).signed(court.group(by).seed)
     statement = StoreStatement(court.id, court.did("n1"), "close", close.digest, close.serialize(), court.now)
     court.noted.setdefault("n0", []).append(statement)
@@ -381,18 +384,19 @@ def test_changed_case_files_are_refused(court):
 def test_renewal_does_not_cover_earlier_withholding(court):
     """The publisher forgets the subscriber, which subscribes again and acknowledges later messages."""
     court.withhold("for some")
-    alias = b64url(court.group("n0").own_stream.alias)
-    lost = court.group("n1").early_messages
+    alias = b64url(court.group("n0").streams.own.alias)
+    lost = court.group("n1").streams.early_messages
     tx = court.tx("n1")
-    tx.update_group(
-        court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")}
+    tx.update_streams(
+        court.id,
+        followed={did: one for did, one in court.group("n1").streams.followed.items() if did != court.did("n0")},
     )
     court.nodes["n1"].agent = tx.agent
     court.run(for_ms=20_000)
     court.says("n0", SendPost(court.id, "after that"))
     assert "after that" in court.texts("n1")
     court.later()
-    group = replace(court.group("n1"), early_messages=lost)
+    group = replace(court.group("n1"), streams=replace(court.group("n1").streams, early_messages=lost))
     case_file = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
     assert [one[1].alias for one in case_file.reopened] == [alias]
     assert case_file.subscription[1].time < case_file.reopened[0][1].time
@@ -415,13 +419,14 @@ def begins_anew(court):
     """n1 forgets n0's stream, subscribes again and receives later messages."""
     keeping_a_log(court)
     tx = court.tx("n1")
-    tx.update_group(
-        court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")}
+    tx.update_streams(
+        court.id,
+        followed={did: one for did, one in court.group("n1").streams.followed.items() if did != court.did("n0")},
     )
     court.nodes["n1"].agent = tx.agent
     court.run(for_ms=20_000)
     court.says("n0", SendPost(court.id, "after that"))
-    assert "after that" in court.texts("n1") and not court.group("n1").early_messages
+    assert "after that" in court.texts("n1") and not court.group("n1").streams.early_messages
 
 
 def test_orphaned_messages_still_prove_withholding(court):
@@ -453,13 +458,13 @@ def test_forks_cause_no_false_accusation(court, place):
     """The second one waits, and names something that is here, or behind which we began: it was acknowledged."""
     for text in ("one", "two", "three"):
         court.says("n0", SendPost(court.id, text))
-    group, own = court.group("n0"), court.group("n0").own_stream
+    group, own = court.group("n0"), court.group("n0").streams.own
     named = [court.messages("n1", "n0")[0].before, *(one.signature for one in court.messages("n1", "n0"))][place]
     again = data(group.seed, own.time + 9, own.alias, b"\x01" * 40, named)
     tx = court.tx("n1")
     receiver.receive_signed(tx, court.id, group.me, again.serialize())
     court.nodes["n1"].agent = tx.agent
-    assert court.group("n1").early_messages[group.me].messages == {named: again.serialize()}
+    assert court.group("n1").streams.early_messages[group.me].messages == {named: again.serialize()}
     court.later()
     with pytest.raises(NothingMissing):
         court.accuse()
@@ -469,8 +474,8 @@ def test_early_messages_survive_leaving_and_key_loss(court):
     court.withhold("for some")
     keeping_a_log(court)
     member = court.did("n0")
-    (waiting,) = court.group("n1").early_messages[member].messages.values()
-    stream = court.group("n1").streams[member]
+    (waiting,) = court.group("n1").streams.early_messages[member].messages.values()
+    stream = court.group("n1").streams.followed[member]
     broken = data(court.group("n0").seed, stream.time + 1, stream.alias, b"\x01" * 300, stream.head)
 
     def is_gone(tx):
@@ -485,7 +490,7 @@ def test_early_messages_survive_leaving_and_key_loss(court):
     for happens in (is_gone, is_lost, begins_elsewhere):
         tx = court.tx("n1")
         happens(tx)
-        assert member not in tx.group(court.id).early_messages
+        assert member not in tx.group(court.id).streams.early_messages
         strays = [one for one in tx.effects if isinstance(one, StoreRejectedMessage)]
         assert [one.message for one in strays if one.message] == [waiting]
         came = [one.signature for one in strays if not one.message]
@@ -497,14 +502,14 @@ def test_inconsistent_early_messages_are_dropped(court):
     keeping_a_log(court)
     court.says("n0", SendPost(court.id, "hello"))
     group, member = court.group("n1"), court.did("n0")
-    stream = group.streams[member]
+    stream = group.streams.followed[member]
     seed = court.group("n0").seed
     for time, alias in ((stream.time, stream.alias), (stream.time + 1, b"another of them.")):
         tx = court.tx("n1")
         odd = data(seed, time, alias, b"\x01" * 300, stream.head).serialize()
-        tx.update_group(court.id, early_messages={member: EarlyMessages({stream.head: odd})})
+        tx.update_streams(court.id, early_messages={member: EarlyMessages({stream.head: odd})})
         receiver.drain_buffer(tx, court.id, member)
-        assert tx.group(court.id).streams[member] == stream
+        assert tx.group(court.id).streams.followed[member] == stream
         assert [one.message for one in tx.effects if isinstance(one, StoreRejectedMessage)] == [odd]
 
 
@@ -701,7 +706,7 @@ def place(case_file):
 
 def test_equivocation_is_announced_by_its_witness(court):
     court.says("n0", SendPost(court.id, "one"))
-    one, own = court.messages("n1", "n0")[-1], court.group("n0").own_stream
+    one, own = court.messages("n1", "n0")[-1], court.group("n0").streams.own
     other = data(court.group("n0").seed, own.time + 5, own.alias, one.message[56:-128], one.before)
     taking_in(court, "n1", other.serialize())
     (said,) = court.dispute_monitor("n1")
@@ -871,7 +876,13 @@ def test_long_acknowledged_chain_is_answered(court):
         court.says("n0", SendPost(court.id, b64url(random.Random(number).randbytes(45_000))))
     court.later()
     came = court.messages("n1", "n0")[-5]
-    group = replace(court.group("n1"), early_messages={court.did("n0"): EarlyMessages({came.before: came.message})})
+    group = replace(
+        court.group("n1"),
+        streams=replace(
+            court.group("n1").streams,
+            early_messages={court.did("n0"): EarlyMessages({came.before: came.message})},
+        ),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accusations, "_has_arrived", lambda *_: False)
         case_file = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)

@@ -284,8 +284,8 @@ def test_messages_before_a_renewal_stay_in_the_stream(three, pages, monkeypatch)
     bob, plain = three[1], builder._of_stream
 
     def anew(journal, group, author, after):
-        streams = {did: replace(one, time=0) for did, one in group.streams.items()}
-        return plain(journal, replace(group, streams=streams), author, after)
+        streams = {did: replace(one, time=0) for did, one in group.streams.followed.items()}
+        return plain(journal, replace(group, streams=replace(group.streams, followed=streams)), author, after)
 
     whole = check_proof(lines_of(bob, author="alice"))
     monkeypatch.setattr(builder, "_of_stream", anew)

@@ -84,7 +84,7 @@ def test_approved_joiner_is_admitted():
     assert world.last("n1").phase == "joined"
     assert world.group("n0").view.members[asked.member].role == "reader"
     assert [notice.admitted for notice in world.all(JoinRequestAnswered)] == [True]
-    assert not world.group("n0").join_requests and len(world.all(JoinRequested)) == 1
+    assert not world.group("n0").joining.requests and len(world.all(JoinRequested)) == 1
 
 
 def test_refused_joiner_stops_requesting():
@@ -143,10 +143,10 @@ def test_unanswered_request_ends_with_invitation():
     world = Admitting()
     world.knock("n1", world.offer(lifetime_s=3600))
     world.run(for_ms=3_590_000)
-    assert world.last("n1").phase == "asking" and world.group("n0").join_requests
+    assert world.last("n1").phase == "asking" and world.group("n0").joining.requests
     world.run(for_ms=20_000)
     assert world.last("n1").phase == "failed" and "not answered in time" in world.last("n1").text
-    assert not world.group("n0").join_requests
+    assert not world.group("n0").joining.requests
     assert [notice.admitted for notice in world.all(JoinRequestAnswered)] == [False]
 
 
@@ -154,7 +154,7 @@ def test_pending_join_times_out():
     world = Admitting()
     world.knock("n1", world.offer(lifetime_s=30 * 86_400))
     world.run(for_ms=joiner.PENDING_MS_MAX + 60_000)
-    assert world.last("n1").phase == "failed" and not world.group("n0").join_requests
+    assert world.last("n1").phase == "failed" and not world.group("n0").joining.requests
 
 
 def test_pending_join_backs_off():
@@ -188,7 +188,7 @@ def test_remembered_refusals_are_limited(monkeypatch):
     for name in ("n1", "n2"):
         world.knock(name, invitation)
         world.answer(name, False)
-    assert [one.label for one in world.group("n0").join_requests.values()] == ["n2"]
+    assert [one.label for one in world.group("n0").joining.requests.values()] == ["n2"]
 
 
 def test_members_of_equal_names_are_distinguished_by_key():
@@ -235,7 +235,7 @@ def test_joiner_is_admitted_as_shown():
     shown = AnswerJoinRequest(world.id, asked.member, True, asked.label, asked.role)
     world.run(for_ms=requests.CHANGE_INTERVAL_MS)
     world.knock("n1", invitation, "n1", role="writer")
-    (request,) = world.group("n0").join_requests.values()
+    (request,) = world.group("n0").joining.requests.values()
     assert (request.role, request.asked.role) == ("reader", "reader"), "it gets no more than it has asked for first"
     world.knock("n1", invitation, "the boss", role="reader")
     assert world.all(JoinRequested)[-1].label == "the boss"
@@ -255,11 +255,13 @@ def test_suspended_profile_admits_no_joiner():
     world.knock("n1", invitation)
     (asked,) = world.all(JoinRequested)
     node, group = world.nodes["n0"], world.group("n0")
-    node.agent = replace(node.agent, groups={group.id: replace(group, recovery=Recovery(from_backup=True))})
+    node.agent = replace(
+        node.agent, groups={group.id: replace(group, sync=replace(group.sync, recovery=Recovery(from_backup=True)))}
+    )
     admit = AnswerJoinRequest(world.id, asked.member, True)
     refused = world.run_command("n0", admit)
     assert isinstance(refused, CommandFailed) and "`zerochat resume friends`" in refused.error.sentence()
-    assert world.last("n1").phase == "asking" and asked.member in world.group("n0").join_requests
+    assert world.last("n1").phase == "asking" and asked.member in world.group("n0").joining.requests
     world.run(for_ms=joiner.PENDING_RETRY.base_ms)
     assert world.last("n1").phase == "failed" and "Try again later" in world.last("n1").text
     assert world.group("n0").others == [] and world.group("n0").seq == 1
@@ -458,7 +460,7 @@ def test_sixteen_concurrent_joiners_all_connect(faults):
     world.run(for_ms=30_000)
     world.check()
     assert all(world.last(name).phase == "joined" for name in newcomers)
-    assert not any(world.group(name).quarantine for name in world.nodes)
+    assert not any(world.group(name).trust.quarantine for name in world.nodes)
 
 
 def test_dead_member_blocks_no_admission():
@@ -488,7 +490,7 @@ def test_leaving_inviter_informs_waiting_joiner():
     world.run(for_ms=1_000)
     assert world.last("n2").phase == "failed"
     (answered,) = [notice for notice in world.all(JoinRequestAnswered) if not notice.admitted]
-    assert answered.label == "n2" and not world.nodes["n1"].agent.groups[world.id].join_requests
+    assert answered.label == "n2" and not world.nodes["n1"].agent.groups[world.id].joining.requests
 
 
 # --- who knocks without end -----------------------------------------------------------------------------------------

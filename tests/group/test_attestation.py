@@ -122,7 +122,7 @@ class Byzantine(Small):
 
     def group_links(self, name) -> Mapping[bytes, str]:
         groups = self.nodes[name].agent.groups.values()
-        return {peer.link: did for group in groups for did, peer in group.peers.items()}
+        return {peer.link: did for group in groups for did, peer in group.links.peers.items()}
 
     # --- forging ------------------------------------------------------------------------------------------------
 
@@ -143,27 +143,43 @@ class Byzantine(Small):
             "possession": sign_possession(EVE_SEED, group.id, EVE),
             "consent": sign_consent(seed, group.id, group.me, EVE, *keys),
         }
-        chain, deps = group.chains[group.me], heads_of(group.control)
+        chain, deps = group.log.chains[group.me], heads_of(group.control)
         event = Event(
-            *(group.id, ADD, group.me, chain.seq + 1 + skip, chain.head_id, deps, (), group.lamport + 1, self.now, body)
+            *(
+                group.id,
+                ADD,
+                group.me,
+                chain.seq + 1 + skip,
+                chain.head_id,
+                deps,
+                (),
+                group.log.lamport + 1,
+                self.now,
+                body,
+            )
         )
         return event.signed(group.seed)
 
     def sneak(self, *events: Event, is_split: bool) -> None:
         """Give these events to Alice, and not to Bob."""
         group, alice = self.group(ALICE), self.nodes[ALICE]
-        self.alice, self.bobs_link = group.me, group.peers[self.group(BOB).me].link
+        self.alice, self.bobs_link = group.me, group.links.peers[self.group(BOB).me].link
         if is_split:
             self.other = alice.agent
         control = {**group.control, **{event.id: event for event in events}}
-        chain = replace(group.chains[group.me], seq=events[-1].seq, head_id=events[-1].id, lamport=events[-1].lamport)
+        chain = replace(
+            group.log.chains[group.me], seq=events[-1].seq, head_id=events[-1].id, lamport=events[-1].lamport
+        )
         changed = replace(
             group,
             control=control,
             view=resolve_view(control),
-            chains={**group.chains, group.me: chain},
-            lamport=events[-1].lamport,
-            heads=heads_of(control),
+            log=replace(
+                group.log,
+                chains={**group.log.chains, group.me: chain},
+                lamport=events[-1].lamport,
+                heads=heads_of(control),
+            ),
         )
         alice.agent = replace(alice.agent, groups={self.id: changed})
 
@@ -199,7 +215,7 @@ def test_scenario_2_unconfirmed_member_gets_nothing(skip):
     world.sneak(world.eve(skip=skip), is_split=True)
     assert world.carol_joins().phase == "joined"
     carol = world.group(CAROL)
-    assert carol.quarantine == (EVE,) and EVE in carol.view.members and EVE not in carol.peers
+    assert carol.trust.quarantine == (EVE,) and EVE in carol.view.members and EVE not in carol.links.peers
     world.run_command(CAROL, SendPost(world.id, "hello"))
     world.run(for_ms=120_000)
     assert CAROL not in world.trapped and BOB not in world.trapped
@@ -210,8 +226,8 @@ def test_scenario_2_unconfirmed_member_gets_nothing(skip):
     assert "bob and alice disagree about" in general.text
     bob = world.group(BOB)
     assert EVE not in bob.view.members and EVE not in bob.view.former, "what nobody confirms is not handed on"
-    assert list(bob.fork_proofs) == [world.alice], "but for the proof of it"
-    first, second = (load_event(record) for record in bob.fork_proofs[world.alice])
+    assert list(bob.trust.fork_proofs) == [world.alice], "but for the proof of it"
+    first, second = (load_event(record) for record in bob.trust.fork_proofs[world.alice])
     assert first.author == second.author == world.alice and first.id != second.id
     assert [(who, n.member) for who, n in world.disagreements if who == BOB] == [(BOB, world.alice)], "once"
 
@@ -225,11 +241,14 @@ def test_member_of_both_histories_is_confirmed():
     assert world.carol_joins().phase == "joined"
     world.run(for_ms=300_000)
     carol, bob = world.group(CAROL), world.group(BOB)
-    assert carol.quarantine == (EVE,)
-    silent = {member: word for member, word in carol.attestations.items() if member != dave}
-    begun = world.group("n4").join_event  # as if Alice had brought her in without a look at what Bob knows
+    assert carol.trust.quarantine == (EVE,)
+    silent = {member: word for member, word in carol.trust.attestations.items() if member != dave}
+    begun = world.group("n4").joining.event  # as if Alice had brought her in without a look at what Bob knows
     assert begun not in bob.control and dave in bob.view.members, "else this shows nothing"
-    assert attestation.unconfirmed_members(replace(carol, attestations=silent, join_event=begun), late=True) == (EVE,)
+    assert attestation.unconfirmed_members(
+        replace(carol, trust=replace(carol.trust, attestations=silent), joining=replace(carol.joining, event=begun)),
+        late=True,
+    ) == (EVE,)
 
 
 def test_warning_stays_until_dismissed():
@@ -269,7 +288,7 @@ def test_inconclusive_evidence_is_no_accusation(lie):
     world.sneak(world.eve(), is_split=True)
     world.carol_joins()
     bob, carol = world.group(BOB), world.group(CAROL)
-    fresh = replace(bob, fork_proofs={})
+    fresh = replace(bob, trust=replace(bob.trust, fork_proofs={}))
     world.nodes[BOB].agent = replace(world.nodes[BOB].agent, groups={world.id: fresh})
     events = sorted(carol.control.values(), key=lambda one: one.lamport)
     apart = [one for one in events if one.id not in bob.control]
@@ -288,9 +307,9 @@ def test_inconclusive_evidence_is_no_accusation(lie):
     tx = Transaction(world.nodes[BOB].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     with suppress(RemoteError):
         fork_proof.receive_proof(tx, world.id, carol.me, proof_of(name, events))
-    assert not tx.group(world.id).fork_proofs
+    assert not tx.group(world.id).trust.fork_proofs
     fork_proof.receive_proof(tx, world.id, carol.me, proof_of(world.id, apart))
-    assert list(tx.group(world.id).fork_proofs) == [world.alice], "and this would have"
+    assert list(tx.group(world.id).trust.fork_proofs) == [world.alice], "and this would have"
 
 
 def test_scenario_2_strict_joiner_leaves_with_proof():
@@ -343,7 +362,9 @@ def test_scenario_4_late_events_are_no_conflict(seed, agree):
     world.check()
     joins = [one for node in world.nodes.values() for one in node.agent.joins.values()]
     assert all(one.state == "joined" for one in joins)
-    assert not any(world.group(name).quarantine or world.group(name).attestation_deadline for name in world.nodes)
+    assert not any(
+        world.group(name).trust.quarantine or world.group(name).trust.attestation_deadline for name in world.nodes
+    )
 
 
 def test_simulator_detects_false_accusation(monkeypatch):
@@ -373,8 +394,8 @@ def test_simulator_detects_false_accusation(monkeypatch):
 
 def forked(group: Group, now: int) -> list[Event]:
     """Two membership events of one author at one position."""
-    chain, deps = group.chains[group.me], heads_of(group.control)
-    place = (group.id, LABEL, group.me, chain.seq + 1, chain.head_id, deps, (), group.lamport + 1, now)
+    chain, deps = group.log.chains[group.me], heads_of(group.control)
+    place = (group.id, LABEL, group.me, chain.seq + 1, chain.head_id, deps, (), group.log.lamport + 1, now)
     return [Event(*place, {"label": label}).signed(group.seed) for label in ("ann", "anna")]
 
 
@@ -413,9 +434,9 @@ def test_unconfirmed_member_connects_if_no_confirmer():
     dave = world.group("n4").me
     world.run_command(CAROL, AcceptInvitation(world.invite(world.id, ALICE), "carol"))
     assert world.run(lambda: bool(world.nodes[CAROL].agent.groups), for_ms=10_000)
-    assert world.group(CAROL).quarantine == (dave,) and bob in world.group(CAROL).peers
+    assert world.group(CAROL).trust.quarantine == (dave,) and bob in world.group(CAROL).links.peers
     world.run(for_ms=member_connections.CONNECT_MS)
-    assert not world.group(CAROL).quarantine and world.group(CAROL).relationships[dave].established
+    assert not world.group(CAROL).trust.quarantine and world.group(CAROL).links.relationships[dave].established
     assert not world.disagreements
 
 
@@ -424,12 +445,12 @@ def test_quarantined_member_can_be_removed():
     world.sneak(world.eve(skip=1), is_split=True)
     world.carol_joins()
     carol = world.group(CAROL)
-    assert carol.quarantine == (EVE,)
+    assert carol.trust.quarantine == (EVE,)
     assert isinstance(world.run_command(CAROL, PingPeer("friends/eve")), CommandFailed), "nobody is there to be pinged"
     for command in (ChangeLabel(world.id, "caroline"), RemoveMember(world.id, "eve")):
         assert isinstance(world.run_command(CAROL, command), CommandDone)
     world.run(for_ms=60_000)
-    assert EVE not in world.group(CAROL).view.members and not world.group(CAROL).quarantine
+    assert EVE not in world.group(CAROL).view.members and not world.group(CAROL).trust.quarantine
     assert world.group(BOB).view.members[carol.me].label == "caroline"
     assert CAROL not in world.trapped
 
@@ -451,7 +472,7 @@ def test_welcome_contains_attestations():
     world.run(for_ms=10_000)
     world.run_command(CAROL, AcceptInvitation(world.invite(world.id, ALICE), "carol"))
     assert world.run(lambda: bool(world.nodes[CAROL].agent.groups), for_ms=10_000)
-    assert not world.group(CAROL).quarantine and len(world.group(CAROL).peers) == 4
+    assert not world.group(CAROL).trust.quarantine and len(world.group(CAROL).links.peers) == 4
 
 
 def test_few_attestations_suffice():
@@ -461,7 +482,7 @@ def test_few_attestations_suffice():
     world.run(for_ms=10_000)
     world.run_command(CAROL, AcceptInvitation(world.invite(world.id, ALICE), "carol"))
     assert world.run(lambda: bool(world.nodes[CAROL].agent.groups), for_ms=10_000)
-    assert len(world.group(CAROL).attestations) <= 4 and not world.group(CAROL).quarantine
+    assert len(world.group(CAROL).trust.attestations) <= 4 and not world.group(CAROL).trust.quarantine
 
 
 def test_quarantining_member_endorses_nothing():
@@ -489,13 +510,13 @@ def test_attestation_is_bound_to_member_and_group():
 
 def test_forged_attestation_is_rejected():
     world = Byzantine()
-    before = world.group(ALICE).attestations
+    before = world.group(ALICE).trust.attestations
     bob = world.group(BOB)
     world.nodes[BOB].agent = replace(world.nodes[BOB].agent, groups={world.id: replace(bob, seed=EVE_SEED)})
     world.run_command(BOB, SendPost(world.id, "hm"))
     world.run_command(ALICE, SendPost(world.id, "what?"))
     world.run(for_ms=5_000)
-    assert world.group(ALICE).attestations == before and world.nodes[ALICE].dropped["dropped Unauthentic"] > 0
+    assert world.group(ALICE).trust.attestations == before and world.nodes[ALICE].dropped["dropped Unauthentic"] > 0
 
 
 @pytest.mark.parametrize("spoil", ["heads", "signature", "member", "group", "events", "type"])

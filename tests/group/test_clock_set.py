@@ -46,7 +46,7 @@ def test_events_after_a_wrong_clock_change_are_accepted(world, by_ms):
     answer = say(world, "n1")
     world.run(for_ms=2_000)
     assert has(world, "n1", post) and has(world, "n0", answer)
-    assert abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
+    assert abs(world.group("n0").log.lamport - world.now) < AHEAD_MS_MAX
     assert world.nodes["n0"].agent.clock_offset_ms == by_ms, "nobody agrees with the new time"
 
 
@@ -95,7 +95,7 @@ def test_retransmission_continues_after_a_clock_correction(world):
     world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
     post = say(world, "n0")
     world.run(for_ms=500)
-    assert world.group("n0").peers[world.group("n1").me].retry_at > world.now + 200_000
+    assert world.group("n0").links.peers[world.group("n1").me].retransmission.retry_at > world.now + 200_000
     world.reboot("n0", 0)
     world.run(for_ms=4 * acknowledgements.RETRY_MS)
     assert has(world, "n1", post)
@@ -105,9 +105,9 @@ def test_retransmission_continues_after_a_clock_correction(world):
 def test_a_clock_change_delays_and_hastens_nothing(world, by_ms):
     world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
     say(world, "n0")
-    before = world.group("n0").peers[world.group("n1").me].retry_at
+    before = world.group("n0").links.peers[world.group("n1").me].retransmission.retry_at
     world.set_clock("n0", by_ms)
-    assert world.group("n0").peers[world.group("n1").me].retry_at <= before
+    assert world.group("n0").links.peers[world.group("n1").me].retransmission.retry_at <= before
     post = say(world, "n0")
     world.run(for_ms=4 * acknowledgements.RETRY_MS)
     assert has(world, "n1", post)
@@ -140,7 +140,7 @@ def test_a_reboot_voids_the_clock_offset(world):
     world.machines["n0"].full = False
     post = say(world, "n0")
     world.run(for_ms=3_000)
-    assert has(world, "n1", post) and abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
+    assert has(world, "n1", post) and abs(world.group("n0").log.lamport - world.now) < AHEAD_MS_MAX
 
 
 def test_a_clock_change_before_the_start_counts_from_the_start(world):
@@ -176,38 +176,34 @@ def test_an_unrecorded_start_is_repeated_the_next_time(world, full):
     assert not machine.off and world.nodes["n0"].agent.clock_offset_ms == 0
     post = say(world, "n0")
     world.run(for_ms=3_000)
-    assert has(world, "n1", post) and abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
+    assert has(world, "n1", post) and abs(world.group("n0").log.lamport - world.now) < AHEAD_MS_MAX
 
 
 def test_no_deadline_of_another_clock_is_kept(world):
     tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     name = world.group("n0").id
     member, late = world.group("n1").me, world.now + YEAR_MS
-    tx.update_peer(
-        name,
-        member,
-        retry_at=late,
-        sync_sent_at=late,
-        view_answered_at=late,
-        regressed_since=late,
-        exchange_answered_at=late,
-    )
-    tx.update_group(name, gaps={member: MissingRange(9, retry_at=late)}, attestation_deadline=late)
+    tx.update_retransmission(name, member, retry_at=late)
+    tx.update_anti_entropy(name, member, sync_sent_at=late, view_answered_at=late)
+    tx.update_acks(name, member, regressed_since=late)
+    tx.update_exchange(name, member, answered_at=late)
+    tx.update_sync(name, gaps={member: MissingRange(9, retry_at=late)})
+    tx.update_trust(name, attestation_deadline=late)
     clock_changes.clamp_deadlines(tx)
     group, soon = tx.group(name), world.now + 10_000
-    peer = group.peers[member]
+    peer = group.links.peers[member]
     assert (
         max(
-            peer.retry_at,
-            peer.sync_sent_at,
-            peer.view_answered_at,
-            peer.regressed_since,
-            peer.exchange_answered_at,
-            group.attestation_deadline,
+            peer.retransmission.retry_at,
+            peer.anti_entropy.sync_sent_at,
+            peer.anti_entropy.view_answered_at,
+            peer.acks.regressed_since,
+            peer.exchange.answered_at,
+            group.trust.attestation_deadline,
         )
         < soon
     )
-    assert group.gaps[member].retry_at < soon
+    assert group.sync.gaps[member].retry_at < soon
 
 
 # --- noticing it ----------------------------------------------------------------------------------------------------
@@ -221,14 +217,13 @@ def test_deadlines_of_another_clock_are_capped(world):
     haul = Download(member, 0, 1, 1, timeout_at=far, requested_at=far, since=far)
     holding = FileEntry(File("r" * 43, 1, "a file"), member, "e" * 43, world.now, "getting", download=haul)
     unheard = {member: ReinstatedPosts({1: "e"}, 3, far)}
-    tx.update_group(
-        name, pull_requests={member: PullRequest("t", (), far)}, files={"f": holding}, reinstated_posts=unheard
-    )
+    tx.update_sync(name, pull_requests={member: PullRequest("t", (), far)}, reinstated_posts=unheard)
+    tx.update_group(name, files={"f": holding})
     clock_changes.clamp_deadlines(tx)
     group = tx.group(name)
-    assert group.pull_requests[member].until <= world.now + pull_requests.TIMEOUT_MS
+    assert group.sync.pull_requests[member].until <= world.now + pull_requests.TIMEOUT_MS
     assert group.files["f"].download.timeout_at <= world.now + download.TIMEOUT_MS
-    assert group.reinstated_posts[member].retry_at <= world.now
+    assert group.sync.reinstated_posts[member].retry_at <= world.now
     assert max(group.files["f"].download.requested_at, group.files["f"].download.since) <= world.now
 
 

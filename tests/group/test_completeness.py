@@ -40,8 +40,8 @@ def test_the_log_is_complete_with_all_members_connected(world):
         ("n0", True, 0, True),
         ("n2", True, 0, True),
     ]
-    assert found.upto == group.lamport and found.upto_at == timestamp(group.lamport)
-    oldest = min(peer.last_received_at for peer in group.peers.values())
+    assert found.upto == group.log.lamport and found.upto_at == timestamp(group.log.lamport)
+    oldest = min(peer.last_received_at for peer in group.links.peers.values())
     assert found.at == timestamp(oldest)
     assert sentence(found) == f"complete with n0 and n2 as of {found.at[11:16]}"
 
@@ -49,9 +49,9 @@ def test_the_log_is_complete_with_all_members_connected(world):
 def test_an_absent_member_is_named_with_the_time(world):
     heard = {
         did: replace(peer, last_received_at=world.now - PRESENT_MS - 60_000)
-        for did, peer in world.group("n1").peers.items()
+        for did, peer in world.group("n1").links.peers.items()
     }
-    group = replace(world.group("n1"), peers=heard)
+    group = replace(world.group("n1"), links=replace(world.group("n1").links, peers=heard))
     away = completeness(group, (), world.now)
     assert away.complete, "nothing is known to be missing"
     assert away.at is None and not any(one.present for one in away.members)
@@ -60,7 +60,10 @@ def test_an_absent_member_is_named_with_the_time(world):
     near = completeness(group, [world.group("n0").me], world.now)
     assert sentence(near) == f"complete with n0 as of {stamp}; n2 last seen {stamp}"
     never = {did: replace(peer, last_received_at=0) for did, peer in heard.items()}
-    assert sentence(completeness(replace(group, peers=never), (), world.now)) == "n0 and n2 not seen yet"
+    assert (
+        sentence(completeness(replace(group, links=replace(group.links, peers=never)), (), world.now))
+        == "n0 and n2 not seen yet"
+    )
 
 
 def test_reported_events_that_are_not_here_are_missing(world):
@@ -68,50 +71,73 @@ def test_reported_events_that_are_not_here_are_missing(world):
     group, author = world.group("n1"), world.group("n2").me
     teller = world.group("n0").me
     here = group.chain(author)
-    told = replace(group.peers[teller], acked={**group.peers[teller].acked, author: here.seq + 3})
-    behind = replace(group, peers={**group.peers, teller: told})
-    found = completeness(behind, group.peers, world.now)
+    told = replace(
+        group.links.peers[teller],
+        acks=replace(
+            group.links.peers[teller].acks, upto={**group.links.peers[teller].acks.upto, author: here.seq + 3}
+        ),
+    )
+    behind = replace(group, links=replace(group.links, peers={**group.links.peers, teller: told}))
+    found = completeness(behind, group.links.peers, world.now)
     assert not found.complete
     (gap,) = found.gaps
     assert (gap.nick, gap.after, gap.upto, gap.missing, gap.state) == ("n2", here.seq, here.seq + 3, 3, "waiting")
     assert found.upto == here.lamport, "what is missing is newer than the last that is here"
     assert known_of(behind, author) == here.seq + 3 and known_of(group, author) == here.seq
     assert "3 messages from n2 missing" in sentence(found) and "complete with n0 as of" in sentence(found)
-    assert found.at == timestamp(behind.peers[teller].last_received_at), "as of the word of those of whom it is said"
+    assert found.at == timestamp(behind.links.peers[teller].last_received_at), (
+        "as of the word of those of whom it is said"
+    )
 
     # Early events are here, in the reorder buffer.
-    early = replace(behind, reorder_buffers={author: ReorderBuffer({here.seq + 3: b"{}", here.seq + 5: b"{}"})})
-    (gap,) = completeness(early, group.peers, world.now).gaps
+    early = replace(
+        behind,
+        log=replace(behind.log, reorder_buffers={author: ReorderBuffer({here.seq + 3: b"{}", here.seq + 5: b"{}"})}),
+    )
+    (gap,) = completeness(early, group.links.peers, world.now).gaps
     assert (gap.upto, gap.missing) == (here.seq + 5, 3)
 
     # Membership events also come from others: those that are here are not missing.
     other = next(event for event in group.control.values() if event.type == "add")
     known = {**group.control, "x": replace(other, author=author, seq=here.seq + 2)}
-    (gap,) = completeness(replace(behind, control=known), group.peers, world.now).gaps
+    (gap,) = completeness(replace(behind, control=known), group.links.peers, world.now).gaps
     assert gap.missing == 2
     all_of_them = {str(n): replace(other, author=author, seq=here.seq + n) for n in (1, 2, 3)}
-    assert completeness(replace(behind, control=group.control | all_of_them), group.peers, world.now).complete
+    assert completeness(replace(behind, control=group.control | all_of_them), group.links.peers, world.now).complete
 
     # Nor are invalid events.
     member = replace(group.view.members[author], until=here.seq)
     view = replace(group.view, members={**group.view.members, author: member})
-    assert completeness(replace(early, view=view), group.peers, world.now).complete
+    assert completeness(replace(early, view=view), group.links.peers, world.now).complete
 
-    asked = replace(behind, gaps={author: MissingRange(here.seq + 3, tries=1, since=world.now)})
-    found = completeness(asked, group.peers, world.now)
+    asked = replace(
+        behind, sync=replace(behind.sync, gaps={author: MissingRange(here.seq + 3, tries=1, since=world.now)})
+    )
+    found = completeness(asked, group.links.peers, world.now)
     assert found.gaps[0].state == "asked" and "(requested since " in sentence(found)
-    lost = replace(behind, gaps={author: MissingRange(here.seq + 3, tries=TRIES_MAX, since=world.now)})
-    found = completeness(lost, group.peers, world.now)
+    lost = replace(
+        behind, sync=replace(behind.sync, gaps={author: MissingRange(here.seq + 3, tries=TRIES_MAX, since=world.now)})
+    )
+    found = completeness(lost, group.links.peers, world.now)
     assert found.gaps[0].state == "lost" and "(not available from any member)" in sentence(found)
 
 
 def test_missing_membership_events_leave_nothing_to_promise(world):
-    group = replace(world.group("n1"), blocked={"x": BlockedEvent(world.group("n0").me, b"{}")})
-    found = completeness(group, group.peers, world.now)
+    group = replace(
+        world.group("n1"), log=replace(world.group("n1").log, blocked={"x": BlockedEvent(world.group("n0").me, b"{}")})
+    )
+    found = completeness(group, group.links.peers, world.now)
     assert (found.complete, found.upto, found.upto_at, found.waiting) == (False, 0, None, 1)
     assert "a membership event is missing" in sentence(found)
-    other = replace(group.peers[world.group("n0").me], view="another")
-    found = completeness(replace(group, peers={**group.peers, world.group("n0").me: other}), group.peers, world.now)
+    other = replace(
+        group.links.peers[world.group("n0").me],
+        anti_entropy=replace(group.links.peers[world.group("n0").me].anti_entropy, view="another"),
+    )
+    found = completeness(
+        replace(group, links=replace(group.links, peers={**group.links.peers, world.group("n0").me: other})),
+        group.links.peers,
+        world.now,
+    )
     assert found.members[0].view_matches is False and sentence(found).endswith("n0 has a different member list")
 
 
@@ -155,7 +181,7 @@ def test_an_unreachable_authors_events_are_missing_then_filled(world):
     assert len(world.heard("n1", notifications.GapsFilled)) == 1
     missed = [found for found in seen if found.gaps]
     assert missed and all(found.gaps[0].author == author and not found.complete for found in missed)
-    assert world.whole("n1").complete and world.whole("n1").upto == world.group("n1").lamport
+    assert world.whole("n1").complete and world.whole("n1").upto == world.group("n1").log.lamport
 
 
 def test_notifications_about_the_log_reach_the_clients(world):
@@ -202,7 +228,9 @@ def test_group_and_member_views_report_completeness(world):
     info = group_info(agent, group)
     assert info.completeness is not None and info.completeness.complete
     author = world.group("n2").me
-    early = replace(group, reorder_buffers={author: ReorderBuffer({group.chain(author).seq + 2: b"{}"})})
+    early = replace(
+        group, log=replace(group.log, reorder_buffers={author: ReorderBuffer({group.chain(author).seq + 2: b"{}"})})
+    )
     info = group_info(agent, early)
     assert [gap.missing for gap in info.completeness.gaps] == [1]
     assert [one.missing for one in member_infos(agent, early)] == [0, 0, 1]

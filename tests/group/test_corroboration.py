@@ -38,9 +38,9 @@ def test_another_member_is_queried_for_corroboration(world):
     assert second(world, place.seq - 2) and not second(world, place.seq + 1), "and for all that leads up to it"
     assert world.texts("n2", relayed=True) == ["one", "two", "three"], "it is not the author's word for that"
     # Once is enough.
-    asked = world.nodes["n2"].agent.groups[world.id].corroborations[world.did("n0")].asked
+    asked = world.nodes["n2"].agent.groups[world.id].sync.corroborations[world.did("n0")].asked
     world.run(for_ms=120_000)
-    assert world.nodes["n2"].agent.groups[world.id].corroborations[world.did("n0")].asked == asked
+    assert world.nodes["n2"].agent.groups[world.id].sync.corroborations[world.did("n0")].asked == asked
 
 
 def test_a_quarantined_member_cannot_corroborate(world):
@@ -49,11 +49,11 @@ def test_a_quarantined_member_cannot_corroborate(world):
     place = world.chain("n2", "n0")
     (other,) = {world.did("n1"), world.did("n3")} - {place.relayed_by}
     tx = world.tx("n2")
-    tx.update_group(world.id, quarantine=(other,))
+    tx.update_trust(world.id, quarantine=(other,))
     corroboration.request(tx, world.id)
-    assert not tx.group(world.id).pull_requests
-    one = tx.group(world.id).corroborations[world.did("n0")]
-    tx.update_group(world.id, corroborations={world.did("n0"): replace(one, corroborator=other)})
+    assert not tx.group(world.id).sync.pull_requests
+    one = tx.group(world.id).sync.corroborations[world.did("n0")]
+    tx.update_sync(world.id, corroborations={world.did("n0"): replace(one, corroborator=other)})
     assert not corroboration.corroborator_of(tx.group(world.id), world.did("n0"), place.seq)
 
 
@@ -81,7 +81,7 @@ def test_a_contradiction_names_both_members(monkeypatch):
     (told,) = [one for one in world.notices["n2"] if isinstance(one, DifferenceFound)]
     group = world.nodes["n2"].agent.groups[world.id]
     assert told == DifferenceFound(world.id, author, group.chain(author).seq, world.did("n3"), liar)
-    assert [(one.member, one.relayed_by) for one in group.differences] == [(world.did("n3"), liar)]
+    assert [(one.member, one.relayed_by) for one in group.sync.differences] == [(world.did("n3"), liar)]
     assert not corroboration.corroborator_of(group, author, told.seq)
     names = {author: "a", liar: "b", world.did("n3"): "d"}
     shown = differs(group, author, told.seq, told.member, told.relayed_by, names.__getitem__)

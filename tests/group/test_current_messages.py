@@ -219,8 +219,11 @@ def test_an_unchanged_announcement_is_not_notified(one: Follower) -> None:
     assert announce("ping") == SendContent(one.group.id, Announcement(True, (BotCommand("ping"),)))
     (event,) = [each for each in one.history().events if each.type == "commands_announced"]
     assert announce("ping") == Announced(one.group.id, event.id, unchanged=True)
-    base = {did: peer.start_seq for did, peer in one.group.peers.items()}
-    one.group = replace(one.group, peers={d: replace(p, start_seq=99) for d, p in one.group.peers.items()})
+    base = {did: peer.start_seq for did, peer in one.group.links.peers.items()}
+    one.group = replace(
+        one.group,
+        links=replace(one.group.links, peers={d: replace(p, start_seq=99) for d, p in one.group.links.peers.items()}),
+    )
     assert isinstance(announce("ping"), SendContent), f"not for whoever has come in since {base}"
     assert isinstance(announce("ping", "pong"), SendContent) and isinstance(announce(bot=False), SendContent)
 

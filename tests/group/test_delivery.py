@@ -89,7 +89,7 @@ def test_a_messages_delivery_to_all_members(tmp_path: Path, world: Parted, monke
     assert (there.delivered, there.connection) == (True, "connected")
     assert (away.nick, away.delivered, away.state, away.at) == ("n2", False, "queued", None)
     assert away.connection == "unreachable" and away.via == ""
-    assert away.last_seen == timestamp(group.peers[away.did].last_received_at)
+    assert away.last_seen == timestamp(group.links.peers[away.did].last_received_at)
 
     why = served.call("get_message_status", group="friends", id=last.id[:6])
     assert (why.provenance, why.first, why.here, why.known, why.former_members) == ("own", 1, group.seq, group.seq, [])
@@ -160,9 +160,15 @@ def test_pending_retransmissions_are_reported(tmp_path: Path, world: Parted, mon
     served = Served(tmp_path, world, "n0", monkeypatch)
     group = world.group("n0")
     did = world.group("n1").me
-    behind = replace(group.peers[did], acked={}, tries=3, retry_at=world.now + 5_000)
+    behind = replace(
+        group.links.peers[did],
+        acks=replace(group.links.peers[did].acks, upto={}),
+        retransmission=replace(group.links.peers[did].retransmission, tries=3, retry_at=world.now + 5_000),
+    )
     agent_ = world.nodes["n0"].agent
-    world.nodes["n0"].agent = replace(agent_, groups={group.id: replace(group, peers={**group.peers, did: behind})})
+    world.nodes["n0"].agent = replace(
+        agent_, groups={group.id: replace(group, links=replace(group.links, peers={**group.links.peers, did: behind}))}
+    )
     why = served.call("get_message_status", group="friends", id="last")
     one = next(one for one in why.report.members if one.did == did)
     assert (one.state, one.via, one.tries, one.next_try) == ("sent", "link", 3, timestamp(world.now + 5_000))
@@ -189,7 +195,7 @@ def test_the_status_of_another_members_message(tmp_path: Path, world: Parted, mo
     # It may be more, and it may be another one's word.
     agent_, group = world.nodes["n1"].agent, world.group("n1")
     author = world.group("n2").me
-    needy = replace(group, gaps={author: MissingRange(group.chain(author).seq + 2)})
+    needy = replace(group, sync=replace(group.sync, gaps={author: MissingRange(group.chain(author).seq + 2)}))
     world.nodes["n1"].agent = replace(agent_, groups={group.id: needy})
     served.journal.commit(world.nodes["n1"].agent, [RefuteEvents(group.id, author, fate.event.position - 1, 99)])
     refuted = served.call("get_message_status", group="friends", id=fate.event.id)

@@ -62,28 +62,28 @@ class Sharers(Cut):
 
     def read(self, name, other):
         """Up to where one member takes another to have read."""
-        return self.group(name).peers[self.did(other)].read_upto
+        return self.group(name).links.peers[self.did(other)].shown.read_upto
 
     def utter(self, sender, to, kind, **body):
         """A member sends an authentic message to another; returns the outcome."""
         there, here = self.group(sender), self.group(to)
         message = Message(type=kind, id=new_id(self.rng.randbytes), body=body)
         packer = SIMULATED_PACKERS[self.envelope]
-        envelope = pack(there.relationships[here.me], message, packer, self.rng.randbytes)
-        return self._step(self.nodes[to], Received(here.peers[there.me].link, envelope))
+        envelope = pack(there.links.relationships[here.me], message, packer, self.rng.randbytes)
+        return self._step(self.nodes[to], Received(here.links.peers[there.me].link, envelope))
 
 
 @pytest.mark.parametrize("keys", MODES)
 def test_connected_members_receive_indicators_without_events(keys):
     world = Sharers(keys=keys)
-    before = {name: (len(node.log), world.group(name).lamport) for name, node in world.nodes.items()}
+    before = {name: (len(node.log), world.group(name).log.lamport) for name, node in world.nodes.items()}
     assert world.tells("n0", SendTyping(world.id)) == 2
     assert world.tells("n0", SendReadReceipt(world.id, 2**50)) == 2
     world.run(for_ms=2_000)
     for name in ("n1", "n2"):
         assert world.heard(name) == [Typing(world.id, world.did("n0"))]
-        assert world.read(name, "n0") == world.group(name).lamport
-    assert before == {name: (len(node.log), world.group(name).lamport) for name, node in world.nodes.items()}
+        assert world.read(name, "n0") == world.group(name).log.lamport
+    assert before == {name: (len(node.log), world.group(name).log.lamport) for name, node in world.nodes.items()}
 
 
 @pytest.mark.parametrize("made", SHARED)
@@ -149,8 +149,8 @@ def test_no_indicator_goes_over_a_mediator(made):
     posted = [uri for name, uri in world.since(mark) if name == "n1"]  # it fetches its mail over a WebSocket
     assert "http://m0.example/" not in posted, "nothing is posted to anybody"
     me = world.group("n1").me
-    assert len(world.news("n2", Typing)) == heard and not world.group("n2").peers[me].read_upto
-    told = world.news("n0", Typing) if made is SendTyping else world.group("n0").peers[me].read_upto
+    assert len(world.news("n2", Typing)) == heard and not world.group("n2").links.peers[me].shown.read_upto
+    told = world.news("n0", Typing) if made is SendTyping else world.group("n0").links.peers[me].shown.read_upto
     assert told
 
 
@@ -178,7 +178,7 @@ def test_an_indicator_of_another_group_is_rejected():
 
 def test_read_receipts_are_monotonic_and_capped():
     world = Sharers()
-    end = world.group("n1").lamport
+    end = world.group("n1").log.lamport
     for upto, wanted in ((2, 2), (1, 2), (0, 2), (end, end), (2**53 - 1, end), (3, end)):
         world.utter("n0", "n1", READ, group=world.id, upto=upto)
         assert world.read("n1", "n0") == wanted
@@ -205,7 +205,7 @@ def test_malformed_indicators_change_nothing(kind, body):
     before = world.group("n1")
     effects = world.utter("n0", "n1", kind, **{"group": world.id, **body})
     assert [type(each) for each in effects] == [Measure]
-    assert world.group("n1").peers == before.peers and not world.heard("n1")
+    assert world.group("n1").links.peers == before.links.peers and not world.heard("n1")
 
 
 def test_a_former_member_sends_no_indicator():
@@ -220,12 +220,12 @@ def test_a_former_member_sends_no_indicator():
 
 def test_a_flood_of_indicators_is_ignored():
     world = Sharers()
-    size = len(str(world.group("n1").peers))
+    size = len(str(world.group("n1").links.peers))
     effects = []
     for number in range(rate_limits.ENVELOPES_MAX + 50):
         effects = world.utter("n0", "n1", READ, group=world.id, upto=number)
     assert effects == [Measure("throttled")]
-    assert len(str(world.group("n1").peers)) < size + 32
+    assert len(str(world.group("n1").links.peers)) < size + 32
 
 
 def test_an_unknown_indicator_is_ignored():
@@ -234,4 +234,4 @@ def test_an_unknown_indicator_is_ignored():
     world.sent.clear()
     before = world.group("n1")
     assert world.utter("n0", "n1", PROTOCOL + "wave", group=world.id) == []
-    assert world.group("n1").peers == before.peers and world.sent == []
+    assert world.group("n1").links.peers == before.links.peers and world.sent == []

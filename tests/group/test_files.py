@@ -114,7 +114,7 @@ def test_largest_part_fits_32_kib():
         "data": b64url(b"\xff" * PART_BYTES),
         "path": ["h" * 43] * PATH_MAX,
     }
-    relationship = world.nodes["n0"].agent.groups[world.id].relationships[world.did("n1")]
+    relationship = world.nodes["n0"].agent.groups[world.id].links.relationships[world.did("n1")]
     message = Message(
         type=FILE_PART,
         id=new_id(world.rng.randbytes),
@@ -667,7 +667,9 @@ def test_clock_set_back_does_not_block_uploads():
     world = Filed(2)
     world.bring_in("n1")
     tx, member = world.tx("n0"), world.did("n1")
-    spent = msgspec.structs.replace(tx.group(world.id).peers[member].rate_limit, given=0, given_at=tx.now + 86_400_000)
+    spent = msgspec.structs.replace(
+        tx.group(world.id).links.peers[member].rate_limit, given=0, given_at=tx.now + 86_400_000
+    )
     tx.update_peer(world.id, member, rate_limit=spent)
     assert upload._spend_upload(tx, world.id, member, PART_BYTES)
 

@@ -57,8 +57,8 @@ class Torn(Cut):
             self.run(for_ms=400)
         tx = self.tx(author)
         for member in (one, other):  # an equivocating author does not retransmit one version to the other member
-            peer = tx.group(self.id).peers[self.did(member)]
-            tx.update_peer(self.id, self.did(member), acked={**peer.acked, self.did(author): tx.group(self.id).seq})
+            peer = tx.group(self.id).links.peers[self.did(member)]
+            tx.update_acks(self.id, self.did(member), upto={**peer.acks.upto, self.did(author): tx.group(self.id).seq})
         self.perform(author, tx)
         self.deaf = set()
 
@@ -87,7 +87,7 @@ def test_an_equivocating_author_is_detected_by_both_members(torn):
     first = torn.chain("n1", "n0").seq - 2
     for name, other in (("n1", "n2"), ("n2", "n1")):
         assert torn.differs(name) == [DifferenceFound(torn.id, torn.did("n0"), first, torn.did(other))]
-        found = torn.nodes[name].agent.groups[torn.id].differences
+        found = torn.nodes[name].agent.groups[torn.id].sync.differences
         assert [(one.author, one.seq, one.member) for one in found] == [(torn.did("n0"), first, torn.did(other))]
 
 
@@ -169,11 +169,16 @@ def test_unconfirmed_heads_are_not_compared(torn):
     at = list(group.view.members).index(author)
 
     def odd(chain, have=have, member=other):
-        theirs = replace(group, chains={**group.chains, author: replace(group.chains[author], head_id="else")})
-        mine = replace(group, chains={**group.chains, author: chain})
+        theirs = replace(
+            group,
+            log=replace(
+                group.log, chains={**group.log.chains, author: replace(group.log.chains[author], head_id="else")}
+            ),
+        )
+        mine = replace(group, log=replace(group.log, chains={**group.log.chains, author: chain}))
         return list(differing_authors(mine, member, "salt", have, head_digests(theirs, "salt")))
 
-    chain = group.chains[author]
+    chain = group.log.chains[author]
     assert odd(chain) == [author]
     assert odd(chain, member=author) == [], "of itself it may say what it likes"
     assert odd(replace(chain, head_id="")) == []
@@ -203,7 +208,7 @@ def lying(world, liar, author):
     tx = world.tx(liar)
     group = tx.group(world.id)
     chain = replace(group.chain(world.did(author)), head_id="A" * 43)
-    tx.update_group(world.id, chains={**group.chains, world.did(author): chain})
+    tx.update_log(world.id, chains={**group.log.chains, world.did(author): chain})
     world.perform(liar, tx)
 
 
@@ -252,7 +257,7 @@ def test_a_comparison_without_end_is_ended(torn, monkeypatch):
     assert torn.run(lambda: len(answers) >= fork_detection.ROUNDS_MAX, for_ms=1_800_000)
     torn.run(for_ms=200_000)
     assert len(answers) == fork_detection.ROUNDS_MAX
-    one = torn.nodes["n1"].agent.groups[torn.id].comparisons[torn.did("n2")]
+    one = torn.nodes["n1"].agent.groups[torn.id].sync.comparisons[torn.did("n2")]
     assert one.rounds == fork_detection.ROUNDS_MAX and not one.authors
 
 
@@ -285,7 +290,7 @@ def test_an_answer_is_looked_at_once(torn):
     tx = torn.tx("n1")
     fork_detection.on_reconciled(tx, torn.nodes["n1"].reconcile(torn.questions("n1")[0]))
     torn.nodes["n1"].agent = tx.agent
-    thread = tx.group(torn.id).comparisons[torn.did("n2")].thread
+    thread = tx.group(torn.id).sync.comparisons[torn.did("n2")].thread
     assert len(ask(torn, {}, thid=thread)) == 1
     for _ in range(3):
         with pytest.raises(Refused, match="without a question"):
@@ -363,18 +368,18 @@ def test_differences_are_limited_in_all_and_per_member(torn):
     told = tuple(
         Difference(f"author {n}", 1, torn.did("n2"), 1) for n in range(fork_detection.DIFFERENCES_PER_MEMBER_MAX)
     )
-    tx.update_group(torn.id, differences=told)
+    tx.update_sync(torn.id, differences=told)
     torn.perform("n1", tx)
     assert torn.run(lambda: torn.differs("n2"), for_ms=1_800_000)
     torn.run(for_ms=1_800_000)
     assert not torn.questions("n1") and not torn.differs("n1")
     tx = torn.tx("n1")
-    tx.update_group(
+    tx.update_sync(
         torn.id, differences=tuple(replace(one, member=f"m{place % 9}") for place, one in enumerate(told * 8))
     )
     torn.perform("n1", tx)
     torn.run(for_ms=1_800_000)
-    assert len(torn.nodes["n1"].agent.groups[torn.id].differences) == fork_detection.DIFFERENCES_MAX
+    assert len(torn.nodes["n1"].agent.groups[torn.id].sync.differences) == fork_detection.DIFFERENCES_MAX
     assert not torn.differs("n1")
 
 
@@ -458,7 +463,7 @@ def test_a_message_keeps_to_its_greatest_size(torn):
 def test_a_suspended_member_is_not_queried(torn):
     """A removed member, or one known from a single other member."""
     tx = torn.tx("n1")
-    tx.update_group(torn.id, quarantine=(torn.did("n2"),))
+    tx.update_trust(torn.id, quarantine=(torn.did("n2"),))
     torn.nodes["n1"].agent = tx.agent
     with pytest.raises(Refused, match="non-member"):
         ask(torn, {})
@@ -499,9 +504,9 @@ def test_a_difference_is_notified_without_blame(torn):
     assert not fates["for all"].differs
     assert [one.member_nick for one in fates["one for n1"].differs] == ["n2"]
     own = torn.nodes["n0"].agent.groups[torn.id]
-    own = replace(own, differences=(Difference(own.me, 1, torn.did("n1"), 1),))
-    assert "another copy of your profile" in attestation.differs_sentence(own, own.differences[0])
-    handed = attestation.differs_sentence(group, replace(group.differences[0], relayed_by=group.me))
+    own = replace(own, sync=replace(own.sync, differences=(Difference(own.me, 1, torn.did("n1"), 1),)))
+    assert "another copy of your profile" in attestation.differs_sentence(own, own.sync.differences[0])
+    handed = attestation.differs_sentence(group, replace(group.sync.differences[0], relayed_by=group.me))
     assert "than n1 passed on. One of these three members" in handed
     torn.nodes["n0"].agent = replace(torn.nodes["n0"].agent, groups={own.id: own})
     _, _, told = notification_of(

@@ -122,7 +122,7 @@ def test_an_unrequested_response_is_rejected(cut):
     with pytest.raises(Refused, match="without a request"):
         history_requests.receive_response(tx, world.id, world.did("n1"), message, share)
     errand = PullRequest("t1", ((world.did("n0"), 90, 91),), world.now + 1000)
-    tx.update_group(world.id, pull_requests={world.did("n1"): errand})
+    tx.update_sync(world.id, pull_requests={world.did("n1"): errand})
     with pytest.raises(Malformed, match="not requested"):
         history_requests.receive_response(tx, world.id, world.did("n1"), message, share)
 
@@ -171,7 +171,7 @@ def test_an_answer_to_the_history_stands_below_it(cut):
     world.bring_in("n1")
     world.deaf.add(frozenset({"n0", "n1"}))
     tx = world.tx("n1")
-    tx.update_group(world.id, lamport=world.now + 240_000)
+    tx.update_log(world.id, lamport=world.now + 240_000)
     world.perform("n1", tx)
     world.post("n1", "from a clock that is ahead")
     world.bring_in("n2")
@@ -198,10 +198,10 @@ def test_a_useless_member_with_our_view_is_dropped_eventually(cut):
     world.bring_in("n1", "n2")
     tx, liar = world.tx("n2"), world.did("n1")
     ours = tx.group(world.id).view.checksum
-    for member in tx.group(world.id).peers:
-        tx.update_peer(world.id, member, view=ours if member == liar else "another")
+    for member in tx.group(world.id).links.peers:
+        tx.update_anti_entropy(world.id, member, view=ours if member == liar else "another")
     asked = [backfill._choose_peer(tx, world.id, BackfillProgress(tries=tries)) for tries in range(8)]
-    assert asked[:2] == [liar, liar] and set(asked) == tx.group(world.id).peers.keys()
+    assert asked[:2] == [liar, liar] and set(asked) == tx.group(world.id).links.peers.keys()
 
 
 def test_pages_per_request_double_within_the_rate_limit(cut, monkeypatch):
@@ -222,7 +222,7 @@ def test_pages_per_request_double_within_the_rate_limit(cut, monkeypatch):
     assert len(world.texts("n1")) == 600
     assert [pages for page, pages in asked if page == 0][:5] == [1, 2, 4, 8, 8]
     assert len(asked) >= 60
-    conduct = world.nodes["n1"].agent.groups[world.id].peers[world.did("n0")].rate_limit
+    conduct = world.nodes["n1"].agent.groups[world.id].links.peers[world.did("n0")].rate_limit
     assert conduct.envelopes > ENVELOPES_MAX - 40, "what was asked for is given back"
 
 
@@ -348,7 +348,7 @@ def test_a_new_member_gets_no_more_history_than_allowed(cut, tmp_path, monkeypat
     monkeypatch.setattr(Node, "read_history", noted)
     tx = world.tx("n1")
     pull_requests.send(tx, world.id, world.did("n0"), [(world.did("n0"), 0, 3)], 256, backwards=back)
-    assert tx.group(world.id).pull_requests
+    assert tx.group(world.id).sync.pull_requests
     world.perform("n1", tx)
     world.run(for_ms=10_000)
     assert world.texts("n1") == allowed
@@ -398,11 +398,11 @@ def test_a_member_without_history_is_queried_again(cut, monkeypatch):
         fetch = Node.read_history
         patch.setattr(Node, "read_history", lambda node, asked: replace(fetch(node, asked), records=(), more=False))
         world.bring_in("n2")
-        assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].backfill.done, for_ms=600_000)
+        assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].sync.backfill.done, for_ms=600_000)
         assert world.texts("n2") == []
     told = len(world.notices["n2"])
     assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=2 * backfill.RECHECK_MS)
-    assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].backfill.done, for_ms=60_000)
+    assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].sync.backfill.done, for_ms=60_000)
     assert any(isinstance(one, HistoryProgress) and one.received for one in world.notices["n2"][told:])
 
 
@@ -518,7 +518,7 @@ def test_lost_requests_do_not_count_as_tries(cut, monkeypatch):
         patch.setattr(Node, "read_history", nothing_yet)
         world.bring_in("n3")
         world.run(for_ms=3 * backfill.RECHECK_MS)
-        state = world.nodes["n3"].agent.groups[world.id].backfill
+        state = world.nodes["n3"].agent.groups[world.id].sync.backfill
         assert state.done and 0 < state.rechecks < backfill.RECHECKS_MAX
     assert {name for name, _ in asked} == {"n0", "n1", "n2"}
     assert world.run(lambda: world.texts("n3") == ["one", "two"], for_ms=4 * backfill.RECHECK_MS)
@@ -569,7 +569,7 @@ def test_a_silent_member_is_queried_ever_less_often(cut):
     world.run(for_ms=2 * backfill.RECHECK_MS)
     count = len(asked)
     assert count < 30 and asked[-1] - asked[-2] >= backfill.RETRY_MS_MAX
-    assert world.nodes["n2"].agent.groups[world.id].backfill.lost < 10
+    assert world.nodes["n2"].agent.groups[world.id].sync.backfill.lost < 10
 
 
 def test_a_restart_does_not_hasten_rechecks(cut, monkeypatch):
@@ -588,7 +588,7 @@ def test_a_restart_does_not_hasten_rechecks(cut, monkeypatch):
     world.bring_in("n2")
 
     def state():
-        return world.nodes["n2"].agent.groups[world.id].backfill
+        return world.nodes["n2"].agent.groups[world.id].sync.backfill
 
     assert world.run(lambda: state().done, for_ms=60_000)
     count = sum(asked)
@@ -775,7 +775,7 @@ def test_history_that_its_author_contradicts_is_not_taken(cut):
     world.bring_in("n2")
     world.run(for_ms=120_000)
     assert world.texts("n2") == []
-    assert world.nodes["n2"].agent.groups[world.id].backfill.done
+    assert world.nodes["n2"].agent.groups[world.id].sync.backfill.done
 
 
 # --- the arithmetic ---------------------------------------------------------------------------------------------------

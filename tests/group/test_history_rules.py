@@ -261,10 +261,11 @@ def test_the_history_state_follows_from_the_remainder():
     world.run(for_ms=20_000)
     group, author = world.nodes["n1"].agent.groups[world.id], world.did("n0")
 
-    def at(first, rule="all", **more):
+    def at(first, rule="all", backfill=None, state="active"):
         view = replace(group.view, policy=replace(group.view.policy, history=rule))
-        chains = {**group.chains, author: Chain(90, backfill=Backfill(first))}
-        return history_start(replace(group, view=view, chains=chains, **more)).state
+        chains = {**group.log.chains, author: Chain(90, backfill=Backfill(first))}
+        log, sync = replace(group.log, chains=chains), replace(group.sync, backfill=backfill)
+        return history_start(replace(group, view=view, state=state, log=log, sync=sync)).state
 
     done = BackfillProgress(done=True, received=20)
     assert at(1, backfill=done) == "whole"

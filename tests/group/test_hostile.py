@@ -19,7 +19,7 @@ def test_any_number_of_heads_is_handled(leaves):
     world = Hostile()
     deps = heads_of(world.group("n0").control)
     for n in range(leaves):
-        forked = world.event(type=LEAVE, deps=deps, lamport=world.group("n0").lamport + 1, time=n + 1, body={})
+        forked = world.event(type=LEAVE, deps=deps, lamport=world.group("n0").log.lamport + 1, time=n + 1, body={})
         for name in ("n0", "n1"):
             world.utter_event(name, forked.signed(world.mallory.seed))
     assert len(heads_of(world.group("n0").control)) == leaves
@@ -34,9 +34,9 @@ def test_lamport_time_cannot_be_exhausted():
     for n in range(1, 400):
         event = world.event(seq=n, pre=pre, lamport=wall + n * (AHEAD_MS_MAX - 1_000))
         world.utter_event("n0", event)
-        if world.group("n0").chains[world.mallory.me].head_id == event.id:
+        if world.group("n0").log.chains[world.mallory.me].head_id == event.id:
             pre = event.id
-    assert world.group("n0").lamport <= world.now + 5 * 60_000
+    assert world.group("n0").log.lamport <= world.now + 5 * 60_000
     world.talk()
 
 
@@ -54,7 +54,7 @@ def test_late_chain_start_hides_nothing():
         "reach": {"pair": "zmq+tcp://10.0.0.3:7000", "queue": "zmq+tcp://10.0.0.3:7001", "at": 0},
     }
     world.utter("n0", SYNC, sync)
-    assert world.group("n0").chains[world.mallory.me].seq == 1
+    assert world.group("n0").log.chains[world.mallory.me].seq == 1
     world.talk()
 
 
@@ -64,7 +64,7 @@ def test_forked_events_are_not_both_delivered():
     world.utter_event("n0", one)
     world.utter_event("n0", other)
     assert world.forks == ["n0"]
-    assert world.group("n0").chains[world.mallory.me].head_id == one.id
+    assert world.group("n0").log.chains[world.mallory.me].head_id == one.id
 
 
 def test_view_flood_is_answered_rarely():
@@ -88,7 +88,7 @@ def test_view_flood_is_answered_rarely():
 def test_unproven_key_claim_has_no_effect():
     world = Hostile()
     group = world.group("n0")
-    assert set(group.relationships) == set(group.peers), "a claim alone makes no relationship"
+    assert set(group.links.relationships) == set(group.links.peers), "a claim alone makes no relationship"
 
 
 def test_event_needs_its_authors_signature():

@@ -74,7 +74,7 @@ def test_revocation_rejects_evicted_claims() -> None:
     world.nodes["n0"].agent = replace(agent, invitations=invitations)
     world.take_back()
     assert not world.nodes["n0"].agent.invitations
-    assert not [one for one in world.group("n0").join_requests.values() if not one.refused]
+    assert not [one for one in world.group("n0").joining.requests.values() if not one.refused]
 
 
 def test_revocation_rejects_waiting_joiners() -> None:
@@ -87,7 +87,7 @@ def test_revocation_rejects_waiting_joiners() -> None:
     assert world.last("n2").phase == "asking"
     world.take_back()
     assert world.last("n2").phase == "failed" and "refused your request" in world.last("n2").text
-    assert not [one for one in world.group("n0").join_requests.values() if not one.refused]
+    assert not [one for one in world.group("n0").joining.requests.values() if not one.refused]
     assert sorted(one.label for one in world.group("n0").view.members.values()) == ["n0", "n1"]
 
 

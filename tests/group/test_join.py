@@ -61,7 +61,7 @@ def test_welcome_events_are_not_resent(monkeypatch):
         world.run_command(f"n{number}", AcceptInvitation(invitation, f"n{number}"))
     world.run(for_ms=70_000)
     assert len({world.group(name).view.checksum for name in world.nodes}) == 1
-    assert all(len(world.group(name).peers) == 12 for name in world.nodes)
+    assert all(len(world.group(name).links.peers) == 12 for name in world.nodes)
     assert sent and not [one for one in sent if one[2] in before]
 
 
@@ -83,8 +83,8 @@ def test_invitation_did_is_rotated_away():
     world = Small(2)
     invitation = world.invite(world.found())
     world.join("n1", invitation)
-    (theirs,) = world.group("n1").relationships.values()
-    (mine,) = world.group("n0").relationships.values()
+    (theirs,) = world.group("n1").links.relationships.values()
+    (mine,) = world.group("n0").links.relationships.values()
     assert invitation.did not in (theirs.theirs, theirs.mine.did, mine.theirs, mine.mine.did)
     assert theirs.theirs == mine.mine.did and mine.theirs == theirs.mine.did
 
@@ -159,7 +159,7 @@ def test_leaver_may_return_as_new_member():
     assert world.group("n1").state == "left"
     for name in ("n0", "n2"):
         assert before not in world.group(name).view.members
-        assert before not in world.group(name).peers
+        assert before not in world.group(name).links.peers
     answer = world.run_command("n1", SendPost(group, "still here?"))
     assert isinstance(answer, CommandFailed) and isinstance(answer.error, NotAMember)
     assert before_key not in world.nodes["n0"].allowed_clients
@@ -268,7 +268,7 @@ def test_junk_on_links_changes_nothing(envelope):
     invitation = world.invite(group, uses=2)
     world.join("n1", invitation)
     agent = world.nodes["n0"].agent
-    links = [peer.link for peer in world.group("n0").peers.values()] + list(agent.invitations) + [b"?" * 16]
+    links = [peer.link for peer in world.group("n0").links.peers.values()] + list(agent.invitations) + [b"?" * 16]
     junk = [b"", b"{}", b"[" * 60_000, b"\xff" * 100, b'{"protected":""}', b"null", b'["a","b","c","d"]']
     for link in links:
         for envelope in junk:
@@ -327,10 +327,10 @@ def control_event(group, kind, body, **changes):
         "type": kind,
         "author": group.me,
         "seq": group.seq + 1,
-        "pre": group.chains[group.me].head_id if group.me in group.chains else "",
+        "pre": group.log.chains[group.me].head_id if group.me in group.log.chains else "",
         "deps": heads_of(group.control),
         "conc": (),
-        "lamport": group.lamport + 1,
+        "lamport": group.log.lamport + 1,
         "time": 1,
         "body": body,
     }

@@ -65,7 +65,7 @@ def test_waiting_joiner_may_cancel(wanted):
     last = world.last("n1")
     assert (last.phase, last.error) == ("failed", "JoinCancelled") and "friends" in last.text
     world.run(for_ms=3_000)
-    assert not world.group("n0").join_requests and not claims(world)
+    assert not world.group("n0").joining.requests and not claims(world)
     assert [notice.admitted for notice in world.all(JoinRequestAnswered)] == [False]
     assert not one_join(world).cancel_until, "it was answered, so it is told no more"
     assert not [link for link in world.nodes["n1"].connected if link in world.nodes["n1"].agent.joins]
@@ -128,7 +128,7 @@ def test_refusal_survives_cancellation():
     world.nodes["n1"].agent = replace(world.nodes["n1"].agent, joins={link: waiting})
     world.run_command("n1", CancelJoin(""))
     world.run(for_ms=3_000)
-    assert len(claims(world)) == 1 and [one.refused for one in world.group("n0").join_requests.values()] == [True]
+    assert len(claims(world)) == 1 and [one.refused for one in world.group("n0").joining.requests.values()] == [True]
 
 
 def test_failed_cancellation_allows_retry():
@@ -298,7 +298,7 @@ def test_join_state_survives_journal():
     world.run_command("n1", CancelJoin(""))
     world.restart("n1")
     world.run(for_ms=cancellation.CANCEL_MS + 2_000)
-    assert not one_join(world).cancel_until and not world.group("n0").join_requests
+    assert not one_join(world).cancel_until and not world.group("n0").joining.requests
 
 
 # --- by mail --------------------------------------------------------------------------------------------------------
@@ -314,12 +314,12 @@ def test_by_mail_it_is_the_same(hidden, admitted, monkeypatch):
         monkeypatch.setattr(joiner, "_receive_welcome", lambda tx, link, body: None)
     invitation = parse_invitation(world.invite(group, lifetime_s=86_400).url(), world.now // 1000)
     world.run_command("n1", AcceptInvitation(invitation, "n1"))
-    there = lambda: len(world.group("n0").join_requests) + len(world.group("n0").view.members) == 2  # noqa: E731
+    there = lambda: len(world.group("n0").joining.requests) + len(world.group("n0").view.members) == 2  # noqa: E731
     assert world.run(there, for_ms=60_000)
     world.run(for_ms=3_000)
     world.run_command("n1", CancelJoin(""))
     world.run(for_ms=cancellation.CANCEL_MS + 30_000)
-    assert not world.group("n0").join_requests and len(world.group("n0").view.members) == 1
+    assert not world.group("n0").joining.requests and len(world.group("n0").view.members) == 1
     assert len(world.group("n0").view.former) == admitted and not one_join(world).cancel_until
 
 

@@ -96,7 +96,7 @@ def test_offline_member_shows_last_seen():
     world = Behind(3, hidden=("n2",))
     group = world.everybody()
     node, gone = world.nodes["n0"], world.group("n2").me
-    heard = world.group("n0").peers[gone].last_received_at
+    heard = world.group("n0").links.peers[gone].last_received_at
     world.stop("n2")
     world.post(group, "n0", "is anybody there?")
     world.run(for_ms=600_000)
@@ -198,12 +198,15 @@ def test_new_mediator_is_announced():
         world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=60_000)
     world.run(for_ms=30_000)
     me, other = world.group("n1").me, world.group("n2").me
-    assert me not in world.group("n2").relationships or not world.group("n2").relationships[me].established
+    assert me not in world.group("n2").links.relationships or not world.group("n2").links.relationships[me].established
     world.post(group, "n1", "before")
     world.add_mediator("n1", "m0")
     world.run(for_ms=10_000)
-    assert world.group("n0").peers[me].reach.routes and world.group("n2").peers[me].reach.routes
-    assert world.group("n2").relationships[me].established and world.group("n1").relationships[other].established
+    assert world.group("n0").links.peers[me].reach.routes and world.group("n2").links.peers[me].reach.routes
+    assert (
+        world.group("n2").links.relationships[me].established
+        and world.group("n1").links.relationships[other].established
+    )
     world.post(group, "n2", "after")
     world.settle()
 
@@ -215,7 +218,7 @@ def test_removed_mediator_ends_mail():
     (connection,) = world.nodes["n1"].agent.connections
     world.run_command("n1", EndConnection(connection))
     world.run(for_ms=5_000)
-    assert world.group("n0").peers[me].reach.routes == () and ("n1", "ws://m0.example/") not in world.web.held
+    assert world.group("n0").links.peers[me].reach.routes == () and ("n1", "ws://m0.example/") not in world.web.held
 
 
 @pytest.mark.parametrize("pause_ms", [0, 1_000, 60_000])
@@ -334,7 +337,7 @@ def test_leaving_by_mail_ends_relationships():
     world.run(for_ms=60_000)
     assert world.group("n1").state == "left"
     for name in ("n0", "n2"):
-        assert left not in world.group(name).relationships and left in world.group(name).view.former
+        assert left not in world.group(name).links.relationships and left in world.group(name).view.former
     assert len(world.web.mediators["m0"].mailboxes) == 1, "the mailbox of a group that was left is given up"
     world.post(group, "n2", "we stay")
     world.settle()
@@ -402,12 +405,15 @@ class Hostile(Behind):
     def facts(self, name="n1"):
         """The state that a mediator must not be able to change: everything except last-seen times."""
         group = self.group(name)
-        peers = {did: (peer.acked, peer.reach, peer.start_seq, peer.ended_at) for did, peer in group.peers.items()}
+        peers = {
+            did: (peer.acks.upto, peer.reach, peer.start_seq, peer.exchange.ended_at)
+            for did, peer in group.links.peers.items()
+        }
         return (
             [row.id for row in self.nodes[name].log],
             group.view,
-            group.chains,
-            group.relationships,
+            group.log.chains,
+            group.links.relationships,
             group.control,
             peers,
         )
@@ -448,10 +454,10 @@ def test_old_reach_does_not_return():
     world.run_command("n2", EndConnection(connection))
     world.run(for_ms=5_000)
     member = world.group("n2").me
-    assert [way.uri for way in world.group("n1").peers[member].reach.routes] == [other.http]
+    assert [way.uri for way in world.group("n1").links.peers[member].reach.routes] == [other.http]
     for _, envelope in old:
         world.deliver(envelope)
-    assert [way.uri for way in world.group("n1").peers[member].reach.routes] == [other.http]
+    assert [way.uri for way in world.group("n1").links.peers[member].reach.routes] == [other.http]
 
 
 def test_dropped_mail_is_retransmitted():
@@ -503,7 +509,7 @@ def test_junk_never_raises():
 def test_nested_forwards_are_limited(layers, heard):
     world = Hostile()
     message = Message(type="https://didcomm.org/trust-ping/2.0/ping", id="1", body={})
-    relationship = world.group("n2").relationships[world.group("n1").me]
+    relationship = world.group("n2").links.relationships[world.group("n1").me]
     envelope = pack(relationship, message, PACKERS["didcomm/v2"], world.rng.randbytes)
     mark = len(world.posted)
     world.deliver(world.wrapped(envelope, layers))
@@ -576,7 +582,7 @@ def test_mail_with_other_envelopes_is_rejected(envelope):
     world = Hostile(envelope)
     other = PACKERS["didcomm/v1" if envelope == "didcomm/v2" else "didcomm/v2"]
     mine = world.group("n1").me
-    relationship = world.group("n2").relationships[mine]
+    relationship = world.group("n2").links.relationships[mine]
     message = Message(type="https://didcomm.org/trust-ping/2.0/ping", id="1", body={})
     for packer, refused in ((other, 1), (PACKERS[envelope], 0)):
         mark, before = len(world.posted), world.refused("n1", "Refused")
@@ -588,7 +594,7 @@ def test_mail_with_other_envelopes_is_rejected(envelope):
 def test_mail_is_accepted_only_from_its_mailbox():
     """Otherwise a member of two groups, or a connection, could find out that two members are one agent."""
     world = Hostile()
-    relationship, mine = world.group("n2").relationships[world.group("n1").me], world.group("n1").seed
+    relationship, mine = world.group("n2").links.relationships[world.group("n1").me], world.group("n1").seed
     message = Message(type="https://didcomm.org/trust-ping/2.0/ping", id="1", body={})
     envelope = pack(relationship, message, PACKERS["didcomm/v2"], world.rng.randbytes)
     world.run_command("n1", CreateGroup("other", "n1", world.envelope))
@@ -630,15 +636,15 @@ def test_early_leaver_gets_no_exchange_request():
     world = Behind(3, hidden=("n1", "n2"))
     world.everybody()
     left, asking = world.group("n1").me, world.group("n2").me
-    mine = world.group("n1").relationships[asking]
+    mine = world.group("n1").links.relationships[asking]
     packer = PACKERS["didcomm/v2"]
     _utter_sync(world, "n1", "n2", mail=[{"uri": "http://elsewhere.example/", "keys": [KEY]}])
     last = pack_end(mine, empty(world.rng.randbytes), packer, world.rng.randbytes, world.now // 1000)
     _from_mediator(world, "n2", last)
-    assert left not in world.group("n2").relationships
+    assert left not in world.group("n2").links.relationships
     pairing.retry_request(tx := _turn(world, "n2"), world.group("n2").id, left)
     world.nodes["n2"].agent = tx.agent
-    assert world.group("n2").relationships[left].requester
+    assert world.group("n2").links.relationships[left].requester
     group = world.group("n2")
     view = replace(
         group.view,
@@ -682,7 +688,7 @@ def test_hidden_agent_reveals_no_server_key():
     node = world.nodes["n1"]
     invitation = world.invite(group, "n1")
     mine = world.group("n1")
-    dids = [mine.contact.did, invitation.did, *(one.mine.did for one in mine.relationships.values())]
+    dids = [mine.contact.did, invitation.did, *(one.mine.did for one in mine.links.relationships.values())]
     documents = [resolve(did) for did in dids]
     secrets = (str(node.address), node.address.host, b64url(node.server_key))
     for document in documents:
@@ -699,9 +705,9 @@ def test_agent_leaving_hiding_can_be_dialled():
     node.hidden = False
     world.restart("n1")
     world.run(for_ms=30_000)
-    reach = world.group("n2").peers[me].reach
+    reach = world.group("n2").links.peers[me].reach
     assert (reach.server_key, reach.pair) == (node.server_key, node.address)
-    assert world.group("n2").peers[me].link in world.nodes["n2"].agent.links_up
+    assert world.group("n2").links.peers[me].link in world.nodes["n2"].agent.links_up
     world.post(group, "n2", "over a link")
     world.settle()
 
@@ -724,7 +730,7 @@ ABSURD = [
 
 def _utter_sync(world, sender, to, **reach):
     """An authentic sync of one member to another."""
-    relationship = world.group(sender).relationships[world.group(to).me]
+    relationship = world.group(sender).links.relationships[world.group(to).me]
     whole = {
         "group": world.group(to).id,
         "view": world.group(to).view.checksum,
@@ -807,7 +813,7 @@ def test_state_survives_the_journal():
     world.web.stop_mediator("m0")
     world.run_command("n2", RotateDid("friends/n1"))
     rotated = world.nodes["n2"].agent
-    assert any(one.rotation for one in rotated.groups[world.id].relationships.values())
+    assert any(one.rotation for one in rotated.groups[world.id].links.relationships.values())
     for state in (agent, rotated, node.agent, world.nodes["n1"].agent):
         assert state.connections
         found = assemble(Agent, _parts(state))

@@ -51,7 +51,7 @@ def test_two_votes_remove_a_member(keys):
     assert world.says("n2", RemoveMember("friends", "n3")) == Voted(world.id, out, 2, 2)
     for name in ("n0", "n1", "n2"):
         assert world.labels(name) == ["n0", "n1", "n2"]
-        assert out not in world.group(name).peers
+        assert out not in world.group(name).links.peers
         assert member_link(world.id, world.group(name).me, out) not in world.nodes[name].connected, "its links are cut"
     assert world.group("n3").state == "left" and world.group("n3").removed_by
     assert len(world.heard("n3", RemovedFromGroup)) == 1
@@ -122,7 +122,7 @@ def test_all_posts_of_a_leaver_are_received(keys):
     world.run(for_ms=300_000)
     assert all(len(world.texts(name)) == 1_000 for name in world.nodes)
     assert world.nodes["n2"].agent.groups[world.id].state == "left"
-    assert not any(world.group("n2").me in world.group(name).peers for name in ("n0", "n1"))
+    assert not any(world.group("n2").me in world.group(name).links.peers for name in ("n0", "n1"))
 
 
 def test_silent_leaver_is_not_awaited():
@@ -139,7 +139,7 @@ def test_silent_leaver_is_not_awaited():
     def stays(*looked):
         tx = Transaction(owing, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
         peers.close_when_complete(tx, group.id, leaver, *looked)
-        return leaver in tx.group(group.id).peers
+        return leaver in tx.group(group.id).links.peers
 
     assert stays() and stays(seq - 1, peers.CLOSE_CHECKS_MAX - 1), "more may come, and has"
     assert stays(seq, 1), "a connection may be back in a moment"
@@ -148,7 +148,7 @@ def test_silent_leaver_is_not_awaited():
     begun = world.now
     node.agent = owing
     world.process("n0", TimerFired(f"{TimerKind.CLOSE_PEER} {group.id} {leaver}"))
-    assert world.run(lambda: leaver not in world.group("n0").peers, for_ms=120_000)
+    assert world.run(lambda: leaver not in world.group("n0").links.peers, for_ms=120_000)
     assert world.now - begun <= (peers.IDLE_CLOSE_CHECKS_MAX + 2) * peers.CLOSE_DELAY_MS
 
 
@@ -175,7 +175,7 @@ def test_readers_posts_are_void(monkeypatch):
         world.says("n1", SendPost("friends", "I write all the same"))
     for name in ("n0", "n2"):
         assert world.texts(name) == ["before"]
-        assert world.group(name).chains[forger.me].seq == world.group("n1").seq
+        assert world.group(name).log.chains[forger.me].seq == world.group("n1").seq
     world.says("n0", ChangeRole("friends", "n1", "writer"))
     world.says("n1", SendPost("friends", "allowed again"))
     for name in ("n0", "n2"):
@@ -194,8 +194,11 @@ def test_reinstated_writer_posts_count_from_then(monkeypatch):
         world.says("n1", SendPost("friends", "as a reader"))
     agent, group = world.nodes["n0"].agent, world.group("n0")
     other = world.group("n2").me
-    unheard = replace(group.peers[other], acked={**group.peers[other].acked, writer: 1})
-    group = replace(group, peers={**group.peers, other: unheard})
+    unheard = replace(
+        group.links.peers[other],
+        acks=replace(group.links.peers[other].acks, upto={**group.links.peers[other].acks.upto, writer: 1}),
+    )
+    group = replace(group, links=replace(group.links, peers={**group.links.peers, other: unheard}))
     world.nodes["n0"].agent = replace(agent, groups={**agent.groups, world.id: group})
     world.says("n0", ChangeRole("friends", "n1", "writer"))
     world.says("n1", SendPost("friends", "allowed again"))
@@ -209,7 +212,7 @@ def test_posts_after_removal_are_rejected():
     world.says("n2", SendPost("friends", "before"))
     out = world.group("n2")
     world.says("n0", RemoveMember("friends", "n2"))
-    tip = out.chains[out.me]
+    tip = out.log.chains[out.me]
     late = Event(world.id, POST, out.me, tip.seq + 1, tip.head_id, (), (), world.now, world.now, {"text": "after"})
     tx = Transaction(world.nodes["n1"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     with pytest.raises(RemoteError):
@@ -232,9 +235,9 @@ def test_verification_is_local():
     frames = world.steps
     answer = world.run_command("n0", VerifyMember("friends", "n1", True))
     assert isinstance(answer, CommandDone) and world.steps == frames + 1
-    assert world.group("n0").verified == {world.group("n1").me: "n1"}
+    assert world.group("n0").trust.verified == {world.group("n1").me: "n1"}
     world.run_command("n0", VerifyMember("friends", "n1", False))
-    assert world.group("n0").verified == {} and len(world.heard("n0", VerificationChanged)) == 2
+    assert world.group("n0").trust.verified == {} and len(world.heard("n0", VerificationChanged)) == 2
 
 
 def test_invalid_policies_are_rejected():
@@ -273,10 +276,10 @@ def test_exchange_restarts_after_voided_removal():
     tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     pull_requests.send(tx, world.id, gone, [(gone, 0, 9)], 1)
     world.nodes["n0"].agent = tx.agent
-    assert gone in world.group("n0").pull_requests
+    assert gone in world.group("n0").sync.pull_requests
     world.says("n0", RemoveMember(world.id, gone))
-    assert gone not in world.group("n0").peers and not world.group("n0").pull_requests
-    left = replace(tx.agent.groups[world.id], peers={})
+    assert gone not in world.group("n0").links.peers and not world.group("n0").sync.pull_requests
+    left = replace(tx.agent.groups[world.id], links=replace(tx.agent.groups[world.id].links, peers={}))
     world.nodes["n0"].agent = replace(tx.agent, groups={world.id: left})
     world.restart("n0")
-    assert not world.group("n0").pull_requests, "an older version has kept that"
+    assert not world.group("n0").sync.pull_requests, "an older version has kept that"

@@ -49,8 +49,8 @@ def test_one_message_each_completes_pairing(world, monkeypatch):
     assert heard["n2", "sync"] == 1, "that of the one who let it in; the member's comes with its answer"
     assert world.group("n1").view.checksum == world.group("n2").view.checksum
     for one, other in (("n1", "n2"), ("n2", "n1")):
-        peer = world.group(one).peers[world.group(other).me]
-        assert peer.view == world.group(one).view.checksum and not peer.greeting_due
+        peer = world.group(one).links.peers[world.group(other).me]
+        assert peer.anti_entropy.view == world.group(one).view.checksum and not peer.exchange.greeting_due
 
 
 def test_message_before_response_is_processed(world, monkeypatch):
@@ -72,7 +72,8 @@ def test_message_before_response_is_processed(world, monkeypatch):
         if group not in world.nodes["n2"].agent.groups:
             return False
         here = world.group("n2")
-        return here.peers.get(world.group("n1").me) is not None and here.peers[world.group("n1").me].greeting_due
+        peer = here.links.peers.get(world.group("n1").me)
+        return peer is not None and peer.exchange.greeting_due
 
     assert world.run(answered, for_ms=60_000)
     mute[0] = True  # from here on nothing that the member says arrives
@@ -89,8 +90,11 @@ def test_response_without_valid_sync_counts(world, monkeypatch, said):
     met(world, group, ["n1", "n2"])
     for one, other in (("n1", "n2"), ("n2", "n1")):
         there = world.group(other).me
-        assert world.group(one).relationships[there].established and not world.group(one).peers[there].greeting_due
-        assert world.group(one).peers[there].view == world.group(one).view.checksum
+        assert (
+            world.group(one).links.relationships[there].established
+            and not world.group(one).links.peers[there].exchange.greeting_due
+        )
+        assert world.group(one).links.peers[there].anti_entropy.view == world.group(one).view.checksum
     assert ("dropped Malformed" in world.nodes["n2"].dropped) is (said is not None)
 
 

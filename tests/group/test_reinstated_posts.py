@@ -23,7 +23,7 @@ def test_rejected_posts_are_fetched_once_valid(keys):
     )
     for name in ("n1", "n2", "n3"):
         group = world.nodes[name].agent.groups[world.id]
-        assert may_post(group.view, world.did("n1"), 99) and not group.reinstated_posts
+        assert may_post(group.view, world.did("n1"), 99) and not group.sync.reinstated_posts
         assert world.did("n0") not in group.view.members
     world.post("n1", "and on")
     assert world.run(lambda: world.texts("n3")[-1] == "and on", for_ms=20_000)
@@ -31,8 +31,8 @@ def test_rejected_posts_are_fetched_once_valid(keys):
 
 def left_out(world, name="n2"):
     """This member receives everything but the rejected posts: no member answers its requests."""
-    assert world.run(lambda: bool(world.nodes[name].agent.groups[world.id].reinstated_posts), for_ms=60_000)
-    return world.nodes[name].agent.groups[world.id].reinstated_posts[world.did("n1")]
+    assert world.run(lambda: bool(world.nodes[name].agent.groups[world.id].sync.reinstated_posts), for_ms=60_000)
+    return world.nodes[name].agent.groups[world.id].sync.reinstated_posts[world.did("n1")]
 
 
 def test_another_member_sends_reinstated_posts():
@@ -77,9 +77,9 @@ def test_rejected_posts_are_bounded_per_author(monkeypatch):
     event = load_event(row.record)
     for number in range(10, 20):
         reinstated_posts.record(tx, world.id, replace(event, seq=number), valid=False)
-    assert list(tx.group(world.id).reinstated_posts[author].ids) == [16, 17, 18, 19]
+    assert list(tx.group(world.id).sync.reinstated_posts[author].ids) == [16, 17, 18, 19]
     reinstated_posts.record(tx, world.id, replace(event, seq=17), valid=True)
-    assert list(tx.group(world.id).reinstated_posts[author].ids) == [16, 18, 19]
+    assert list(tx.group(world.id).sync.reinstated_posts[author].ids) == [16, 18, 19]
 
 
 def between(*pairs):
@@ -107,14 +107,14 @@ def test_forged_posts_are_never_reinstated(keys):
     tx = world.tx("n2")
     receiving.receive_relayed(tx, world.id, world.did("n3"), event)
     world.perform("n2", tx)
-    assert world.nodes["n2"].agent.groups[world.id].reinstated_posts[author].ids == {event.seq: event.id}
+    assert world.nodes["n2"].agent.groups[world.id].sync.reinstated_posts[author].ids == {event.seq: event.id}
     row = (world.id, event.id, author, event.seq, event.lamport, event.type, event.record, world.now, True, "")
     world.nodes["n3"].log.append(StoreEvent(*row))  # and goes on sending it
     world.run_command("n1", RemoveMember(world.id, world.did("n0")))
     world.deaf = cut_off(world, "n0")
     world.run(for_ms=200_000)
     group = world.nodes["n2"].agent.groups[world.id]
-    assert group.chain(author).seq == 2 and may_post(group.view, author, 2) and not group.reinstated_posts
+    assert group.chain(author).seq == 2 and may_post(group.view, author, 2) and not group.sync.reinstated_posts
     assert world.texts("n2") == ["hello"]
 
 
@@ -131,7 +131,7 @@ def test_reinstated_posts_keep_their_confirmation(returns):
     world.run(for_ms=2_000)
     world.deaf = cut_off(world, "n4", "n1")
     world.run_command("n0", ChangeRole(world.id, author, "reader"))
-    assert world.run(lambda: bool(world.nodes["n2"].agent.groups[world.id].reinstated_posts), for_ms=120_000)
+    assert world.run(lambda: bool(world.nodes["n2"].agent.groups[world.id].sync.reinstated_posts), for_ms=120_000)
     world.run_command("n4", RemoveMember(world.id, world.did("n0")))
     world.deaf = cut_off(world, "n0", "n1")
     assert world.run(lambda: world.texts("n2") == ["hello", "what counts"], for_ms=120_000)
@@ -156,7 +156,7 @@ def test_a_new_member_gets_reinstated_posts():
     invitation = world.run_command("n2", CreateInvitation(world.id, 3_600, 1)).result.invitation
     world.run_command("n5", AcceptInvitation(invitation, "n5"))
     world.run(for_ms=30_000)
-    assert world.texts("n5") == [] and world.nodes["n5"].agent.groups[world.id].reinstated_posts
+    assert world.texts("n5") == [] and world.nodes["n5"].agent.groups[world.id].sync.reinstated_posts
     world.run_command("n4", RemoveMember(world.id, world.did("n0")))
     world.deaf = cut_off(world, "n0", "n1")
     assert world.run(lambda: world.texts("n5") == ["hello"], for_ms=120_000)
@@ -168,7 +168,7 @@ def test_a_log_with_missing_posts_is_not_called_complete(monkeypatch):
         patch.setattr(reinstated_posts, "request", lambda tx, name: 0)
         world.run(for_ms=60_000)
     group = world.nodes["n2"].agent.groups[world.id]
-    told = completeness(group, group.peers, world.now)
+    told = completeness(group, group.links.peers, world.now)
     assert not told.complete and told.upto == 0
     assert {one.did: one.missing for one in told.members}[world.did("n1")] == 2
     tx = world.tx("n2")
@@ -176,4 +176,4 @@ def test_a_log_with_missing_posts_is_not_called_complete(monkeypatch):
     world.perform("n2", tx)
     assert world.run(lambda: "and so does this" in world.texts("n2"), for_ms=120_000)
     group = world.nodes["n2"].agent.groups[world.id]
-    assert completeness(group, group.peers, world.now).complete
+    assert completeness(group, group.links.peers, world.now).complete

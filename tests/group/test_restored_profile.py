@@ -118,7 +118,7 @@ def test_resume_continues_without_missing_members():
     world.run(for_ms=300_000)
     assert isinstance(world.run_command("n0", SendPost(world.id, "silenced")), CommandFailed)
     world.run_command("n0", ResumeGroup(world.id))
-    assert world.group("n0").recovery.ignored == {world.did("n1")}
+    assert world.group("n0").sync.recovery.ignored == {world.did("n1")}
     assert world.post("n0", "on")
     refused = world.run_command("n0", ResumeGroup(world.id))
     assert isinstance(refused.error, stale_profile.NothingToResume) and "nothing to resume in friends" in str(
@@ -255,16 +255,16 @@ def test_a_restored_profile_reconnects_after_did_rotations(who):
     for _ in range(2 if who else 0):
         world.run_command(who, RotateDid(f"friends/{'n1' if who == 'n0' else 'n0'}"))
         world.run(for_ms=5_000)
-    before = world.group("n1").relationships[world.did("n0")]
+    before = world.group("n1").links.relationships[world.did("n0")]
     restored(world, "n0", state, rows)
     world.run(for_ms=15_000)
     world.post("n0", "three")
     world.post("n1", "four")
     world.run(for_ms=20_000)
     assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
-    after = world.group("n1").relationships[world.did("n0")]
+    after = world.group("n1").links.relationships[world.did("n0")]
     assert before.mine != after.mine and before.theirs != after.theirs
-    assert not any(world.group(name).offers for name in world.nodes)
+    assert not any(world.group(name).links.offers for name in world.nodes)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -296,7 +296,7 @@ def test_a_former_member_gets_no_answer():
     world.bring_in("n1", "n2")
     world.run(for_ms=5_000)
     restored(world, "n0", world.nodes["n0"].agent, world.nodes["n0"].log)
-    link = world.group("n0").peers[world.did("n2")].link
+    link = world.group("n0").links.peers[world.did("n2")].link
     tx = world.tx("n2")
     pairing.forget_relationship(tx, world.id, world.did("n0"))
     tx.effects.clear()
@@ -304,7 +304,7 @@ def test_a_former_member_gets_no_answer():
     (asked,) = [one for one in tx.effects if isinstance(one, SendEnvelope)]
     world.run_command("n2", LeaveGroup(world.id))
     world.run(for_ms=2_000)
-    assert world.did("n2") in world.group("n0").view.former and world.did("n2") in world.group("n0").peers
+    assert world.did("n2") in world.group("n0").view.former and world.did("n2") in world.group("n0").links.peers
     world.process("n0", Received(link, asked.envelope))
     assert world.nodes["n0"].dropped["dropped Refused"]
 
@@ -356,18 +356,24 @@ def test_a_replay_ends_no_relationship(monkeypatch):
     world.run(for_ms=5_000)
     restored(world, "n0", state, rows)
     world.run(for_ms=30_000)
-    pair = [world.group("n1").relationships[world.did("n0")], world.group("n0").relationships[world.did("n1")]]
-    links = {name: [peer.link for peer in world.group(name).peers.values()] for name in ("n0", "n1")}
+    pair = [
+        world.group("n1").links.relationships[world.did("n0")],
+        world.group("n0").links.relationships[world.did("n1")],
+    ]
+    links = {name: [peer.link for peer in world.group(name).links.peers.values()] for name in ("n0", "n1")}
     for name, said in (("n1", first), ("n0", second)):
         for stimulus in list(said):
             for link in links[name]:
                 world.process(name, replace(stimulus, link=link))
     world.run(for_ms=120_000)
-    assert all(len(offers) <= 4 for name in ("n0", "n1") for offers in world.group(name).offers.values())
+    assert all(len(offers) <= 4 for name in ("n0", "n1") for offers in world.group(name).links.offers.values())
     world.post("n0", "two")
     world.post("n1", "three")
     world.run(for_ms=20_000)
-    assert pair == [world.group("n1").relationships[world.did("n0")], world.group("n0").relationships[world.did("n1")]]
+    assert pair == [
+        world.group("n1").links.relationships[world.did("n0")],
+        world.group("n0").links.relationships[world.did("n1")],
+    ]
     assert all(set(world.texts(name)) == {"one", "two", "three"} for name in world.nodes)
 
 
@@ -410,7 +416,7 @@ def test_unconfirmed_events_count_in_head_claims(how):
         world.deaf.discard(frozenset({"n0", "n1"}))
         world.post("n0", "three")
         world.run(for_ms=1_000)
-        assert world.group("n1").reorder_buffers
+        assert world.group("n1").log.reorder_buffers
     else:
         world.deaf.add(frozenset({"n0", "n2"}))
         world.post("n0", "two", "three")
@@ -433,7 +439,7 @@ def test_an_unmarked_stale_copy_renews_its_streams():
     world.bring_in("n1", "n2")
     world.run(for_ms=5_000)
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    before = {name: world.group(name).relationships[world.did("n0")].mine for name in ("n1", "n2")}
+    before = {name: world.group(name).links.relationships[world.did("n0")].mine for name in ("n1", "n2")}
     world.run_command("n0", RotateDid("friends/n1"))
     world.post("n1", "one")
     world.run(for_ms=5_000)
@@ -442,7 +448,7 @@ def test_an_unmarked_stale_copy_renews_its_streams():
     world.post("n0", "two")
     world.run(for_ms=20_000)
     assert all(set(world.texts(name)) == {"one", "two"} for name in world.nodes)
-    after = {name: world.group(name).relationships[world.did("n0")].mine for name in ("n1", "n2")}
+    after = {name: world.group(name).links.relationships[world.did("n0")].mine for name in ("n1", "n2")}
     assert before["n1"] != after["n1"] and before["n2"] == after["n2"]
 
 

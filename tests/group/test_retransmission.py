@@ -100,15 +100,17 @@ def test_an_announced_chain_start_triggers_requests():
     )
     assert entered
     post = world.post("n0", "hello")
-    peers = world.group("n2").peers
+    peers = world.group("n2").links.peers
     assert world.run(
-        lambda: n1 in (peers := world.group("n2").peers) and peers[n1].acked.get(n0, 0) >= world.group("n0").seq,
+        lambda: (
+            n1 in (peers := world.group("n2").links.peers) and peers[n1].acks.upto.get(n0, 0) >= world.group("n0").seq
+        ),
         for_ms=2 * MINUTE,
     ), peers
     world.run(for_ms=20_000)
     world.cut = set()
     assert world.run(
-        lambda: n0 in world.group("n2").chains and not world.group("n2").chain(n0).is_unannounced, for_ms=MINUTE
+        lambda: n0 in world.group("n2").log.chains and not world.group("n2").chain(n0).is_unannounced, for_ms=MINUTE
     )
     world.goes("n0")
     assert not world.has("n2", post) and history_requests.missing_ends(world.group("n2"))
@@ -132,7 +134,9 @@ def test_recovered_events_are_confirmed_for_all_members():
     world.start("n1", restored=True)
     assert world.run(lambda: world.has("n0", post) == [False], for_ms=5 * MINUTE)
     group = world.group("n1")
-    assert world.run(lambda: world.group("n1").peers[world.group("n0").me].acked.get(group.me) == 2, for_ms=5 * MINUTE)
+    assert world.run(
+        lambda: world.group("n1").links.peers[world.group("n0").me].acks.upto.get(group.me) == 2, for_ms=5 * MINUTE
+    )
 
 
 @pytest.mark.parametrize("seed", [8, 279, 348, 391, 1447])
@@ -192,7 +196,7 @@ def test_a_later_members_chain_begins_at_its_first_event():
     author, n1 = world.group("n3").me, world.group("n1")
     last = next(load_event(row.record) for row in world.nodes["n3"].log if row.id == posts[-1])
     context = StepContext(world.now, world.rng.randbytes)
-    fresh = replace(n1, chains={did: one for did, one in n1.chains.items() if did != author})
+    fresh = replace(n1, log=replace(n1.log, chains={did: one for did, one in n1.log.chains.items() if did != author}))
     agent = world.nodes["n1"].agent
     tx = Transaction(replace(agent, groups={**agent.groups, n1.id: fresh}), context, SIMULATED_PACKERS)
     receiving.receive_relayed(tx, n1.id, world.group("n2").me, last)
@@ -231,7 +235,7 @@ def test_a_backfill_ends_only_with_all_events():
 
     def done():
         group = next(iter(world.nodes["n2"].agent.groups.values()), None)
-        return group is not None and group.backfill is not None and group.backfill.done
+        return group is not None and group.sync.backfill is not None and group.sync.backfill.done
 
     assert world.run(done, for_ms=10 * MINUTE, every_ms=1)
     assert all(world.has("n2", post) for post in posts)

@@ -42,7 +42,7 @@ class Rotating(Behind):
 
     def pair(self, one, other):
         """The relationship of one with the other, in the first one's state."""
-        return self.group(one).relationships[self.group(other).me]
+        return self.group(one).links.relationships[self.group(other).me]
 
     def rotate(self, one, other):
         return self.run_command(one, RotateDid(f"friends/{other}"))
@@ -54,7 +54,7 @@ class Rotating(Behind):
     def hand(self, to, sender, envelope):
         """Deliver a frame on the link of two members. Returns whether it changed anything."""
         before = self.nodes[to].agent
-        self.process(to, Received(self.group(to).peers[self.group(sender).me].link, envelope))
+        self.process(to, Received(self.group(to).links.peers[self.group(sender).me].link, envelope))
         return self.nodes[to].agent != before
 
     def agree(self, one, other):
@@ -188,18 +188,18 @@ def test_rotation_to_nothing_ends_relationship(envelope, one, other):
     """n1 joined later, so n1 sends the exchange request."""
     world = Rotating(envelope)
     ending = world.pair(one, other)
-    me, link = world.group(one).me, world.group(one).peers[world.group(other).me].link
+    me, link = world.group(one).me, world.group(one).links.peers[world.group(other).me].link
     event = Event(world.id, POST, me, 1, "", (), (), world.now, world.now, {"text": "never said"})
     last = Message(type=EVENTS, id="1", body={"runs": write_runs([event]), "view": "", "have": []})
     packer = PACKERS[world.envelope]
     goodbye = pack_end(ending, last, packer, world.rng.randbytes, world.now // 1000)
     assert world.hand(other, one, goodbye)
-    assert me not in world.group(other).relationships
+    assert me not in world.group(other).links.relationships
     assert not world.texts(other), "the last word says nothing but goodbye"
     assert not world.hand(other, one, world.packed(ending)), "and there is nobody left who could say more"
     node, group = world.nodes[one], world.group(one)
-    kept = {did: each for did, each in group.relationships.items() if did != world.group(other).me}
-    node.agent = replace(node.agent, groups={world.id: replace(group, relationships=kept)})
+    kept = {did: each for did, each in group.links.relationships.items() if did != world.group(other).me}
+    node.agent = replace(node.agent, groups={world.id: replace(group, links=replace(group.links, relationships=kept))})
     world.post(world.id, other, "said in between")
     for name in (one, other):
         world.process(name, LinkDown(link))
@@ -239,9 +239,11 @@ def test_leaver_ends_its_relationships(envelope):
     world.run(for_ms=2_000)
     assert world.group("n1").state == "left"
     for name in ("n0", "n2"):
-        assert left not in world.group(name).relationships and world.group(name).peers[left].ended_at
+        assert (
+            left not in world.group(name).links.relationships and world.group(name).links.peers[left].exchange.ended_at
+        )
     world.run(for_ms=10_000)
-    assert left not in world.group("n0").peers
+    assert left not in world.group("n0").links.peers
     world.post(world.id, "n0", "we two")
     world.run(for_ms=2_000)
     world.check()
@@ -265,7 +267,9 @@ def test_pending_rotation_blocks_the_next(envelope):
     world = Behind(2, mediators=0, envelope=envelope)
     world.everybody()
     node, group, me = world.nodes["n0"], world.group("n0"), world.group("n1").me
-    early = replace(group.relationships[me], acknowledged=False)
-    node.agent = replace(node.agent, groups={group.id: replace(group, relationships={me: early})})
+    early = replace(group.links.relationships[me], acknowledged=False)
+    node.agent = replace(
+        node.agent, groups={group.id: replace(group, links=replace(group.links, relationships={me: early}))}
+    )
     answer = world.run_command("n0", RotateDid("friends/n1"))
     assert isinstance(answer, CommandFailed) and answer.error.code == "NotReady"

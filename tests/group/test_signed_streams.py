@@ -54,9 +54,9 @@ def test_three_statements_subscribe_all_members(three):
     names = list(three.nodes)
     for name in names:
         group = three.group(name)
-        assert set(group.streams) == set(group.subscribers) == set(group.others)
-        assert not group.subscription_requests
-        assert not any(one.accept for one in group.subscribers.values()), "all are confirmed"
+        assert set(group.streams.followed) == set(group.streams.subscribers) == set(group.others)
+        assert not group.streams.requests
+        assert not any(one.accept for one in group.streams.subscribers.values()), "all are confirmed"
     statements = [one for one in three.kept["n0"] if isinstance(one, StoreStatement) and one.member == three.did("n1")]
     said = [parse_statement(one.statement) for one in statements]
     for publisher in ("n0", "n1"):
@@ -107,7 +107,7 @@ def test_lost_message_is_resent_unchanged(three):
         assert [one.message for one in three.messages(name, "n0")[-2:]] == [
             one.message for one in three.messages("n0")[-2:]
         ]
-        assert not three.group(name).early_messages
+        assert not three.group(name).streams.early_messages
 
 
 def test_relayed_events_do_not_replace_stream(three):
@@ -117,19 +117,19 @@ def test_relayed_events_do_not_replace_stream(three):
     three.run_command("n0", SendPost(three.id, "heard of"))
     three.run(for_ms=100)
     group, member = three.group("n0"), three.did("n2")
-    peer = replace(group.peers[member], acked={group.me: group.seq})
-    said = replace(group, peers={**group.peers, member: peer})
+    peer = replace(group.links.peers[member], acks=replace(group.links.peers[member].acks, upto={group.me: group.seq}))
+    said = replace(group, links=replace(group.links, peers={**group.links.peers, member: peer}))
     three.nodes["n0"].agent = replace(three.nodes["n0"].agent, groups={three.id: said})
     three.faults = real
     three.run(for_ms=60_000)
-    assert three.group("n2").streams[group.me].time == three.group("n0").own_stream.time
-    assert three.group("n0").subscribers[member].acked == three.group("n0").own_stream.time
+    assert three.group("n2").streams.followed[group.me].time == three.group("n0").streams.own.time
+    assert three.group("n0").streams.subscribers[member].acked == three.group("n0").streams.own.time
 
 
 def test_removed_member_cannot_decrypt(three):
     three.post("n0", "all hear this")
     gone = three.group("n2")
-    stream = gone.streams[three.did("n0")]
+    stream = gone.streams.followed[three.did("n0")]
     three.says("n0", RemoveMember(three.id, three.did("n2")))
     three.post("n0", "a secret")
     fresh = [one for one in three.messages("n0") if one.time > stream.time]
@@ -148,13 +148,13 @@ def test_removed_member_cannot_decrypt(three):
 
 def test_leaver_causes_key_rotation(three):
     three.post("n1", "hello")
-    before = three.group("n1").own_stream.chain
+    before = three.group("n1").streams.own.chain
     three.says("n2", LeaveGroup(three.id))
     three.post("n1", "we are two")
-    assert three.group("n1").own_stream.since > 0
+    assert three.group("n1").streams.own.since > 0
     assert three.texts("n0")[-1] == "we are two"
-    assert three.group("n1").own_stream.messages == 1
-    assert before != three.group("n1").own_stream.chain
+    assert three.group("n1").streams.own.messages == 1
+    assert before != three.group("n1").streams.own.chain
 
 
 class Late(Signed):
@@ -263,7 +263,7 @@ def test_removal_limit_above_one_delays_rotation():
     four = Signed(4)
     set_rotation(four, "n0", KeyRotation(removals=2))
     four.post("n0", "all hear this")
-    stream = four.group("n2").streams[four.did("n0")]
+    stream = four.group("n2").streams.followed[four.did("n0")]
     sent, deliver = [], four._frame
 
     def deliver_noted(name, stimulus):
@@ -308,11 +308,11 @@ def test_unsigned_posts_are_rejected(three):
     outbox.send_events(tx, three.id, three.did("n1"), [forged])
     sent = [effect for effect in tx.effects if isinstance(effect, SendEnvelope)]
     assert len(sent) == 1
-    link = three.group("n1").peers[three.did("n0")].link
+    link = three.group("n1").links.peers[three.did("n0")].link
     before = three.nodes["n1"].agent
     three.process("n1", Received(link, sent[0].envelope))
     assert three.nodes["n1"].dropped["dropped Refused"] >= 1
-    assert three.nodes["n1"].agent.groups[three.id].chains == before.groups[three.id].chains
+    assert three.nodes["n1"].agent.groups[three.id].log.chains == before.groups[three.id].log.chains
 
 
 @pytest.mark.parametrize("place", [0, 7, 8, 40, 60, 100, -1, -65, -128])
@@ -343,23 +343,23 @@ def test_signed_message_in_unsigned_group_is_rejected():
 
 def test_early_message_flood_is_bounded(three):
     group = three.group("n0")
-    stream = three.group("n1").streams[group.me]
+    stream = three.group("n1").streams.followed[group.me]
     tx = three.tx("n1")
     for number in range(receiver.EARLY_MAX + 20):
         before = number.to_bytes(64, "big")
         message = data(group.seed, stream.time + 2 + number, stream.alias, b"\x01" * 300, before)
         receiver.receive_signed(tx, three.id, group.me, message.serialize())
-    assert len(tx.group(three.id).early_messages[group.me].messages) == receiver.EARLY_MAX
+    assert len(tx.group(three.id).streams.early_messages[group.me].messages) == receiver.EARLY_MAX
 
 
 def test_undecryptable_message_renews_subscription(three):
     """Its author's doing, or one of the two has lost state: both go on."""
     group = three.group("n0")
-    stream = three.group("n1").streams[group.me]
+    stream = three.group("n1").streams.followed[group.me]
     broken = data(group.seed, stream.time + 1, stream.alias, b"\x01" * 300, stream.head)
-    link = three.group("n1").peers[group.me].link
+    link = three.group("n1").links.peers[group.me].link
     three.process("n1", Received(link, broken.serialize()))
-    assert group.me not in three.group("n1").streams
+    assert group.me not in three.group("n1").streams.followed
     three.run(for_ms=70_000)
     three.post("n0", "heard again")
     three.settle()
@@ -368,18 +368,18 @@ def test_undecryptable_message_renews_subscription(three):
 
 def test_restart_continues_the_stream(three):
     three.post("n0", "one")
-    alias = three.group("n0").own_stream.alias
+    alias = three.group("n0").streams.own.alias
     three.restart("n0")
     three.run(for_ms=10_000)
     three.post("n0", "two")
-    assert three.group("n0").own_stream.alias == alias
+    assert three.group("n0").streams.own.alias == alias
     assert three.texts("n2")[-2:] == ["one", "two"]
 
 
 def test_restored_profile_starts_new_stream(three):
     """It may have sent more than it knows: a second message after the same predecessor would convict it."""
     three.post("n0", "one")
-    old = three.group("n0").own_stream.alias
+    old = three.group("n0").streams.own.alias
     copy = three.nodes["n0"].agent
     three.post("n0", "two, after the backup")
     node = three.nodes["n0"]
@@ -389,7 +389,7 @@ def test_restored_profile_starts_new_stream(three):
     three.run(for_ms=120_000)
     three.post("n0", "three")
     three.settle()
-    assert three.group("n0").own_stream.alias != old
+    assert three.group("n0").streams.own.alias != old
     for name in ("n1", "n2"):
         assert three.texts(name)[-2:] == ["two, after the backup", "three"]
         places = [(one.alias, one.before) for one in three.messages(name, "n0")]
@@ -465,9 +465,9 @@ def test_no_key_is_used_twice(monkeypatch):
 def test_stream_from_the_future_needs_signatures(three):
     """By its answer all later messages precede the stream."""
     group, member = three.group("n0"), three.did("n1")
-    stream = replace(three.group("n1").streams[group.me], after=2**53 - 1)
+    stream = replace(three.group("n1").streams.followed[group.me], after=2**53 - 1)
     theirs = three.group("n1")
-    told = replace(theirs, streams={**theirs.streams, group.me: stream})
+    told = replace(theirs, streams=replace(theirs.streams, followed={**theirs.streams.followed, group.me: stream}))
     three.nodes["n1"].agent = replace(three.nodes["n1"].agent, groups={three.id: told})
     late = stream.accepted_at + lamport.AHEAD_MS_MAX + 1
     three.now = late
@@ -477,7 +477,7 @@ def test_stream_from_the_future_needs_signatures(three):
     tx = three.tx("n0")
     outbox.send_events(tx, three.id, member, [event])
     (sent,) = (effect for effect in tx.effects if isinstance(effect, SendEnvelope))
-    three.process("n1", Received(told.peers[group.me].link, sent.envelope))
+    three.process("n1", Received(told.links.peers[group.me].link, sent.envelope))
     assert three.nodes["n1"].dropped["dropped Refused"] == 1 and "x" not in three.texts("n1")
 
 
@@ -487,7 +487,7 @@ def test_repeated_requests_are_rate_limited(three):
     for number in range(5):
         asked = Request(time=three.now, topic=three.id, subscriber=me, publisher=three.did("n0"), nonce="A" * number)
         body = {"statements": [asked.signed(seed).serialize().decode()]}
-        link = three.group("n0").peers[me].link
+        link = three.group("n0").links.peers[me].link
         packed = three.utter("n1", "n0", **body)
         three.process("n0", Received(link, packed))
     answers = [one for one in three.kept["n0"][kept:] if isinstance(one, StoreStatement) and one.kind == "accept"]
@@ -509,15 +509,15 @@ def test_foreign_key_statement_is_rejected(three, says):
         three.nodes["n0"].agent = asking.agent
         known = [one for one in three.kept["n1"] if isinstance(one, StoreStatement) and one.kind == "accept"]
         last = next(one for one in reversed(known) if one.member == group.me)
-        digest = three.group("n0").subscription_requests[me].digest
+        digest = three.group("n0").streams.requests[me].digest
         answer = parse_statement(last.statement)
         assert isinstance(answer, Accept)
         said = replace(answer, request=digest, signs=other).signed(seed)
     before, kept = three.group("n0"), len(three.kept["n0"])
     packed = three.utter("n1", "n0", statements=[said.serialize().decode()])
-    three.process("n0", Received(group.peers[me].link, packed))
+    three.process("n0", Received(group.links.peers[me].link, packed))
     after = three.group("n0")
-    assert (after.subscribers, after.streams) == (before.subscribers, before.streams)
+    assert after.streams == before.streams
     digests = [one.digest for one in three.kept["n0"][kept:] if isinstance(one, StoreStatement)]
     assert said.digest not in digests
 
@@ -527,21 +527,28 @@ def test_lost_statement_is_resent_soon(deaf, monkeypatch):
     """Found by the search (seed 168911): a request was repeated only along with other statements."""
     two = Signed(2)
     n0, n1 = two.group("n0"), two.group("n1")
-    lost = replace(n1, streams={did: one for did, one in n1.streams.items() if did != n0.me})
+    lost = replace(
+        n1, streams=replace(n1.streams, followed={did: one for did, one in n1.streams.followed.items() if did != n0.me})
+    )
     two.nodes["n1"].agent = replace(two.nodes["n1"].agent, groups={two.id: lost})
-    forgot = replace(n0, subscribers={did: one for did, one in n0.subscribers.items() if did != n1.me})
+    forgot = replace(
+        n0,
+        streams=replace(
+            n0.streams, subscribers={did: one for did, one in n0.streams.subscribers.items() if did != n1.me}
+        ),
+    )
     two.nodes["n0"].agent = replace(two.nodes["n0"].agent, groups={two.id: forgot})
     with monkeypatch.context() as during:
         during.setattr(two, "_frame", lambda name, said: name == deaf or World._frame(two, name, said))
-        two.process("n1", Received(lost.peers[n0.me].link, two.utter("n0", "n1")))
+        two.process("n1", Received(lost.links.peers[n0.me].link, two.utter("n0", "n1")))
         two.run(for_ms=400)
-    assert n0.me not in two.group("n1").streams and n0.me in two.group("n1").subscription_requests
+    assert n0.me not in two.group("n1").streams.followed and n0.me in two.group("n1").streams.requests
     two.run(for_ms=2_000)
     says, hears = ("n1", "n0") if deaf == "n1" else ("n0", "n1")
-    link = two.group(hears).peers[two.did(says)].link
+    link = two.group(hears).links.peers[two.did(says)].link
     two.process(hears, Received(link, two.utter(says, hears)))
     two.run(for_ms=400)
-    assert n0.me in two.group("n1").streams
+    assert n0.me in two.group("n1").streams.followed
 
 
 def test_repeated_answer_gets_same_confirmation():
@@ -549,10 +556,14 @@ def test_repeated_answer_gets_same_confirmation():
     two = Signed(2)
     n0, n1 = two.group("n0"), two.group("n1")
     (answer,) = (
-        one for one in two.kept["n1"] if isinstance(one, StoreStatement) and one.digest == n1.streams[n0.me].accept
+        one
+        for one in two.kept["n1"]
+        if isinstance(one, StoreStatement) and one.digest == n1.streams.followed[n0.me].accept
     )
     for _ in range(5):
-        two.process("n1", Received(n1.peers[n0.me].link, two.utter("n0", "n1", statements=[answer.statement.decode()])))
+        two.process(
+            "n1", Received(n1.links.peers[n0.me].link, two.utter("n0", "n1", statements=[answer.statement.decode()]))
+        )
         two.run(for_ms=1_000)
     confirmed = [one.digest for one in two.kept["n1"] if isinstance(one, StoreStatement) and one.kind == "confirm"]
     about_n0 = [one for one in set(confirmed) if confirmed.count(one) > 1]
@@ -567,7 +578,7 @@ def test_late_message_of_old_subscription_is_signed(lost, monkeypatch):
     two.faults = replace(two.faults, delay_ms_max=5)
     two.post("n0", "heard and signed for")
     two.run(for_ms=5_000)
-    before, n0 = two.group("n1").streams[two.did("n0")], two.did("n0")
+    before, n0 = two.group("n1").streams.followed[two.did("n0")], two.did("n0")
     tx = two.tx("n1")
     statements.request_stream(tx, two.id, n0)
     two.nodes["n1"].agent = tx.agent
@@ -576,14 +587,14 @@ def test_late_message_of_old_subscription_is_signed(lost, monkeypatch):
     request = two.utter("n1", "n0")
     two.run_command("n0", SendPost(two.id, "just before"))
     two.run(for_ms=20)
-    assert two.texts("n1")[-1] == "just before" and not two.group("n1").streams[n0].ack
-    link = two.group("n0").peers[two.did("n1")].link
+    assert two.texts("n1")[-1] == "just before" and not two.group("n1").streams.followed[n0].ack
+    link = two.group("n0").links.peers[two.did("n1")].link
     two.process("n0", Received(link, request))
     with monkeypatch.context() as during:
         if lost:
             during.setattr(two, "_frame", lambda name, said: name == "n0" or World._frame(two, name, said))
         two.run(for_ms=1_000)
-        assert two.group("n1").streams[n0].accept != before.accept
+        assert two.group("n1").streams.followed[n0].accept != before.accept
         two.run_command("n0", SendPost(two.id, "by the new one"))
         two.run(for_ms=1_000)
     two.run(for_ms=30_000)
@@ -593,7 +604,7 @@ def test_late_message_of_old_subscription_is_signed(lost, monkeypatch):
         (said.signature, said.time, True),
         (new.signature, new.time, False),
     ]
-    assert two.group("n0").subscribers[two.did("n1")].former == said.time
+    assert two.group("n0").streams.subscribers[two.did("n1")].former == said.time
 
 
 def test_late_ack_of_old_subscription_counts_once(three):
@@ -603,14 +614,17 @@ def test_late_ack_of_old_subscription_counts_once(three):
         three.run(for_ms=3_000)
     old, late, new = three.messages("n0")[-3:]
     group, member, seed = three.group("n0"), three.did("n1"), three.group("n1").seed
-    known = replace(group.subscribers[member], former=old.time, begun=late.time, acked=new.time)
-    others = {**group.subscribers, member: known}
-    three.nodes["n0"].agent = replace(three.nodes["n0"].agent, groups={three.id: replace(group, subscribers=others)})
+    known = replace(group.streams.subscribers[member], former=old.time, begun=late.time, acked=new.time)
+    others = {**group.streams.subscribers, member: known}
+    three.nodes["n0"].agent = replace(
+        three.nodes["n0"].agent,
+        groups={three.id: replace(group, streams=replace(group.streams, subscribers=others))},
+    )
     kept = len(three.kept["n0"])
     for one in (old, late, late, old, new):
         ack = sign_ack(seed, one.alias, one.time, one.signature, three.now)
         packed = three.utter("n1", "n0", signed_ack=b64url(ack.serialize()))
-        three.process("n0", Received(group.peers[member].link, packed))
+        three.process("n0", Received(group.links.peers[member].link, packed))
     assert [one.of for one in three.kept["n0"][kept:] if isinstance(one, StoreSignedAck)] == [late.signature]
 
 
@@ -619,7 +633,7 @@ def test_lost_answers_do_not_fill_the_journal():
     statements."""
     two = Signed(2)
     n0, n1 = two.group("n0"), two.group("n1")
-    link, begun = n1.peers[n0.me].link, two.now
+    link, begun = n1.links.peers[n0.me].link, two.now
 
     def kept() -> set[str]:
         return {one.digest for one in two.kept["n1"] if isinstance(one, StoreStatement)}
@@ -628,7 +642,8 @@ def test_lost_answers_do_not_fill_the_journal():
     for _ in range(60):
         forgetful = two.group("n0")
         two.nodes["n0"].agent = replace(
-            two.nodes["n0"].agent, groups={two.id: replace(forgetful, subscribers={}, early_messages={})}
+            two.nodes["n0"].agent,
+            groups={two.id: replace(forgetful, streams=replace(forgetful.streams, subscribers={}, early_messages={}))},
         )
         two.process("n1", Received(link, two.utter("n0", "n1")))
         two.run(for_ms=200)
@@ -660,21 +675,21 @@ def heard(three, *messages):
     for message in messages:
         receiver.receive_signed(tx, three.id, three.did("n0"), message.serialize())
     after = tx.group(three.id)
-    assert (after.streams, after.chains) == (before.streams, before.chains)
-    return [one for one in tx.effects if isinstance(one, StoreConflictingMessage)], after.early_messages.get(
+    assert (after.streams.followed, after.log.chains) == (before.streams.followed, before.log.chains)
+    return [one for one in tx.effects if isinstance(one, StoreConflictingMessage)], after.streams.early_messages.get(
         three.did("n0")
     )
 
 
 def signed_by(three, time, before, sealed=b"\x01" * 40):
-    own = three.group("n0").own_stream
+    own = three.group("n0").streams.own
     return data(three.group("n0").seed, time, own.alias, sealed, before)
 
 
 def test_second_message_at_position_is_kept(three):
     three.post("n0", "one")
     three.post("n0", "two")
-    own, (*_, one, two) = three.group("n0").own_stream, three.messages("n1", "n0")
+    own, (*_, one, two) = three.group("n0").streams.own, three.messages("n1", "n0")
     early, late = signed_by(three, one.time - 1, one.before), signed_by(three, own.time + 9, two.before)
     again = parse_data(one.message)
     (first, third), held = heard(three, early, parse_data(two.message), again)
@@ -688,7 +703,7 @@ def test_second_message_at_position_is_kept(three):
 
 def test_time_reversal_is_kept(three):
     three.post("n0", "one")
-    own = three.group("n0").own_stream
+    own = three.group("n0").streams.own
     back = signed_by(three, own.time, own.head)
     (kept,), held = heard(three, back)
     assert held is None
@@ -698,7 +713,7 @@ def test_time_reversal_is_kept(three):
 
 def test_first_of_two_buffered_messages_waits(three):
     three.post("n0", "one")
-    own = three.group("n0").own_stream
+    own = three.group("n0").streams.own
     one, other = (signed_by(three, own.time + n, b"?" * 64, bytes([1, n]) * 20) for n in (8, 9))
     kept, held = heard(three, one, other, one, signed_by(three, one.time, other.signature))
     assert held.messages[b"?" * 64] == one.serialize() and len(held.messages) == 2

@@ -61,7 +61,7 @@ def test_many_mute_liars_cannot_silence_a_member(members, liars):
     world.run(for_ms=60_000)
     assert world.post("n0", "here again")
     assert any(isinstance(one, RecoveryEnded) for one in world.notices["n0"][told:])
-    state = world.nodes["n0"].agent.groups[world.id].recovery
+    state = world.nodes["n0"].agent.groups[world.id].sync.recovery
     assert not state.claims, "none of them is the second one of whom the next liar has need"
 
 
@@ -80,11 +80,11 @@ def test_a_queried_claimant_gets_no_other_request(monkeypatch):
     tx = world.tx("n0")
     for liar in liars:
         stale_profile.receive_claim(tx, world.id, world.did(liar), 1_000)
-        peer = tx.group(world.id).peers[world.did(liar)]
+        peer = tx.group(world.id).links.peers[world.did(liar)]
         tall = {world.did(f"n{number}"): 200 for number in range(3, 8)}
-        tx.update_peer(world.id, world.did(liar), acked={**peer.acked, **tall})
+        tx.update_acks(world.id, world.did(liar), upto={**peer.acks.upto, **tall})
         differs = Comparison(started_at=tx.now, differing=((world.did("n3"), 1, "something else"),))
-        tx.update_group(world.id, comparisons={**tx.group(world.id).comparisons, world.did(liar): differs})
+        tx.update_sync(world.id, comparisons={**tx.group(world.id).sync.comparisons, world.did(liar): differs})
         tx.set_timer(TimerKind.COMPARE, f"{world.id} {world.did(liar)}", 2_000)
     history_requests.request_missing(tx, world.id)
     world.perform("n0", tx)
@@ -184,7 +184,7 @@ def test_a_flapping_claimant_is_not_waited_for_longer(monkeypatch):
 
     def flaps(tx, name, member):
         group = tx.group(name)
-        gone = (group.me, member) == (me, flapping) and member not in group.pull_requests
+        gone = (group.me, member) == (me, flapping) and member not in group.sync.pull_requests
         return gone or by_mail(tx, name, member)
 
     monkeypatch.setattr(mediator_mail, "goes_by_mail", flaps)
@@ -239,7 +239,7 @@ def test_a_withdrawn_claim_does_not_restart_recovery(fickle):
         world.run(for_ms=25_000)
         claim(world, 0, *fickle)
         world.run(for_ms=100)
-    assert {world.did("n1"), world.did("n2")} == world.nodes["n0"].agent.groups[world.id].recovery.ignored
+    assert {world.did("n1"), world.did("n2")} == world.nodes["n0"].agent.groups[world.id].sync.recovery.ignored
 
 
 def test_an_absent_claimant_is_waited_for_a_while():
@@ -298,7 +298,7 @@ def test_an_ignored_claimant_causes_no_renewal(monkeypatch):
     world.bring_in("n1", "n2", "n3", "n4")
     began = []
     tx = world.tx("n0")
-    tx.update_group(
+    tx.update_sync(
         world.id,
         recovery=Recovery(claims={world.did("n2"): 9, world.did("n3"): 9}, ignored=frozenset({world.did("n1")})),
     )

@@ -129,8 +129,8 @@ def test_one_member_proposes_terms(four):
     assert len(said) <= 2, "one for three, and one for four"
     for name in four.nodes:
         assert four.heard(name, TlogTermsChanged)[-1].origin == rules.origin
-        assert {stream.rules for stream in four.group(name).streams.values()} == {rules.digest}
-        assert {one.rules for one in four.group(name).subscribers.values()} == {rules.digest}
+        assert {stream.rules for stream in four.group(name).streams.followed.values()} == {rules.digest}
+        assert {one.rules for one in four.group(name).streams.subscribers.values()} == {rules.digest}
 
 
 def test_flat_group_explains_its_witnesses(four):
@@ -233,11 +233,11 @@ def test_tlog_tolerates_one_missing_witness(four):
     blob = b"nobody has heard this"
     assert four.run_command(author, SubmitTlogEntry(four.id, "close", blob)).result
     four.run(for_ms=15 * MINUTE)
-    assert four.group(author).tlogs[origin].pending, "though there may be another log by now"
+    assert four.group(author).tlogs.by_name[origin].pending, "though there may be another log by now"
     assert [one.origin for one in four.heard(author, TlogStalled)] == [origin]
     assert four.nodes[operator].dropped.get("WitnessFull ", 0)
     four.nodes[other].tlogs.room = 1 << 60
-    assert four.run(lambda: not four.group(author).tlogs[origin].pending, for_ms=60 * MINUTE)
+    assert four.run(lambda: not four.group(author).tlogs.by_name[origin].pending, for_ms=60 * MINUTE)
     assert blob in [one.blob for one in four.nodes[other].tlogs.blobs.values()]
     converged(four, [name for name in four.nodes if name != "n3"])
 
@@ -299,23 +299,26 @@ def test_forgotten_tlog_owes_nothing(four):
         four.run_command("n0", SetTlogTerms(four.id, others[number % 2], first.witnesses))
         four.run(for_ms=3 * MINUTE)
     for name in rest:
-        assert len(four.group(name).tlogs) == TLOGS_MAX and four.did("n3") not in four.group(name).subscribers
+        assert (
+            len(four.group(name).tlogs.by_name) == TLOGS_MAX
+            and four.did("n3") not in four.group(name).streams.subscribers
+        )
     entries = map(parse_entry, four.nodes["n0"].tlogs.entries[four.id, first.origin])
     assert {one.author for one in entries if one.kind == "close"} == {four.did(name) for name in rest}
-    assert not [one for one in four.group("n0").ended_subscriptions if one.close_key]
+    assert not [one for one in four.group("n0").tlogs.ended_subscriptions if one.close_key]
     four.post("n0", "by nothing of that")
     others = [did for did in first.witnesses if names[did] in rest and did != four.log("n0").rules.operator]
     four.run_command("n0", SetTlogTerms(four.id, others[0], first.witnesses))
     four.run(for_ms=3 * MINUTE)
-    assert first.origin not in four.group("n0").tlogs
-    assert not [one for one in four.group("n0").subscribers.values() if one.rules == first.digest]
+    assert first.origin not in four.group("n0").tlogs.by_name
+    assert not [one for one in four.group("n0").streams.subscribers.values() if one.rules == first.digest]
     four.back("n3")
     four.run(for_ms=5 * MINUTE)
     four.post("n0", "and heard again")
     four.run(for_ms=MINUTE)
     assert four.texts("n3")[-2:] == ["by nothing of that", "and heard again"]
-    hears = four.group("n0").subscribers[four.did("n3")]
-    assert hears.rules == four.log("n0").rules.digest and hears.acked == four.group("n0").own_stream.time
+    hears = four.group("n0").streams.subscribers[four.did("n3")]
+    assert hears.rules == four.log("n0").rules.digest and hears.acked == four.group("n0").streams.own.time
 
 
 def test_messages_before_logged_close_are_owed(four):
@@ -325,10 +328,10 @@ def test_messages_before_logged_close_are_owed(four):
     member = four.did(gone)
     four.run_command("n0", RemoveMember(four.id, member))
     four.post("n0", "right behind that")
-    said = four.group("n0").own_stream.time
+    said = four.group("n0").streams.own.time
     four.run(for_ms=2 * MINUTE)
     ended = max(
-        (one for one in four.group("n0").ended_subscriptions if one.member == member), key=lambda one: one.until
+        (one for one in four.group("n0").tlogs.ended_subscriptions if one.member == member), key=lambda one: one.until
     )
     assert ended.until > said and not ended.close_key
     four.post("n0", "much later")
@@ -339,7 +342,7 @@ def test_messages_before_logged_close_are_owed(four):
     due = {b64url(sha256(one.message)) for one in own if one.time <= ended.until}
     assert b64url(sha256(own[-1].message)) not in posted, "by then it was over"
     assert due and due <= posted
-    assert all(one.member != member for one in four.group("n0").ended_subscriptions)
+    assert all(one.member != member for one in four.group("n0").tlogs.ended_subscriptions)
 
 
 def test_restored_profile_retires_from_tlogs(four):
@@ -419,7 +422,7 @@ def said(world, name, to, kind, body):
     tx = Transaction(world.nodes[name].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     assert messages.send_tlog_message(tx, world.id, world.did(to), kind, body)
     (sent,) = (effect for effect in tx.effects if isinstance(effect, SendEnvelope))
-    link = world.group(to).peers[world.did(name)].link
+    link = world.group(to).links.peers[world.did(name)].link
     return Received(link, sent.envelope)
 
 
@@ -469,10 +472,10 @@ def test_split_view_convicts_operator(four):
     (told,) = four.heard(witness, TlogSplit)
     assert told.operator == four.did(operator)
     assert is_split_view(parse_note(told.one.encode()), parse_note(told.other.encode()), told.operator)
-    assert four.group(witness).tlogs[origin].split == (told.one, told.other), "and it is kept"
+    assert four.group(witness).tlogs.by_name[origin].split == (told.one, told.other), "and it is kept"
     four.restart(witness)
-    assert four.group(witness).tlogs[origin].split == (told.one, told.other)
-    frontier = four.group(witness).tlogs[origin].watched.frontier
+    assert four.group(witness).tlogs.by_name[origin].split == (told.one, told.other)
+    frontier = four.group(witness).tlogs.by_name[origin].watched.frontier
     tell(
         four,
         operator,
@@ -480,7 +483,10 @@ def test_split_view_convicts_operator(four):
         TLOG_EXTENSION,
         TlogExtensionBody(four.id, origin, 0, [two.decode()], second.serialize()),
     )
-    assert len(four.heard(witness, TlogSplit)) == 1 and four.group(witness).tlogs[origin].watched.frontier == frontier
+    assert (
+        len(four.heard(witness, TlogSplit)) == 1
+        and four.group(witness).tlogs.by_name[origin].watched.frontier == frontier
+    )
     four.run(for_ms=15 * MINUTE)
     rules = four.group(reader).view.terms.rules
     assert rules.origin != origin and rules.operator != four.did(operator)
@@ -512,15 +518,15 @@ def test_at_most_one_branch_is_accepted(four):
             TlogExtensionBody(four.id, origin, 0, [record.decode()], note.serialize()),
         )
     four.run(for_ms=5_000)
-    assert {four.group(name).tlogs[origin].watched.frontier.root() for name in others} == {
+    assert {four.group(name).tlogs.by_name[origin].watched.frontier.root() for name in others} == {
         parse_checkpoint(note.text).root for _, note in branches
     }
-    assert {four.group(name).tlogs[origin].followed.frontier.size for name in others} == {0}
+    assert {four.group(name).tlogs.by_name[origin].followed.frontier.size for name in others} == {0}
     lines = [cosignature(note.text, four.group(operator).seed, four.now // 1000) for _, note in branches]
     for (record, note), line in zip(branches, lines, strict=True):  # its own line, and nobody else's
         piece = TlogExtensionBody(four.id, origin, 0, [record.decode()], note.with_line(line).serialize())
         tell(four, operator, others[0], TLOG_EXTENSION, piece)
-    assert four.group(others[0]).tlogs[origin].followed.frontier.size == 0
+    assert four.group(others[0]).tlogs.by_name[origin].followed.frontier.size == 0
 
 
 def test_entries_survive_operator_conviction(four):
@@ -550,9 +556,11 @@ def test_entries_survive_operator_conviction(four):
     four.back(away)
     four.run(for_ms=60 * MINUTE)
     (told,) = four.heard(away, TlogSplit)
-    log = four.group(away).tlogs[origin]
+    log = four.group(away).tlogs.by_name[origin]
     assert told.origin == origin and four.log(away).rules.origin != origin, "it goes by other terms by now"
-    assert log.split is not None and log.followed.frontier == four.group(operator).tlogs[origin].followed.frontier
+    assert (
+        log.split is not None and log.followed.frontier == four.group(operator).tlogs.by_name[origin].followed.frontier
+    )
     assert four.texts(away)[-1] == "one"
     assert [one.message for one in four.nodes[away].signed if one.author == four.did(author)][-1] == kept
     assert parse_checkpoint(note.text).root == log.watched.frontier.root(), "and it cosigns neither any more"
@@ -684,11 +692,11 @@ def test_author_serves_its_blobs(four):
     four.nodes[asker].agent = tx.agent
     for effect in tx.effects:
         four._perform(four.nodes[asker], effect)
-    before = four.group(author).peers[four.did(asker)].rate_limit
+    before = four.group(author).links.peers[four.did(asker)].rate_limit
     four.run(for_ms=2_000)
     assert four.nodes[asker].tlogs.blob(four.id, parse_entry(record).hash) == b"by its author"
     assert not four.log(asker).wanted
-    assert four.group(author).peers[four.did(asker)].rate_limit.at > before.at, "nobody else is there to be asked"
+    assert four.group(author).links.peers[four.did(asker)].rate_limit.at > before.at, "nobody else is there to be asked"
 
 
 def test_submitted_blobs_are_charged(four):
@@ -696,11 +704,11 @@ def test_submitted_blobs_are_charged(four):
     whom, rogue = four.operator(), next(name for name in four.nodes if name != four.operator())
     blob = bytes(200_000)
     record = entry_of("defence", four.did(rogue), blob, "d" * 43).signed(four.group(rogue).seed).record().decode()
-    before = four.group(whom).peers[four.did(rogue)].rate_limit.bytes
+    before = four.group(whom).links.peers[four.did(rogue)].rate_limit.bytes
     body = TlogSubmitBody(four.id, four.log(whom).rules.origin, [TlogEntryBody(record, pack_blob(blob))])
     tell(four, rogue, whom, TLOG_SUBMIT, body)
     assert len(pack_blob(blob)) < 1_000
-    assert four.group(whom).peers[four.did(rogue)].rate_limit.bytes <= before - len(blob) // 2
+    assert four.group(whom).links.peers[four.did(rogue)].rate_limit.bytes <= before - len(blob) // 2
 
 
 def test_accusations_are_fetched_first(four):
@@ -711,7 +719,7 @@ def test_accusations_are_fetched_first(four):
     said = entry_of("accusation", me, b"accused")
     tx = Transaction(four.nodes[asker].agent, StepContext(four.now, four.rng.randbytes), SIMULATED_PACKERS)
     follower.want_blobs(tx, four.id, origin, [*junk, said.record()])
-    asked = tx.group(four.id).tlogs[origin].wanted
+    asked = tx.group(four.id).tlogs.by_name[origin].wanted
     assert asked[said.hash].tries == 1 and sum(one.tries for one in asked.values()) == REQUEST_ENTRIES_MAX
     assert may_be_held(said)
     for kind in ("accusation", "close"):
@@ -745,7 +753,7 @@ def test_tlog_messages_need_a_tlog():
         tx, world.id, world.group("n1").me, TLOG_REQUEST, TlogRequestBody(world.id, "zerochat/log/x", 0)
     )
     (sent,) = (effect for effect in tx.effects if isinstance(effect, SendEnvelope))
-    world.process("n1", Received(world.group("n1").peers[world.group("n0").me].link, sent.envelope))
+    world.process("n1", Received(world.group("n1").links.peers[world.group("n0").me].link, sent.envelope))
     assert world.nodes["n1"].agent == before and world.nodes["n1"].dropped["dropped Refused"] == 1
 
 
@@ -757,17 +765,17 @@ def test_late_answer_does_not_revert_state(monkeypatch):
     tx = two.tx("n1")
     statements.request_stream(tx, two.id, n0.me)
     two.nodes["n1"].agent = tx.agent
-    asked = two.group("n1").subscription_requests[n0.me].statement
+    asked = two.group("n1").streams.requests[n0.me].statement
     real = two._frame
     monkeypatch.setattr(two, "_frame", lambda name, said: is_signed(said.envelope) and real(name, said))
-    two.process("n0", Received(n0.peers[n1.me].link, two.utter("n1", "n0", statements=[asked])))
-    answer = two.group("n0").subscribers[n1.me].accept
+    two.process("n0", Received(n0.links.peers[n1.me].link, two.utter("n1", "n0", statements=[asked])))
+    answer = two.group("n0").streams.subscribers[n1.me].accept
     assert answer
     two.run_command("n0", SendPost(two.id, "heard before the answer"))
     two.run(for_ms=1_000)
-    before = two.group("n1").streams[n0.me]
-    two.process("n1", Received(n1.peers[n0.me].link, two.utter("n0", "n1", statements=[answer])))
-    after = two.group("n1").streams[n0.me]
+    before = two.group("n1").streams.followed[n0.me]
+    two.process("n1", Received(n1.links.peers[n0.me].link, two.utter("n0", "n1", statements=[answer])))
+    after = two.group("n1").streams.followed[n0.me]
     assert after.accept != before.accept and (after.head, after.chain, after.time) == (
         before.head,
         before.chain,

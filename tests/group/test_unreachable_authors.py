@@ -65,7 +65,7 @@ class Apart(Parted):
 def test_unconnected_members_get_events_from_others(keys, history):
     world = Apart(3, Policy(history=history), keys)
     between = world.group("n0").me
-    assert not world.group("n1").relationships.get(world.group("n2").me), "they have not met"
+    assert not world.group("n1").links.relationships.get(world.group("n2").me), "they have not met"
     world.run(for_ms=60_000)
     for number in range(3):
         for author, other in (("n1", "n2"), ("n2", "n1")):
@@ -138,7 +138,7 @@ def test_a_late_connection_confirms_relayed_events(keys):
     assert len(everything) == 8
     for name in ("n1", "n2"):
         assert sorted(world.relayed(name).items()) == [(text, "") for text in sorted(everything)]
-        assert world.whole(name).complete and not world.group(name).unreachable_authors
+        assert world.whole(name).complete and not world.group(name).sync.unreachable_authors
         assert not any(notice.relayed_by for notice in world.heard(name, notifications.EventsRefuted)), (
             "nobody has lied"
         )
@@ -484,7 +484,7 @@ def test_a_forged_chain_start_hides_nothing(monkeypatch, history, place):
                 group.id,
                 (),
                 (),
-                group.lamport + 1,
+                group.log.lamport + 1,
                 tx.now,
                 {"text": "lie"},
             )
@@ -530,7 +530,7 @@ def test_events_with_unknown_dependencies_begin_no_chain(monkeypatch):
                 "A" * 43,
                 ("B" * 43,),
                 (),
-                group.lamport + 1,
+                group.log.lamport + 1,
                 tx.now,
                 {"text": "x"},
             )
@@ -592,11 +592,14 @@ def test_enough_answers_suffice_until_a_higher_claim():
     world = Apart(6)
     last = max(world.nodes, key=lambda name: world.group(name).view.members[world.group(name).me].joined)
     group = world.group(last)
-    author, *others = group.peers
+    author, *others = group.links.peers
 
     def told(heights):
-        peers = {did: replace(group.peers[did], acked={author: upto}) for did, upto in heights.items()}
-        return replace(group, peers={**group.peers, **peers})
+        peers = {
+            did: replace(group.links.peers[did], acks=replace(group.links.peers[did].acks, upto={author: upto}))
+            for did, upto in heights.items()
+        }
+        return replace(group, links=replace(group.links, peers={**group.links.peers, **peers}))
 
     same = dict.fromkeys(others, 7)
     for count in range(len(others)):
@@ -619,18 +622,24 @@ def test_an_answer_counts_up_to_the_requested_end():
     world.run_command("n1", SendPost("friends", "before"))
     world.run(for_ms=3_000)
     world.come("n2")
-    author, asked = world.group("n1").me, lambda: any(one.ranges for one in world.group("n2").pull_requests.values())
+    author, asked = (
+        world.group("n1").me,
+        lambda: any(one.ranges for one in world.group("n2").sync.pull_requests.values()),
+    )
     assert world.run(asked, for_ms=60_000)
-    (member, errand), *_ = world.group("n2").pull_requests.items()
+    (member, errand), *_ = world.group("n2").sync.pull_requests.items()
     group = world.group("n2")
-    peers = {**group.peers, member: replace(group.peers[member], acked={author: 9})}
-    agent = replace(world.nodes["n2"].agent, groups={group.id: replace(group, peers=peers)})
+    peers = {
+        **group.links.peers,
+        member: replace(group.links.peers[member], acks=replace(group.links.peers[member].acks, upto={author: 9})),
+    }
+    agent = replace(world.nodes["n2"].agent, groups={group.id: replace(group, links=replace(group.links, peers=peers))})
     tx = Transaction(agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     unreachable_authors.receive(tx, group.id, member, errand, [])
-    assert tx.group(group.id).unreachable_authors[author].answered_upto == {member: 1}
-    assert unreachable_authors.sources(tx.group(group.id), author, tx.group(group.id).unreachable_authors[author]) == [
-        member
-    ]
+    assert tx.group(group.id).sync.unreachable_authors[author].answered_upto == {member: 1}
+    assert unreachable_authors.sources(
+        tx.group(group.id), author, tx.group(group.id).sync.unreachable_authors[author]
+    ) == [member]
 
 
 def test_other_members_without_the_author_do_not_matter():

@@ -63,8 +63,8 @@ class Apart(Small):
                     type=EVENTS, id=new_id(self.rng.randbytes), body={"runs": runs, "view": "", "have": []}
                 )
                 packer = SIMULATED_PACKERS[self.envelope]
-                envelope = pack(theirs.relationships[ours.me], message, packer, self.rng.randbytes)
-                self.process(name, Received(ours.peers[theirs.me].link, envelope))
+                envelope = pack(theirs.links.relationships[ours.me], message, packer, self.rng.randbytes)
+                self.process(name, Received(ours.links.peers[theirs.me].link, envelope))
 
 
 @pytest.mark.parametrize("count", [HEADS_MAX - 1, 200])

@@ -116,7 +116,7 @@ def test_recorded_envelopes_change_nothing(tmp_path, monkeypatch):
             for one in (alice, bob):
                 text = f"{one.name} says {number}"
                 assert one.client.wait_for_delivery("friends", one.client.send_message("friends", text).id).complete
-        before = {one: (one.ids(), one.group.view, one.group.chains) for one in (alice, bob)}
+        before = {one: (one.ids(), one.group.view, one.group.log.chains) for one in (alice, bob)}
         with strangers() as make:
             for listener, speaker in ((alice, bob), (bob, alice)):
                 heard = [stimulus.envelope for stimulus, _ in list(listener.steps) if isinstance(stimulus, Received)]
@@ -137,7 +137,7 @@ def test_recorded_envelopes_change_nothing(tmp_path, monkeypatch):
                 print(f"to {listener.name}: {len(heard)} envelopes, {len(anyhow)} said")
                 assert len(heard) > 40
                 rogue.dealer.close()
-        until(lambda: {one: (one.ids(), one.group.view, one.group.chains) for one in before} == before, "the same")
+        until(lambda: {one: (one.ids(), one.group.view, one.group.log.chains) for one in before} == before, "the same")
         assert bob.client.wait_for_delivery("friends", bob.client.send_message("friends", "after all that").id).complete
         assert alice.is_well() and bob.is_well()
     finally:

@@ -62,7 +62,7 @@ class Village:
                 ).complete
             mallory.sleep()
             self.heard_before = self.alice.heard_over(
-                next(peer.link for did, peer in self.alice.group.peers.items() if did == mallory.group.me)
+                next(peer.link for did, peer in self.alice.group.links.peers.items() if did == mallory.group.me)
             )
             self.eve.client.subscribe()
             self.rogue = Rogue(mallory, self.alice, make)
@@ -111,10 +111,10 @@ def snapshot(person):
     return (
         person.ids(),
         group.view,
-        group.chains,
+        group.log.chains,
         dict(person.transport._admitted),
-        {did: (peer.link, peer.reach) for did, peer in group.peers.items()},
-        {did: one.theirs for did, one in group.relationships.items()},
+        {did: (peer.link, peer.reach) for did, peer in group.links.peers.items()},
+        {did: one.theirs for did, one in group.links.relationships.items()},
     )
 
 
@@ -154,11 +154,11 @@ def test_02_the_sender_is_the_holder_of_the_encryption_key(village):
     the one relationship whose sender's key is in it, and `from` must be that sender."""
     rogue, alice = village.rogue, village.alice
     before, bob = snapshot(alice), village.bob.group
-    hers_for_bob = alice.group.relationships[bob.me]
+    hers_for_bob = alice.group.links.relationships[bob.me]
     as_bob = replace(rogue.relationship, member=alice.group.me, theirs=hers_for_bob.mine.did, acknowledged=False)
     body = rogue.events([rogue.event(author=bob.me)])
     assert rogue.say(EVENTS, body, relationship=as_bob) in UNREAD
-    mine, to = rogue.relationship.mine, alice.group.relationships[rogue.me].mine
+    mine, to = rogue.relationship.mine, alice.group.links.relationships[rogue.me].mine
     message = Message(type=EVENTS, id=new_id(os.urandom), body=body, from_=hers_for_bob.theirs, to=(to.short,))
     envelope = rogue.packer.authcrypt(
         rogue.packer.dump(message),
@@ -175,8 +175,10 @@ def test_03_no_member_writes_in_the_name_of_another(village):
     Here posts are their sender's, membership events their signer's, and a status is for the group that it names."""
     rogue, alice = village.rogue, village.alice
     before, bob = snapshot(alice), village.bob.group.me
-    assert rogue.say_event(rogue.event(author=bob, seq=alice.group.chains[bob].seq + 1)) == "Refused"
-    leave = rogue.event(LEAVE, {}, author=bob, seq=alice.group.chains[bob].seq + 1, pre=alice.group.chains[bob].head_id)
+    assert rogue.say_event(rogue.event(author=bob, seq=alice.group.log.chains[bob].seq + 1)) == "Refused"
+    leave = rogue.event(
+        LEAVE, {}, author=bob, seq=alice.group.log.chains[bob].seq + 1, pre=alice.group.log.chains[bob].head_id
+    )
     assert rogue.say_event(leave) in ("Refused", "Unauthentic", "Malformed")
     assert rogue.say_event(rogue.event(REMOVE, {"member": bob, "after": 0})) == "Refused"
     assert rogue.say_event(rogue.event(ROLE, {"member": bob, "role": "reader", "after": 0})) == "Refused"
@@ -397,7 +399,7 @@ def test_10_an_admitted_client_reads_only_its_own_queues(village):
     village.bob.client.join_group(alice.client.create_invitation("another group").url)
     until(lambda: any(m.connection == "connected" for m in alice.client.list_members("another group")), "meeting again")
     admissions = list(alice.transport._admitted.items())
-    mine = next(a for _, a in admissions if a.link == alice.group.peers[rogue.me].link)
+    mine = next(a for _, a in admissions if a.link == alice.group.links.peers[rogue.me].link)
     others = {queue for _, a in admissions for queue in a.queues} - set(mine.queues)
     assert len(others) >= 3
     refused = alice.transport.counts["refused.subscription"]
@@ -582,7 +584,7 @@ def test_16_a_removed_member_is_disconnected_at_once(people):
         until(lambda: len(alice.transport._queue.of(zmq.utils.z85.encode(key).decode())), "her subscription")
         bob.client.remove_member("friends", "mallory")
         decided = time.monotonic()
-        until(lambda: out not in alice.group.view.members and out not in alice.group.peers, "the removal")
+        until(lambda: out not in alice.group.view.members and out not in alice.group.links.peers, "the removal")
         until(lambda: rogue.dealer.saw(zmq.EVENT_DISCONNECTED) and subscriber.saw(zmq.EVENT_DISCONNECTED), "the cut")
         print(f"both of her connections were cut {time.monotonic() - decided:.2f} s after the last vote (aim: 1 s)")
         assert zmq.utils.z85.encode(key).decode() not in alice.transport._zap.admitted
@@ -597,9 +599,9 @@ def test_16_a_removed_member_is_disconnected_at_once(people):
         assert "among us" in texts(alice) and snapshot(alice)[1:2] == before[:1]
         assert not any(one.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED) for one in again)
         assert not any(one.socket.poll(0) for one in (*again, subscriber))
-        gone = group_of_mallory.peers[alice.group.me].link
+        gone = group_of_mallory.links.peers[alice.group.me].link
         links = {stimulus.link for stimulus, _ in alice.steps[heard:] if isinstance(stimulus, Received)}
-        assert gone not in links and links <= {alice.group.peers[bob.group.me].link}
+        assert gone not in links and links <= {alice.group.links.peers[bob.group.me].link}
 
 
 @pytest.mark.slow
@@ -649,14 +651,14 @@ def test_18_posts_of_a_reader_are_rejected_by_the_recipients(people):
     bob.client.subscribe()
     bob.client.join_group(alice.client.create_invitation("friends").url, role="reader")
     until(lambda: any(m.connection == "connected" for m in alice.client.list_members("friends")), "joining as a reader")
-    until(lambda: alice.group.relationships[bob.group.me].established, "the exchange")
+    until(lambda: alice.group.links.relationships[bob.group.me].established, "the exchange")
     with pytest.raises(AgentError):
         bob.client.send_message("friends", "his own program will not have it")
     bob.sleep()
     with strangers() as make:
         rogue = Rogue(bob, alice, make)
         assert rogue.post("another program will") in ("", "ReadOnly")
-        assert alice.group.chains[rogue.me].seq == rogue.seq, "his chain goes on"
+        assert alice.group.log.chains[rogue.me].seq == rogue.seq, "his chain goes on"
         assert texts(alice) == []
         writer = rogue.event(ROLE, {"member": rogue.me, "role": "writer", "after": rogue.seq + 1})
         assert rogue.say_event(writer) == "" and alice.group.view.members[rogue.me].role == "writer"

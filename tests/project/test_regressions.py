@@ -396,10 +396,10 @@ def test_r06_an_absurd_time_is_refused(people):
         for lamport in (2**63 - 1, 2**63, -(2**63), -1, 0, 2**53 - 1, 2**53, now + 10**12):
             assert rogue.say_event(rogue.event(lamport=lamport)) in ("Malformed", "AheadOfTime"), lamport
             assert rogue.say_event(rogue.event(time=lamport)) in ("Malformed", ""), lamport
-            chain = alice.group.chains.get(rogue.me, Chain())
+            chain = alice.group.log.chains.get(rogue.me, Chain())
             if chain.seq > rogue.seq:  # its own time, which nothing is ordered by, is for its author to say
                 rogue.seq, rogue.tip = chain.seq, chain.head_id
-        assert rogue.post("now") == "" and alice.group.lamport <= int(time.time() * 1000) + 5 * 60_000
+        assert rogue.post("now") == "" and alice.group.log.lamport <= int(time.time() * 1000) + 5 * 60_000
         alice.client.send_message("friends", "still in time")
         assert texts(alice)[-1] == "still in time" and alice.is_well()
 
@@ -474,7 +474,7 @@ def test_r11_an_agent_queries_no_name_server_for_a_peer(people, monkeypatch):
     mallory.sleep()
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)
-        where = alice.group.peers[rogue.me].reach
+        where = alice.group.links.peers[rogue.me].reach
         for host in ("black-hole.example", "localhost", "127.1", "2130706433", "0x7f.0.0.1"):
             uri = f"zmq+tcp://{host}:5000"
             reach = {"pair": uri, "queue": uri, "at": int(time.time() * 1000)}
@@ -482,7 +482,7 @@ def test_r11_an_agent_queries_no_name_server_for_a_peer(people, monkeypatch):
         assert bob.client.wait_for_delivery(
             "friends", bob.client.send_message("friends", "no name was asked for").id, count=1
         ).delivered
-        assert alice.group.peers[rogue.me].reach == where and alice.is_well()
+        assert alice.group.links.peers[rogue.me].reach == where and alice.is_well()
     assert [host for host in asked if host not in (None, "127.0.0.1", "::1")] == []
 
 
@@ -558,7 +558,7 @@ def test_r18_a_low_order_key_is_refused_without_side_effects(people):
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)
         assert rogue.post("before") == ""
-        where = alice.group.peers[rogue.me].reach
+        where = alice.group.links.peers[rogue.me].reach
         for point in LOW_ORDER:
             envelope = json.loads(rogue.packed("https://zerochat.org/test/1.0/hello", {}))
             header = json.loads(b64url_bytes(envelope["protected"]))
@@ -567,7 +567,7 @@ def test_r18_a_low_order_key_is_refused_without_side_effects(people):
             assert rogue.send(json.dumps(envelope).encode()) in ("Unauthentic", "Malformed"), point.hex()
             at = {"pair": "zmq+tcp://127.0.0.1:9", "queue": "zmq+tcp://127.0.0.1:9", "at": int(time.time() * 1000)}
             assert rogue.sync(reach={**at, "key": b64url(point)}) == "Malformed", point.hex()
-        assert alice.group.peers[rogue.me].reach == where
+        assert alice.group.links.peers[rogue.me].reach == where
         assert rogue.post("after") == "" and texts(alice) == ["before", "after"]
         assert bob.client.wait_for_delivery(
             "friends", bob.client.send_message("friends", "still here").id, count=1
@@ -597,7 +597,7 @@ def test_a_recorded_session_changes_nothing_in_any_order():
     world.run(for_ms=10_000)
     assert all(sum(row.type == POST for row in node.log) == 3 for node in world.nodes.values())
     logs = {name: list(node.log) for name, node in world.nodes.items()}
-    views = {name: (world.group(name).view, world.group(name).chains) for name in world.nodes}
+    views = {name: (world.group(name).view, world.group(name).log.chains) for name in world.nodes}
     again = [one for one in frames if isinstance(one[1], Received)] * 10
     assert len(again) > 200
     random.Random(2).shuffle(again)
@@ -605,7 +605,7 @@ def test_a_recorded_session_changes_nothing_in_any_order():
         world.process(name, stimulus)
     world.run(for_ms=60_000)
     assert {name: node.log for name, node in world.nodes.items()} == logs
-    assert {name: (world.group(name).view, world.group(name).chains) for name in world.nodes} == views
+    assert {name: (world.group(name).view, world.group(name).log.chains) for name in world.nodes} == views
 
 
 def test_a_flooding_member_is_limited_and_others_are_served(people):
@@ -666,7 +666,7 @@ def test_errors_an_honest_member_may_cause_weigh_little():
     group = world.found()
     world.join("n1", world.invite(group))
     alice, bob = world.nodes["n0"].agent, world.group("n1")
-    link = alice.groups[group].peers[bob.me].link
+    link = alice.groups[group].links.peers[bob.me].link
     junk, dropped = Received(link, b"{}"), [Measure("dropped", "Unauthentic")]
     assert strike_weight(alice, junk, dropped) == 1
     for code in ("Malformed", "Refused"):
@@ -682,10 +682,10 @@ def test_errors_an_honest_member_may_cause_weigh_little():
         [Measure("dropped", "ReadOnly")],
     ):
         assert not strike_weight(alice, junk, effects), "what was not refused"
-    relationship = bob.relationships[alice.groups[group].me]
+    relationship = bob.links.relationships[alice.groups[group].me]
     for_others = seal_frame(b"x", group, bob.me, [relationship], moment())
     assert strike_weight(alice, Received(link, for_others), dropped) == EXCUSABLE, "a frame may be for the others"
-    half = replace(alice.groups[group], relationships={})
+    half = replace(alice.groups[group], links=replace(alice.groups[group].links, relationships={}))
     half_met = replace(alice, groups={group: half})
     assert strike_weight(half_met, junk, dropped) == EXCUSABLE, "whoever is not known yet goes on talking"
     assert strike_weight(alice, Received(b"?" * 16, b"{}"), dropped) == 1, "a link of nobody's"

@@ -130,7 +130,7 @@ def test_buffered_event_wins_over_relayed_event():
     world.run(for_ms=50)
     world.deaf.clear()
     world.post("n0", "two")
-    assert world.run(lambda: bool(world.nodes["n2"].agent.groups[world.id].reorder_buffers), for_ms=1_000)
+    assert world.run(lambda: bool(world.nodes["n2"].agent.groups[world.id].log.reorder_buffers), for_ms=1_000)
     tx = world.tx("n2")
     for event in forged(world, "n2", "n1", world.did("n0"), ["never said"]):
         receiving.receive_relayed(tx, world.id, world.did("n1"), event)
@@ -242,7 +242,7 @@ def test_detects_acknowledgements_for_others(monkeypatch):
     acknowledged = acknowledgements.record_acks
 
     def for_all(tx, name, member, reported):
-        for other in list(tx.group(name).peers):
+        for other in list(tx.group(name).links.peers):
             acknowledged(tx, name, other, {**reported, tx.group(name).me: tx.group(name).seq})
 
     monkeypatch.setattr(acknowledgements, "record_acks", for_all)
@@ -478,7 +478,7 @@ def test_secret_removal_reaches_all_members():
     removal = world.event(
         type=REMOVE,
         deps=heads_of(control),
-        lamport=world.group("n1").lamport + 1,
+        lamport=world.group("n1").log.lamport + 1,
         body={"member": target, "after": 0},
     ).signed(world.mallory.seed)
     world.utter_event("n1", removal)
@@ -497,7 +497,7 @@ def late_quarantine():
     over = []
 
     def acquainted():
-        found = arena.group("n2").relationships.get(arena.group("n0").me)
+        found = arena.group("n2").links.relationships.get(arena.group("n0").me)
         return found is not None and found.established
 
     def lossy(to, stimulus):
@@ -520,7 +520,7 @@ def late_quarantine():
     mallory.assign(arena.group("n2").me, 1)
     arena.run(for_ms=9_000)
     eve = next(did for did, one in arena.group("n2").view.members.items() if one.label == "Eve of n1")
-    assert eve in arena.group("n2").peers
+    assert eve in arena.group("n2").links.peers
     deaf.clear()
     if not arena.run(acquainted, for_ms=15_000):
         raise RuntimeError("this is about something else")
@@ -531,7 +531,7 @@ def late_quarantine():
     for effect in tx.effects:
         if isinstance(effect, SendEnvelope):
             arena.process("n2", Received(effect.link, effect.envelope))
-    if eve not in arena.group("n2").quarantine:
+    if eve not in arena.group("n2").trust.quarantine:
         raise RuntimeError("this is about something else")
     return arena, eve, lambda: over.append(True)
 
@@ -539,7 +539,7 @@ def late_quarantine():
 def test_late_quarantine_ends_the_connection():
     arena, eve, _ = late_quarantine()
     arena.run(for_ms=60_000)
-    assert eve not in arena.group("n2").peers
+    assert eve not in arena.group("n2").links.peers
 
 
 def test_quarantining_member_stays_connected():

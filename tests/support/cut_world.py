@@ -84,7 +84,7 @@ def forged(world, name, member, author, texts):
     events, seq, pre, lamport = [], chain.seq, chain.head_id or chain.backfill.previous_id or "A" * 43, chain.lamport
     for text in texts:
         template = next(load_event(r.record) for r in world.nodes[member].log if r.author == author)
-        seq, lamport = seq + 1, max(lamport, group.lamport) + 1
+        seq, lamport = seq + 1, max(lamport, group.log.lamport) + 1
         body = {"text": text}
         event = replace(
             template, group=world.id, type=POST, seq=seq, pre=pre, deps=(), conc=(), lamport=lamport, body=body, sig=""

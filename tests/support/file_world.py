@@ -90,7 +90,7 @@ class Filed(Cut):
         group = self.nodes[name].agent.groups[self.id]
         tx = self.tx(name)
         message = Message(type=kind, id=new_id(self.rng.randbytes), body={"group": self.id, **body})
-        relationship = group.relationships[self.did(to)]
+        relationship = group.links.relationships[self.did(to)]
         mediator_mail.send(
             tx, self.id, self.did(to), pack(relationship, message, tx.packer_of(self.id), self.rng.randbytes)
         )

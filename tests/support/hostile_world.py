@@ -36,10 +36,10 @@ class Hostile(Small):
     def utter(self, to, kind, body):
         """Mallory says something authentic, over her own link."""
         mine = self.group("n2")
-        relationship = mine.relationships[self.group(to).me]
+        relationship = mine.links.relationships[self.group(to).me]
         message = Message(type=kind, id=new_id(self.rng.randbytes), body=body)
         packer = SIMULATED_PACKERS[self.envelope]
-        link = self.group(to).peers[mine.me].link
+        link = self.group(to).links.peers[mine.me].link
         self.process(to, Received(link, pack(relationship, message, packer, self.rng.randbytes)))
 
     def utter_event(self, to, event):

@@ -135,7 +135,8 @@ def _acknowledges_too_much(patch: Patch) -> None:
 
     def have(group):
         held = {
-            did: max(group.reorder_buffers.get(did, ReorderBuffer()).records, default=0) for did in group.view.members
+            did: max(group.log.reorder_buffers.get(did, ReorderBuffer()).records, default=0)
+            for did in group.view.members
         }
         return [max(group.chain(did).confirmed_seq, held[did]) for did in group.view.members]
 
@@ -149,13 +150,13 @@ def _limbo_is_lost(patch: Patch) -> None:
 
     def forget(tx, name, author):
         group = tx.group(name)
-        held = group.reorder_buffers.get(author, ReorderBuffer()).records
+        held = group.log.reorder_buffers.get(author, ReorderBuffer()).records
         if held:
             chain = group.chain(author)
             last = max(held)
             if last > chain.seq:
-                tx.update_group(name, chains={**group.chains, author: replace(chain, seq=last)})
-            tx.update_group(name, reorder_buffers=delivery._without(tx.group(name).reorder_buffers, author))
+                tx.update_log(name, chains={**group.log.chains, author: replace(chain, seq=last)})
+            tx.update_log(name, reorder_buffers=delivery._without(tx.group(name).log.reorder_buffers, author))
         release(tx, name, author)
 
     patch.setattr(delivery, "drain_buffer", forget)
@@ -218,10 +219,10 @@ def _reads_without_a_trace(patch: Patch) -> None:
     deliver = delivery.deliver
 
     def forget(tx, name, event, relayed_by=""):
-        before = tx.group(name).lamport
+        before = tx.group(name).log.lamport
         deliver(tx, name, event, relayed_by)
         if not event.is_control and event.author != tx.group(name).me:
-            tx.update_group(name, lamport=before)
+            tx.update_log(name, lamport=before)
 
     patch.setattr(delivery, "deliver", forget)
 
@@ -251,7 +252,7 @@ def _forgets_its_last_word(patch: Patch) -> None:
         for name, group in tx.agent.groups.items():
             chain = group.chain(group.me)
             if chain.seq > 1:
-                tx.update_group(name, chains={**group.chains, group.me: replace(chain, seq=chain.seq - 1)})
+                tx.update_log(name, chains={**group.log.chains, group.me: replace(chain, seq=chain.seq - 1)})
 
     patch.setattr(engine, "_start", back)
 
@@ -303,10 +304,12 @@ def _signs_for_what_waits(patch: Patch) -> None:
 
     def ahead(tx, name, sender, message, written):
         hold(tx, name, sender, message, written)
-        stream = tx.group(name).streams.get(sender)
+        stream = tx.group(name).streams.followed.get(sender)
         if stream is not None and message.alias == stream.alias and message.time > stream.time:
-            known = tx.group(name).streams
-            tx.update_group(name, streams={**known, sender: replace(stream, time=message.time, head=message.signature)})
+            known = tx.group(name).streams.followed
+            tx.update_streams(
+                name, followed={**known, sender: replace(stream, time=message.time, head=message.signature)}
+            )
 
     patch.setattr(receiver, "_buffer", ahead)
 
@@ -317,7 +320,7 @@ def _one_place_for_all(patch: Patch) -> None:
 
     def again(tx, name, sealed, upto, key, span=None):
         stream = publisher.own_stream(tx, name)
-        tx.update_group(name, own_stream=replace(stream, head=stream.start))
+        tx.update_streams(name, own=replace(stream, head=stream.start))
         say(tx, name, sealed, upto, key, span)
 
     patch.setattr(publisher, "_publish_signed", again)

@@ -29,5 +29,5 @@ class Parted(Ruled):
 
     def whole(self, name):
         group, up = self.group(name), self.nodes[name].agent.links_up
-        near = {did for did, peer in group.peers.items() if peer.link in up}
+        near = {did for did, peer in group.links.peers.items() if peer.link in up}
         return completeness(group, near, self.now)

@@ -96,9 +96,9 @@ class Rogue:
         self.victim, self.make = victim, make
         self.group = next(iter(member.thread.loop.agent.groups.values()))
         self.me, self.seed = self.group.me, self.group.seed
-        self.relationship = self.group.relationships[victim.group.me]
+        self.relationship = self.group.links.relationships[victim.group.me]
         self.packer = PACKERS[self.group.profile.envelope]
-        chain = self.group.chains.get(self.me, Chain())
+        chain = self.group.log.chains.get(self.me, Chain())
         self.seq, self.tip = chain.seq, chain.head_id
         self.dealer = self.socket(zmq.DEALER)
 
@@ -151,7 +151,7 @@ class Rogue:
             "pre": self.tip,
             "deps": heads_of(group.control) if kind != POST else (),
             "conc": (),
-            "lamport": max(now, group.lamport + 1),
+            "lamport": max(now, group.log.lamport + 1),
             "time": now,
             "body": {"text": "hm"} if body is None else body,
         }

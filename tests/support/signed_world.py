@@ -47,7 +47,7 @@ class Signed(Ruled):
         packer = SIMULATED_PACKERS[group.profile.envelope]
         message = packer.parse(sent.envelope.split(b"\n", 3)[3])
         changed_ = replace(message, body={**message.body, **more})
-        return pack(group.relationships[self.did(to)], changed_, packer, self.rng.randbytes)
+        return pack(group.links.relationships[self.did(to)], changed_, packer, self.rng.randbytes)
 
     def tx(self, name):
         return Transaction(self.nodes[name].agent, StepContext(self.now, self.rng.randbytes), SIMULATED_PACKERS)

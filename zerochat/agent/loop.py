@@ -418,10 +418,10 @@ def _has_unacknowledged(agent: Agent) -> bool:
     for group in agent.groups.values():
         if group.state == "left":
             continue
-        if group.acks_due:
+        if group.sync.acks_due:
             return True
         for member in group.view.members:
-            peer = group.peers.get(member)
+            peer = group.links.peers.get(member)
             if peer is not None and peer.link in agent.links_up and is_behind(group, member):
                 return True
     return False

@@ -41,31 +41,34 @@ def on_clock_set(tx: Transaction, by_ms: int) -> None:
 def clamp_deadlines(tx: Transaction) -> None:
     """The time may have jumped: cap every deadline at its maximum from now, and every past time at now."""
     for name, group in tx.agent.groups.items():
-        peers = {did: _peer(tx, name, did, peer) for did, peer in group.peers.items()}
-        gaps = {author: replace(gap, retry_at=min(gap.retry_at, tx.now)) for author, gap in group.gaps.items()}
+        peers = {did: _peer(tx, name, did, peer) for did, peer in group.links.peers.items()}
+        gaps = {author: replace(gap, retry_at=min(gap.retry_at, tx.now)) for author, gap in group.sync.gaps.items()}
         reinstated = {
             author: replace(record, retry_at=min(record.retry_at, tx.now))
-            for author, record in group.reinstated_posts.items()
+            for author, record in group.sync.reinstated_posts.items()
         }
         unreachable = {
             author: replace(record, retry_at=min(record.retry_at, tx.now))
-            for author, record in group.unreachable_authors.items()
+            for author, record in group.sync.unreachable_authors.items()
         }
         deadline = (
-            min(group.attestation_deadline, tx.now + member_connections.ATTESTATION_MS)
-            if group.attestation_deadline
+            min(group.trust.attestation_deadline, tx.now + member_connections.ATTESTATION_MS)
+            if group.trust.attestation_deadline
             else 0
         )
-        pull_requests_ = {did: _pull_request(tx, name, did, record) for did, record in group.pull_requests.items()}
+        pull_requests_ = {did: _pull_request(tx, name, did, record) for did, record in group.sync.pull_requests.items()}
         files = {key: _file_entry(tx, name, record) for key, record in group.files.items()}
         tx.update_group(
             name,
-            peers=peers,
-            gaps=gaps,
-            reinstated_posts=reinstated,
-            unreachable_authors=unreachable,
-            attestation_deadline=deadline,
-            pull_requests=pull_requests_,
+            links=replace(group.links, peers=peers),
+            sync=replace(
+                group.sync,
+                gaps=gaps,
+                reinstated_posts=reinstated,
+                unreachable_authors=unreachable,
+                pull_requests=pull_requests_,
+            ),
+            trust=replace(group.trust, attestation_deadline=deadline),
             files=files,
         )
     tx.update_agent(
@@ -77,22 +80,24 @@ def clamp_deadlines(tx: Transaction) -> None:
 
 def _peer(tx: Transaction, name: str, member: str, peer: Peer) -> Peer:
     now, by_mail = tx.now, mediator_mail.goes_by_mail(tx, name, member)
-    past_times = {
-        at: min(getattr(peer, at), now)
-        for at in (
-            "regressed_since",
-            "view_answered_at",
-            "exchange_requested_at",
-            "exchange_answered_at",
-            "last_received_at",
-        )
-    }
-    retry_at = min(peer.retry_at, now + (acknowledgements.MAIL_RETRY_MS_MAX if by_mail else acknowledgements.RETRY_MS))
-    return replace(peer, retry_at=retry_at, sync_sent_at=0, **past_times)
+    delay_ms = acknowledgements.MAIL_RETRY_MS_MAX if by_mail else acknowledgements.RETRY_MS
+    exchange, anti_entropy = peer.exchange, peer.anti_entropy
+    return replace(
+        peer,
+        last_received_at=min(peer.last_received_at, now),
+        acks=replace(peer.acks, regressed_since=min(peer.acks.regressed_since, now)),
+        retransmission=replace(peer.retransmission, retry_at=min(peer.retransmission.retry_at, now + delay_ms)),
+        exchange=replace(
+            exchange,
+            requested_at=min(exchange.requested_at, now),
+            answered_at=min(exchange.answered_at, now),
+        ),
+        anti_entropy=replace(anti_entropy, view_answered_at=min(anti_entropy.view_answered_at, now), sync_sent_at=0),
+    )
 
 
 def _pull_request(tx: Transaction, name: str, member: str, record: PullRequest) -> PullRequest:
-    is_peer = member in tx.group(name).peers
+    is_peer = member in tx.group(name).links.peers
     timeout = pull_requests.timeout_ms(tx, name, member) if is_peer else pull_requests.TIMEOUT_MAIL_MS
     return replace(record, until=min(record.until, tx.now + timeout))
 
@@ -103,7 +108,7 @@ def _file_entry(tx: Transaction, name: str, record: FileEntry) -> FileEntry:
         return record
     now, fetching = tx.now, record.download
     # No member is asked while only our own disk is awaited.
-    is_peer = fetching.member in tx.group(name).peers
+    is_peer = fetching.member in tx.group(name).links.peers
     until = min(
         fetching.timeout_at, download.timeout_at(tx, name, fetching) if is_peer else now + download.TIMEOUT_MAIL_MS
     )

@@ -75,7 +75,7 @@ from zerochat.group.messages import indicators
 from zerochat.group.messages.bodies import Content, Post, Topic, validated
 from zerochat.group.messages.current import may_set_topic
 from zerochat.group.notifications import ViewChanged
-from zerochat.group.state import Chain, Group, Profile
+from zerochat.group.state import Chain, EventLog, Group, Profile
 from zerochat.group.sync import anti_entropy, archive_import, stale_profile
 from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
 from zerochat.group.tlog import submission, terms
@@ -246,10 +246,12 @@ def _create_group(tx: Transaction, reference: CreateGroup) -> str:
         control=control,
         view=view,
         created=genesis.time,
-        chains={genesis.author: Chain(1, genesis.id, genesis.lamport)},
-        lamport=genesis.lamport,
-        heads=(genesis.id,),
-        covered_heads=(genesis.id,),
+        log=EventLog(
+            chains={genesis.author: Chain(1, genesis.id, genesis.lamport)},
+            lamport=genesis.lamport,
+            heads=(genesis.id,),
+            covered_heads=(genesis.id,),
+        ),
     )
     tx.add_group(group)
     delivery.store_event(tx, group.id, genesis, late=False)
@@ -277,7 +279,7 @@ def _rotate_did(tx: Transaction, reference: str) -> ConnectionUpdated:
     if peer.connection:
         relationship = tx.agent.connections[peer.connection].relationship
     else:
-        found = tx.group(peer.group).relationships.get(peer.member)
+        found = tx.group(peer.group).links.relationships.get(peer.member)
         if found is None:
             raise NotReady(peer=reference)
         relationship = found

@@ -71,7 +71,7 @@ from zerochat.group.wire.tlog import TLOG_MESSAGES
 def link_owner(agent: Agent, link: bytes) -> tuple[str, str] | None:
     """The group and the member that own a link; None: no member does."""
     for name, group in agent.groups.items():
-        for member, peer in group.peers.items():
+        for member, peer in group.links.peers.items():
             if peer.link == link:
                 return name, member
     return None
@@ -98,7 +98,7 @@ def _receive_from_member(tx: Transaction, name: str, member: str, envelope: byte
     if not rate_limits.spend_envelope(tx, name, member, len(envelope)):
         return
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     if is_signed(envelope):
         receiver.receive_signed(tx, name, member, envelope)
         leave.finish_leaving(tx, name)
@@ -117,7 +117,7 @@ def _receive_from_member(tx: Transaction, name: str, member: str, envelope: byte
     identities = [group.contact] + ([relationship.mine] if relationship else [])
     opened = open_first(identities, envelope, tx.packer_of(name))
     claimed_member = opened.message.body.get("member")
-    if isinstance(claimed_member, str) and claimed_member != member and claimed_member in group.peers:
+    if isinstance(claimed_member, str) and claimed_member != member and claimed_member in group.links.peers:
         peers.receive_exchange_of_other(tx, name, member, claimed_member, opened)
     else:
         _receive_exchange(tx, name, member, opened)
@@ -143,12 +143,12 @@ def _open_in_relationship(
     """Open an envelope in the present relationship with a member, or in one that was offered to it and that it takes up
     by that. No message if taking it up fails; None: neither opens it."""
     packer = tx.packer_of(group.id)
-    for offer in group.offers.get(member, ()):
+    for offer in group.links.offers.get(member, ()):
         with suppress(Unauthentic, Malformed):
             relationship, message = group.mode.open(group.own_place, envelope, offer.relationship, packer)
             taken_up = relationship.established and pairing.take_up_offer(tx, group.id, relationship)
             return relationship, message if taken_up else None
-    known = group.relationships.get(member)
+    known = group.links.relationships.get(member)
     if known is not None and known.established:
         with suppress(Unauthentic):
             relationship, message = group.mode.open(group.own_place, envelope, known, packer)
@@ -242,7 +242,7 @@ def receive_web(
         case "contact":
             opened = open_first([tx.group(owner.group).contact], envelope, packer)
             member = opened.message.body.get("member")
-            if not isinstance(member, str) or member not in tx.group(owner.group).peers:
+            if not isinstance(member, str) or member not in tx.group(owner.group).links.peers:
                 raise Refused(why="a DID exchange request from a non-member")
             if rate_limits.spend_envelope(tx, owner.group, member, len(envelope)):
                 _receive_exchange(tx, owner.group, member, opened)

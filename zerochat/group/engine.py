@@ -90,7 +90,7 @@ def step(
 
     `packers` are the envelope formats by name; each group uses one of them.
     """
-    if isinstance(input_, BatchEnded) and not any(group.unpublished for group in agent.groups.values()):
+    if isinstance(input_, BatchEnded) and not any(group.log.unpublished for group in agent.groups.values()):
         return agent, []  # the usual case
     tx = Transaction(agent, context, packers)
     try:
@@ -128,7 +128,7 @@ def _apply(tx: Transaction, input_: Input) -> None:
             _run_timer(tx, key)
         case BatchEnded():
             for group in tx.agent.groups.values():
-                if group.unpublished:
+                if group.log.unpublished:
                     own_events.publish_batch(tx, group.id)
         case CommandInput(ticket, command):
             tx.emit(CommandDone(ticket, commands.handle_command(tx, command)))
@@ -226,7 +226,7 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
 
 
 def _start_group(tx: Transaction, name: str, group: Group) -> None:
-    for member in sorted(group.peers):
+    for member in sorted(group.links.peers):
         peers.dial_peer(tx, name, member)
         pairing.retry_request(tx, name, member)
         if member in group.view.former:
@@ -245,15 +245,15 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
         tx.set_timer(TimerKind.DOWNLOAD, name, START_DELAY_MS)
     if group.view.has_tlog:
         tx.set_timer(TimerKind.TLOG, name, START_DELAY_MS)
-    if group.recovery:
+    if group.sync.recovery:
         tx.set_timer(TimerKind.RECOVERY, name, 1)
-    if group.attestation_deadline:
-        tx.set_timer(TimerKind.ATTESTATION, name, group.attestation_deadline - tx.now)
-    if group.join_requests:
+    if group.trust.attestation_deadline:
+        tx.set_timer(TimerKind.ATTESTATION, name, group.trust.attestation_deadline - tx.now)
+    if group.joining.requests:
         tx.set_timer(TimerKind.JOIN_REQUESTS, name, 1)
-    if group.acks_due:
+    if group.sync.acks_due:
         tx.set_timer(TimerKind.ACKNOWLEDGE, name, acknowledgements.ACK_DELAY_MS)
-    for member in group.peers:
+    for member in group.links.peers:
         pairing.schedule_greeting(tx, name, member)
     if group.state == "leaving":
         tx.set_timer(TimerKind.LEAVE, name, leave.LEAVE_MS_MAX)
@@ -264,7 +264,7 @@ def _retry_uri(tx: Transaction, uri: str) -> None:
     for name, group in tx.agent.groups.items():
         if group.state == "left":
             continue
-        for member in list(group.peers):
+        for member in list(group.links.peers):
             way = mediator_mail.route_to(tx, name, member)
             if way is not None and way.uri == uri and mediator_mail.goes_by_mail(tx, name, member):
                 peers.handle_mail_up(tx, name, member)
@@ -276,7 +276,7 @@ def _use_other_routes(tx: Transaction, uri: str) -> None:
     for name, group in tx.agent.groups.items():
         if group.state == "left":
             continue
-        for member in list(group.peers):
+        for member in list(group.links.peers):
             if mediator_mail.goes_by_mail(tx, name, member) and any(
                 way.uri == uri for way in mediator_mail.reach_of_member(group, member).routes
             ):

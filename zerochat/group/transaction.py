@@ -71,17 +71,66 @@ class Transaction:
         self.agent = replace(agent, groups={**agent.groups, name: group})
         return group
 
+    def update_joining(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's record of admissions."""
+        return self.update_group(name, joining=replace(self.agent.groups[name].joining, **fields))
+
+    def update_trust(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's record of attestations and proofs."""
+        return self.update_group(name, trust=replace(self.agent.groups[name].trust, **fields))
+
+    def update_links(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's record of peers and relationships."""
+        return self.update_group(name, links=replace(self.agent.groups[name].links, **fields))
+
+    def update_log(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's event log."""
+        return self.update_group(name, log=replace(self.agent.groups[name].log, **fields))
+
+    def update_sync(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's record of synchronisation."""
+        return self.update_group(name, sync=replace(self.agent.groups[name].sync, **fields))
+
+    def update_streams(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's signed streams."""
+        return self.update_group(name, streams=replace(self.agent.groups[name].streams, **fields))
+
+    def update_tlogs(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's transparency logs."""
+        return self.update_group(name, tlogs=replace(self.agent.groups[name].tlogs, **fields))
+
     def update_peer(self, name: str, member: str, **fields: Any) -> Peer:
         """Replace fields of the peer record of one member."""
-        agent = self.agent
-        group = agent.groups[name]
-        peer = replace(group.peers[member], **fields)
-        group = replace(group, peers={**group.peers, member: peer})
-        self.agent = replace(agent, groups={**agent.groups, name: group})
+        peers = self.agent.groups[name].links.peers
+        peer = replace(peers[member], **fields)
+        self.update_links(name, peers={**peers, member: peer})
         return peer
+
+    def update_acks(self, name: str, member: str, **fields: Any) -> Peer:
+        """Replace fields of the peer's acknowledgements."""
+        return self.update_peer(name, member, acks=replace(self.peer(name, member).acks, **fields))
+
+    def update_retransmission(self, name: str, member: str, **fields: Any) -> Peer:
+        """Replace fields of the peer's retransmission state."""
+        return self.update_peer(name, member, retransmission=replace(self.peer(name, member).retransmission, **fields))
+
+    def update_exchange(self, name: str, member: str, **fields: Any) -> Peer:
+        """Replace fields of the peer's DID exchange state."""
+        return self.update_peer(name, member, exchange=replace(self.peer(name, member).exchange, **fields))
+
+    def update_anti_entropy(self, name: str, member: str, **fields: Any) -> Peer:
+        """Replace fields of the peer's anti-entropy state."""
+        return self.update_peer(name, member, anti_entropy=replace(self.peer(name, member).anti_entropy, **fields))
+
+    def update_shown(self, name: str, member: str, **fields: Any) -> Peer:
+        """Replace fields of the peer's display state."""
+        return self.update_peer(name, member, shown=replace(self.peer(name, member).shown, **fields))
 
     def group(self, name: str) -> Group:
         return self.agent.groups[name]
+
+    def peer(self, name: str, member: str) -> Peer:
+        return self.agent.groups[name].links.peers[member]
 
     def packer(self, envelope: str) -> Packer:
         """The packer of this name. Raises Refused for an unknown one."""

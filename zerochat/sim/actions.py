@@ -96,7 +96,7 @@ class Users:
     def answer_pending_requests(self, name: str) -> None:
         """After a restart: answer the join requests that arrived meanwhile."""
         for group in self.world.nodes[name].agent.groups.values():
-            for member, request in group.join_requests.items():
+            for member, request in group.joining.requests.items():
                 self.on_notification(name, JoinRequested(group.id, member, request.label, request.role))
 
     def active(self, among: Sequence[str] | None = None) -> list[str]:

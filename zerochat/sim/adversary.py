@@ -133,7 +133,7 @@ class Adversary:
         group = self.group
         assert group is not None and not self.is_split
         other = set(to_the_other)
-        for member in group.peers:
+        for member in group.links.peers:
             self._branch_of_link[member_link(group.id, group.me, member)] = int(member in other)
         self._inactive[1] = (self.node.agent, list(self.node.log))
         for key in list(self.node.timers):
@@ -201,24 +201,26 @@ class Adversary:
         if group is None:
             return
         if self.is_split:
-            new = [member for member, peer in group.peers.items() if peer.link not in self._branch_of_link]
-            for link in (*self.node.agent.invitations, *(peer.link for peer in group.peers.values())):
+            new = [member for member, peer in group.links.peers.items() if peer.link not in self._branch_of_link]
+            for link in (*self.node.agent.invitations, *(peer.link for peer in group.links.peers.values())):
                 self._branch_of_link.setdefault(link, self.branch)
             if new and self.branch == 1 and self.admits_into == "both":
                 ours = [e for e in group.control.values() if e.type == ADD and e.author == group.me]
                 added = [event.body for event in ours if add_of(event).member in new and not self._is_accomplice(event)]
-                relationships = {member: group.relationships[member] for member in new if member in group.relationships}
+                relationships = {
+                    member: group.links.relationships[member] for member in new if member in group.links.relationships
+                }
                 with self.using_branch(0):
                     if self.group is not None and added:
                         for member in new:
                             self.assign(member, self.rng.choice((0, 1)))
-                        known = {**self.group.relationships, **relationships}
-                        changed = replace(self.group, relationships=known)
+                        known = {**self.group.links.relationships, **relationships}
+                        changed = replace(self.group, links=replace(self.group.links, relationships=known))
                         self.node.agent = replace(self.node.agent, groups={group.id: changed})
                         for body in added:
                             self.commit(ADD, body)
-        self.streams |= group.streams
-        for member, relationship in group.relationships.items():
+        self.streams |= group.streams.followed
+        for member, relationship in group.links.relationships.items():
             if relationship.established:
                 self.known[member] = (group, relationship)
 
@@ -228,7 +230,7 @@ class Adversary:
     def branch_with_request(self, who: str) -> int:
         """The branch that received the join request of this member."""
         with self.using_branch(1 if self.is_split else 0):
-            asked = self.group is not None and who in self.group.join_requests
+            asked = self.group is not None and who in self.group.joining.requests
         return int(self.is_split and asked)
 
     def filter_effect(self, effect: Effect) -> list[Effect]:
@@ -306,8 +308,8 @@ class Adversary:
         body: dict[str, Any] = {"runs": write_runs(events), "view": group.view.checksum, "have": []}
         if events[0].is_control:
             self.send_message(to, STATUS, {**body, "group": group.id})
-        elif group.own_stream is not None:
-            self.deliver(to, self._signed(group, group.own_stream, body))
+        elif group.streams.own is not None:
+            self.deliver(to, self._signed(group, group.streams.own, body))
         else:
             self.send_message(to, EVENTS, body)
 
@@ -327,7 +329,7 @@ class Adversary:
         """The next event of our chain, with these fields replaced; signed by us."""
         group = self.group
         assert group is not None
-        chain = group.chains.get(group.me, Chain())
+        chain = group.log.chains.get(group.me, Chain())
         values: dict[str, Any] = {
             "group": group.id,
             "type": kind,
@@ -336,7 +338,7 @@ class Adversary:
             "pre": chain.head_id,
             "deps": heads_of(group.control)[:16] if kind in CONTROL else (),
             "conc": (),
-            "lamport": max(group.lamport + 1, self.world.now),
+            "lamport": max(group.log.lamport + 1, self.world.now),
             "time": self.world.now,
             "body": dict(body),
         }

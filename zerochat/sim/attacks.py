@@ -217,8 +217,13 @@ def forged_welcome(adversary: Adversary) -> AttackResult | None:
         event = adversary.event(ADD, body)
         agent = adversary.node.agent
         control = {**group.control, event.id: event}
-        chains = {**group.chains, group.me: Chain(event.seq, event.id, event.lamport, ChainStart.FIXED)}
-        forged = replace(group, control=control, chains=chains, view=resolve_view(control), lamport=event.lamport)
+        chains = {**group.log.chains, group.me: Chain(event.seq, event.id, event.lamport, ChainStart.FIXED)}
+        forged = replace(
+            group,
+            control=control,
+            view=resolve_view(control),
+            log=replace(group.log, chains=chains, lamport=event.lamport),
+        )
         adversary.node.agent = replace(agent, groups={group.id: forged})
     adversary.inviting_branch = 1
     return AttackResult((event.id,), strangers=(member,))
@@ -232,7 +237,7 @@ def withholding(adversary: Adversary) -> AttackResult | None:
     group = adversary.group
     if group is None:
         return None
-    for peer in group.peers.values():
+    for peer in group.links.peers.values():
         if adversary.rng.random() < 0.5:
             adversary.withhold_from[peer.link] = adversary.rng.choice((0.5, 0.9, 1.0))
     return AttackResult()

@@ -124,7 +124,7 @@ class ByzantineWorld(FailingWorld):
     def _check_quarantine(self, node: Node, effect: Effect) -> None:
         """No node connects to a member known from a single source."""
         for group in node.agent.groups.values():
-            for member in group.quarantine:
+            for member in group.trust.quarantine:
                 self.quarantined.add((node.name, member))
                 apart = member_link(group.id, group.me, member)
                 if isinstance(effect, AllowClient | Dial) and effect.link == apart:
@@ -135,7 +135,7 @@ class ByzantineWorld(FailingWorld):
         for name, did in one.members().items():
             group = one.known[did][0] if did in one.known else None
             for link in links:
-                if group is not None and did in group.peers and group.peers[did].link == link:
+                if group is not None and did in group.links.peers and group.links.peers[did].link == link:
                     one.sent.append((name, link, said.envelope))
         del one.sent[:-ENVELOPES_KEPT_MAX]
 
@@ -217,7 +217,7 @@ class ByzantineWorld(FailingWorld):
             blamed = {notification.member}
         else:  # one of these two: undecidable
             group = node.agent.groups[notification.group]
-            blamed = {group.control[group.join_event].author, *group.dissenting[-1:]}
+            blamed = {group.control[group.joining.event].author, *group.trust.dissenting[-1:]}
         self._record_accusation(node, blamed, str(notification))
 
     def _relayers(self, name: str, author: str) -> set[str]:
@@ -272,13 +272,13 @@ class ByzantineWorld(FailingWorld):
 
     def _suspended_by_connected(self, name: str, group: Group) -> bool | None:
         """Whether a member whose claim suspends the node is connected; None if it is not suspended."""
-        if group.state != "active" or group.recovery is None or not stale_profile.is_suspended(group):
+        if group.state != "active" or group.sync.recovery is None or not stale_profile.is_suspended(group):
             return None
         up, ahead = (
             self.nodes[name].agent.links_up,
-            {who for who, upto in group.recovery.claims.items() if upto > group.seq},
+            {who for who, upto in group.sync.recovery.claims.items() if upto > group.seq},
         )
-        return any(group.peers[who].link in up for who in ahead & group.peers.keys())
+        return any(group.links.peers[who].link in up for who in ahead & group.links.peers.keys())
 
     def _check_relayed(self) -> None:
         """No node accepts a forgery, or stores too many unconfirmed events."""
@@ -296,7 +296,7 @@ class ByzantineWorld(FailingWorld):
                 continue
             kept = {row.id for row in self.nodes[name].log}
             for other, theirs in active.items():
-                places = self.nodes[other].positions if theirs.me in group.peers else {}
+                places = self.nodes[other].positions if theirs.me in group.links.peers else {}
                 if any(post not in kept and may_post(group.view, theirs.me, seq) for post, seq in places.items()):
                     yield f"{name} lacks some of the history of {other}"
 
@@ -343,7 +343,7 @@ class ByzantineWorld(FailingWorld):
             raise Violation(f"seed {self.seed}: {lack}")
         for name in self.honest:
             for group in self.nodes[name].agent.groups.values():
-                if not group.peers.keys().isdisjoint(group.quarantine):
+                if not group.links.peers.keys().isdisjoint(group.trust.quarantine):
                     raise Violation(f"seed {self.seed}: {name} is still connected to a quarantined member")
         for name in self.honest:
             for join in self.nodes[name].agent.joins.values():
@@ -370,7 +370,7 @@ class ByzantineWorld(FailingWorld):
                 raise Violation(f"seed {self.seed}: {name} accepts a forgery: {attack}")
             if any(row.id in results.unshown and not _counts(group, node, row) for row in node.log):
                 raise Violation(f"seed {self.seed}: {name} shows a void post: {attack}")
-            if not (group.view.members.keys() - set(group.quarantine)).isdisjoint(results.strangers):
+            if not (group.view.members.keys() - set(group.trust.quarantine)).isdisjoint(results.strangers):
                 raise Violation(f"seed {self.seed}: {name} accepts a stranger as a member: {attack}")
 
 

@@ -349,7 +349,7 @@ class FaultyWorld(World):
         for file in self.posted_files:
             has = {name for name, group in active.items() if file in group.files and group.files[file].state == "here"}
             for name, group in active.items():
-                near = any(active[other].me in group.peers for other in has)
+                near = any(active[other].me in group.links.peers for other in has)
                 if near and name not in has and file in group.files:
                     yield f"{name} lacks a file that another member has"
 

@@ -17,15 +17,15 @@ from zerochat.sim.forgeries import AttackResult, active_group, sample_victims, s
 def signing_group(adversary: Adversary) -> Group | None:
     """Our group if its keys sign and we have a stream."""
     group = active_group(adversary)
-    return group if group is not None and group.mode.signs and group.own_stream is not None else None
+    return group if group is not None and group.mode.signs and group.streams.own is not None else None
 
 
 def signed_garbage(adversary: Adversary) -> AttackResult | None:
     """Sign undecryptable data, invalid JSON, an unknown predecessor, and two messages at one time."""
     group, victims = signing_group(adversary), sample_victims(adversary)
-    if group is None or group.own_stream is None or not victims:
+    if group is None or group.streams.own is None or not victims:
         return None
-    own = group.own_stream
+    own = group.streams.own
     key, _ = ratchet(own.chain)
     time = max(1, adversary.world.now, own.time + 1)
     bare = Data(time, ed25519_public(group.seed), own.alias, b"", own.head)
@@ -47,10 +47,10 @@ def signed_garbage(adversary: Adversary) -> AttackResult | None:
 def selective_key(adversary: Adversary) -> AttackResult | None:
     """Send a new key to some members only: the others must notice that they cannot read us."""
     group, victims = signing_group(adversary), sample_victims(adversary)
-    if group is None or group.own_stream is None or not victims:
+    if group is None or group.streams.own is None or not victims:
         return None
     known = [adversary.known[adversary.members()[name]][1] for name in victims]
-    own = group.own_stream
+    own = group.streams.own
     frame = seal_frame(adversary.rng.randbytes(32), group.id, group.me, known, adversary.context())
     time = max(1, adversary.world.now, own.time + 1)
     message = data(group.seed, time, own.alias, wrap_key(frame), own.head)
@@ -68,7 +68,7 @@ def false_statements(adversary: Adversary) -> AttackResult | None:
         member, now = adversary.members()[name], max(1, adversary.world.now)
         if member not in group.view.members:
             continue  # removed, as we know; others do not yet
-        asked = group.subscription_requests.get(member)
+        asked = group.streams.requests.get(member)
         random = adversary.rng.randbytes
         given = Accept(
             time=now,
@@ -108,7 +108,7 @@ def false_signatures(adversary: Adversary) -> AttackResult | None:
         return None
     for name in victims:
         member = adversary.members()[name]
-        stream = group.streams.get(member)
+        stream = group.streams.followed.get(member)
         alias = stream.alias if stream is not None else adversary.rng.randbytes(16)
         time = adversary.rng.choice(
             (1, adversary.world.now + 10**9, stream.time if stream is not None and stream.time else 5)

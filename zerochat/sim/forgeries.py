@@ -107,7 +107,7 @@ def impersonation(adversary: Adversary) -> AttackResult | None:
     kind = adversary.rng.choice((POST, LABEL, LEAVE, VOTE, REMOVE))
     target = adversary.rng.choice(list(group.view.members))
     bodies = {POST: {"text": "I never said that"}, LABEL: {"label": "fool"}, LEAVE: {}, VOTE: {"member": target}}
-    chain = group.chains.get(victim, Chain())
+    chain = group.log.chains.get(victim, Chain())
     fields = {"author": victim, "seq": chain.seq + 1, "pre": chain.head_id}
     if not chain.head_id:
         fields |= {"seq": 1, "pre": ""}
@@ -150,7 +150,7 @@ def forged_votes(adversary: Adversary) -> AttackResult | None:
     target, voter = adversary.rng.sample(group.others, 2)
     if votes_for(group.control, group.view, target):
         return None
-    chain = group.chains.get(voter, Chain())
+    chain = group.log.chains.get(voter, Chain())
     place = {"author": voter, "seq": chain.seq + 1, "pre": chain.head_id} if chain.head_id else {"author": voter}
     vote = adversary.event(VOTE, {"member": target}, **place)
     remove = adversary.event(REMOVE, {"member": target, "after": 0}, deps=(vote.id,), lamport=vote.lamport + 1)
@@ -181,11 +181,13 @@ def activity_after_removal(adversary: Adversary) -> AttackResult | None:
     ):
         return None  # our events count until every member knows of the removal
     before = next(group for group, _ in adversary.known.values())
-    chain = before.chains.get(before.me, Chain())
+    chain = before.log.chains.get(before.me, Chain())
     post = adversary.event(POST, {"text": "still here"}, seq=chain.seq + 40, pre=b64url(adversary.rng.randbytes(32)))
     member, body = adversary.make_accomplice("Eva")
     deps = heads_of(before.control)[:16]
-    add = adversary.event(ADD, body, deps=deps, seq=chain.seq + 1, lamport=max(before.lamport + 1, adversary.world.now))
+    add = adversary.event(
+        ADD, body, deps=deps, seq=chain.seq + 1, lamport=max(before.log.lamport + 1, adversary.world.now)
+    )
     for name in told:
         adversary.send_events(name, post)
         adversary.send_events(name, add)

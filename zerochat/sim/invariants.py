@@ -56,7 +56,7 @@ class Checks:
             if theirs is None or theirs.me != receipt.member:
                 continue
             kept = {row.id for row in other.log}
-            kept |= {id_ for one in theirs.reinstated_posts.values() for id_ in one.ids.values()}
+            kept |= {id_ for one in theirs.sync.reinstated_posts.values() for id_ in one.ids.values()}
             for post, place in node.positions.items():
                 meant = place <= receipt.upto and receipt.member in node.recipients[post]
                 if meant and post not in kept and may_post(theirs.view, receipt.author, place):
@@ -94,7 +94,7 @@ class Checks:
             return False
         active = self.active_groups().values()
         return len({group.view.checksum for group in active}) == 1 and all(
-            group.relationships.get(m) is not None and group.relationships[m].established
+            group.links.relationships.get(m) is not None and group.links.relationships[m].established
             for group in active
             for m in group.others
         )
@@ -116,7 +116,9 @@ class Checks:
         owner = {group.me: name for name, group in active.items()}
         parts: list[set[str]] = []
         for name, group in active.items():
-            near = {owner[did] for did in group.peers if did in owner and group.me in active[owner[did]].peers}
+            near = {
+                owner[did] for did in group.links.peers if did in owner and group.me in active[owner[did]].links.peers
+            }
             touched = [part for part in parts if part & near]
             parts = [part for part in parts if not part & near] + [set().union({name}, *touched)]
         found = [{name: active[name] for name in sorted(part)} for part in parts]
@@ -135,7 +137,7 @@ class Checks:
         owner = {group.me: name for name, group in active.items()}
         kept = {name: {row.id for row in self.nodes[name].log} for name in active}
         for name, group in active.items():
-            yield from missing_signed_acks(group, owner, active[name].peers.keys() & owner.keys())
+            yield from missing_signed_acks(group, owner, active[name].links.peers.keys() & owner.keys())
             node = self.nodes[name]
             for post, meant in node.recipients.items():
                 for member in sorted(meant & owner.keys()):
@@ -162,7 +164,7 @@ class Checks:
                     # Posts from before the author knew this member count as earlier history.
                     told = author is not None and group.me in author.recipients[row.id]
                     meant = told or (group.view.policy.history, me.history) == ("all", "all")
-                    if meant and row.id not in kept[other] and row.author not in group.gaps:
+                    if meant and row.id not in kept[other] and row.author not in group.sync.gaps:
                         yield f"{other} lacks a post of a former member that {name} has"
 
     def check(self) -> None:

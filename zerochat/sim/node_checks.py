@@ -39,13 +39,13 @@ def check_monotonic(who: str, before: Agent, after: Agent) -> None:
 
 
 def _extends(former: Group, group: Group) -> bool:
-    if group.lamport < former.lamport:
+    if group.log.lamport < former.log.lamport:
         return False
     if group.control is not former.control and not former.control.keys() <= group.control.keys():
         return False
-    if group.chains is former.chains:
+    if group.log.chains is former.log.chains:
         return True
-    return all(group.chain(author).seq >= chain.confirmed_seq for author, chain in former.chains.items())
+    return all(group.chain(author).seq >= chain.confirmed_seq for author, chain in former.log.chains.items())
 
 
 def check_state(who: str, node: Node) -> None:

@@ -90,7 +90,7 @@ def _send_claims(adversary: Adversary, name: str, heights: dict[str, int], **mor
     victim = adversary.members()[name]
     have = [heights.get(did, group.chain(did).confirmed_seq) for did in group.view.members]
     former = [[did, heights.get(did, group.chain(did).seq)] for did in group.view.former][:60]
-    since = group.peers[victim].start_seq if victim in group.peers else 0
+    since = group.links.peers[victim].start_seq if victim in group.links.peers else 0
     body = {
         "have": have,
         "former": former,
@@ -261,8 +261,8 @@ def shifting_chain_base(adversary: Adversary) -> AttackResult | None:
     if group is None or not victims:
         return None
     for name in victims:
-        if adversary.members()[name] in group.peers:
-            adversary.withhold_from[group.peers[adversary.members()[name]].link] = 1.0
+        if adversary.members()[name] in group.links.peers:
+            adversary.withhold_from[group.links.peers[adversary.members()[name]].link] = 1.0
     for number in range(3):
         adversary.commit(POST, {"text": f"{adversary.name} says {number}"})
     now = adversary.group or group

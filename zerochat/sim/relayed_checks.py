@@ -36,7 +36,7 @@ AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, PEER_QUERIES_MAX, FAULTS_MAX
 
 def was_reinstated(group: Group | None, kept: StoreEvent) -> bool:
     """Whether this event was excluded as a reader's post and may be relayed by anyone, since its hash is known."""
-    known = group.reinstated_posts.get(kept.author) if group is not None else None
+    known = group.sync.reinstated_posts.get(kept.author) if group is not None else None
     return known is not None and known.ids.get(kept.seq) == kept.id
 
 
@@ -60,7 +60,7 @@ def check_authenticity(who: str, node: Node, input_: Input, before: Agent, effec
     if isinstance(effect, StoreEvent) and was_reinstated(former, effect) and is_confirmed(former, author, effect.seq):
         return  # authenticity is checked at the end (`check_relayed`)
     if isinstance(effect, StoreEvent) and effect.relayed_by:
-        pull_request = former.pull_requests.get(effect.relayed_by)
+        pull_request = former.sync.pull_requests.get(effect.relayed_by)
         wanted = pull_request.ranges if pull_request is not None else ()
         if not any(one == author and after < effect.seq <= upto for one, after, upto in wanted):
             raise Violation(f"{who} accepts events of {author} that it did not request")
@@ -70,10 +70,10 @@ def check_authenticity(who: str, node: Node, input_: Input, before: Agent, effec
     anchored = isinstance(effect, StoreEvent) and effect.history and past is not None and past.anchored
     seq = effect.upto if isinstance(effect, ConfirmEvents) else effect.seq
     hashed = any(one.author == author and one.upto >= seq for one in node.signed)
-    signed = (hashed and former.tlogs != {}) or any(
+    signed = (hashed and former.tlogs.by_name != {}) or any(
         event.author == author and event.seq >= seq for event in group.control.values()
     )
-    if not (told or anchored or signed or author in former.reorder_buffers):
+    if not (told or anchored or signed or author in former.log.reorder_buffers):
         raise Violation(f"{who} accepts unauthenticated events of {author}")
 
 
@@ -98,7 +98,7 @@ def check_history_response(who: str, group: Group, asker: str, events: Sequence[
 
 def check_bounds(who: str, group: Group) -> None:
     """What others can make a node store is bounded."""
-    for log in group.tlogs.values():
+    for log in group.tlogs.by_name.values():
         waiting = len(log.operated.pending) if log.operated is not None else 0
         if (
             waiting > POSTED_MAX
@@ -108,42 +108,44 @@ def check_bounds(who: str, group: Group) -> None:
             raise Violation(f"{who} exceeds a limit of a transparency log")
         if not set(log.rules.witnesses).issuperset(log.witness_sizes):
             raise Violation(f"{who} stores the position of a non-witness")
-    if len(group.tlogs) > TLOGS_MAX or len(group.ended_subscriptions) > ENDED_MAX:
+    if len(group.tlogs.by_name) > TLOGS_MAX or len(group.tlogs.ended_subscriptions) > ENDED_MAX:
         raise Violation(f"{who} stores too many transparency logs")
     known = group.view.members.keys() | group.view.former.keys()
     found: list[Collection[str]] = [
         *(
-            group.gaps,
-            group.pull_requests,
-            group.reinstated_posts,
-            group.corroborations,
-            group.comparisons,
-            group.attestations,
-            group.reorder_buffers,
-            group.early_messages,
+            group.sync.gaps,
+            group.sync.pull_requests,
+            group.sync.reinstated_posts,
+            group.sync.corroborations,
+            group.sync.comparisons,
+            group.trust.attestations,
+            group.log.reorder_buffers,
+            group.streams.early_messages,
         ),
         *(
-            group.offers,
-            group.streams,
-            group.subscribers,
-            group.subscription_requests,
-            group.chains,
-            group.relationships,
+            group.links.offers,
+            group.streams.followed,
+            group.streams.subscribers,
+            group.streams.requests,
+            group.log.chains,
+            group.links.relationships,
         ),
-        *(peer.acked for peer in group.peers.values()),
+        *(peer.acks.upto for peer in group.links.peers.values()),
     ]
-    if group.recovery is not None:
+    if group.sync.recovery is not None:
         found += [
-            group.recovery.claims,
-            group.recovery.ignored,
-            group.recovery.requests,
-            group.recovery.requested_by_mail,
+            group.sync.recovery.claims,
+            group.sync.recovery.ignored,
+            group.sync.recovery.requests,
+            group.sync.recovery.requested_by_mail,
         ]
     if not all(known >= set(names) for names in found):
         raise Violation(f"{who} stores state about unknown members")
-    if any(len(one.ids) > IDS_MAX for one in group.reinstated_posts.values()):
+    if any(len(one.ids) > IDS_MAX for one in group.sync.reinstated_posts.values()):
         raise Violation(f"{who} stores too many excluded posts")
-    if len(group.differences) > DIFFERENCES_MAX or any(len(one) > OFFERS_MAX for one in group.offers.values()):
+    if len(group.sync.differences) > DIFFERENCES_MAX or any(
+        len(one) > OFFERS_MAX for one in group.links.offers.values()
+    ):
         raise Violation(f"{who} stores too many differences or offers")
     _check_waiting(who, group)
     _check_files(who, group)
@@ -166,19 +168,19 @@ def check_agent(who: str, agent: Agent) -> None:
 
 def _check_waiting(who: str, group: Group) -> None:
     """Buffers and pending requests are bounded per member and in total."""
-    for buffers in group.reorder_buffers.values():
+    for buffers in group.log.reorder_buffers.values():
         if len(buffers.records) > BUFFER_EVENTS_MAX or sum(map(len, buffers.records.values())) > BUFFER_BYTES_MAX:
             raise Violation(f"{who} exceeds the limit of a reorder buffer")
-    for early in group.early_messages.values():
+    for early in group.streams.early_messages.values():
         if len(early.messages) > EARLY_MAX or sum(map(len, early.messages.values())) > EARLY_BYTES_MAX:
             raise Violation(f"{who} buffers too many early signed messages")
-    if group.blocked:
-        by = Counter(one.sender for one in group.blocked.values())
+    if group.log.blocked:
+        by = Counter(one.sender for one in group.log.blocked.values())
         if by.total() > BLOCKED_TOTAL_MAX or max(by.values()) > BLOCKED_MAX:
             raise Violation(f"{who} buffers too many membership events")
-    if group.join_requests:
-        refused = sum(one.refused for one in group.join_requests.values())
-        if refused > REFUSED_MAX or len(group.join_requests) - refused > REQUESTS_MAX:
+    if group.joining.requests:
+        refused = sum(one.refused for one in group.joining.requests.values())
+        if refused > REFUSED_MAX or len(group.joining.requests) - refused > REQUESTS_MAX:
             raise Violation(f"{who} stores too many join requests")
 
 

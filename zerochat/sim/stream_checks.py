@@ -13,10 +13,10 @@ from zerochat.sim.node import Node, Violation
 
 def missing_signed_acks(group: Group, owner: dict[str, str], names: Collection[str]) -> list[str]:
     """Who has not signed an acknowledgement of our last message, as sentences; `owner`: node by DID."""
-    own = group.own_stream
+    own = group.streams.own
     if own is None or not own.time:
         return []
-    late = [did for did, one in group.subscribers.items() if did in group.view.members and one.acked < own.time]
+    late = [did for did, one in group.streams.subscribers.items() if did in group.view.members and one.acked < own.time]
     return [f"{owner[did]} has not acknowledged the last messages of {owner[group.me]}" for did in late if did in names]
 
 

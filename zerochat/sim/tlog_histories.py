@@ -142,7 +142,7 @@ class TlogWorld(World):
         if name in self.isolated:
             return
         for one in self.honest:
-            log = self.group(one).tlogs.get(origin)
+            log = self.group(one).tlogs.by_name.get(origin)
             last = log.watched.last if log is not None and log.watched is not None else None
             if last is not None and last.text == note.text:
                 note = self._cosigned(note, one)
@@ -168,7 +168,7 @@ class TlogWorld(World):
             self.check_node(name)
             if name in self.forked_by:
                 continue  # its journal has the version that it sequenced
-            for origin, log in self.group(name).tlogs.items():
+            for origin, log in self.group(name).tlogs.by_name.items():
                 size = log.followed.frontier.size
                 kept = node.tlogs.entries.get((self.group(name).id, origin), [])[:size]
                 self._check_checkpoints(name, origin, log.followed.frontier, kept)
@@ -195,7 +195,7 @@ class TlogWorld(World):
 
     def _check_blob_held(self, origin: str, name: str, entry: Entry) -> None:
         """Of the cosigners, one is honest and not the author."""
-        witnesses = self.group(name).tlogs[origin].rules.witnesses
+        witnesses = self.group(name).tlogs.by_name[origin].rules.witnesses
         for one in self.honest:
             if self.group(one).me in witnesses and self.group(one).me != entry.author:
                 blob = self.nodes[one].tlogs.blob(self.group(one).id, entry.hash)
@@ -209,12 +209,12 @@ class TlogWorld(World):
         member = self.group(absent).me
         for name in self.honest:
             group = self.group(name)
-            one = group.subscribers.get(member)
-            if name == absent or group.own_stream is None or one is None or name in self.isolated:
+            one = group.streams.subscribers.get(member)
+            if name == absent or group.streams.own is None or one is None or name in self.isolated:
                 continue
             entries = self._entries(name, group)
             for kept in self.nodes[name].signed:
-                ours = kept.author == group.me and kept.alias == group.own_stream.alias and one.begun < kept.time
+                ours = kept.author == group.me and kept.alias == group.streams.own.alias and one.begun < kept.time
                 overdue = ours and since <= kept.time < self.now - OVERDUE_MS
                 if overdue and entry_of("message", group.me, kept.message).record() not in entries:
                     found.append(f"{name} has not submitted its message of {kept.time}")
@@ -223,7 +223,7 @@ class TlogWorld(World):
     def _entries(self, name: str, group: Group) -> set[bytes]:
         """The entries of all logs that this member follows."""
         found: set[bytes] = set()
-        for origin, log in group.tlogs.items():
+        for origin, log in group.tlogs.by_name.items():
             found |= set(self.nodes[name].tlogs.entries.get((group.id, origin), [])[: log.followed.frontier.size])
         return found
 

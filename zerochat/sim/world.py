@@ -371,7 +371,7 @@ class World(Checks):
         if isinstance(effect, CommandDone) and isinstance(effect.result, Posted):
             post = effect.result
             group = node.agent.groups[post.group]
-            recipients = (member for member, peer in group.peers.items() if peer.start_seq < post.seq)
+            recipients = (member for member, peer in group.links.peers.items() if peer.start_seq < post.seq)
             node.recipients[post.id] = frozenset(member for member in recipients if member in group.view.members)
             node.positions[post.id] = post.seq
 

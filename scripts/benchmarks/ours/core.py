@@ -95,7 +95,7 @@ class Star(World):
 
     def _knows(self, wanted: int) -> bool:
         group = self.group(HUB)
-        ready = sum(one.established and one.acknowledged for one in group.relationships.values())
+        ready = sum(one.established and one.acknowledged for one in group.links.relationships.values())
         return len(group.view.members) == wanted and ready == wanted - 1
 
     # --- of the simulated machine room --------------------------------------------------------------------------------

@@ -107,8 +107,8 @@ class _Past(World):
         """The next output of this author's core, which has received everything that the member has."""
         (group,) = agent.groups.values()
         chain = group.chain(author)
-        conc = tuple(head for head in group.heads if head != chain.head_id)
-        lamport = clock.tick(group.lamport, self.now)
+        conc = tuple(head for head in group.log.heads if head != chain.head_id)
+        lamport = clock.tick(group.log.lamport, self.now)
         body = {"text": text}
         return Event(group.id, POST, author, chain.seq + 1, chain.head_id, (), conc, lamport, self.now, body)
 

@@ -77,7 +77,9 @@ def announcement(
     before = messages.announced(group).get(group.me)
     if before is None:
         return rpc.Announced(group.id, unchanged=True) if new == Announcement() else SendContent(group.id, new)
-    received = all(group.peers[did].start_seq < before.row.position for did in group.others if did in group.peers)
+    received = all(
+        group.links.peers[did].start_seq < before.row.position for did in group.others if did in group.links.peers
+    )
     if new == before.announcement and received:
         return rpc.Announced(group.id, before.row.id, unchanged=True)
     return SendContent(group.id, new)

@@ -219,7 +219,7 @@ class DisputeMonitor:
         """Post an own accusation that is not in the log yet."""
         accusation = case_file.accusation
         record = entry_of("accusation", accusation.by, accusation.serialize()).record()
-        log = group.tlogs.get(rules.origin)
+        log = group.tlogs.by_name.get(rules.origin)
         waits = log is not None and b64url(sha256(record)) in log.pending
         here = self._tlog.receipt(group.id, rules.origin, record, accusation.since) is not None
         if not waits and not here and not self._is_pending(group.id, case_file.digest):

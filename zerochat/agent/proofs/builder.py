@@ -86,7 +86,7 @@ def events_of(group: Group, kept: StoredMessage) -> set[str]:
 
 
 def _of_stream(journal: Journal, group: Group, author: str, after: int) -> ProofLines:
-    own = group.own_stream if author == group.me else group.streams.get(author)
+    own = group.streams.own if author == group.me else group.streams.followed.get(author)
     alias = own.alias if own is not None else journal.signed_messages.last_alias(group.id, author)  # former members
     # The stored messages, not the stream's counter, which restarts with each subscription.
     final = alias and journal.signed_messages.last_before(group.id, author, alias, TIME_MAX)

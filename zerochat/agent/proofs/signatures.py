@@ -61,7 +61,7 @@ def _streams(journal: Journal, group: Group, names: Mapping[str, str]) -> list[S
     """The own stream first, then those of members in joining order, then stored ones of former members."""
     tally = journal.signed_messages.message_counts(group.id)
     acked: dict[str, tuple[int, int]] = {}
-    if (own := group.own_stream) is not None:
+    if (own := group.streams.own) is not None:
         for member, written in journal.signed_messages.acks(group.id, own.alias).items():
             ack = parse_ack(written)
             acked[member] = ack.at, journal.signed_messages.count(group.id, group.me, own.alias, ack.time)

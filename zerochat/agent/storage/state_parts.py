@@ -1,7 +1,7 @@
 """Splits a tree of frozen structs into small named parts for incremental checkpoints, and assembles it again.
 
 A batch changes little of a large state: one counter of one member of one group. So each field of the root is a part; a
-field that is a dict of structs is split by entry; and an entry that itself contains such a dict is split by field.
+field that is a dict of structs is split by entry; and a struct that itself contains such a dict is split by field.
 Values are immutable, so a part with an identical object is unchanged, and the cost of finding changes is proportional
 to the changes.
 
@@ -61,13 +61,18 @@ def _fields_of(shape: Any) -> _Fields:
     return _Fields(shape, {each.name: _part_of(hints[each.name]) for each in fields(shape)})
 
 
-def _part_of(hint: Any) -> _Whole | _Entries:
+def _part_of(hint: Any) -> "_Part":
     arguments = get_args(hint)
     if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes) and _is_record(arguments[1]):
-        fields = _fields_of(arguments[1])
-        splits = any(isinstance(part, _Entries) for part in fields.parts.values())
-        return _Entries(arguments[0] is bytes, fields if splits else _whole_of(arguments[1]))
-    return _whole_of(hint)
+        return _Entries(arguments[0] is bytes, _record_part(arguments[1]))
+    return _record_part(hint) if _is_record(hint) else _whole_of(hint)
+
+
+def _record_part(shape: Any) -> "_Whole | _Fields":
+    """A struct with a dict of structs anywhere inside is split by field; another one is a single part."""
+    fields = _fields_of(shape)
+    splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
+    return fields if splits else _whole_of(shape)
 
 
 @cache
@@ -195,8 +200,8 @@ def _assemble_fields(part: _Fields, node: _Node, path: str, moved: list[str]) ->
             values[each.name] = _assemble(part.parts[each.name], node.below[each.name], below, moved)
         elif each.required:
             raise UnreadablePart(f"{below} is missing")
-        elif isinstance(part.parts[each.name], _Entries):
-            # The default is a dict that has no parts yet.
+        elif not isinstance(part.parts[each.name], _Whole):
+            # The default has dicts that have no parts yet.
             moved.append(below)
     try:
         return part.type(**values)

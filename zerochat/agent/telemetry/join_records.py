@@ -116,7 +116,7 @@ class Joins(Struct):
                         if join.id in self._joining:
                             self._joining[join.id].ended.setdefault("view", step.ended_us)
                 continue
-            for event in group.unpublished[len(before.unpublished) :]:
+            for event in group.log.unpublished[len(before.log.unpublished) :]:
                 if event.type != ADD or len(self._accepted) >= ONGOING_MAX:
                     continue
                 member = add_of(event).member
@@ -216,7 +216,11 @@ class Joins(Struct):
     ) -> Iterator[Backfill]:
         """Track backfills; return records of completed ones. `got`: group and size (bytes) of each backfilled event."""
         for name, before, group in step.changed:
-            if group.backfill is not None and name not in self._backfills and (before is None or not before.backfill):
+            if (
+                group.sync.backfill is not None
+                and name not in self._backfills
+                and (before is None or not before.sync.backfill)
+            ):
                 self._backfills[name] = _OngoingBackfill(step.begun_us)
         for name, size in got:
             if name in self._backfills:
@@ -256,7 +260,7 @@ def _connected_hosts(agent: Agent, besides: str = "") -> Hosts:
         (reach.server_key, reach.pair)
         for group in agent.groups.values()
         if group.id != besides
-        for member, peer in group.peers.items()
+        for member, peer in group.links.peers.items()
         if peer.link in agent.links_up and member in group.view.members
         if (reach := reach_of_member(group, member)).pair is not None
     )

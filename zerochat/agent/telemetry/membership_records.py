@@ -67,7 +67,7 @@ class Links(Struct):
     def stopped(self, store: Store, agent: Agent, at_us: int) -> Iterator[Link]:
         """Records for all open links when the agent stops."""
         for group in agent.groups.values():
-            for member, peer in group.peers.items():
+            for member, peer in group.links.peers.items():
                 if peer.link in agent.links_up:
                     yield self._row(store, group, member, peer.link, False, "stopped", at_us)
 
@@ -114,23 +114,23 @@ class Gaps(Struct):
             elif key in self._open:
                 yield self._row(step, key, answered=gap.state == "filled")
         for name, before, group in step.changed:
-            if before is not None and group.pull_requests is not before.pull_requests:
-                for member, pull_request in group.pull_requests.items():
+            if before is not None and group.sync.pull_requests is not before.sync.pull_requests:
+                for member, pull_request in group.sync.pull_requests.items():
                     for author, _, _ in pull_request.ranges if pull_request.purpose is PullPurpose.GAPS else ():
                         if (name, author) in self._open:
                             self._open[name, author].peer = member
-            if before is None or group.reorder_buffers is not before.reorder_buffers:
+            if before is None or group.log.reorder_buffers is not before.log.reorder_buffers:
                 self._detect(name, before, group, step)
-            if before is not None and self._open and group.chains is not before.chains:
+            if before is not None and self._open and group.log.chains is not before.log.chains:
                 for author in [author for key, author in self._open if key == name]:
                     if group.chain(author).seq >= self._open[name, author].upto:
                         yield self._row(step, (name, author), answered=True)
 
     def _detect(self, name: str, before: Group | None, group: Group, step: ObservedStep) -> None:
         """Track the gap before an event that entered the reorder buffer."""
-        for author, held in group.reorder_buffers.items():
+        for author, held in group.log.reorder_buffers.items():
             seq, first = group.chain(author).seq, min(held.records, default=0)
-            if (before is None or author not in before.reorder_buffers) and first > seq + 1:
+            if (before is None or author not in before.log.reorder_buffers) and first > seq + 1:
                 self._add((name, author), _OpenGap(step.ended_us, seq, first - 1, author))
 
     def _add(self, key: tuple[str, str], gap: _OpenGap) -> None:
@@ -178,7 +178,9 @@ class Queues(Struct):
         if minute != self.minute_us:
             yield from self.finish_minute()
             self.minute_us = minute
-        buffered = sum(len(held.records) for group in agent.groups.values() for held in group.reorder_buffers.values())
+        buffered = sum(
+            len(held.records) for group in agent.groups.values() for held in group.log.reorder_buffers.values()
+        )
         outbox = sum(map(_outbox, agent.groups.values()))
         for name, size in (("outbox", outbox), ("reorder_buffer", buffered), ("clients", client_backlog_b)):
             self.high[name] = max(size, self.high.get(name, 0))
@@ -200,8 +202,8 @@ def _outbox(group: Group) -> int:
     if group.state != "active":
         return 0
     lacks = [
-        group.seq - max(peer.acked.get(group.me, 0), peer.start_seq)
-        for did, peer in group.peers.items()
+        group.seq - max(peer.acks.upto.get(group.me, 0), peer.start_seq)
+        for did, peer in group.links.peers.items()
         if did in group.view.members
     ]
     return max(lacks, default=0)

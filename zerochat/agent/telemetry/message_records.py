@@ -70,7 +70,9 @@ class _Outgoing(Struct):
 
 def sent(step: ObservedStep, queue_us: int) -> list[Send]:
     """Records of the observer's events that were just handed to the sockets. `queue_us`: since the wake-up."""
-    going = {name: _Outgoing(group.unpublished) for name, group in step.before.groups.items() if group.unpublished}
+    going = {
+        name: _Outgoing(group.log.unpublished) for name, group in step.before.groups.items() if group.log.unpublished
+    }
     rows: list[Send] = []
     if not going:
         return rows
@@ -101,7 +103,7 @@ def _sent_of_group(step: ObservedStep, name: str, outgoing: _Outgoing, queue_us:
     path: Literal["direct", "mediator", "mixed"] = "direct"
     if outgoing.posted:
         path = "mediator" if outgoing.posted == outgoing.envelopes else "mixed"
-    bases = sorted([peer.start_seq for did, peer in group.peers.items() if did in members])
+    bases = sorted([peer.start_seq for did, peer in group.links.peers.items() if did in members])
     keys = cast(KeyMode, profile.keys)
     share, more = divmod(outgoing.bytes, count)
     for index, event in enumerate(outgoing.events):
@@ -192,10 +194,10 @@ def _path_from(step: ObservedStep, group: Group, author: str) -> tuple[RecvPath,
     if step.from_queue:
         return "direct", -1
     before = step.before.groups.get(group.id, group)
-    if author in before.reorder_buffers or author in before.gaps:
+    if author in before.log.reorder_buffers or author in before.sync.gaps:
         return "retransmission", -1
-    peer = group.peers.get(author)
-    ahead = (peer.clock_ahead_ms or 0) if peer is not None else 0
+    peer = group.links.peers.get(author)
+    ahead = (peer.shown.clock_ahead_ms or 0) if peer is not None else 0
     return "direct", step.begun_us // 1000 + ahead - RETRY_MS
 
 
@@ -304,16 +306,16 @@ class Arrivals(Struct):
     def _deferred(self, step: ObservedStep) -> Iterator[Callable[[int], None]]:
         """For each event deferred in this step: a function that notes its arrival, given its share of the envelope."""
         for name, before, after in step.changed:
-            if before is None or after.reorder_buffers is not before.reorder_buffers:
-                for author, held in after.reorder_buffers.items():
-                    old = before.reorder_buffers.get(author) if before is not None else None
+            if before is None or after.log.reorder_buffers is not before.log.reorder_buffers:
+                for author, held in after.log.reorder_buffers.items():
+                    old = before.log.reorder_buffers.get(author) if before is not None else None
                     if old is held:
                         continue
                     path: RecvPath = "mediator" if step.by_mediator else "direct"
                     for seq in held.records.keys() - (old.records.keys() if old is not None else ()):
                         yield self._noter(self._reordered, (name, author, seq), step, path)
-            if before is not None and after.blocked is not before.blocked:
-                for event in after.blocked.keys() - before.blocked.keys():
+            if before is not None and after.log.blocked is not before.log.blocked:
+                for event in after.log.blocked.keys() - before.log.blocked.keys():
                     yield self._noter(self._blocked, (name, event), step, "mediator" if step.by_mediator else "direct")
 
     def _noter(

@@ -76,7 +76,7 @@ class ObservedStep:
     def member_of(self, link: bytes) -> tuple[str, str] | None:
         """The group and the member at the other end of a link."""
         for group, _, one in self.changed:  # the common case
-            for member, peer in one.peers.items():
+            for member, peer in one.links.peers.items():
                 if peer.link == link:
                     return group, member
         return link_owner(self.after, link) or link_owner(self.before, link)

@@ -219,8 +219,12 @@ def _changed_parts(step: ObservedStep) -> set[str]:
     for _, before, after in step.changed:
         if before is None or before.view is not after.view:
             found.add("view")
-        if before is None or before.reorder_buffers is not after.reorder_buffers or before.blocked is not after.blocked:
+        if (
+            before is None
+            or before.log.reorder_buffers is not after.log.reorder_buffers
+            or before.log.blocked is not after.log.blocked
+        ):
             found.add("waiting")
-        if before is None or before.backfill is not after.backfill:
+        if before is None or before.sync.backfill is not after.sync.backfill:
             found.add("fetching")
     return found

@@ -28,23 +28,23 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
     told = missing_ends(group)
     if (ours := stale_profile.claimed_seq(group)) > group.seq:
         told = {**told, group.me: ours}
-    unsure = group.recovery is not None and group.recovery.from_backup
-    authors = sorted(told.keys() | group.reorder_buffers.keys())
+    unsure = group.sync.recovery is not None and group.sync.recovery.from_backup
+    authors = sorted(told.keys() | group.log.reorder_buffers.keys())
     gaps = [_gap(group, author, labels.get(author, ""), told.get(author, 0)) for author in authors]
     found = [gap for gap in gaps if gap is not None]
     missing = {gap.author: gap.missing for gap in found}
     unreachable = {
         author: len(places)
-        for author in group.reinstated_posts
+        for author in group.sync.reinstated_posts
         if (places := reinstated_posts.wanted_seqs(group, author))
     }
     missing |= {author: missing.get(author, 0) + count for author, count in unreachable.items()}
     members, words = [], []
     for one in (each for each in everybody if each.did != group.me):
-        peer = group.peers.get(one.did)
+        peer = group.links.peers.get(one.did)
         heard = peer.last_received_at if peer is not None else 0
         present = heard > 0 and (one.did in near or now - heard <= PRESENT_MS)
-        if unsure and group.recovery is not None and one.did not in group.recovery.claims:
+        if unsure and group.sync.recovery is not None and one.did not in group.sync.recovery.claims:
             present = False  # what it said before the backup says nothing of what we had since
         if present and one.did not in missing:
             words.append(heard)
@@ -55,19 +55,21 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
                 at=timestamp(heard) if heard else None,
                 present=present,
                 missing=missing.get(one.did, 0),
-                view_matches=peer.view == group.view.checksum if peer is not None and peer.view else None,
+                view_matches=peer.anti_entropy.view == group.view.checksum
+                if peer is not None and peer.anti_entropy.view
+                else None,
             )
         )
     # How old that is which counts after all, and is not here yet, cannot be told.
     upto = _upto(group, found) if not unreachable else 0
     return Completeness(
-        complete=not missing and not group.blocked,
+        complete=not missing and not group.log.blocked,
         upto=upto,
         upto_at=timestamp(upto) if upto else None,
         at=timestamp(min(words)) if words else None,
         members=members,
         gaps=found,
-        waiting=len(group.blocked),
+        waiting=len(group.log.blocked),
     )
 
 
@@ -76,20 +78,20 @@ def _upto(group: Group, gaps: list[GapInfo]) -> int:
 
     Missing events of a chain are newer than its last stored event. The age of a missing membership event is unknown.
     """
-    if group.blocked:
+    if group.log.blocked:
         return 0
-    return min((group.chain(gap.author).lamport for gap in gaps), default=group.lamport)
+    return min((group.chain(gap.author).lamport for gap in gaps), default=group.log.lamport)
 
 
 def known_of(group: Group, author: str) -> int:
     """The last position of an author's chain that is stored or reported."""
     told = missing_ends(group).get(author, 0)
-    return max([group.chain(author).seq, told, *group.reorder_buffers.get(author, ReorderBuffer()).records])
+    return max([group.chain(author).seq, told, *group.log.reorder_buffers.get(author, ReorderBuffer()).records])
 
 
 def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
     """The gap at the end of an author's chain."""
-    chain, early = group.chain(author), group.reorder_buffers.get(author, ReorderBuffer()).records
+    chain, early = group.chain(author), group.log.reorder_buffers.get(author, ReorderBuffer()).records
     known = group.view.known(author)
     after, upto = chain.seq, max([told, *early])
     if known is not None and known.until is not None:
@@ -101,7 +103,7 @@ def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
     missing = upto - after - sum(after < seq <= upto for seq in here)
     if missing <= 0:
         return None
-    need = group.gaps.get(author)
+    need = group.sync.gaps.get(author)
     return GapInfo(
         author=author,
         nick=nick,

@@ -29,7 +29,7 @@ def audience(group: Group, author: str, position: int, lamport: int) -> list[str
     """The other members that an event is for."""
     members = group.view.members
     if author == group.me:
-        return [did for did, peer in group.peers.items() if did in members and peer.start_seq < position]
+        return [did for did, peer in group.links.peers.items() if did in members and peer.start_seq < position]
     return [did for did, member in members.items() if did != author and member.joined < lamport]
 
 
@@ -37,8 +37,8 @@ def has(group: Group, member: str, author: str, position: int) -> bool:
     """Whether a member is known to have this event, which is in the log."""
     if member in (group.me, author):
         return True
-    peer = group.peers.get(member)
-    return peer is not None and peer.acked.get(author, 0) >= position
+    peer = group.links.peers.get(member)
+    return peer is not None and peer.acks.upto.get(author, 0) >= position
 
 
 def counted(group: Group, author: str, position: int, lamport: int) -> Delivery:
@@ -49,14 +49,14 @@ def counted(group: Group, author: str, position: int, lamport: int) -> Delivery:
 
 def reach(agent: Agent, group: Group, did: str) -> tuple[rpc.Connection, rpc.Via]:
     """The state of the connection to a member, and how it is reached."""
-    peer = group.peers.get(did)
+    peer = group.links.peers.get(did)
     if did == group.me or peer is None or group.state == "left":
         return ("self" if did == group.me else "unreachable"), ""
     # Nothing is done with this turn, so it needs no dice.
     turn = Transaction(agent, StepContext(int(time.time() * 1000), bytes), PACKERS)
     if not mediator_mail.reachable(turn, group.id, did):
         return "unreachable", ""
-    relationship = group.relationships.get(did)
+    relationship = group.links.relationships.get(did)
     settled = relationship is not None and relationship.established
     return ("connected" if settled else "connecting"), ("link" if peer.link in agent.links_up else "mediator")
 
@@ -94,8 +94,8 @@ def with_signatures(told: DeliveryReport, signed: bool, by: Mapping[str, str]) -
 
 def has_read(agent: Agent, group: Group, member: str, lamport: int) -> bool:
     """Whether a member's read receipts cover this Lamport time, where they are enabled."""
-    peer = group.peers.get(member)
-    return agent.indicators.read_receipts and peer is not None and peer.read_upto >= lamport
+    peer = group.links.peers.get(member)
+    return agent.indicators.read_receipts and peer is not None and peer.shown.read_upto >= lamport
 
 
 def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> DeliveryReport:
@@ -108,7 +108,7 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
     if member == group.me:
         return MemberDelivery(member, nick, True, "delivered", timestamp(row.received), "", "self")
     connection, way = reach(agent, group, member)
-    peer = group.peers.get(member)
+    peer = group.links.peers.get(member)
     heard = timestamp(peer.last_received_at) if peer is not None and peer.last_received_at else None
     if has(group, member, row.author, row.position):
         at, via = (timestamp(receipt.at), receipt.via) if receipt is not None else (None, "")
@@ -116,8 +116,10 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
         return MemberDelivery(member, nick, True, "delivered", at, via, connection, heard, read=read)
     if row.author != group.me:
         return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard)
-    tries = peer.tries if peer is not None else 0
-    again = timestamp(peer.retry_at) if peer is not None and way and peer.retry_at else None
+    tries = peer.retransmission.tries if peer is not None else 0
+    again = (
+        timestamp(peer.retransmission.retry_at) if peer is not None and way and peer.retransmission.retry_at else None
+    )
     now = int(time.time() * 1000) - agent.clock_offset_ms
     until = mediator_receipts.kept_until(group, member, row.position, now) if way != "link" else 0
     state: rpc.DeliveryState = "stored" if until else "sent" if way else "queued"
@@ -150,7 +152,7 @@ def message_status(
         forked=group.chain(row.author).fork_seq > 0 or row.author in group.view.forked,
         differs=[
             differs(group, one.author, one.seq, one.member, one.relayed_by if row.relayed_by else "", nick)
-            for one in group.differences
+            for one in group.sync.differences
             if one.author == row.author and one.seq <= row.position
         ],
         corroborated_by=rpc.Author(second, nick(second)) if second else None,

@@ -68,18 +68,18 @@ def log_summary(journal: Journal, group: Group) -> LogSummary:
         me=group.me,
         nick=labels.get(group.me, ""),
         view=group.view.checksum,
-        chains=[chain_extent(group, author, labels.get(author, "")) for author in sorted(group.chains)],
+        chains=[chain_extent(group, author, labels.get(author, "")) for author in sorted(group.log.chains)],
         events=journal.count(group.id),
         refuted=len(journal.refuted(group.id)),
         conflicts=[
             *(
                 ChainConflict(author=did, position=one.fork_seq, forked=True)
-                for did, one in group.chains.items()
+                for did, one in group.log.chains.items()
                 if one.fork_seq
             ),
             *(
                 ChainConflict(author=one.author, position=one.seq)
-                for one in group.differences
+                for one in group.sync.differences
                 if not (
                     one.relayed_by and one.seq <= group.chain(one.author).confirmed_seq
                 )  # its author has confirmed ours since
@@ -105,7 +105,7 @@ def chain_extent(group: Group, author: str, nick: str = "") -> ChainExtent:
 def _older(group: Group, author: str) -> bool:
     """Whether a member joined before us, so that its chain need not be stored from its beginning."""
     me, one = group.view.known(group.me), group.view.known(author)
-    return bool(group.join_event) and me is not None and one is not None and one.joined < me.joined
+    return bool(group.joining.event) and me is not None and one is not None and one.joined < me.joined
 
 
 def event_page(journal: Journal, group: Group, params: rpc.EventPageParams) -> EventPage:

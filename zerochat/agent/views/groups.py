@@ -67,7 +67,7 @@ def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
 
 def _near(agent: Agent, group: Group) -> set[str]:
     """The members that are connected by a link now."""
-    return {did for did, peer in group.peers.items() if peer.link in agent.links_up}
+    return {did for did, peer in group.links.peers.items() if peer.link in agent.links_up}
 
 
 def join_requests(group: Group) -> list[rpc.JoinRequestInfo]:
@@ -81,7 +81,7 @@ def join_requests(group: Group) -> list[rpc.JoinRequestInfo]:
             words=roster.join_words(one.member),
             asked_at=timestamp(one.at),
         )
-        for one in sorted(group.join_requests.values(), key=lambda one: (one.at, one.member))
+        for one in sorted(group.joining.requests.values(), key=lambda one: (one.at, one.member))
         if not one.refused
     ]
 
@@ -89,8 +89,8 @@ def join_requests(group: Group) -> list[rpc.JoinRequestInfo]:
 def unacknowledged(group: Group) -> int:
     """The number of our events that some member has not acknowledged."""
     behind = [
-        group.seq - max(peer.acked.get(group.me, 0), peer.start_seq)
-        for member, peer in group.peers.items()
+        group.seq - max(peer.acks.upto.get(group.me, 0), peer.start_seq)
+        for member, peer in group.links.peers.items()
         if member in group.view.members
     ]
     return max(behind, default=0)
@@ -141,7 +141,7 @@ def _invitee(group: Group, claim: Claim) -> rpc.Invitee:
     if (member := group.view.known(did)) is not None:
         state: rpc.InviteeState = "joined" if did in group.view.members else "gone"
         return rpc.Invitee(state=state, nick=member.label, at=at)
-    request = group.join_requests.get(did)
+    request = group.joining.requests.get(did)
     if request is None:
         return rpc.Invitee(state="joining", at=at)
     return rpc.Invitee(state="gone" if request.refused else "waiting", nick=request.label, at=at)
@@ -195,10 +195,10 @@ def cancelled_join(agent: Agent, join: str) -> rpc.JoinStatus:
 def history_start(group: Group) -> HistoryStart:
     """Where a group's history begins here, and why. `whole` relies on the members that could be queried."""
     me = group.view.known(group.me)
-    if not group.join_event or me is None:
+    if not group.joining.event or me is None:
         return HistoryStart(state="whole", joined=me.joined if me else 0)
     rules = [group.view.policy.history, me.history]
-    progress = group.backfill or BackfillProgress()
+    progress = group.sync.backfill or BackfillProgress()
     more, left = remaining(group)
     return HistoryStart(
         state=_history_state(group, rules, progress, more, left),

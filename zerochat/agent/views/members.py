@@ -83,7 +83,7 @@ def role_of(group: Group, did: str) -> Role:
 
 
 def trust_level(group: Group, did: str) -> Trust:
-    return trust_of(group.view, group.verified, did) if group.verified else "unverified"
+    return trust_of(group.view, group.trust.verified, did) if group.trust.verified else "unverified"
 
 
 def allowed_actions(group: Group, did: str) -> list[MemberAction]:
@@ -225,11 +225,11 @@ def member_infos(
     whole = completeness(group, (), 0)
     missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
     for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
-        peer = group.peers.get(did)
+        peer = group.links.peers.get(did)
         connection, via = reach(agent, group, did)
         agrees = heard = None
         if did != group.me and peer is not None and group.state == "active":
-            agrees = peer.view == group.view.checksum if peer.view else None
+            agrees = peer.anti_entropy.view == group.view.checksum if peer.anti_entropy.view else None
         if did != group.me and peer is not None:
             heard = timestamp(peer.last_received_at) if peer.last_received_at else None
         trust = trust_level(group, did)
@@ -245,15 +245,15 @@ def member_infos(
                 verified=trust == "verified",
                 view_matches=agrees,
                 last_seen=heard,
-                ahead_ms=peer.clock_ahead_ms if did != group.me and peer is not None else None,
+                ahead_ms=peer.shown.clock_ahead_ms if did != group.me and peer is not None else None,
                 missing=missing.get(did, 0),
                 joined_at=timestamp(member.joined),
                 added_by=member.added_by,
                 role=as_role(member.role),
                 trust=trust,
                 forked=did in forked,
-                disputed=did in group.dissenting,
-                unconfirmed=did in group.quarantine,
+                disputed=did in group.trust.dissenting,
+                unconfirmed=did in group.trust.quarantine,
                 arrived=not member_connections.never_connected(group, did, now),
                 keeps_history=group.view.policy.keepers > 0 and did in keepers,
                 verdicts=(guilty or {}).get(did, []),

@@ -58,9 +58,9 @@ def receive_control(tx: Transaction, name: str, sender: str, event: Event) -> bo
         return True
     if any(dep not in group.control for dep in event.deps):
         event.check_signature()
-        from_sender = sum(blocked_event.sender == sender for blocked_event in group.blocked.values())
-        if from_sender < BLOCKED_MAX and len(group.blocked) < BLOCKED_TOTAL_MAX:
-            tx.update_group(name, blocked={**group.blocked, event.id: BlockedEvent(sender, event.record)})
+        from_sender = sum(blocked_event.sender == sender for blocked_event in group.log.blocked.values())
+        if from_sender < BLOCKED_MAX and len(group.log.blocked) < BLOCKED_TOTAL_MAX:
+            tx.update_log(name, blocked={**group.log.blocked, event.id: BlockedEvent(sender, event.record)})
         acknowledgements.request_missing(tx, name, sender)
         return False
     check_control(event, group.control)
@@ -80,35 +80,36 @@ def _apply_control(tx: Transaction, name: str, event: Event) -> None:
             tx.emit(Measure("dropped", error.code))
         else:
             _commit_control(tx, name, unblocked)
-    for author in list(tx.group(name).reorder_buffers):
+    for author in list(tx.group(name).log.reorder_buffers):
         drain_buffer(tx, name, author)
 
 
 def _take_unblocked(tx: Transaction, name: str) -> Event | None:
     """Remove and return one blocked membership event whose dependencies are there."""
     group = tx.group(name)
-    for blocked_id, blocked_event in group.blocked.items():
+    for blocked_id, blocked_event in group.log.blocked.items():
         event = load_event(blocked_event.record)
         if all(dep in group.control for dep in event.deps):
-            tx.update_group(name, blocked={key: other for key, other in group.blocked.items() if key != blocked_id})
+            tx.update_log(name, blocked={key: other for key, other in group.log.blocked.items() if key != blocked_id})
             return event
     return None
 
 
 def _commit_control(tx: Transaction, name: str, event: Event) -> None:
     before = tx.group(name)
-    late = event.lamport < before.lamport
+    late = event.lamport < before.log.lamport
     control = {**before.control, event.id: event}
     view = resolve_view(control)
-    heads = tuple(sorted({*before.heads, event.id}.difference(event.deps)))
-    tx.update_group(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
+    heads = tuple(sorted({*before.log.heads, event.id}.difference(event.deps)))
+    log = replace(before.log, heads=heads, lamport=max(before.log.lamport, event.lamport))
+    tx.update_group(name, control=control, view=view, log=log)
     relayed_events.on_signed_event(tx, name, event)
     store_event(tx, name, event, late)
     attestation.announce_forks(tx, name, before.view.forked)
     if view.has_tlog:
         adoption.adopt_terms(tx, name, before.view)
     tx.emit(Notify(ViewChanged(name)))
-    for did, chain in before.chains.items():
+    for did, chain in before.log.chains.items():
         for after, upto, counts in validity_changes(before.view, view, did, chain.seq):
             tx.emit(Notify(ValidityChanged(name, did, after, upto, counts)))
     for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
@@ -132,9 +133,9 @@ def _commit_control(tx: Transaction, name: str, event: Event) -> None:
 def report_fork(tx: Transaction, name: str, event: Event) -> None:
     """The author equivocates at this place: notify once, however often either event is repeated."""
     group = tx.group(name)
-    chain = group.chains[event.author]
+    chain = group.log.chains[event.author]
     if chain.fork_seq != event.seq:
-        tx.update_group(name, chains={**group.chains, event.author: replace(chain, fork_seq=event.seq)})
+        tx.update_log(name, chains={**group.log.chains, event.author: replace(chain, fork_seq=event.seq)})
         tx.emit(Notify(ForkDetected(name, event.author, event.seq)))
 
 
@@ -171,9 +172,9 @@ def drain_buffer(tx: Transaction, name: str, author: str) -> None:
     """Deliver buffered events that have become next."""
     while True:
         group = tx.group(name)
-        if author not in group.reorder_buffers:
+        if author not in group.log.reorder_buffers:
             return
-        buffered = group.reorder_buffers[author].records
+        buffered = group.log.reorder_buffers[author].records
         seq = group.chain(author).seq
         remaining = {place: record for place, record in buffered.items() if place > seq}
         following = load_event(remaining[seq + 1]) if seq + 1 in remaining else None
@@ -186,11 +187,11 @@ def drain_buffer(tx: Transaction, name: str, author: str) -> None:
             del remaining[seq + 1]
         if remaining != buffered:
             buffers = (
-                {**group.reorder_buffers, author: ReorderBuffer(remaining)}
+                {**group.log.reorder_buffers, author: ReorderBuffer(remaining)}
                 if remaining
-                else _without(group.reorder_buffers, author)
+                else _without(group.log.reorder_buffers, author)
             )
-            tx.update_group(name, reorder_buffers=buffers)
+            tx.update_log(name, reorder_buffers=buffers)
         if not ready or following is None:
             return
         try:
@@ -212,9 +213,9 @@ def start_chain(tx: Transaction, name: str, author: str, since: int, pre: str = 
     """
     group = tx.group(name)
     chain = group.chain(author)
-    if not chain.is_fixed and (author not in group.chains or chain.is_unannounced or since > chain.seq):
+    if not chain.is_fixed and (author not in group.log.chains or chain.is_unannounced or since > chain.seq):
         chain_start = relayed_events.announced_chain(tx, name, author, since)
-        tx.update_group(name, chains={**group.chains, author: chain_start})
+        tx.update_log(name, chains={**group.log.chains, author: chain_start})
         if chain_start.backfill is not None:
             relayed_events.reopen_backfill(tx, name, author)
         # Now the missing part is known.
@@ -230,14 +231,14 @@ def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> N
     A reader's post takes its place too, so the chain goes on, but it is not stored.
     """
     group = tx.group(name)
-    late = event.lamport < group.lamport
+    late = event.lamport < group.log.lamport
     is_known = event.id in group.control
     counts = event.is_control or may_post(group.view, event.author, event.seq)
     chain = relayed_events.extended_chain(tx, name, event, relayed_by)
     covered = {event.pre, *event.deps, *event.conc}
-    heads = set(group.heads) - covered if is_known or not counts else {*group.heads, event.id} - covered
-    chains = {**group.chains, event.author: chain}
-    tx.update_group(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))
+    heads = set(group.log.heads) - covered if is_known or not counts else {*group.log.heads, event.id} - covered
+    chains = {**group.log.chains, event.author: chain}
+    tx.update_log(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.log.lamport, event.lamport))
     if event.is_control and not is_known:
         _apply_control(tx, name, event)
     elif not counts:

@@ -46,8 +46,8 @@ def append(tx: Transaction, name: str, kind: str, body: Mapping[str, Any]) -> Ev
         group, heads_of(attestation.citable_events(group, kind, body.get("member"))), body
     )
     # `pre` covers the heads that an earlier event of ours has named; heads beyond the limit go into the next event.
-    deps = [head for head in control_heads if kind in CONTROL or head not in group.covered_heads][:DEPS_MAX]
-    conc = [head for head in group.heads if head != chain.head_id and head not in deps][:CONC_MAX]
+    deps = [head for head in control_heads if kind in CONTROL or head not in group.log.covered_heads][:DEPS_MAX]
+    conc = [head for head in group.log.heads if head != chain.head_id and head not in deps][:CONC_MAX]
     event = Event(
         "" if kind == GENESIS else group.id,
         kind,
@@ -56,7 +56,7 @@ def append(tx: Transaction, name: str, kind: str, body: Mapping[str, Any]) -> Ev
         chain.head_id,
         tuple(deps),
         tuple(conc),
-        lamport.tick(group.lamport, tx.now),
+        lamport.tick(group.log.lamport, tx.now),
         max(1, tx.now),
         dict(body),
     )
@@ -68,10 +68,10 @@ def append(tx: Transaction, name: str, kind: str, body: Mapping[str, Any]) -> Ev
     event = parse_event(event.wire)  # an event that the others would reject must not enter our chain
     delivery.deliver(tx, name, event)
     if deps or event.is_control:
-        named = {*group.covered_heads, *deps, event.id}
+        named = {*group.log.covered_heads, *deps, event.id}
         heads = tuple(head for head in heads_of(tx.group(name).control) if head in named)
-        tx.update_group(name, covered_heads=heads)
-    tx.update_group(name, unpublished=(*group.unpublished, event))
+        tx.update_log(name, covered_heads=heads)
+    tx.update_log(name, unpublished=(*group.log.unpublished, event))
     return event
 
 
@@ -97,12 +97,12 @@ def publish_batch(tx: Transaction, name: str) -> None:
     the data queues; each author's chain restores their order.
     """
     group = tx.group(name)
-    if not group.unpublished:
+    if not group.log.unpublished:
         return
-    events = group.unpublished
-    for member in group.peers:
+    events = group.log.unpublished
+    for member in group.links.peers:
         pairing.send_greeting(tx, name, member)  # it may not know yet where our chain begins for it
-    group = tx.update_group(name, unpublished=())
+    group = tx.update_log(name, unpublished=())
     for status in (False, True):
         batch_events = [event for event in events if event.is_control is status]
         if not batch_events:
@@ -111,12 +111,14 @@ def publish_batch(tx: Transaction, name: str) -> None:
             publisher.publish_signed(tx, name, batch_events)
             continue
         audiences: dict[int, list[str]] = {}
-        for member, peer in group.peers.items():
+        for member, peer in group.links.peers.items():
             if member in group.view.members:
                 audiences.setdefault(sum(event.seq <= peer.start_seq for event in batch_events), []).append(member)
         for before, audience in audiences.items():
             for portion in message_batches(batch_events[before:]):
                 outbox.publish_events(tx, name, portion, audience, status=status)
-    audience = [m for m, peer in group.peers.items() if peer.start_seq < events[-1].seq and m in group.view.members]
+    audience = [
+        m for m, peer in group.links.peers.items() if peer.start_seq < events[-1].seq and m in group.view.members
+    ]
     acknowledgements.expect_acknowledgement(tx, name, events[0].seq, audience)
     relay.schedule(tx, name)

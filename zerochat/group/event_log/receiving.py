@@ -50,7 +50,7 @@ def receive_signed_events(
         receive_event(tx, name, sender, event)
         seqs.append(event.seq)
     group = tx.group(name)
-    chain, buffered = group.chain(sender), group.reorder_buffers.get(sender, ReorderBuffer()).records
+    chain, buffered = group.chain(sender), group.log.reorder_buffers.get(sender, ReorderBuffer()).records
     if any(index > chain.seq and index not in buffered and chain.fork_seq not in seqs for index in seqs):
         raise Refused(why="a signed message with more events than the buffer holds")
     return max(seqs, default=chain.seq)
@@ -83,7 +83,7 @@ def _receive_runs(tx: Transaction, name: str, sender: str, runs: Sequence[Run], 
 def _may_be_unsigned(group: Group, sender: str, event: Event) -> bool:
     """Whether this event may lack a signature: where keys sign, only if it dates from before our subscription to its
     author's stream."""
-    stream = group.streams.get(sender)
+    stream = group.streams.followed.get(sender)
     if event.is_control or not group.mode.signs:
         return True
     return (
@@ -113,7 +113,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     _receive_reach(tx, name, sender, body.reach)
     lamport.adopt_peer_clock(tx, body.reach.at)
     if not mediator_mail.goes_by_mail(tx, name, sender):  # a mediator may have held it for days
-        tx.update_peer(name, sender, clock_ahead_ms=body.reach.at - tx.context.now)
+        tx.update_shown(name, sender, clock_ahead_ms=body.reach.at - tx.context.now)
     if body.head is not None and relayed_events.on_author_head(tx, name, sender, *body.head, body.start_seq):
         acknowledgements.schedule_ack(tx, name, sender)
     delivery.start_chain(tx, name, sender, body.start_seq, body.start_id)
@@ -135,8 +135,8 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     if body.view != view:
         anti_entropy.reconcile_views(tx, name, sender, body.heads)
     group = tx.group(name)
-    if group.peers[sender].greeting_due:
-        if not group.quarantine:  # in quarantine our attestation would not count yet
+    if group.links.peers[sender].exchange.greeting_due:
+        if not group.trust.quarantine:  # in quarantine our attestation would not count yet
             pairing.send_greeting(tx, name, sender)
     elif body.view == view and body.your_view != view:
         acknowledgements.schedule_ack(tx, name, sender)  # the views agree, and only we know it
@@ -173,15 +173,15 @@ def _receive_in_chain(tx: Transaction, name: str, event: Event) -> None:
         delivery.deliver_next(tx, name, event)
         delivery.drain_buffer(tx, name, event.author)
         return
-    buffered = group.reorder_buffers.get(event.author, ReorderBuffer()).records
+    buffered = group.log.reorder_buffers.get(event.author, ReorderBuffer()).records
     if (
         len(buffered) < delivery.BUFFER_EVENTS_MAX
         and sum(map(len, buffered.values())) + len(event.record) <= delivery.BUFFER_BYTES_MAX
     ):
-        tx.update_group(
+        tx.update_log(
             name,
             reorder_buffers={
-                **group.reorder_buffers,
+                **group.log.reorder_buffers,
                 event.author: ReorderBuffer({**buffered, event.seq: event.record}),
             },
         )
@@ -220,7 +220,7 @@ def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> No
     )
     if starts_here and delivery.has_dependencies(group, event):
         chain_start = Chain.relayed(event.seq - 1)
-        tx.update_group(name, chains={**group.chains, event.author: chain_start})
+        tx.update_log(name, chains={**group.log.chains, event.author: chain_start})
         relayed_events.open_backfill(tx, name, event.author)
     if delivery.is_next(tx.group(name), event, shared=True):
         is_own = event.author == group.me  # authenticated by our own mark

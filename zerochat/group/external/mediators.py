@@ -204,7 +204,7 @@ def announce_reach(tx: Transaction) -> None:
     """Our routes have changed: inform every member."""
     for name, group in tx.agent.groups.items():
         if group.state != "left":
-            for member in group.peers:
+            for member in group.links.peers:
                 pairing.restart_request(tx, name, member)
             acknowledgements.announce_reach(tx, name)
 

@@ -108,7 +108,7 @@ def _send(tx: Transaction, peer: PeerRef, message: Message, handle: int | None =
     if peer.connection:
         connections.send(tx, peer.connection, message, handle)
         return
-    relationship = tx.group(peer.group).relationships[peer.member]
+    relationship = tx.group(peer.group).links.relationships[peer.member]
     envelope = pack(relationship, message, tx.packer_of(peer.group), tx.context.random)
     mediator_mail.send(tx, peer.group, peer.member, envelope)
 
@@ -117,7 +117,7 @@ def _reachable(tx: Transaction, peer: PeerRef) -> bool:
     if peer.connection:
         return connections.reachable(tx, peer.connection)
     group = tx.group(peer.group)
-    relationship = group.relationships.get(peer.member)
+    relationship = group.links.relationships.get(peer.member)
     return (
         relationship is not None and relationship.established and mediator_mail.reachable(tx, peer.group, peer.member)
     )
@@ -221,7 +221,7 @@ def _breaker(tx: Transaction, peer: PeerRef) -> Breaker:
     if peer.connection:
         breaker = tx.agent.connections[peer.connection].breaker
     else:
-        breaker = tx.group(peer.group).peers[peer.member].breaker
+        breaker = tx.group(peer.group).links.peers[peer.member].breaker
     return breaker if tx.now // 1000 - breaker.since_s < problem.ERRORS_WINDOW_S else Breaker()
 
 

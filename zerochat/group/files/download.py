@@ -160,11 +160,11 @@ def _choose_source(tx: Transaction, name: str, one: FileEntry) -> str | None:
 
 def _can_ask(tx: Transaction, name: str, member: str) -> bool:
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     return (
         member in group.view.members
         and member != group.me
-        and member not in group.quarantine
+        and member not in group.trust.quarantine
         and relationship is not None
         and relationship.established
         and mediator_mail.reachable(tx, name, member)
@@ -187,7 +187,7 @@ def request_parts(tx: Transaction, name: str, key: str, active: Download) -> Non
 
 def _send(tx: Transaction, name: str, member: str, kind: str, body: dict[str, Any]) -> None:
     message = Message(type=kind, id=new_id(tx.context.random), body={"group": name, **body})
-    relationship = tx.group(name).relationships[member]
+    relationship = tx.group(name).links.relationships[member]
     mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
 
 

@@ -23,7 +23,7 @@ large file can still chat."""
 def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBody) -> None:
     """A member requests parts of a file. Raises RemoteError."""
     group = tx.group(name)
-    if body.group != name or member not in group.view.members or member in group.quarantine:
+    if body.group != name or member not in group.view.members or member in group.trust.quarantine:
         raise Refused(why="a file request for another group, or by a non-member")
     one = group.files.get(body.file)
     if one is None or one.state != "here":
@@ -43,7 +43,7 @@ def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBo
 
 def _spend_upload(tx: Transaction, name: str, member: str, size: int) -> bool:
     """Count bytes sent to a member; False when it exceeds its rate limit."""
-    one = tx.group(name).peers[member].rate_limit
+    one = tx.peer(name, member).rate_limit
     passed = tx.now - one.given_at if tx.now >= one.given_at else 1_000  # a clock may have been set back
     room = min(UPLOAD_BYTES_MAX, one.given + passed * UPLOAD_BYTES_PER_S // 1000)
     if room < size:
@@ -67,7 +67,7 @@ def send_parts(tx: Transaction, found: PartsRead) -> None:
 
 
 def _can_send(tx: Transaction, group: Group, member: str) -> bool:
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     return (
         member in group.view.members
         and relationship is not None
@@ -93,7 +93,7 @@ def _send_unavailable(tx: Transaction, name: str, member: str, key: str, why: st
 
 def _send(tx: Transaction, name: str, member: str, kind: str, body: dict[str, object]) -> None:
     message = Message(type=kind, id=new_id(tx.context.random), body={"group": name, **body})
-    relationship = tx.group(name).relationships[member]
+    relationship = tx.group(name).links.relationships[member]
     mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
 
 

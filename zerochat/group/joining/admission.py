@@ -44,7 +44,7 @@ def rejection_code(tx: Transaction, open_: OpenInvitation, group: Group, body: J
         return "e.p.req.closed"
     if stale_profile.is_suspended(group):
         return SUSPENDED_CODE
-    if len(group.view.members) >= MEMBERS_MAX or len(group.peers) >= peers.PEERS_MAX:
+    if len(group.view.members) >= MEMBERS_MAX or len(group.links.peers) >= peers.PEERS_MAX:
         return "e.p.req.full"
     if not label_free(group.view, body.label):
         return "e.p.req.name-taken"
@@ -70,7 +70,7 @@ def admit_joiner(tx: Transaction, link: bytes, claimant: str, body: JoinRequestB
     }
     if open_.history != "all":
         added["history"] = open_.history
-    tx.update_group(group.id, relationships={**group.relationships, body.member: claim.relationship})
+    tx.update_links(group.id, relationships={**group.links.relationships, body.member: claim.relationship})
     own_events.append(tx, group.id, ADD, added)
     put_claim(tx, link, claimant, replace(claim, admitted=True))
     left = open_.uses - len(open_.claims) if open_.uses else MEMBERS_MAX - len(tx.group(group.id).view.members)
@@ -83,7 +83,7 @@ def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answe
     open_ = tx.agent.invitations[link]
     claim, group = open_.claims[claimant], tx.group(open_.group)
     member = claim.relationship.member
-    if member not in group.peers:
+    if member not in group.links.peers:
         raise Refused(why="a join request by a member whose link does not fit")
     entry = welcome.admission_event_of(group, member)
     if entry is None:
@@ -93,7 +93,7 @@ def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answe
     put_claim(tx, link, claimant, replace(claim, welcomed_at=tx.now))
     past = {name: group.control[name] for name in ancestors(group.control, [entry])}
     attestations = welcome.attestations_for(group, member, entry, past)
-    since, parts = group.peers[member].start_seq, welcome.welcome_parts(past, attestations)
+    since, parts = group.links.peers[member].start_seq, welcome.welcome_parts(past, attestations)
     for number, events in enumerate(parts):
         part = {"group": group.id, "start_seq": since, "part": number, "parts": len(parts), "runs": write_runs(events)}
         part["attestations"] = attestations if number == 0 else []

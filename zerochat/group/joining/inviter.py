@@ -191,7 +191,7 @@ def _receive_leave(tx: Transaction, link: bytes, claimant: str, message: Message
     open_ = tx.agent.invitations[link]
     claim, name = open_.claims[claimant], open_.group
     member = claim.relationship.member
-    if member in tx.group(name).peers and rate_limits.spend_envelope(tx, name, member, size):
+    if member in tx.group(name).links.peers and rate_limits.spend_envelope(tx, name, member, size):
         receiving.receive_events(tx, name, member, read_body(message, EventsBody))
         decisions.enforce_removals(tx, name)
     if member not in tx.group(name).view.members:
@@ -202,7 +202,7 @@ def _receive_leave(tx: Transaction, link: bytes, claimant: str, message: Message
 def _restore_claim(tx: Transaction, link: bytes, claimant: str) -> Claim | None:
     """The claim of an admitted joiner that was evicted before it had its welcome; None: there is none."""
     group = tx.group(tx.agent.invitations[link].group)
-    known = (one for one in group.relationships.values() if one.theirs and short_form(one.theirs) == claimant)
+    known = (one for one in group.links.relationships.values() if one.theirs and short_form(one.theirs) == claimant)
     relationship = next(known, None)
     if relationship is None or welcome.admission_event_of(group, relationship.member) is None:
         return None
@@ -215,7 +215,7 @@ def _evict_claim(tx: Transaction, link: bytes) -> None:
     open_ = tx.agent.invitations[link]
     if len(open_.claims) < CLAIMS_MAX:
         return
-    peers_ = tx.group(open_.group).peers
+    peers_ = tx.group(open_.group).links.peers
 
     def rank(name: str) -> tuple[bool, int, str]:
         claim = open_.claims[name]
@@ -248,7 +248,7 @@ def _receive_withdrawal(tx: Transaction, link: bytes, claimant: str, message: Me
     if claim.admitted and member in group.view.members:
         send_welcome(tx, link, claimant, message.id, answer)
         return
-    request = group.join_requests.get(member)
+    request = group.joining.requests.get(member)
     if request is not None and request.claimant == claimant and not request.refused:
         drop_request(tx, group.id, member)
         tx.emit(Notify(JoinRequestAnswered(group.id, member, request.label, admitted=False)))

@@ -391,8 +391,9 @@ def _receive_welcome(tx: Transaction, link: bytes, body: WelcomeBody) -> None:
         cancellation.begin_cancellation(tx, link, events)
         fail_join(tx, link, found.why, found.remedy, found.conflict)
         return
-    accepted = {did: one for did, one in found.attestations.items() if did == join.relationship.member}
-    tx.add_group(replace(found, lamport=max(found.lamport, known.lamport if known else 0)))
+    accepted = {did: one for did, one in found.trust.attestations.items() if did == join.relationship.member}
+    log = replace(found.log, lamport=max(found.log.lamport, known.log.lamport if known else 0))
+    tx.add_group(replace(found, log=log))
     for event in events:
         delivery.store_event(tx, found.id, event, late=False)
     attestation.announce_forks(tx, found.id, {})

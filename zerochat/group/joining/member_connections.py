@@ -56,7 +56,7 @@ def inviter_key(tx: Transaction, join: Join) -> bytes | None:
     None where it must not be allowed: the maker of the invitation need not own the key, which could be a member's.
     """
     key = ed25519_to_x25519_public(join.invitation.key)
-    members = (group.view.known(member) for group in tx.agent.groups.values() for member in group.peers)
+    members = (group.view.known(member) for group in tx.agent.groups.values() for member in group.links.peers)
     if peers.is_invitation_key(tx, key) or any(one is not None and key == one.transport for one in members):
         return None
     return key
@@ -121,11 +121,11 @@ def fail_join(tx: Transaction, link: bytes, why: str, remedy: str, conflict: Att
 def connect_members(tx: Transaction, link: bytes) -> None:
     """We are a member: connect to all members that more than one member confirms. The group is in the state."""
     name = tx.agent.joins[link].group
-    tx.update_group(name, attestation_deadline=tx.now + ATTESTATION_MS)
-    tx.update_group(name, quarantine=attestation.unconfirmed_members(tx.group(name), late=False))
+    tx.update_trust(name, attestation_deadline=tx.now + ATTESTATION_MS)
+    tx.update_trust(name, quarantine=attestation.unconfirmed_members(tx.group(name), late=False))
     group = tx.group(name)
     for member in sorted(group.others):
-        if member not in group.quarantine:
+        if member not in group.trust.quarantine:
             peers.add_peer(tx, name, member)
     tx.set_timer(TimerKind.ANTI_ENTROPY, name, 1)
     tx.set_timer(TimerKind.JOIN_PROGRESS, link.hex(), CONNECT_MS)
@@ -140,43 +140,45 @@ def receive_attestation(tx: Transaction, name: str, member: str, body: SyncBody)
     group = tx.group(name)
     if body.group != name or not body.attestation or member not in group.view.members:
         return
-    known = group.attestations.get(member)
+    known = group.trust.attestations.get(member)
     if known is not None and known.at and (known.heads, known.sig) == (tuple(body.heads), body.attestation):
         return
     attestation.check_heads(member, name, body.heads, body.attestation)
-    attestations = {did: attested for did, attested in group.attestations.items() if did in group.view.members}
-    confirms = group.attestation_deadline > 0 and attestation.covers(group.control, body.heads, group.join_event)
+    attestations = {did: attested for did, attested in group.trust.attestations.items() if did in group.view.members}
+    confirms = group.trust.attestation_deadline > 0 and attestation.covers(
+        group.control, body.heads, group.joining.event
+    )
     attested = ViewAttestation(tuple(body.heads), body.attestation, max(1, tx.now), confirms)
-    tx.update_group(name, attestations={**attestations, member: attested})
+    tx.update_trust(name, attestations={**attestations, member: attested})
 
 
 def compare_attestations(tx: Transaction, name: str) -> None:
     """Compare the members' attestations with the events that we began with, and connect to newly confirmed members."""
     group = tx.group(name)
-    if not group.attestation_deadline or group.state != "active":
+    if not group.trust.attestation_deadline or group.state != "active":
         return
     for member in attestation.contradicting_members(group):
-        if member not in group.dissenting:
+        if member not in group.trust.dissenting:
             _handle_conflict(tx, name, member)
     group = tx.group(name)
     if group.state != "active":
         return
-    late = tx.now >= group.attestation_deadline
-    watched = group.quarantine or group.dissenting
+    late = tx.now >= group.trust.attestation_deadline
+    watched = group.trust.quarantine or group.trust.dissenting
     found = attestation.unconfirmed_members(group, late=late) if watched else ()
-    if not group.dissenting:  # without a contradiction no peer is lost
-        found = tuple(did for did in found if did in group.quarantine)
-    if found != group.quarantine:
-        tx.update_group(name, quarantine=found)
+    if not group.trust.dissenting:  # without a contradiction no peer is lost
+        found = tuple(did for did in found if did in group.trust.quarantine)
+    if found != group.trust.quarantine:
+        tx.update_trust(name, quarantine=found)
         for did in found:
-            if did in group.peers:
+            if did in group.links.peers:
                 peers.close_peer(tx, name, did)
-        for did in group.quarantine:
+        for did in group.trust.quarantine:
             if did not in found and did in group.view.members:
                 peers.add_peer(tx, name, did)
         tx.emit(Notify(ViewChanged(name)))
         if not found:
-            for did in tx.group(name).peers:
+            for did in tx.group(name).links.peers:
                 acknowledgements.schedule_ack(tx, name, did)  # now we endorse all events that we have
     if late:
         fork_proof.send_proofs(tx, name)
@@ -190,20 +192,24 @@ def _is_strict(group: Group) -> bool:
 def _finish_comparison(tx: Transaction, name: str) -> None:
     """End the comparison once every member is confirmed and has attested."""
     group = tx.group(name)
-    late, last = tx.now >= group.attestation_deadline, tx.now >= group.attestation_deadline + COMPARISON_MS
+    late, last = tx.now >= group.trust.attestation_deadline, tx.now >= group.trust.attestation_deadline + COMPARISON_MS
     missing = [
-        m for m in group.peers if m in group.view.members and not (m in group.attestations and group.attestations[m].at)
+        m
+        for m in group.links.peers
+        if m in group.view.members and not (m in group.trust.attestations and group.trust.attestations[m].at)
     ]
     if late and _is_strict(group):
         missing = [member for member in missing if mediator_mail.reachable(tx, name, member)]
     # A member that left at once, and whose last attestation refers to unknown events, has contradicted no other.
-    if not group.quarantine and (last or not (missing or attestation.contradicting_members(group, certain=False))):
-        tx.update_group(name, attestation_deadline=0)
+    if not group.trust.quarantine and (
+        last or not (missing or attestation.contradicting_members(group, certain=False))
+    ):
+        tx.update_trust(name, attestation_deadline=0)
         tx.set_timer(
             TimerKind.GAPS, name, 1, if_unset=True
         )  # members that have not talked to us by now may not be able to
     elif late and not last:
-        tx.set_timer(TimerKind.ATTESTATION, name, group.attestation_deadline + COMPARISON_MS - tx.now)
+        tx.set_timer(TimerKind.ATTESTATION, name, group.trust.attestation_deadline + COMPARISON_MS - tx.now)
 
 
 def _connecting_link(tx: Transaction, name: str) -> bytes | None:
@@ -215,7 +221,7 @@ def _connecting_link(tx: Transaction, name: str) -> bytes | None:
 def _handle_conflict(tx: Transaction, name: str, member: str) -> None:
     """A member's attestation contradicts our inviter's."""
     group = tx.group(name)
-    tx.update_group(name, dissenting=(*group.dissenting, member))
+    tx.update_trust(name, dissenting=(*group.trust.dissenting, member))
     inviter = attestation.inviter_of(group)
     joins = tx.agent.joins.items()
     link = next((k for k, one in joins if one.group == name and one.state in ADMITTED), None)
@@ -235,7 +241,7 @@ def never_connected(group: Group, member: str, now: int) -> bool:
     """Whether we admitted this member and it has not sent anything within the time (`now` in UTC ms) that a join takes.
     Only the inviter can judge that, since others may have received messages that we have not. It stays a member until
     it is removed."""
-    known, peer = group.view.members.get(member), group.peers.get(member)
+    known, peer = group.view.members.get(member), group.links.peers.get(member)
     if group.state != "active" or known is None or known.added_by != group.me or peer is None or peer.last_received_at:
         return False
     entry = welcome.admission_event_of(group, member)
@@ -262,14 +268,14 @@ def update_join_progress(tx: Transaction, link: bytes, final: bool = False) -> N
     group = tx.group(name)
     ready = [
         member
-        for member in group.peers
-        if member in group.relationships
-        and group.relationships[member].established
+        for member in group.links.peers
+        if member in group.links.relationships
+        and group.links.relationships[member].established
         and mediator_mail.reachable(tx, name, member)
     ]
     awaited = [member for member in group.others if member not in ready]
     count, total = len(ready), len(ready) + len(awaited)
-    undecided = _is_strict(group) and group.attestation_deadline > 0
+    undecided = _is_strict(group) and group.trust.attestation_deadline > 0
     if (final or not awaited) and not undecided:
         update_join(tx, link, JoinState.JOINED)
         backfill.start(tx, name)
@@ -280,7 +286,7 @@ def update_join_progress(tx: Transaction, link: bytes, final: bool = False) -> N
         _report_connections(tx, name, count, total)
         return
     if final:
-        tx.set_timer(TimerKind.JOIN_PROGRESS, link.hex(), max(CONNECT_MS, group.attestation_deadline - tx.now))
+        tx.set_timer(TimerKind.JOIN_PROGRESS, link.hex(), max(CONNECT_MS, group.trust.attestation_deadline - tx.now))
     if count > join.most_connected:  # where many join at once, connecting to all takes a while
         tx.set_timer(TimerKind.JOIN_PROGRESS, link.hex(), CONNECT_MS)
     if count != join.connected:
@@ -302,10 +308,10 @@ def _report_connections(tx: Transaction, name: str, connected: int, members: int
     """Report our progress to the inviter."""
     group = tx.group(name)
     inviter = attestation.inviter_of(group)
-    relationship = group.relationships.get(inviter)
-    if inviter not in group.peers or relationship is None or not relationship.established:
+    relationship = group.links.relationships.get(inviter)
+    if inviter not in group.links.peers or relationship is None or not relationship.established:
         return
-    if group.peers[inviter].link not in tx.agent.links_up:
+    if group.links.peers[inviter].link not in tx.agent.links_up:
         return  # not urgent, and by mail it would be late anyway
     body = {"group": name, "connected": connected, "members": members}
     message = Message(type=MEMBER_CONNECTIONS, id=new_id(tx.context.random), body=body)

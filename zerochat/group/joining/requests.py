@@ -56,10 +56,10 @@ def add_request(
     """Queue a request for the user's decision. Returns a problem code if it cannot be queued, or an empty string."""
     open_ = tx.agent.invitations[link]
     group = tx.group(open_.group)
-    known = group.join_requests.get(body.member)
+    known = group.joining.requests.get(body.member)
     if known is not None and known.refused:
         return "e.p.req.refused"
-    if known is None and sum(not one.refused for one in group.join_requests.values()) >= REQUESTS_MAX:
+    if known is None and sum(not one.refused for one in group.joining.requests.values()) >= REQUESTS_MAX:
         return "e.p.req.busy"
     until = min(open_.invitation.expires * 1000, tx.now + REQUEST_MS_MAX)
     back = handle or b""
@@ -79,18 +79,18 @@ def add_request(
 
 
 def pending_reply(tx: Transaction, relationship: Relationship, name: str, member: str) -> bytes:
-    body = {"group": name, "until": tx.group(name).join_requests[member].until}
+    body = {"group": name, "until": tx.group(name).joining.requests[member].until}
     message = Message(type=JOIN_PENDING, id=new_id(tx.context.random), body=body)
     return pack(relationship, message, tx.packer_of(name), tx.context.random)
 
 
 def _put_request(tx: Transaction, name: str, request: JoinRequest) -> None:
-    tx.update_group(name, join_requests={**tx.group(name).join_requests, request.member: request})
+    tx.update_joining(name, requests={**tx.group(name).joining.requests, request.member: request})
 
 
 def drop_request(tx: Transaction, name: str, member: str) -> None:
-    tx.update_group(
-        name, join_requests={did: one for did, one in tx.group(name).join_requests.items() if did != member}
+    tx.update_joining(
+        name, requests={did: one for did, one in tx.group(name).joining.requests.items() if did != member}
     )
 
 
@@ -102,7 +102,7 @@ def answer_request(tx: Transaction, command: AnswerJoinRequest) -> GroupChanged:
         raise NotAMember(group=group.name)
     if admit:
         stale_profile.check_not_suspended(group)
-    waiting = [one for one in group.join_requests.values() if not one.refused and _claim_of(tx, one) is not None]
+    waiting = [one for one in group.joining.requests.values() if not one.refused and _claim_of(tx, one) is not None]
     found = [one for one in waiting if one.member == who] or [
         one for one in waiting if one.label.casefold() == who.casefold()
     ]
@@ -135,7 +135,7 @@ def answer_request(tx: Transaction, command: AnswerJoinRequest) -> GroupChanged:
 
 def close_requests(tx: Transaction, name: str) -> None:
     """We are no longer in the group: reject all pending requests."""
-    for request in list(tx.group(name).join_requests.values()):
+    for request in list(tx.group(name).joining.requests.values()):
         if request.refused:
             drop_request(tx, name, request.member)
         else:
@@ -145,7 +145,7 @@ def close_requests(tx: Transaction, name: str) -> None:
 
 def reject_requests_of(tx: Transaction, name: str, link: bytes) -> None:
     """An invitation was revoked: reject its pending requests, also those whose claim was dropped meanwhile."""
-    for request in list(tx.group(name).join_requests.values()):
+    for request in list(tx.group(name).joining.requests.values()):
         if request.link == link and not request.refused:
             _reject(tx, name, request, "e.p.req.refused")
             _remember_refused(tx, name, replace(request, refused=True))
@@ -170,7 +170,7 @@ def _claim_of(tx: Transaction, request: JoinRequest) -> Claim | None:
 
 
 def _remember_refused(tx: Transaction, name: str, request: JoinRequest) -> None:
-    refused = sorted((one.at, did) for did, one in tx.group(name).join_requests.items() if one.refused)
+    refused = sorted((one.at, did) for did, one in tx.group(name).joining.requests.items() if one.refused)
     if len(refused) >= REFUSED_MAX:
         drop_request(tx, name, refused[0][1])
     _put_request(tx, name, request)
@@ -179,12 +179,12 @@ def _remember_refused(tx: Transaction, name: str, request: JoinRequest) -> None:
 def expire_requests(tx: Transaction, name: str) -> None:
     """Drop requests that were not answered in time, and refusals that need not be remembered any more."""
     group = tx.group(name)
-    for did, request in group.join_requests.items():
+    for did, request in group.joining.requests.items():
         if request.until <= tx.now or request.link not in tx.agent.invitations:
             drop_request(tx, name, did)
             if not request.refused:
                 tx.emit(Notify(JoinRequestAnswered(name, did, request.label, False)))
-    left = [one.until - tx.now for one in tx.group(name).join_requests.values()]
+    left = [one.until - tx.now for one in tx.group(name).joining.requests.values()]
     if left:
         tx.set_timer(TimerKind.JOIN_REQUESTS, name, min(left))
 

@@ -10,7 +10,7 @@ from zerochat.crypto.encoding import compact_json
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, Event
 from zerochat.group.membership import add_of, ancestors, attestation, check_all, genesis_of, heads_of, resolve_view
-from zerochat.group.state import Chain, Group, Join, Profile
+from zerochat.group.state import Admissions, Chain, EventLog, Group, Join, Links, Profile, TrustState
 from zerochat.group.wire.event_runs import RUNS_MAX, Run, decompress_runs, read_runs
 from zerochat.group.wire.messages import WELCOME_BYTES_MAX, AttestationBody, WelcomeBody
 
@@ -38,7 +38,7 @@ def attestations_for(group: Group, member: str, entry: str, past: Mapping[str, E
     adds = {add_of(event).member: event for event in past.values() if event.type == ADD}
     confirmed = dict.fromkeys(adds, 0)
     for did in sorted(group.view.members, key=lambda did: (group.view.members[did].joined, did)):
-        attested = group.attestations.get(did)
+        attested = group.trust.attestations.get(did)
         if attested is None or did == member or len(attested.heads) > ATTESTATION_HEADS_MAX:
             continue
         covered = ancestors(past, (head for head in attested.heads if head in past))
@@ -117,10 +117,12 @@ def group_from_welcome(join: Join, events: list[Event], since: int) -> Group:
         control=control,
         view=view,
         created=genesis.time,
-        chains={inviter: Chain.after(since)},
-        lamport=max(event.lamport for event in events),
-        relationships={inviter: join.relationship},
-        heads=heads_of(control),
-        join_event=entries[0],
-        attestations=attestations,
+        joining=Admissions(event=entries[0]),
+        trust=TrustState(attestations=attestations),
+        links=Links(relationships={inviter: join.relationship}),
+        log=EventLog(
+            chains={inviter: Chain.after(since)},
+            lamport=max(event.lamport for event in events),
+            heads=heads_of(control),
+        ),
     )

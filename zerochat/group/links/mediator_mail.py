@@ -125,7 +125,7 @@ def _seeds(agent: Agent) -> list[bytes]:
 
 def reach_of_member(group: Group, member: str) -> Reach:
     """Where a member is reached: by its last announcement, or by its contact."""
-    peer = group.peers.get(member)
+    peer = group.links.peers.get(member)
     return peer.reach if peer and peer.reach else reach_of_did(group.view.members[member].contact)
 
 
@@ -134,20 +134,20 @@ def route_to(tx: Transaction, name: str, member: str) -> Route | None:
     group = tx.group(name)
     if member not in group.view.members and member not in group.view.former:
         return None
-    if member in group.view.former and not (group.peers.get(member) and group.peers[member].reach):
+    if member in group.view.former and not (group.links.peers.get(member) and group.links.peers[member].reach):
         return None
     return next((route for route in reach_of_member(group, member).routes if is_working(tx, route.uri)), None)
 
 
 def reachable(tx: Transaction, name: str, member: str) -> bool:
     """Whether an envelope can be sent to this member now, over its link or by mail."""
-    peer = tx.group(name).peers.get(member)  # None: no peer (yet)
+    peer = tx.group(name).links.peers.get(member)  # None: no peer (yet)
     return peer is not None and (peer.link in tx.agent.links_up or route_to(tx, name, member) is not None)
 
 
 def is_connected(tx: Transaction, name: str, member: str) -> bool:
     """Whether the link to this member is up."""
-    return tx.group(name).peers[member].link in tx.agent.links_up
+    return tx.peer(name, member).link in tx.agent.links_up
 
 
 def goes_by_mail(tx: Transaction, name: str, member: str) -> bool:
@@ -157,13 +157,13 @@ def goes_by_mail(tx: Transaction, name: str, member: str) -> bool:
 
 def send(tx: Transaction, name: str, member: str, envelope: bytes, span: Span | None = None) -> None:
     """Send an envelope to one member, over its link if that is up, by mail otherwise. `span`: our events in it."""
-    peer = tx.group(name).peers[member]
+    peer = tx.peer(name, member)
     route = None if peer.link in tx.agent.links_up else route_to(tx, name, member)
     if route is None:
         tx.emit(SendEnvelope(peer.link, envelope))
         return
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
     kept = post(tx, route, recipient, envelope)
@@ -255,10 +255,10 @@ def _key_owners(tx: Transaction, packer: Packer) -> Iterator[tuple[str, KeyOwner
         yield from _mailbox_owner(group.seed, name)
         for kid, key in own_keys(packer, group.contact).items():
             yield kid, KeyOwner("contact", key, group=name)
-        for member, one in group.relationships.items():
-            if member not in group.peers:
+        for member, one in group.links.relationships.items():
+            if member not in group.links.peers:
                 continue
-            offered = [offer.relationship.mine for offer in group.offers.get(member, ())]
+            offered = [offer.relationship.mine for offer in group.links.offers.get(member, ())]
             for identity in (one.mine, one.rotation.old, *offered) if one.rotation else (one.mine, *offered):
                 for kid, key in own_keys(packer, identity).items():
                     yield kid, KeyOwner("member", key, group=name, member=member)

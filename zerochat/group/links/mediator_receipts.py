@@ -40,10 +40,10 @@ def receive_receipt(tx: Transaction, receipt: bytes) -> None:
     held = mediator_receipt.check(claim, resolve(about.mediator))
     tx.update_agent(awaited_receipts={digest: one for digest, one in awaited.items() if digest != held.digest})
     group = tx.agent.groups.get(about.group)
-    if group is None or about.member not in group.peers or group.me != about.me:
+    if group is None or about.member not in group.links.peers or group.me != about.me:
         return
     has, ends = _acknowledged(group, about.member), held.until * 1000
-    known = group.peers[about.member].mediator_receipt
+    known = group.links.peers[about.member].shown.mediator_receipt
     if known.upto <= has or known.until <= tx.now:
         known = StoredAtMediator(has, ends)
     if about.first <= has + 1 and about.upto >= known.upto:
@@ -51,13 +51,13 @@ def receive_receipt(tx: Transaction, receipt: bytes) -> None:
     elif about.first <= known.upto + 1 and about.upto > known.upto:
         known = replace(known, upto=about.upto, until=min(known.until, ends))
     if known.upto > has:
-        tx.update_peer(about.group, about.member, mediator_receipt=known)
+        tx.update_shown(about.group, about.member, mediator_receipt=known)
 
 
 def invalidate(tx: Transaction, name: str, member: str) -> None:
     """Receipts of this member's mediator no longer count: the member lost data, restarts its relationship with us, or
     has another mediator."""
-    tx.update_peer(name, member, mediator_receipt=StoredAtMediator())
+    tx.update_shown(name, member, mediator_receipt=StoredAtMediator())
     stop_awaiting(tx, name, member)
 
 
@@ -74,13 +74,13 @@ def stop_awaiting(tx: Transaction, name: str, member: str = "") -> None:
 
 def kept_until(group: Group, member: str, position: int, now: int) -> int:
     """Until when (UTC ms) this member's mediator stores our event at this position, by its receipt; 0: unknown."""
-    peer = group.peers.get(member)
-    if peer is None or not _acknowledged(group, member) < position <= peer.mediator_receipt.upto:
+    peer = group.links.peers.get(member)
+    if peer is None or not _acknowledged(group, member) < position <= peer.shown.mediator_receipt.upto:
         return 0
-    return peer.mediator_receipt.until if peer.mediator_receipt.until > now else 0
+    return peer.shown.mediator_receipt.until if peer.shown.mediator_receipt.until > now else 0
 
 
 def _acknowledged(group: Group, member: str) -> int:
     """Up to which position this member has acknowledged our events."""
-    peer = group.peers[member]
-    return max(peer.start_seq, peer.acked.get(group.me, 0))
+    peer = group.links.peers[member]
+    return max(peer.start_seq, peer.acks.upto.get(group.me, 0))

@@ -29,7 +29,7 @@ a heartbeat; so it must take less time than the silence timeout."""
 def confirmed_positions(group: Group) -> list[int]:
     """How far we have each member's chain by the author's own word, in the order of the view; of a view that is too
     large, the first members. Relayed events do not count: the author may still retransmit them."""
-    chains = group.chains
+    chains = group.log.chains
     return [chains[did].confirmed_seq if did in chains else 0 for did in islice(group.view.members, HAVE_MAX)]
 
 
@@ -47,10 +47,10 @@ def publish_message(
     our own events in it."""
     group, packer = tx.group(name), tx.packer_of(name)
     overlay = OVERLAYS[group.profile.path]
-    hops = [hop for member in audience for hop in overlay.first_hops(group.me, member, group.peers.keys())]
-    ready = [hop for hop in hops if hop in group.relationships and group.relationships[hop].established]
+    hops = [hop for member in audience for hop in overlay.first_hops(group.me, member, group.links.peers.keys())]
+    ready = [hop for hop in hops if hop in group.links.relationships and group.links.relationships[hop].established]
     near = [
-        Recipient(group.relationships[member], group.view.members[member].transport)
+        Recipient(group.links.relationships[member], group.view.members[member].transport)
         for member in ready
         if not mediator_mail.goes_by_mail(tx, name, member)
     ]
@@ -60,21 +60,21 @@ def publish_message(
     elif near:
         sealed = group.mode.seal(group.own_place, message, near, packer, tx.context)
     for one in sealed:
-        tx.emit(Publish(one.queue, one.envelope, tuple(group.peers[member].link for member in one.members)))
+        tx.emit(Publish(one.queue, one.envelope, tuple(group.links.peers[member].link for member in one.members)))
     alone = compress_runs(message) if message.type == EVENTS else message
     published = {reader.relationship.member for reader in near}
     for member in ready:
         if member not in published:
             mediator_mail.send(
-                tx, name, member, pack(group.relationships[member], alone, packer, tx.context.random), span
+                tx, name, member, pack(group.links.relationships[member], alone, packer, tx.context.random), span
             )
 
 
 def send_events(tx: Transaction, name: str, member: str, events: Sequence[Event]) -> None:
     """Send events to one member, in as many envelopes as it takes; nothing if it cannot be reached."""
     group = tx.group(name)
-    relationship = group.relationships.get(member)
-    if member not in group.peers or relationship is None or not relationship.established:
+    relationship = group.links.relationships.get(member)
+    if member not in group.links.peers or relationship is None or not relationship.established:
         return
     if not mediator_mail.reachable(tx, name, member):
         return

@@ -55,7 +55,7 @@ def request_exchange(tx: Transaction, name: str, member: str) -> None:
     """Prepare the exchange request, where it is ours to send; it goes out as soon as there is a route."""
     group = tx.group(name)
     mine, theirs = group.view.members.get(group.me), group.view.members.get(member)
-    if mine is None or theirs is None or tx.agent.reach is None or member in group.relationships:
+    if mine is None or theirs is None or tx.agent.reach is None or member in group.links.relationships:
         return
     if not is_requester(group, member) and not _cannot_reach_us(tx, name, member):
         return
@@ -67,8 +67,8 @@ def _begin_exchange(tx: Transaction, name: str, theirs: Member) -> None:
     identity = pair_identity(tx, group)
     asking = exchange.request(identity, theirs.contact, name, {}, tx.context.random)
     relationship = Relationship(theirs.did, identity, "", asking.id, theirs.contact, requester=True)
-    tx.update_group(name, relationships={**group.relationships, theirs.did: relationship})
-    tx.update_peer(name, theirs.did, exchange_requested_at=tx.now)
+    tx.update_links(name, relationships={**group.links.relationships, theirs.did: relationship})
+    tx.update_exchange(name, theirs.did, requested_at=tx.now)
     retry_request(tx, name, theirs.did)
 
 
@@ -91,7 +91,7 @@ def _cannot_reach_us(tx: Transaction, name: str, member: str) -> bool:
 def retry_request(tx: Transaction, name: str, member: str) -> None:
     """Send the exchange request, if it is ours to send, until it is answered."""
     group = tx.group(name)
-    relationship, peer = group.relationships.get(member), group.peers.get(member)
+    relationship, peer = group.links.relationships.get(member), group.links.peers.get(member)
     if relationship is None and peer is not None:
         request_exchange(tx, name, member)
         return
@@ -110,19 +110,23 @@ def retry_request(tx: Transaction, name: str, member: str) -> None:
         )
         packer = tx.packer_of(name)
         send(tx, name, member, pack_first(relationship.mine, relationship.invited_by, message, packer, tx.context))
-    tx.update_peer(name, member, tries=peer.tries + 1)
+    tx.update_retransmission(name, member, tries=peer.retransmission.tries + 1)
     retry = REQUEST_RETRY_MAIL if goes_by_mail(tx, name, member) else REQUEST_RETRY
-    tx.set_timer(TimerKind.DID_EXCHANGE, f"{name} {member}", retry.delay_ms(peer.tries))
+    tx.set_timer(TimerKind.DID_EXCHANGE, f"{name} {member}", retry.delay_ms(peer.retransmission.tries))
 
 
 def renew_relationship(tx: Transaction, name: str, member: str) -> None:
     """Our profile was restored from a copy, so the relationship may be outdated: request a new one, unless we just
     did."""
     group = tx.group(name)
-    theirs, known, peer = group.view.members.get(member), group.relationships.get(member), group.peers.get(member)
+    theirs, known, peer = (
+        group.view.members.get(member),
+        group.links.relationships.get(member),
+        group.links.peers.get(member),
+    )
     if theirs is None or peer is None or tx.agent.reach is None:
         return
-    if known is None or (known.established and not _is_within(tx, peer.exchange_requested_at, RENEW_INTERVAL_MS)):
+    if known is None or (known.established and not _is_within(tx, peer.exchange.requested_at, RENEW_INTERVAL_MS)):
         _begin_exchange(tx, name, theirs)
 
 
@@ -140,11 +144,11 @@ def check_silence(tx: Transaction, name: str, member: str, since: int, asked: bo
     """A member connected `since` then (UTC ms) must have sent a message, at the latest after it was `asked`. Otherwise
     one of us has lost the relationship, because its profile was replaced by an older copy."""
     group = tx.group(name)
-    peer, known = group.peers.get(member), group.relationships.get(member)
+    peer, known = group.links.peers.get(member), group.links.relationships.get(member)
     if peer is None or peer.link not in tx.agent.links_up or peer.last_received_at >= since - SILENCE_SLACK_MS:
         return
     if known is not None and known.established and not asked:
-        tx.update_peer(name, member, view="")  # requests its state
+        tx.update_anti_entropy(name, member, view="")  # requests its state
         acknowledgements.send_sync(tx, name, member)
         tx.set_timer(TimerKind.SILENCE, f"{name} {member} {tx.now} asked", SILENCE_MS)
     else:
@@ -154,7 +158,7 @@ def check_silence(tx: Transaction, name: str, member: str, since: int, asked: bo
 def restart_request(tx: Transaction, name: str, member: str) -> None:
     """Our reach has changed: restart a pending request with a new DID whose document says so."""
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     if relationship is None:
         request_exchange(tx, name, member)
     elif not relationship.established and relationship.requester and member in group.view.members:
@@ -165,7 +169,7 @@ def receive_exchange(tx: Transaction, name: str, member: str, opened: OpenedMess
     """A DID exchange message from another member. Returns the `sync` message that it carries, still to be processed.
     Raises RemoteError."""
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     message = opened.message
     match message.type:
         case exchange.REQUEST if opened.recipient == group.contact:
@@ -179,7 +183,7 @@ def receive_exchange(tx: Transaction, name: str, member: str, opened: OpenedMess
             _learn_reach(tx, name, member, opened.sender)
             embedded = read_body(message, ResponseBody).sync
             establish(tx, name, replace(relationship, theirs=opened.sender, acknowledged=True))
-            tx.update_peer(name, member, greeting_due=True)
+            tx.update_exchange(name, member, greeting_due=True)
             return Message(type=SYNC, id=embedded.id, body=embedded.body) if embedded is not None else None
         case _:
             raise Refused(why="a DID exchange message out of turn")
@@ -194,7 +198,7 @@ def _answer_request(tx: Transaction, name: str, member: str, opened: OpenedMessa
     if member not in group.view.members:
         raise Refused(why="an exchange request by a former member")
     check_proof(proof, member, name, opened.sender, group.contact.did, group.me)
-    if known is not None and _is_within(tx, group.peers[member].exchange_answered_at, OFFER_INTERVAL_MS):
+    if known is not None and _is_within(tx, group.links.peers[member].exchange.answered_at, OFFER_INTERVAL_MS):
         raise Refused(why="exchange requests in rapid succession")
     found = next((one for one in _known_relationships(group, member) if same_did(one.theirs, opened.sender)), None)
     fresh = found or Relationship(
@@ -203,8 +207,8 @@ def _answer_request(tx: Transaction, name: str, member: str, opened: OpenedMessa
     if found is None and known is not None:
         _add_offer(tx, name, fresh)
     elif found is None:
-        tx.update_group(name, relationships={**group.relationships, member: fresh})
-    tx.update_peer(name, member, exchange_answered_at=tx.now)
+        tx.update_links(name, relationships={**group.links.relationships, member: fresh})
+    tx.update_exchange(name, member, answered_at=tx.now)
     _learn_reach(tx, name, member, opened.sender)  # otherwise it might not receive the answer
     prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
     body: dict[str, Any] = {}
@@ -220,33 +224,33 @@ def _answer_request(tx: Transaction, name: str, member: str, opened: OpenedMessa
 
 def _known_relationships(group: Group, member: str) -> list[Relationship]:
     """The relationships that we have with this member or have offered to it."""
-    known = group.relationships.get(member)
+    known = group.links.relationships.get(member)
     given = [known] if known is not None and known.established else []
-    return given + [offer.relationship for offer in group.offers.get(member, ())]
+    return given + [offer.relationship for offer in group.links.offers.get(member, ())]
 
 
 def _add_offer(tx: Transaction, name: str, relationship: Relationship) -> None:
     """The existing relationship stays until the member sends a message in this one."""
     group, member = tx.group(name), relationship.member
-    known, peer = group.relationships[member], group.peers[member]
-    crossed = known.requester and peer.last_received_at <= peer.exchange_requested_at <= tx.now
-    offers = (*group.offers.get(member, ()), RelationshipOffer(relationship, crossed))[-OFFERS_MAX:]
-    tx.update_group(name, offers={**group.offers, member: offers})
+    known, peer = group.links.relationships[member], group.links.peers[member]
+    crossed = known.requester and peer.last_received_at <= peer.exchange.requested_at <= tx.now
+    offers = (*group.links.offers.get(member, ()), RelationshipOffer(relationship, crossed))[-OFFERS_MAX:]
+    tx.update_links(name, offers={**group.links.offers, member: offers})
 
 
 def take_up_offer(tx: Transaction, name: str, relationship: Relationship) -> bool:
     """A member sent a message in an offered relationship, which replaces the existing one and earlier offers. Returns
     False where our own crossing request takes precedence: then we send it again."""
     group, member = tx.group(name), relationship.member
-    offers = group.offers[member]
+    offers = group.links.offers[member]
     place = next(place for place, one in enumerate(offers) if one.relationship.mine == relationship.mine)
     if offers[place].simultaneous and is_requester(group, member):
         renew_relationship(tx, name, member)
         return False
-    rest = {did: each for did, each in group.offers.items() if did != member}
+    rest = {did: each for did, each in group.links.offers.items() if did != member}
     later = offers[place + 1 :]
-    tx.update_group(name, offers={**rest, member: later} if later else rest)
-    tx.update_peer(name, member, acked={}, regressed_since=0)
+    tx.update_links(name, offers={**rest, member: later} if later else rest)
+    tx.update_acks(name, member, upto={}, regressed_since=0)
     mediator_receipts.invalidate(tx, name, member)
     establish(tx, name, relationship)
     acknowledgements.send_sync(tx, name, member)
@@ -266,7 +270,7 @@ def _learn_reach(tx: Transaction, name: str, member: str, did: str) -> None:
     """Take the endpoints from a member's new pairwise DID, if it has announced none since its contact, which never
     changes."""
     group = tx.group(name)
-    if member not in group.view.members or group.peers[member].reach is not None:
+    if member not in group.view.members or group.links.peers[member].reach is not None:
         return
     try:
         found = reach_of_did(did)
@@ -284,35 +288,35 @@ def establish(tx: Transaction, name: str, relationship: Relationship) -> None:
     """The relationship with this member is complete. The responder sends its state with its answer, the requester its
     own after it (`send_greeting`), so one message each suffices; the second completes the exchange too."""
     group = tx.group(name)
-    tx.update_group(name, relationships={**group.relationships, relationship.member: relationship})
-    tx.update_peer(name, relationship.member, retry_at=tx.now + acknowledgements.RETRY_MS, tries=0)
+    tx.update_links(name, relationships={**group.links.relationships, relationship.member: relationship})
+    tx.update_retransmission(name, relationship.member, retry_at=tx.now + acknowledgements.RETRY_MS, tries=0)
     acknowledgements.retransmit(tx, name)
     watch_for_silence(tx, name, relationship.member)
 
 
 def schedule_greeting(tx: Transaction, name: str, member: str) -> None:
     """Send the greeting after a while in any case."""
-    if tx.group(name).peers[member].greeting_due:
+    if tx.peer(name, member).exchange.greeting_due:
         tx.set_timer(TimerKind.GREETING, f"{name} {member}", GREETING_DELAY_MS, if_unset=True)
 
 
 def send_greeting(tx: Transaction, name: str, member: str) -> None:
     """Send our state to a member that has answered our request, if we have not yet."""
-    peer = tx.group(name).peers.get(member)
-    if peer is not None and peer.greeting_due:
+    peer = tx.group(name).links.peers.get(member)
+    if peer is not None and peer.exchange.greeting_due:
         acknowledgements.send_sync(tx, name, member)
 
 
 def update_relationship(tx: Transaction, name: str, relationship: Relationship) -> None:
     """A message from this member has changed its relationship: store that."""
     group, member = tx.group(name), relationship.member
-    before = group.relationships[member]
+    before = group.links.relationships[member]
     if relationship is before or relationship == before:
         return
-    tx.update_group(name, relationships={**group.relationships, member: relationship})
+    tx.update_links(name, relationships={**group.links.relationships, member: relationship})
     if not relationship.established:
         forget_relationship(tx, name, member)
-        tx.update_peer(name, member, ended_at=tx.now)
+        tx.update_exchange(name, member, ended_at=tx.now)
     elif relationship.theirs != before.theirs:
         tx.emit(Notify(DidRotated(name, member)))
         acknowledgements.send_sync(tx, name, member)
@@ -324,16 +328,16 @@ def rotate_own_did(tx: Transaction, name: str, member: str) -> None:
     """Replace our own DID in the relationship with this member; it learns of it with our next message."""
     group = tx.group(name)
     identity = pair_identity(tx, group)
-    relationship = rotated(group.relationships[member], identity, tx.now // 1000)
-    tx.update_group(name, relationships={**group.relationships, member: relationship})
+    relationship = rotated(group.links.relationships[member], identity, tx.now // 1000)
+    tx.update_links(name, relationships={**group.links.relationships, member: relationship})
     acknowledgements.send_sync(tx, name, member)
 
 
 def forget_relationship(tx: Transaction, name: str, member: str) -> None:
     """Drop the relationship and the offers of this member."""
     group = tx.group(name)
-    tx.update_group(
+    tx.update_links(
         name,
-        relationships={did: one for did, one in group.relationships.items() if did != member},
-        offers={did: one for did, one in group.offers.items() if did != member},
+        relationships={did: one for did, one in group.links.relationships.items() if did != member},
+        offers={did: one for did, one in group.links.offers.items() if did != member},
     )

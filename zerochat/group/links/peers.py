@@ -41,10 +41,10 @@ ignored."""
 def add_peer(tx: Transaction, name: str, member: str) -> None:
     """A new member: allow its connections, dial it, and begin the exchange."""
     group = tx.group(name)
-    if member in group.peers or len(group.peers) >= PEERS_MAX:
+    if member in group.links.peers or len(group.links.peers) >= PEERS_MAX:
         return
     peer = Peer(member_link(name, group.me, member), start_seq=group.seq, start_id=group.chain(group.me).head_id)
-    tx.update_group(name, peers={**group.peers, member: peer})
+    tx.update_links(name, peers={**group.links.peers, member: peer})
     # The later joiner dials first, as it also requests first: both could, and one suffices.
     dial_peer(tx, name, member, second=not pairing.is_requester(group, member))
     pairing.request_exchange(tx, name, member)
@@ -57,7 +57,7 @@ def dial_peer(tx: Transaction, name: str, member: str, *, second: bool = False) 
     group = tx.group(name)
     if group.state == "left" or member not in group.view.members:
         return
-    link, reach = group.peers[member].link, reach_of_member(group, member)
+    link, reach = group.links.peers[member].link, reach_of_member(group, member)
     client_key = group.view.members[member].transport
     if not is_invitation_key(tx, client_key):
         tx.emit(AllowClient(link, client_key, _queues(group, group.me, member)))
@@ -88,7 +88,7 @@ def _is_duplicate(group: Group, member: str, server_key: bytes) -> bool:
     """
     proved = _established(group, member)
     mine = (group.view.members[member].joined, member)
-    others = (did for did in group.peers if did != member and did in group.view.members)
+    others = (did for did in group.links.peers if did != member and did in group.view.members)
     return any(
         reach_of_did(group.view.members[did].contact).server_key == server_key
         and (_established(group, did), (group.view.members[did].joined, did) < mine) > (proved, False)
@@ -97,7 +97,7 @@ def _is_duplicate(group: Group, member: str, server_key: bytes) -> bool:
 
 
 def _established(group: Group, member: str) -> bool:
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     return relationship is not None and relationship.established
 
 
@@ -112,7 +112,7 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
     if body.key:
         check_x25519_public(b64url_bytes(body.key))
     group = tx.group(name)
-    if member not in group.view.members or body.at < group.peers[member].reach_at:
+    if member not in group.view.members or body.at < group.links.peers[member].reach_at:
         return
     before = reach_of_member(group, member)
     reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes)
@@ -121,15 +121,15 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
         if routes != before.routes:
             mediator_receipts.invalidate(tx, name, member)
         if pair is None and before.pair is not None:
-            tx.emit(Disconnect(group.peers[member].link))
+            tx.emit(Disconnect(group.links.peers[member].link))
         dial_peer(tx, name, member)
 
 
 def handle_link_up(tx: Transaction, name: str, member: str) -> None:
     """The link is up: send our state, and retransmit unacknowledged events at once."""
     tx.emit(Notify(PeerUp(name, member)))
-    tx.update_peer(name, member, retry_at=tx.now, tries=0)
-    relationship = tx.group(name).relationships.get(member)
+    tx.update_retransmission(name, member, retry_at=tx.now, tries=0)
+    relationship = tx.group(name).links.relationships.get(member)
     if relationship is not None and relationship.established:
         acknowledgements.send_sync(tx, name, member)
         acknowledgements.retransmit(tx, name)
@@ -141,8 +141,8 @@ def handle_link_up(tx: Transaction, name: str, member: str) -> None:
 
 def handle_mail_up(tx: Transaction, name: str, member: str) -> None:
     """A route to this member may work again: as `handle_link_up`, but without a connection."""
-    tx.update_peer(name, member, retry_at=tx.now)
-    relationship = tx.group(name).relationships.get(member)
+    tx.update_retransmission(name, member, retry_at=tx.now)
+    relationship = tx.group(name).links.relationships.get(member)
     if relationship is not None and relationship.established:
         acknowledgements.send_sync(tx, name, member)
         acknowledgements.retransmit(tx, name)
@@ -162,8 +162,8 @@ def receive_exchange_of_other(tx: Transaction, name: str, member: str, there: st
     joins twice after a failure. The proof decides. Raises RemoteError."""
     pairing.receive_exchange(tx, name, there, opened)
     group = tx.group(name)
-    if not _established(group, member) and group.peers[member].link in tx.agent.links_up:
-        tx.emit(Disconnect(group.peers[member].link))
+    if not _established(group, member) and group.links.peers[member].link in tx.agent.links_up:
+        tx.emit(Disconnect(group.links.peers[member].link))
         dial_peer(tx, name, there)
 
 
@@ -173,7 +173,7 @@ def receive_exchange_of_other(tx: Transaction, name: str, member: str, there: st
 def begin_close(tx: Transaction, name: str, member: str) -> None:
     """A member left or was removed: send the last acknowledgement or the removal, then close the link."""
     group = tx.group(name)
-    if member not in group.peers:
+    if member not in group.links.peers:
         return
     why = [event for event in group.control.values() if event.type == REMOVE and remove_of(event).member == member]
     if why:
@@ -191,7 +191,7 @@ def close_when_complete(tx: Transaction, name: str, member: str, had: int = -1, 
     posts; so the link stays while more of them arrive, and for a while without any. `had`: the position at the last
     check; `looked`: the number of checks."""
     group = tx.group(name)
-    if member in group.view.members or member not in group.peers:
+    if member in group.view.members or member not in group.links.peers:
         return
     seq, until = group.chain(member).seq, group.view.former[member].until if member in group.view.former else None
     coming = until is not None and seq < until and member not in group.view.removed
@@ -204,7 +204,7 @@ def close_when_complete(tx: Transaction, name: str, member: str, had: int = -1, 
 
 def close_peer(tx: Transaction, name: str, member: str) -> None:
     """Close everything towards a member, current or former."""
-    peer = tx.group(name).peers.get(member)
+    peer = tx.group(name).links.peers.get(member)
     if peer is None:
         return
     end_relationship(tx, name, member)
@@ -212,13 +212,13 @@ def close_peer(tx: Transaction, name: str, member: str) -> None:
     tx.emit(Disconnect(peer.link))
     revoke_access(tx, name, member)
     group = tx.group(name)
-    tx.update_group(
+    tx.update_log(
         name,
-        reorder_buffers={did: held for did, held in group.reorder_buffers.items() if did != member},
-        blocked={key: one for key, one in group.blocked.items() if one.sender != member},
-        peers={did: other for did, other in group.peers.items() if did != member},
-        pull_requests={did: one for did, one in group.pull_requests.items() if did != member},
+        reorder_buffers={did: held for did, held in group.log.reorder_buffers.items() if did != member},
+        blocked={key: event for key, event in group.log.blocked.items() if event.sender != member},
     )
+    tx.update_links(name, peers={did: other for did, other in group.links.peers.items() if did != member})
+    tx.update_sync(name, pull_requests={did: open_ for did, open_ in group.sync.pull_requests.items() if did != member})
     known = group.view.known(member)
     if known is not None:
         _dial_duplicates(tx, name, reach_of_did(known.contact).server_key)
@@ -227,7 +227,7 @@ def close_peer(tx: Transaction, name: str, member: str) -> None:
 def _dial_duplicates(tx: Transaction, name: str, server_key: bytes) -> None:
     """Dial the members that were not dialled because of this endpoint (`_is_duplicate`), whose other owner is gone."""
     group = tx.group(name)
-    for member, peer in group.peers.items():
+    for member, peer in group.links.peers.items():
         if peer.link in tx.agent.links_up or member not in group.view.members:
             continue
         if reach_of_did(group.view.members[member].contact).server_key == server_key:
@@ -244,7 +244,7 @@ def revoke_access(tx: Transaction, name: str, member: str) -> None:
 def end_relationship(tx: Transaction, name: str, member: str) -> None:
     """End the relationship with a member: our DID is rotated to nothing, and the peer is informed if it can be reached.
     Membership is not affected."""
-    relationship = tx.group(name).relationships.get(member)
+    relationship = tx.group(name).links.relationships.get(member)
     if relationship is None:
         return
     if relationship.established and reachable(tx, name, member):

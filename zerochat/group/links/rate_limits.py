@@ -34,7 +34,7 @@ class RateLimited(Refused):
 
 def spend_envelope(tx: Transaction, name: str, member: str, size: int) -> bool:
     """Count an envelope of this many bytes; False when its sender exceeds its rate limit."""
-    one = tx.group(name).peers[member].rate_limit
+    one = tx.peer(name, member).rate_limit
     passed = max(0, tx.now - one.at)
     envelopes = min(ENVELOPES_MAX, one.envelopes + passed * ENVELOPES_PER_S // 1000)
     room = min(BYTES_MAX, one.bytes + passed * BYTES_PER_S // 1000)
@@ -50,7 +50,7 @@ def spend_envelope(tx: Transaction, name: str, member: str, size: int) -> bool:
 
 def refund_envelope(tx: Transaction, name: str, member: str, size: int) -> None:
     """Undo counting an envelope of this many bytes: we had requested its content."""
-    peer = tx.group(name).peers.get(member)
+    peer = tx.group(name).links.peers.get(member)
     if peer is not None:
         one = peer.rate_limit
         envelopes, room = min(ENVELOPES_MAX, one.envelopes + 1), min(BYTES_MAX, one.bytes + size)
@@ -59,14 +59,14 @@ def refund_envelope(tx: Transaction, name: str, member: str, size: int) -> None:
 
 def charge_bytes(tx: Transaction, name: str, member: str, size: int) -> None:
     """Count additional bytes: what an envelope contained after decompression."""
-    peer = tx.group(name).peers.get(member)
+    peer = tx.group(name).links.peers.get(member)
     if peer is not None:
         tx.update_peer(name, member, rate_limit=replace(peer.rate_limit, bytes=peer.rate_limit.bytes - size))
 
 
 def spend_statement(tx: Transaction, name: str, member: str) -> bool:
     """Count a subscription request or answer that a member has caused; False: it exceeds the limit."""
-    one = tx.group(name).peers[member].rate_limit
+    one = tx.peer(name, member).rate_limit
     passed = max(0, tx.now - one.statements_at)
     more = passed // STATEMENT_INTERVAL_MS
     left = min(STATEMENTS_MAX, one.statements + more)

@@ -67,7 +67,7 @@ def check_heads(member: str, group: str, heads: Iterable[str], signature: str) -
 
 def inviter_of(group: Group) -> str:
     """The member who admitted us; empty if we founded the group."""
-    return group.control[group.join_event].author if group.join_event else ""
+    return group.control[group.joining.event].author if group.joining.event else ""
 
 
 def covers(control: Mapping[str, Event], heads: Iterable[str], event: str) -> bool:
@@ -86,16 +86,16 @@ def contradicting_members(group: Group, *, certain: bool = True) -> tuple[str, .
     """The members whose own attestation does not cover the events that we began with. `certain`: count only
     attestations whose heads are all known here; otherwise also those that may still turn out to descend from our
     events."""
-    about = group.attestations, group.control, group.join_event, certain
+    about = group.trust.attestations, group.control, group.joining.event, certain
     return _cached(about, lambda: tuple(_contradicting_members(group, certain)))
 
 
 def _contradicting_members(group: Group, certain: bool) -> Iterator[str]:
-    for member, attested in sorted(group.attestations.items()):
+    for member, attested in sorted(group.trust.attestations.items()):
         if attested.at == 0 or attested.confirms or len(attested.heads) >= HEADS_MAX:
             continue
         known = all(head in group.control for head in attested.heads)
-        if (known or not certain) and not covers(group.control, attested.heads, group.join_event):
+        if (known or not certain) and not covers(group.control, attested.heads, group.joining.event):
             yield member
 
 
@@ -107,13 +107,13 @@ def unconfirmed_members(group: Group, *, late: bool) -> tuple[str, ...]:
     one with the most confirmers, then the one who joined first; each then confirms others. `late`: do not wait for
     members who have sent no attestation yet.
     """
-    about = group.control, group.attestations, group.view, group.join_event, group.me, late
+    about = group.control, group.trust.attestations, group.view, group.joining.event, group.me, late
     return _cached(about, lambda: _unconfirmed_members(group, late))
 
 
 def _unconfirmed_members(group: Group, late: bool) -> tuple[str, ...]:
     adds: dict[str, list[Event]] = {}
-    for name in ancestors(group.control, [group.join_event]):
+    for name in ancestors(group.control, [group.joining.event]):
         if (event := group.control[name]).type == ADD:
             adds.setdefault(add_of(event).member, [])
     for event in group.control.values():  # An author who equivocates may add a member once in each history.
@@ -132,7 +132,9 @@ def _unconfirmed_members(group: Group, late: bool) -> tuple[str, ...]:
         }
         for one in rest
     }
-    silent = {did for did in view if late and (did not in group.attestations or group.attestations[did].at == 0)}
+    silent = {
+        did for did in view if late and (did not in group.trust.attestations or group.trust.attestations[did].at == 0)
+    }
     trusted = {did for did in view if did == inviter or (did not in adds and view[did].added_by is None)}
     while rest:
         found = [one for one in rest if not confirmers[one].isdisjoint(trusted)]
@@ -158,7 +160,7 @@ def _attested_events(group: Group) -> dict[str, set[str]]:
     for name, event in group.control.items():
         if event.author in signed:
             signed[event.author].add(name)
-    for member, attested in group.attestations.items():
+    for member, attested in group.trust.attestations.items():
         if member in signed:
             signed[member].update(head for head in attested.heads if head in group.control)
     known: dict[frozenset[str], set[str]] = {}  # nearly all members attest the same heads
@@ -171,12 +173,12 @@ def _attested_events(group: Group) -> dict[str, set[str]]:
 def withheld_events(group: Group) -> frozenset[str]:
     """The membership events that we do not pass on: those that add quarantined members, and their descendants. Events
     that our own chain already names are excluded, since omitting them would create a second history of ours."""
-    if not group.quarantine:
+    if not group.trust.quarantine:
         return frozenset()
     named = ancestors(group.control, [name for name, event in group.control.items() if event.author == group.me])
     held: set[str] = set()
     for name, event in sorted(group.control.items(), key=lambda item: (item[1].lamport, item[0])):
-        brings = event.type == ADD and add_of(event).member in group.quarantine and name not in named
+        brings = event.type == ADD and add_of(event).member in group.trust.quarantine and name not in named
         if brings or not held.isdisjoint(event.deps):
             held.add(name)
     return frozenset(held)
@@ -195,7 +197,7 @@ def citable_events(group: Group, kind: str, subject: object = None) -> Mapping[s
     found = endorsed_events(group)
     if found is group.control or kind not in CONTROL:
         return found
-    suffices = subject not in group.quarantine and group.me in resolve_view(found).members
+    suffices = subject not in group.trust.quarantine and group.me in resolve_view(found).members
     return found if suffices else group.control
 
 
@@ -203,14 +205,14 @@ def own_attestation(group: Group) -> tuple[tuple[str, ...], str]:
     """The heads that we endorse, and our signature. The signature is empty while we know more than we endorse, because
     it would look like a contradiction."""
     heads = heads_of(endorsed_events(group))[:HEADS_MAX]
-    return heads, "" if group.quarantine else sign_heads(group.seed, group.id, heads)
+    return heads, "" if group.trust.quarantine else sign_heads(group.seed, group.id, heads)
 
 
 def announce_forks(tx: Transaction, name: str, before: Mapping[str, tuple[str, str]]) -> None:
     """Notify the client of authors whose equivocation the membership events now prove, except those known before."""
     group = tx.group(name)
     for author in group.view.forked:
-        if author not in before and author not in group.fork_proofs:
+        if author not in before and author not in group.trust.fork_proofs:
             tx.emit(Notify(ViewDisagreement(name, author, forked_sentence(group, author))))
 
 
@@ -233,17 +235,19 @@ def warnings_of(group: Group) -> list[MembershipWarning]:
     if group.state != "active":
         return []
     found = [MembershipWarning(f"forked {did}", did, did, forked_sentence(group, did)) for did in forked_members(group)]
-    found += [MembershipWarning(f"disputed {did}", did, "", disputed_sentence(group, did)) for did in group.dissenting]
+    found += [
+        MembershipWarning(f"disputed {did}", did, "", disputed_sentence(group, did)) for did in group.trust.dissenting
+    ]
     found += [
         MembershipWarning(f"differs {one.author} {one.member}", one.author, "", differs_sentence(group, one))
-        for one in group.differences
+        for one in group.sync.differences
     ]
-    return [one for one in found if one.name not in group.dismissed_warnings]
+    return [one for one in found if one.name not in group.trust.dismissed_warnings]
 
 
 def forked_members(group: Group) -> list[str]:
     """The members with a proof of equivocation, sorted."""
-    return sorted({*group.view.forked, *group.fork_proofs})
+    return sorted({*group.view.forked, *group.trust.fork_proofs})
 
 
 def forked_sentence(group: Group, author: str) -> str:
@@ -289,11 +293,11 @@ def _label(group: Group, did: str) -> str:
 
 def conflict_evidence(group: Group, accepted: ViewAttestation, member: str) -> AttestationConflict:
     """Evidence that a member's attestation contradicts that of our inviter, which is `accepted`."""
-    attested, control = group.attestations[member], group.control
-    begun = ancestors(control, [group.join_event])
+    attested, control = group.trust.attestations[member], group.control
+    begun = ancestors(control, [group.joining.event])
     theirs = ancestors(control, (head for head in attested.heads if head in control))
-    apart = sorted((begun ^ theirs) - {group.join_event}, key=lambda name: (control[name].lamport, name))
-    names = [group.join_event, *apart][:RECORDS_MAX]
+    apart = sorted((begun ^ theirs) - {group.joining.event}, key=lambda name: (control[name].lamport, name))
+    names = [group.joining.event, *apart][:RECORDS_MAX]
     attestations = ((inviter_of(group), accepted), (member, attested))
     return AttestationConflict(group.id, attestations, tuple(control[name].record for name in names))
 

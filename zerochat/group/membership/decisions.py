@@ -76,8 +76,8 @@ def _confirmed_position(group: Group, member: str) -> int:
     The start of a chain is its author's claim, so only events that we have received count, and no events that the
     author sent to us alone.
     """
-    chain = group.chains.get(member, Chain())
-    others = [peer.acked.get(member, 0) for did, peer in group.peers.items() if did != member]
+    chain = group.log.chains.get(member, Chain())
+    others = [peer.acks.upto.get(member, 0) for did, peer in group.links.peers.items() if did != member]
     return min(chain.seq, max(others, default=chain.seq)) if chain.head_id else 0
 
 
@@ -125,9 +125,9 @@ def verify(tx: Transaction, group_ref: str, member_ref: str, verified: bool) -> 
     member = find_member(group, member_ref)
     if member == group.me:
         raise NotYourself(group=group.name)
-    rest = {did: label for did, label in group.verified.items() if did != member}
+    rest = {did: label for did, label in group.trust.verified.items() if did != member}
     label = group.view.members[member].label
-    tx.update_group(group.id, verified={**rest, member: label} if verified else rest)
+    tx.update_trust(group.id, verified={**rest, member: label} if verified else rest)
     tx.emit(Notify(VerificationChanged(group.id, member)))
     return GroupChanged(group.id)
 
@@ -143,7 +143,7 @@ def dismiss_warnings(tx: Transaction, group_ref: str, member_ref: str) -> GroupC
         for one in warnings
         if member_ref in ("", one.subject) or labels.get(one.subject) == member_ref.casefold()
     ]
-    tx.update_group(group.id, dismissed_warnings=(*group.dismissed_warnings, *seen))
+    tx.update_trust(group.id, dismissed_warnings=(*group.trust.dismissed_warnings, *seen))
     tx.emit(Notify(ViewChanged(group.id)))
     return GroupChanged(group.id)
 
@@ -166,7 +166,7 @@ def enforce_removals(tx: Transaction, name: str) -> None:
         by = [event.author for event in why]
         # The remover may have informed no other member, and the others would wait for us indefinitely.
         causes = [group.control[cause] for event in why for cause in event.deps]
-        others = [did for did in group.others if did in group.peers]
+        others = [did for did in group.others if did in group.links.peers]
         if why:
             outbox.publish_events(tx, name, [*causes, *why], others, status=True)
         tx.update_group(name, removed_by=min(by, default=group.me))

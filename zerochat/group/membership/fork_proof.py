@@ -30,15 +30,15 @@ limits how often one is sent."""
 def send_proofs(tx: Transaction, name: str) -> None:
     """Send the fork proof to every trusted member that has not received it yet."""
     group = tx.group(name)
-    if not group.quarantine or not group.view.forked:
+    if not group.trust.quarantine or not group.view.forked:
         return
     runs = write_runs(_proof(group))
-    for member in sorted(group.peers):
-        relationship = group.relationships.get(member)
+    for member in sorted(group.links.peers):
+        relationship = group.links.relationships.get(member)
         trusted = member in group.view.members and member not in (
             *group.view.forked,
-            *group.quarantine,
-            *group.proof_recipients,
+            *group.trust.quarantine,
+            *group.trust.proof_recipients,
         )
         if not trusted or relationship is None or not relationship.established:
             continue
@@ -46,7 +46,7 @@ def send_proofs(tx: Transaction, name: str) -> None:
             continue
         message = Message(type=FORK_PROOF, id=new_id(tx.context.random), body={"group": name, "runs": runs})
         mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
-        tx.update_group(name, proof_recipients=(*tx.group(name).proof_recipients, member))
+        tx.update_trust(name, proof_recipients=(*tx.group(name).trust.proof_recipients, member))
 
 
 def _proof(group: Group) -> list[Event]:
@@ -82,7 +82,9 @@ def _record_forks(tx: Transaction, name: str, forked: Mapping[str, tuple[str, st
     group = tx.group(name)
     records = {**{event.id: event.record for event in shown}, **{one: e.record for one, e in group.control.items()}}
     for author, both in forked.items():
-        if author in group.view.forked or author in group.fork_proofs or group.view.known(author) is None:
+        if author in group.view.forked or author in group.trust.fork_proofs or group.view.known(author) is None:
             continue
-        group = tx.update_group(name, fork_proofs={**group.fork_proofs, author: tuple(records[one] for one in both)})
+        group = tx.update_trust(
+            name, fork_proofs={**group.trust.fork_proofs, author: tuple(records[one] for one in both)}
+        )
         tx.emit(Notify(ViewDisagreement(name, author, attestation.forked_sentence(group, author))))

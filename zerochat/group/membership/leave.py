@@ -65,7 +65,7 @@ def finish_leaving(tx: Transaction, name: str, final: bool = False, forced: bool
     uninformed = [
         member
         for member in group.others
-        if member in group.peers and not _has_ended(group, member) and acknowledgements.is_behind(group, member)
+        if member in group.links.peers and not _has_ended(group, member) and acknowledgements.is_behind(group, member)
     ]
     if final and not _reachable_through(group, set(group.others) - set(uninformed)) >= set(group.others):
         tx.set_timer(TimerKind.LEAVE, name, LEAVE_MS_MAX)
@@ -82,13 +82,15 @@ def close_group(tx: Transaction, name: str, *, goodbye: bool = True) -> None:
     for link, open_ in tx.agent.invitations.items():
         if open_.group == name:
             invitations.close_invitation(tx, link)
-    for member, peer in group.peers.items():
+    for member, peer in group.links.peers.items():
         if goodbye:
             peers.end_relationship(tx, name, member)
         tx.emit(Disconnect(peer.link))
         peers.revoke_access(tx, name, member)
     # The peers' acknowledgements stay: they show who has our events.
-    tx.update_group(name, state="left", relationships={}, offers={}, reorder_buffers={}, blocked={})
+    tx.update_group(name, state="left")
+    tx.update_links(name, relationships={}, offers={})
+    tx.update_log(name, reorder_buffers={}, blocked={})
     tx.emit(Notify(ViewChanged(name)))
 
 
@@ -114,11 +116,11 @@ def _reachable_through(group: Group, informed: set[str]) -> set[str]:
     admitted_at = {add_of(event).member: event.seq for event in mine}
 
     def knows(one: str, other: str) -> bool:
-        peer = group.peers.get(one)
+        peer = group.links.peers.get(one)
         if one in informed or peer is None:
             return True
         # A member added later was informed of those who were members then.
-        return max(peer.acked.get(group.me, 0), admitted_at.get(one, 0)) >= admitted_at.get(other, 0)
+        return max(peer.acks.upto.get(group.me, 0), admitted_at.get(one, 0)) >= admitted_at.get(other, 0)
 
     reached, todo = set(informed), list(informed)
     while todo:
@@ -130,4 +132,4 @@ def _reachable_through(group: Group, informed: set[str]) -> set[str]:
 
 
 def _has_ended(group: Group, member: str) -> bool:
-    return member not in group.relationships and group.peers[member].ended_at > 0
+    return member not in group.links.relationships and group.links.peers[member].exchange.ended_at > 0

@@ -27,7 +27,7 @@ def send_typing(tx: Transaction, group: Group) -> int:
 
 def send_read_receipt(tx: Transaction, group: Group, upto: int) -> int:
     """Send a read receipt up to this Lamport time to the connected members; returns their number."""
-    upto = min(upto, group.lamport)
+    upto = min(upto, group.log.lamport)
     if not tx.agent.indicators.read_receipts or upto < 1:
         return 0
     return _send_to_connected(tx, group, READ, {"group": group.id, "upto": upto})
@@ -39,15 +39,15 @@ def _send_to_connected(tx: Transaction, group: Group, kind: str, body: dict[str,
     recipients = [member for member in group.others if _is_connected(tx, group, member)]
     for member in recipients:
         message = Message(type=kind, id=new_id(tx.context.random), body=body)
-        envelope = pack(group.relationships[member], message, tx.packer_of(group.id), tx.context.random)
-        tx.emit(SendEnvelope(group.peers[member].link, envelope))
+        envelope = pack(group.links.relationships[member], message, tx.packer_of(group.id), tx.context.random)
+        tx.emit(SendEnvelope(group.links.peers[member].link, envelope))
     return len(recipients)
 
 
 def _is_connected(tx: Transaction, group: Group, member: str) -> bool:
     """Whether there is a live link and an established relationship with a member outside quarantine."""
-    peer, relationship = group.peers.get(member), group.relationships.get(member)
-    has_link = peer is not None and peer.link in tx.agent.links_up and member not in group.quarantine
+    peer, relationship = group.links.peers.get(member), group.links.relationships.get(member)
+    has_link = peer is not None and peer.link in tx.agent.links_up and member not in group.trust.quarantine
     return has_link and relationship is not None and relationship.established
 
 
@@ -61,9 +61,9 @@ def receive_read_receipt(tx: Transaction, name: str, member: str, body: ReadBody
     """A member has read up to a Lamport time, capped at the latest event that we have. Raises Refused."""
     if _is_accepted(tx, name, member, body.group, tx.agent.indicators.read_receipts):
         group = tx.group(name)
-        upto = min(body.upto, group.lamport)
-        if upto > group.peers[member].read_upto:
-            tx.update_peer(name, member, read_upto=upto)
+        upto = min(body.upto, group.log.lamport)
+        if upto > group.links.peers[member].shown.read_upto:
+            tx.update_shown(name, member, read_upto=upto)
 
 
 def _is_accepted(tx: Transaction, name: str, member: str, named_group: str, enabled: bool) -> bool:

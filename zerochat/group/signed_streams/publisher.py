@@ -29,26 +29,24 @@ from zerochat.group.wire.queue_names import data_queue
 def own_stream(tx: Transaction, name: str) -> OwnStream:
     """Our stream, which is created at its first use."""
     group = tx.group(name)
-    if group.own_stream is None:
+    if group.streams.own is None:
         random = tx.context.random
         start = random(SIGNATURE_BYTES)
         own = OwnStream(random(ALIAS_BYTES), start, start, random(KEY_BYTES), tx.now)
-        group = tx.update_group(name, own_stream=own)
-    assert group.own_stream is not None
-    return group.own_stream
+        group = tx.update_streams(name, own=own)
+    assert group.streams.own is not None
+    return group.streams.own
 
 
 def member_left(tx: Transaction, name: str) -> None:
     """A member with our key has left: rotate the key, unless the user has allowed more departures first
     (`group/settings.py`)."""
-    own = tx.group(name).own_stream
+    own = tx.group(name).streams.own
     if own is not None:
         left = own.departures + 1
-        tx.update_group(
+        tx.update_streams(
             name,
-            own_stream=replace(
-                own, departures=left, rotation_due=own.rotation_due or left >= tx.agent.key_rotation.removals
-            ),
+            own=replace(own, departures=left, rotation_due=own.rotation_due or left >= tx.agent.key_rotation.removals),
         )
 
 
@@ -56,21 +54,21 @@ def restart_stream(tx: Transaction, name: str) -> None:
     """We may have sent more than we remember: begin another stream, without subscribers."""
     adoption.retire_tlogs(tx, name, tx.now + lamport.AHEAD_MS_MAX)
     group = tx.group(name)
-    for member, early in group.early_messages.items():
+    for member, early in group.streams.early_messages.items():
         record_dropped(tx, name, member, early.messages.values())
-    if group.own_stream is not None or group.streams or group.subscription_requests:
-        tx.update_group(name, own_stream=None, subscribers={}, streams={}, subscription_requests={}, early_messages={})
+    if group.streams.own is not None or group.streams.followed or group.streams.requests:
+        tx.update_streams(name, own=None, subscribers={}, followed={}, requests={}, early_messages={})
 
 
 def forget_member(tx: Transaction, name: str, member: str) -> None:
     """Drop both subscriptions between this member and us."""
     group = tx.group(name)
-    if member in group.early_messages:
-        record_dropped(tx, name, member, group.early_messages[member].messages.values())
-    for field in ("subscribers", "streams", "subscription_requests", "early_messages"):
-        known = getattr(group, field)
+    if member in group.streams.early_messages:
+        record_dropped(tx, name, member, group.streams.early_messages[member].messages.values())
+    for field in ("subscribers", "followed", "requests", "early_messages"):
+        known = getattr(group.streams, field)
         if member in known:
-            tx.update_group(name, **{field: {did: one for did, one in known.items() if did != member}})
+            tx.update_streams(name, **{field: {did: other for did, other in known.items() if did != member}})
 
 
 # --- publishing -----------------------------------------------------------------------------------------------------
@@ -84,7 +82,7 @@ def publish_signed(tx: Transaction, name: str, events: Sequence[Event]) -> None:
         own = own_stream(tx, name)
         key, chain = ratchet(own.chain)
         body = outbox.events_body(tx.group(name), portion)
-        tx.update_group(name, own_stream=replace(own, chain=chain, messages=own.messages + 1))
+        tx.update_streams(name, own=replace(own, chain=chain, messages=own.messages + 1))
         _publish_signed(
             tx,
             name,
@@ -111,10 +109,10 @@ def _rotate_key(tx: Transaction, name: str, upto: int) -> None:
         frame = seal_frame(chain, group.id, group.me, list(listeners.values()), tx.context)
         _publish_signed(tx, name, lambda _: wrap_key(frame), upto, b"")
         own = own_stream(tx, name)
-    kept = {did: one for did, one in group.subscribers.items() if did in listeners}
-    tx.update_group(
+    kept = {did: one for did, one in group.streams.subscribers.items() if did in listeners}
+    tx.update_streams(
         name,
-        own_stream=replace(own, chain=chain, since=tx.now, messages=0, rotation_due=False, departures=0),
+        own=replace(own, chain=chain, since=tx.now, messages=0, rotation_due=False, departures=0),
         subscribers=kept,
     )
 
@@ -125,8 +123,8 @@ def hash_of(group: Group, written: bytes) -> bytes:
 
 
 def _reachable_subscribers(group: Group) -> list[tuple[str, Relationship]]:
-    members, known = group.view.members, group.relationships.get
-    found = [(did, known(did)) for did in group.subscribers if did in members]
+    members, known = group.view.members, group.links.relationships.get
+    found = [(did, known(did)) for did in group.streams.subscribers if did in members]
     return [(did, one) for did, one in found if one is not None and one.established]
 
 
@@ -145,10 +143,10 @@ def _publish_signed(
     head = data_header(time, ed25519_public(group.seed), own.alias)
     written = sign_data(group.seed, head, sealed(head), own.head)
     signature = written[-SIGNATURE_BYTES:]
-    tx.update_group(name, own_stream=replace(own, head=signature, time=time))
+    tx.update_streams(name, own=replace(own, head=signature, time=time))
     place = own.alias, time, own.head, signature, upto
     tx.emit(StoreSignedMessage(name, group.me, *place, written, key, hash_of(group, written)))
-    peers, up = group.peers, tx.agent.links_up
+    peers, up = group.links.peers, tx.agent.links_up
     near = {
         did: peers[did].link
         for did, _ in _reachable_subscribers(group)
@@ -158,7 +156,7 @@ def _publish_signed(
         near = {}  # a former member can decrypt this, and is subscribed to the queue until we have closed it
     if near:
         tx.emit(Publish(data_queue(name, group.me), written, tuple(near.values())))
-    for did in group.subscribers:  # a set difference would have another order in every process
+    for did in group.streams.subscribers:  # a set difference would have another order in every process
         if did not in near:
             _send_signed(tx, name, did, written, span)
 
@@ -171,8 +169,8 @@ def _send_signed(
     group = tx.group(name)
     if member not in group.view.members:
         return
-    relationship = group.relationships.get(member)
-    if member not in group.peers or relationship is None or not relationship.established:
+    relationship = group.links.relationships.get(member)
+    if member not in group.links.peers or relationship is None or not relationship.established:
         return
     if not mediator_mail.goes_by_mail(tx, name, member):
         mediator_mail.send(tx, name, member, written)
@@ -189,18 +187,18 @@ def unacknowledged_of(group: Group, member: str) -> tuple[bytes, int]:
 
     Its acknowledgements of the log do not show that: others may have passed on the events, but only we send the stream.
     """
-    subscriber = group.subscribers.get(member)
+    subscriber = group.streams.subscribers.get(member)
     return (
-        (group.own_stream.alias, subscriber.acked)
-        if group.own_stream is not None and subscriber is not None
+        (group.streams.own.alias, subscriber.acked)
+        if group.streams.own is not None and subscriber is not None
         else (b"", 0)
     )
 
 
 def lacks_signature(group: Group, member: str) -> bool:
     """Whether this member has not signed an acknowledgement for all of our stream."""
-    subscriber = group.subscribers.get(member)
-    return group.own_stream is not None and subscriber is not None and subscriber.acked < group.own_stream.time
+    subscriber = group.streams.subscribers.get(member)
+    return group.streams.own is not None and subscriber is not None and subscriber.acked < group.streams.own.time
 
 
 def retransmit(
@@ -208,7 +206,7 @@ def retransmit(
 ) -> int:
     """Send a member the stream messages and the other events that it lacks. Returns the position up to which it has all
     then."""
-    subscriber = tx.group(name).subscribers.get(member)
+    subscriber = tx.group(name).streams.subscribers.get(member)
     if subscriber is None:
         outbox.send_events(tx, name, member, [event for event in events if event.is_control])
         return 0

@@ -36,10 +36,10 @@ def receive_signed(tx: Transaction, name: str, sender: str, written: bytes) -> N
     message = parse_data(written)
     if message.publisher != did_key_bytes(sender):
         raise Refused(why="a signed message of another member")
-    stream = group.streams.get(sender)
+    stream = group.streams.followed.get(sender)
     acknowledgements.schedule_ack(tx, name, sender)
     if stream is None or message.alias != stream.alias:
-        if sender not in group.subscription_requests:
+        if sender not in group.streams.requests:
             tx.emit(Measure("dropped", "NotSubscribed"))  # our `sync` tells the author that we are not subscribed
             return
         _buffer(tx, name, sender, message, written)
@@ -57,10 +57,10 @@ def receive_from_tlog(tx: Transaction, name: str, author: str, written: bytes) -
     RemoteError, and then nothing has changed."""
     group = tx.group(name)
     message = parse_data(written)
-    stream = group.streams.get(author)
+    stream = group.streams.followed.get(author)
     if message.publisher != did_key_bytes(author):
         raise Refused(why="a signed message of another member")
-    if author not in group.peers:
+    if author not in group.links.peers:
         return
     if stream is None or message.alias != stream.alias or message.time <= _accepted_until(stream, message):
         _check_conflict(tx, name, author, message, written)
@@ -81,7 +81,7 @@ def _accepted_until(stream: Stream, message: Data) -> int:
 
 def _buffer(tx: Transaction, name: str, sender: str, message: Data, written: bytes) -> None:
     group = tx.group(name)
-    held = group.early_messages.get(sender, EarlyMessages()).messages
+    held = group.streams.early_messages.get(sender, EarlyMessages()).messages
     rival = next((one for one in held.values() if find_equivocation(one, written)), None)
     if rival is not None:
         _check_conflict(tx, name, sender, message, written, rival)
@@ -90,8 +90,9 @@ def _buffer(tx: Transaction, name: str, sender: str, message: Data, written: byt
     if message.before in held:
         return  # a duplicate, or another message at its position
     if len(held) < EARLY_MAX and sum(map(len, held.values())) + len(written) <= EARLY_BYTES_MAX:
-        tx.update_group(
-            name, early_messages={**group.early_messages, sender: EarlyMessages({**held, message.before: written})}
+        tx.update_streams(
+            name,
+            early_messages={**group.streams.early_messages, sender: EarlyMessages({**held, message.before: written})},
         )
     else:
         tx.emit(Measure("dropped", "EarlyFull"))
@@ -109,18 +110,18 @@ def drain_buffer(tx: Transaction, name: str, sender: str) -> None:
     """Accept buffered messages that follow the current head of this member's stream."""
     while True:
         group = tx.group(name)
-        stream, early = group.streams.get(sender), group.early_messages.get(sender)
+        stream, early = group.streams.followed.get(sender), group.streams.early_messages.get(sender)
         if early is None or stream is None:
             return
         fitting = {before: one for before, one in early.messages.items() if _may_still_fit(one, stream)}
-        if stream.head not in fitting and sender in group.subscription_requests:
+        if stream.head not in fitting and sender in group.streams.requests:
             return
         record_dropped(tx, name, sender, [one for key, one in early.messages.items() if key not in fitting])
         messages = dict(fitting)
         written = messages.pop(stream.head, None)
         if messages != early.messages:
-            rest = {did: one for did, one in group.early_messages.items() if did != sender}
-            tx.update_group(name, early_messages={**rest, sender: EarlyMessages(messages)} if messages else rest)
+            rest = {did: one for did, one in group.streams.early_messages.items() if did != sender}
+            tx.update_streams(name, early_messages={**rest, sender: EarlyMessages(messages)} if messages else rest)
         if written is None:
             return
         with tx.attempt():
@@ -153,7 +154,7 @@ def _accept(
             return
         chain = found
     after = replace(stream, head=message.signature, chain=chain, time=message.time, ack="")
-    tx.update_group(name, streams={**group.streams, sender: after})
+    tx.update_streams(name, followed={**group.streams.followed, sender: after})
     upto = (
         receiving.receive_signed_events(tx, name, sender, body, from_author=from_author)
         if body is not None
@@ -165,7 +166,7 @@ def _accept(
 
 def _new_key(group: Group, sender: str, frame: bytes) -> bytes | None:
     """The key in a frame from this member; None: it is not for us, or not for our current keys."""
-    relationship = group.relationships.get(sender)
+    relationship = group.links.relationships.get(sender)
     if relationship is None:
         return None
     try:
@@ -182,10 +183,10 @@ def _lose_stream(tx: Transaction, name: str, sender: str, written: bytes) -> Non
     again."""
     group = tx.group(name)
     record_received(tx, name, sender, written)
-    record_dropped(tx, name, sender, group.early_messages.get(sender, EarlyMessages()).messages.values())
+    record_dropped(tx, name, sender, group.streams.early_messages.get(sender, EarlyMessages()).messages.values())
     fields = {
-        field: {did: one for did, one in getattr(group, field).items() if did != sender}
-        for field in ("streams", "early_messages", "subscription_requests")
+        field: {did: other for did, other in getattr(group.streams, field).items() if did != sender}
+        for field in ("followed", "early_messages", "requests")
     }
-    tx.update_group(name, **fields)
+    tx.update_streams(name, **fields)
     tx.emit(Measure("dropped", "KeyLost"))

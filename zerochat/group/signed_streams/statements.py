@@ -26,20 +26,20 @@ def sync_fields(tx: Transaction, name: str, member: str) -> dict[str, Any]:
     group = tx.group(name)
     entries: list[str] = []
     fields: dict[str, Any] = {}
-    if (subscriber := group.subscribers.get(member)) is not None:
+    if (subscriber := group.streams.subscribers.get(member)) is not None:
         fields["subscription"], fields["signed_upto"] = subscriber.digest, subscriber.acked
         entries += [subscriber.accept] if subscriber.accept else []
-    if (pending := group.subscription_requests.get(member)) is not None:
+    if (pending := group.streams.requests.get(member)) is not None:
         entries.append(pending.statement)
-    if (stream := group.streams.get(member)) is not None:
+    if (stream := group.streams.followed.get(member)) is not None:
         stream = replace(stream, ack=ack_of(tx, name, stream), confirmation_due=False)
         ack = stream.ack
-        if group.streams[member].confirmation_due:
+        if group.streams.followed[member].confirmation_due:
             entries.append(_confirm(tx, name, member, stream))
             ack = stream.former or ack  # our acknowledgement of later messages follows with the next sync
         if ack:
             fields["signed_ack"] = ack
-        tx.update_group(name, streams={**tx.group(name).streams, member: stream})
+        tx.update_streams(name, followed={**tx.group(name).streams.followed, member: stream})
     if entries:
         fields["statements"] = entries
     return fields
@@ -60,14 +60,14 @@ def request_stream(tx: Transaction, name: str, member: str) -> None:
     request = Request(time=max(1, tx.now), topic=name, subscriber=group.me, publisher=member, nonce=nonce)
     request = request.signed(group.seed)
     pending = SubscriptionRequest(request.digest, request.serialize().decode(), tx.now)
-    tx.update_group(name, subscription_requests={**group.subscription_requests, member: pending})
+    tx.update_streams(name, requests={**group.streams.requests, member: pending})
     store_statement(tx, name, member, request)
 
 
 def accept_subscriber(tx: Transaction, name: str, member: str, asked: Request) -> None:
     """Accept a member's subscription to our stream, from its current position."""
     stream, group = publisher.own_stream(tx, name), tx.group(name)
-    if (known := group.subscribers.get(member)) is not None:
+    if (known := group.streams.subscribers.get(member)) is not None:
         adoption.record_ended(tx, name, member, known)
         group = tx.group(name)
     rules = adoption.current_rules(group)
@@ -76,7 +76,7 @@ def accept_subscriber(tx: Transaction, name: str, member: str, asked: Request) -
         there = overwrite(group.seed, max(1, tx.now), did_key_bytes(member), stream.alias, stream.head, stream.start)
         leads_there = b64url(there.serialize())
     # unpublished events go out at the end of this step
-    after = group.unpublished[0].seq - 1 if group.unpublished else group.seq
+    after = group.log.unpublished[0].seq - 1 if group.log.unpublished else group.seq
     given = Accept(
         time=max(1, tx.now, stream.time),  # all earlier messages have a `T` that is not greater
         request=asked.digest,
@@ -94,7 +94,7 @@ def accept_subscriber(tx: Transaction, name: str, member: str, asked: Request) -
         former = known.acked if known.acked > known.begun else known.former
     answer = given.serialize().decode()
     subscriber = Subscriber(asked.digest, given.digest, after, answer, begun, tx.now, rules, begun, former)
-    tx.update_group(name, subscribers={**group.subscribers, member: subscriber})
+    tx.update_streams(name, subscribers={**group.streams.subscribers, member: subscriber})
     store_statement(tx, name, member, asked)
     store_statement(tx, name, member, given)
 

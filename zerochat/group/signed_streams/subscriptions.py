@@ -48,7 +48,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     if body.signed_ack:
         _receive_ack(tx, name, sender, body.signed_ack)
     group = tx.group(name)
-    stream = group.streams.get(sender)
+    stream = group.streams.followed.get(sender)
     outdated = stream is not None and body.reach.at < stream.accepted_at
     agreed = body.view == group.view.checksum
     if stream is not None and stream.rules != adoption.current_rules(group) and agreed:
@@ -64,7 +64,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
 def renew_subscription(tx: Transaction, name: str, member: str) -> bool:
     """The terms have changed since we subscribed to this member: subscribe again under the new terms. Returns whether
     to send a `sync` now."""
-    if member in tx.group(name).subscription_requests:
+    if member in tx.group(name).streams.requests:
         return _request_or_retry(tx, name, member)
     if not rate_limits.spend_statement(tx, name, member):
         return False
@@ -82,7 +82,7 @@ def _request_or_retry(tx: Transaction, name: str, sender: str) -> bool:
     """A member does not know of our subscription: request it, or repeat the request. Returns whether to send a `sync`
     now."""
     group = tx.group(name)
-    asked = group.subscription_requests.get(sender)
+    asked = group.streams.requests.get(sender)
     if asked is None:
         if not rate_limits.spend_statement(tx, name, sender):
             return False
@@ -90,9 +90,7 @@ def _request_or_retry(tx: Transaction, name: str, sender: str) -> bool:
         return True
     if not _has_elapsed(tx, asked.requested_at):
         return False  # the request is under way
-    tx.update_group(
-        name, subscription_requests={**group.subscription_requests, sender: replace(asked, requested_at=tx.now)}
-    )
+    tx.update_streams(name, requests={**group.streams.requests, sender: replace(asked, requested_at=tx.now)})
     return True
 
 
@@ -108,7 +106,7 @@ def _receive_request(tx: Transaction, name: str, sender: str, statement: Request
         raise Refused(why="a request for another member's stream")
     if statement.signs:
         raise Refused(why="a request with a separate acknowledgement key, which is not supported")
-    known = group.subscribers.get(sender)
+    known = group.streams.subscribers.get(sender)
     if known is not None and not _has_elapsed(tx, known.answered_at):
         return False  # rate limited: each answer is stored for good
     if (
@@ -120,7 +118,7 @@ def _receive_request(tx: Transaction, name: str, sender: str, statement: Request
             return False  # the member repeats it
         statements.accept_subscriber(tx, name, sender, statement)
     elif known.accept:  # our answer was lost
-        tx.update_group(name, subscribers={**group.subscribers, sender: replace(known, answered_at=tx.now)})
+        tx.update_streams(name, subscribers={**group.streams.subscribers, sender: replace(known, answered_at=tx.now)})
     else:
         return False
     return True
@@ -128,9 +126,9 @@ def _receive_request(tx: Transaction, name: str, sender: str, statement: Request
 
 def _receive_accept(tx: Transaction, name: str, sender: str, statement: Accept) -> bool:
     group = tx.group(name)
-    known, asked = group.streams.get(sender), group.subscription_requests.get(sender)
+    known, asked = group.streams.followed.get(sender), group.streams.requests.get(sender)
     if known is not None and known.accept == statement.digest:
-        tx.update_group(name, streams={**group.streams, sender: replace(known, confirmation_due=True)})
+        tx.update_streams(name, followed={**group.streams.followed, sender: replace(known, confirmation_due=True)})
         return True  # our confirmation was lost
     if (
         (statement.publisher, statement.subscriber) != (sender, group.me)
@@ -147,8 +145,8 @@ def _receive_accept(tx: Transaction, name: str, sender: str, statement: Accept) 
         stream = replace(stream, head=known.head, chain=known.chain, time=known.time, ack=known.ack)
     elif known is not None and known.alias == stream.alias:
         stream = replace(stream, former=statements.ack_of(tx, name, known) or known.former)
-    rest = {did: one for did, one in group.subscription_requests.items() if did != sender}
-    tx.update_group(name, streams={**group.streams, sender: stream}, subscription_requests=rest)
+    rest = {did: one for did, one in group.streams.requests.items() if did != sender}
+    tx.update_streams(name, followed={**group.streams.followed, sender: stream}, requests=rest)
     statements.store_statement(tx, name, sender, statement)
     return True
 
@@ -194,19 +192,19 @@ def open_key(sealed: bytes, secret: bytes) -> bytes:
 
 def _receive_confirm(tx: Transaction, name: str, sender: str, statement: Confirm) -> None:
     group = tx.group(name)
-    known = group.subscribers.get(sender)
+    known = group.streams.subscribers.get(sender)
     if statement.subscriber != sender:
         raise Refused(why="a confirmation of another member's subscription")
     if known is not None and known.digest == statement.accept and known.accept:
-        tx.update_group(name, subscribers={**group.subscribers, sender: replace(known, accept="")})
+        tx.update_streams(name, subscribers={**group.streams.subscribers, sender: replace(known, accept="")})
         statements.store_statement(tx, name, sender, statement)
 
 
 def _receive_ack(tx: Transaction, name: str, sender: str, written: str) -> None:
     """A member's signed acknowledgement of our stream. The journal stores it where there is such a message."""
     group = tx.group(name)
-    known = group.subscribers.get(sender)
-    if known is None or group.own_stream is None:
+    known = group.streams.subscribers.get(sender)
+    if known is None or group.streams.own is None:
         return
     ack = b64url_bytes(written)
     time = ack_time(ack)
@@ -214,12 +212,12 @@ def _receive_ack(tx: Transaction, name: str, sender: str, written: str) -> None:
     if time <= known.acked and not former:
         return  # it is repeated in every sync, and verifying a signature takes a while
     signed = parse_ack(ack)
-    if (signed.subscriber, signed.alias) != (did_key_bytes(sender), group.own_stream.alias):
+    if (signed.subscriber, signed.alias) != (did_key_bytes(sender), group.streams.own.alias):
         return  # of an earlier stream
     lamport.check_not_ahead(signed.at, tx.now)  # an acknowledgement from the future would not expose a false accusation
-    if signed.time > group.own_stream.time:
+    if signed.time > group.streams.own.time:
         raise Refused(why="an acknowledgement of a message that was never sent")
     known = replace(known, former=signed.time) if former else replace(known, acked=signed.time)
-    tx.update_group(name, subscribers={**group.subscribers, sender: known})
+    tx.update_streams(name, subscribers={**group.streams.subscribers, sender: known})
     place = signed.alias, signed.time, signed.of
     tx.emit(StoreSignedAck(name, group.me, sender, *place, ack, known.begun if former else 0))

@@ -1,28 +1,26 @@
 """The state of the core: frozen, serialisable records, changed only by replacing them.
 
-The journal writes each changed field as a row of its own (and each entry of a dict of records), so a field is the unit
-of a batch's cost on disk. Connections are not state: "I want a link to her" is kept, "the link is up" is an event, and
-`links_up` is empty after every start.
+The journal writes each changed field as a row of its own, and each entry of a dict of records, inside nested records
+too: a field is the unit of a batch's cost on disk. Connections are not state: the wish for a link is kept, "the link is
+up" is an event, and `links_up` is empty after every start.
 """
 
 from zerochat.group.state.agent import Agent
-from zerochat.group.state.chains import Backfill, Chain, ChainPosition, ChainStart, ReorderBuffer, StartEvent
+from zerochat.group.state.chains import (
+    Backfill,
+    BlockedEvent,
+    Chain,
+    ChainPosition,
+    ChainStart,
+    EventLog,
+    ReorderBuffer,
+    StartEvent,
+)
 from zerochat.group.state.external import AwaitedReceipt, BasicMessage, Connection, EndpointFailure, PeerQuery, PeerRef
 from zerochat.group.state.files import Download, FileEntry, FileState
-from zerochat.group.state.groups import (
-    AttestationConflict,
-    BlockedEvent,
-    Group,
-    GroupState,
-    JoinRequest,
-    Peer,
-    Profile,
-    RateLimit,
-    RelationshipOffer,
-    StoredAtMediator,
-    ViewAttestation,
-)
-from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
+from zerochat.group.state.groups import Group, GroupState, Profile
+from zerochat.group.state.joins import Admissions, Claim, Join, JoinRequest, JoinState, OpenInvitation
+from zerochat.group.state.peers import Links, Peer, RateLimit, RelationshipOffer, StoredAtMediator
 from zerochat.group.state.streams import EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
 from zerochat.group.state.sync import (
     BackfillProgress,
@@ -37,8 +35,10 @@ from zerochat.group.state.sync import (
     UnreachableAuthor,
 )
 from zerochat.group.state.tlog import EndedSubscription, PendingEntry, TransparencyLog, WantedEntry
+from zerochat.group.state.trust import AttestationConflict, TrustState, ViewAttestation
 
 __all__ = [
+    "Admissions",
     "Agent",
     "AttestationConflict",
     "AwaitedReceipt",
@@ -58,6 +58,7 @@ __all__ = [
     "EarlyMessages",
     "EndedSubscription",
     "EndpointFailure",
+    "EventLog",
     "FileEntry",
     "FileState",
     "Group",
@@ -65,6 +66,7 @@ __all__ = [
     "Join",
     "JoinRequest",
     "JoinState",
+    "Links",
     "MissingRange",
     "OpenInvitation",
     "OwnStream",
@@ -86,6 +88,7 @@ __all__ = [
     "Subscriber",
     "SubscriptionRequest",
     "TransparencyLog",
+    "TrustState",
     "UnreachableAuthor",
     "ViewAttestation",
     "WantedEntry",

@@ -1,4 +1,4 @@
-"""Author chains: how far each is delivered here, which part is confirmed, and where it begins for us."""
+"""The event log: how far each author's chain is delivered here, which part is confirmed, and what waits."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.crypto.structs import Redacted
+from zerochat.group.event_log.event import Event
 
 
 class ChainPosition(Struct, frozen=True):
@@ -123,3 +124,27 @@ class ReorderBuffer(Redacted, frozen=True):
     REDACTED = ("records",)
 
     records: dict[int, bytes] = field(default_factory=dict)
+
+
+class BlockedEvent(Struct, frozen=True):
+    """A membership event whose dependencies are missing, and its sender."""
+
+    sender: str
+    record: bytes
+
+
+class EventLog(Struct, frozen=True):
+    """The delivered events of a group, and those that wait for others."""
+
+    chains: dict[str, Chain] = field(default_factory=dict)
+    lamport: int = 0
+    heads: tuple[str, ...] = ()
+    """The delivered events that no delivered event names yet, sorted."""
+    covered_heads: tuple[str, ...] = ()
+    """The heads of the membership events that our own chain has named: they need not be named again."""
+    reorder_buffers: dict[str, ReorderBuffer] = field(default_factory=dict)
+    """By author: events that wait for their predecessor."""
+    blocked: dict[str, BlockedEvent] = field(default_factory=dict)
+    """By id: membership events that wait for their dependencies."""
+    unpublished: tuple[Event, ...] = ()
+    """Our own events of this batch, published together at its end; empty between batches."""

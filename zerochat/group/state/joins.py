@@ -11,7 +11,9 @@ from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
 from zerochat.group.links.relationship import Relationship
-from zerochat.group.state.groups import AttestationConflict, RateLimit, ViewAttestation
+from zerochat.group.state.peers import RateLimit
+from zerochat.group.state.trust import AttestationConflict, ViewAttestation
+from zerochat.group.wire.messages import JoinRequestBody
 
 
 class JoinState(StrEnum):
@@ -152,3 +154,37 @@ class Join(Redacted, frozen=True):
         """The join in this state, with these fields changed."""
         assert state is self.state or state in JOIN_TRANSITIONS[self.state], f"{self.state} -> {state}"
         return replace(self, state=state, **fields)
+
+
+class JoinRequest(Struct, frozen=True):
+    """A joiner that waits for a member's decision."""
+
+    member: str
+    """Its member key, a did:key."""
+    label: str
+    role: str
+    at: int
+    """When it asked, UTC ms."""
+    link: bytes
+    """The link of the invitation that it uses."""
+    claimant: str
+    """The key of its claim in that invitation."""
+    until: int
+    """When the request expires, UTC ms."""
+    asked: JoinRequestBody
+    """The request itself."""
+    thread: str
+    """The id of the message that carried it."""
+    handle: bytes = b""
+    """Where it last asked from; empty: by mail, or over a link that we opened."""
+    refused: bool = False
+    """Refused; repeated requests are refused again."""
+
+
+class Admissions(Struct, frozen=True):
+    """Our own admission to a group, and the joiners that want to be admitted."""
+
+    event: str = ""
+    """The event that admitted us; empty: we founded the group."""
+    requests: dict[str, JoinRequest] = field(default_factory=dict)
+    """By member key: the joiners that wait for a decision."""

@@ -99,3 +99,18 @@ class EarlyMessages(Redacted, frozen=True):
     REDACTED = ("messages",)
 
     messages: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class SignedStreams(Struct, frozen=True):
+    """All signed streams of a group with sender keys (`group/signed_streams/`)."""
+
+    own: OwnStream | None = None
+    """Our own signed stream; None: nothing was posted, or the group's keys do not sign."""
+    subscribers: dict[str, Subscriber] = field(default_factory=dict)
+    """By member: its subscription to our stream."""
+    followed: dict[str, Stream] = field(default_factory=dict)
+    """By member: its stream."""
+    requests: dict[str, SubscriptionRequest] = field(default_factory=dict)
+    """By member: our open subscription request."""
+    early_messages: dict[str, EarlyMessages] = field(default_factory=dict)
+    """By member: signed messages that arrived before their predecessor."""

@@ -167,3 +167,28 @@ class BackfillProgress(Struct, frozen=True):
     def reopened(self) -> Self:
         """The same state after more history turned out to exist."""
         return replace(self, done=False, tries=0, lost=0, requests={}, rechecks=0)
+
+
+class SyncState(Struct, frozen=True):
+    """What is missing here, and what other members were asked (`group/sync/`)."""
+
+    gaps: dict[str, MissingRange] = field(default_factory=dict)
+    """By author: the missing part of its chain that other members have."""
+    pull_requests: dict[str, PullRequest] = field(default_factory=dict)
+    """By member: the open pull request, at most one each."""
+    reinstated_posts: dict[str, ReinstatedPosts] = field(default_factory=dict)
+    """By author: posts that were left out because the author was a reader, and that may be valid after all."""
+    unreachable_authors: dict[str, UnreachableAuthor] = field(default_factory=dict)
+    """By author: the answers of other members about an author that has never reached us itself."""
+    corroborations: dict[str, Corroboration] = field(default_factory=dict)
+    """By author: the corroboration of the newest relayed part of its chain."""
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    """By member: the state of our set reconciliation with it."""
+    differences: tuple[Difference, ...] = ()
+    """The differences that reconciliation has found."""
+    recovery: Recovery | None = None
+    """Stale-profile recovery; None: no member claims to have more of our chain than we have."""
+    backfill: BackfillProgress | None = None
+    """The backfill; None: there is nothing from before we joined that we may have."""
+    acks_due: frozenset[str] = frozenset()
+    """The authors to which an acknowledgement is due."""

@@ -77,3 +77,20 @@ class EndedSubscription(Struct, frozen=True):
     """The `T` after which nothing more is owed."""
     close_key: str = ""
     """The pending entry that ends it: until it is in the log all is owed. Empty: none, or it is in the log."""
+
+
+class Tlogs(Struct, frozen=True):
+    """All transparency logs of a group, and what is owed to them (`group/tlog/`)."""
+
+    by_name: dict[str, TransparencyLog] = field(default_factory=dict)
+    """By name: the tlog of the terms in force, and its latest predecessors (`tlog/adoption.py`)."""
+    abandoned: tuple[str, ...] = ()
+    """The tlogs that we have given up: we sign nothing there again."""
+    ended_subscriptions: tuple[EndedSubscription, ...] = ()
+    """Replaced subscriptions to our stream whose obligations may not be in the tlog yet."""
+    terms_due: tuple[str, int] = ("", 0)
+    """Why new terms are due, and since when (UTC ms); empty: they are not."""
+    stalled_terms: int = 0
+    """How many tlogs in a row never reached a checkpoint."""
+    retired_at: int = 0
+    """We may have signed more than we remember in tlogs whose terms have at most this Lamport time; 0: none."""

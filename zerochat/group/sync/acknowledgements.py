@@ -54,9 +54,9 @@ SYNC_INTERVAL_MS = 500
 def record_state(tx: Transaction, name: str, sender: str, view: str, acks: Sequence[int]) -> None:
     """Record what an authentic message reports of its sender's state."""
     group = tx.group(name)
-    peer = group.peers[sender]
-    tx.update_peer(name, sender, last_received_at=tx.now, view=view)
-    if view != peer.view:
+    peer = group.links.peers[sender]
+    tx.update_peer(name, sender, last_received_at=tx.now, anti_entropy=replace(peer.anti_entropy, view=view))
+    if view != peer.anti_entropy.view:
         tx.emit(Notify(ViewChanged(name)))
     if view == group.view.checksum:
         record_acks(tx, name, sender, dict(zip(group.view.members, acks, strict=False)))
@@ -72,28 +72,27 @@ def record_regression(tx: Transaction, name: str, member: str, view: str, acks: 
     ignored. Nor is it accepted often, since a false report costs its sender nothing.
     """
     group = tx.group(name)
-    peer = group.peers[member]
-    if view != group.view.checksum or at <= peer.state_written_at:
+    peer = group.links.peers[member]
+    if view != group.view.checksum or at <= peer.acks.written_at:
         return
     upto = dict(zip(group.view.members, acks, strict=False)).get(group.me, 0)
-    regressed = upto < peer.acked.get(group.me, 0)
-    if regressed and peer.regressed_since and tx.now >= peer.regressed_since + REGRESSION_MS:
-        tx.update_peer(
-            name, member, state_written_at=at, regressed_since=0, acked={group.me: upto}, tries=0, retry_at=tx.now
-        )
+    regressed = upto < peer.acks.upto.get(group.me, 0)
+    if regressed and peer.acks.regressed_since and tx.now >= peer.acks.regressed_since + REGRESSION_MS:
+        tx.update_acks(name, member, written_at=at, regressed_since=0, upto={group.me: upto})
+        tx.update_retransmission(name, member, tries=0, retry_at=tx.now)
         mediator_receipts.invalidate(tx, name, member)
         retransmit(tx, name)
     else:
-        tx.update_peer(
-            name, member, state_written_at=at, regressed_since=(peer.regressed_since or tx.now) if regressed else 0
+        tx.update_acks(
+            name, member, written_at=at, regressed_since=(peer.acks.regressed_since or tx.now) if regressed else 0
         )
 
 
 def record_acks(tx: Transaction, name: str, member: str, reported: dict[str, int]) -> None:
     """A member reports up to where it has these authors' chains."""
     group = tx.group(name)
-    peer = group.peers[member]
-    known, acked = peer.acked.get, dict(peer.acked)
+    peer = group.links.peers[member]
+    known, acked = peer.acks.upto.get, dict(peer.acks.upto)
     for author, upto in [one for one in reported.items() if one[1] > known(one[0], 0)]:  # most reports are old
         after = acked.get(author, 0)
         if author == group.me:  # our own chain cannot be longer elsewhere
@@ -110,12 +109,13 @@ def record_acks(tx: Transaction, name: str, member: str, reported: dict[str, int
                     GAP_DELAY_MS * 4 // 5 + tx.context.random(1)[0] * GAP_DELAY_MS // 365,
                     if_unset=True,
                 )
-    if acked != peer.acked:
-        progress = acked.get(group.me, 0) > peer.acked.get(group.me, 0)
+    if acked != peer.acks.upto:
+        progress = acked.get(group.me, 0) > peer.acks.upto.get(group.me, 0)
         # A member that has all of a retransmission gets the next one at once, not at the timer.
-        at_once = peer.tries > 0 and acked.get(group.me, 0) >= peer.retransmitted_upto
-        fields: dict[str, Any] = {"tries": 0, "retry_at": tx.now + (0 if at_once else RETRY_MS)} if progress else {}
-        tx.update_peer(name, member, acked=acked, **fields)
+        at_once = peer.retransmission.tries > 0 and acked.get(group.me, 0) >= peer.retransmission.upto
+        tx.update_acks(name, member, upto=acked)
+        if progress:
+            tx.update_retransmission(name, member, tries=0, retry_at=tx.now + (0 if at_once else RETRY_MS))
         if progress and at_once:
             retransmit(tx, name)
 
@@ -130,17 +130,17 @@ def _transport(tx: Transaction, name: str, member: str) -> str:
 def schedule_ack(tx: Transaction, name: str, author: str) -> None:
     """Events of `author` were received: acknowledge them soon."""
     group = tx.group(name)
-    if not group.acks_due:
+    if not group.sync.acks_due:
         tx.set_timer(TimerKind.ACKNOWLEDGE, name, ACK_DELAY_MS // 2 + tx.context.random(1)[0] * ACK_DELAY_MS // 255)
-    tx.update_group(name, acks_due=group.acks_due | {author})
+    tx.update_sync(name, acks_due=group.sync.acks_due | {author})
 
 
 def send_acks(tx: Transaction, name: str) -> None:
     """The delay is over: acknowledge to each author what we have of its chain."""
     group = tx.group(name)
-    tx.update_group(name, acks_due=frozenset())
-    for author in sorted(group.acks_due):
-        if author in group.peers:
+    tx.update_sync(name, acks_due=frozenset())
+    for author in sorted(group.sync.acks_due):
+        if author in group.links.peers:
             send_sync(tx, name, author)
 
 
@@ -148,7 +148,7 @@ def send_sync(tx: Transaction, name: str, member: str, unreachable: Sequence[str
     """Send our whole state to one member, if it can be reached. `unreachable`: the members to which it is asked to
     relay what we cannot deliver (`relay.py`)."""
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     if relationship is None or not relationship.established or tx.agent.reach is None:
         return
     if not mediator_mail.reachable(tx, name, member):
@@ -160,7 +160,7 @@ def send_sync(tx: Transaction, name: str, member: str, unreachable: Sequence[str
 def sync_message(tx: Transaction, name: str, member: str, unreachable: Sequence[str] = ()) -> Message:
     """Our state for one member; it counts as sent."""
     group = tx.group(name)
-    peer = group.peers[member]
+    peer = group.links.peers[member]
     heads, word = attestation.own_attestation(group)
     body: dict[str, Any] = {
         "group": name,
@@ -174,17 +174,21 @@ def sync_message(tx: Transaction, name: str, member: str, unreachable: Sequence[
     }
     if (seen := _highest_seen(group, member)) > body["acked"]:
         body["highest_seen"] = seen
-    if peer.view:
-        body["your_view"] = peer.view
+    if peer.anti_entropy.view:
+        body["your_view"] = peer.anti_entropy.view
     if peer.start_id:
         body["start_id"] = peer.start_id
-    if is_behind(group, member) and not group.mode.signs and (peer.greeting_due or peer.retry_at <= tx.now):
+    if (
+        is_behind(group, member)
+        and not group.mode.signs
+        and (peer.exchange.greeting_due or peer.retransmission.retry_at <= tx.now)
+    ):
         # Others may have relayed to it what we have not delivered.
         body["head"] = [
             group.seq,
             group.chain(group.me).head_id,
         ]
-    if group.reorder_buffers.get(member) or member in group.early_messages or member in group.gaps:
+    if group.log.reorder_buffers.get(member) or member in group.streams.early_messages or member in group.sync.gaps:
         body["gap"] = True
     if former := _former_heads(group):
         body["former"] = former
@@ -195,25 +199,25 @@ def sync_message(tx: Transaction, name: str, member: str, unreachable: Sequence[
     if unreachable:
         body["unreachable"] = [place for place, did in enumerate(group.view.members) if did in unreachable]
     body["head_digests"] = head_digests(group, salt := new_id(tx.context.random))
-    if peer.greeting_due:
-        tx.update_peer(name, member, greeting_due=False)
-    if member in group.acks_due:
-        tx.update_group(name, acks_due=group.acks_due - {member})
+    if peer.exchange.greeting_due:
+        tx.update_exchange(name, member, greeting_due=False)
+    if member in group.sync.acks_due:
+        tx.update_sync(name, acks_due=group.sync.acks_due - {member})
     return Message(type=SYNC, id=salt, body=body)
 
 
 def _highest_seen(group: Group, member: str) -> int:
     """The last place of a member's chain of which we have any event: buffered, relayed, or signed."""
-    buffer = group.reorder_buffers.get(member)
-    waiting = [load_event(one.record) for one in group.blocked.values()]
+    buffer = group.log.reorder_buffers.get(member)
+    waiting = [load_event(one.record) for one in group.log.blocked.values()]
     signed = [event.seq for event in (*group.control.values(), *waiting) if event.author == member]
     return max(group.chain(member).seq, *signed, max(buffer.records, default=0) if buffer is not None else 0)
 
 
 def _former_heads(group: Group) -> list[list[str | int]]:
     """How far we have the chains of former members, the latest ones first."""
-    former = [(group.chains[did].lamport, did) for did in group.view.former if did in group.chains]
-    return [[did, group.chains[did].seq] for _, did in sorted(former, reverse=True)[:FORMER_MAX]]
+    former = [(group.log.chains[did].lamport, did) for did in group.view.former if did in group.log.chains]
+    return [[did, group.log.chains[did].seq] for _, did in sorted(former, reverse=True)[:FORMER_MAX]]
 
 
 def _reach(tx: Transaction, group: Group) -> dict[str, Any]:
@@ -222,7 +226,7 @@ def _reach(tx: Transaction, group: Group) -> dict[str, Any]:
     body: dict[str, Any] = {
         "pair": str(reach.pair or ""),
         "queue": str(reach.queue or ""),
-        "at": max(tx.now, group.lamport),
+        "at": max(tx.now, group.log.lamport),
     }
     if reach.pair:
         body["key"] = b64url(reach.server_key)
@@ -240,14 +244,14 @@ def send_status(tx: Transaction, name: str, more: dict[str, Any]) -> None:
     group = tx.group(name)
     body = {"group": name, "runs": [], "view": group.view.checksum, "have": confirmed_positions(group), **more}
     message = Message(type=STATUS, id=new_id(tx.context.random), body=body)
-    outbox.publish_message(tx, name, message, [member for member in group.peers if member in group.view.members])
+    outbox.publish_message(tx, name, message, [member for member in group.links.peers if member in group.view.members])
 
 
 def request_missing(tx: Transaction, name: str, member: str) -> None:
     """Send a member our state so that it sends what we lack; at most once per SYNC_INTERVAL_MS."""
-    peer = tx.group(name).peers.get(member)
-    if peer is not None and tx.now >= peer.sync_sent_at + SYNC_INTERVAL_MS:
-        tx.update_peer(name, member, sync_sent_at=tx.now)
+    peer = tx.group(name).links.peers.get(member)
+    if peer is not None and tx.now >= peer.anti_entropy.sync_sent_at + SYNC_INTERVAL_MS:
+        tx.update_anti_entropy(name, member, sync_sent_at=tx.now)
         send_sync(tx, name, member)
 
 
@@ -256,25 +260,27 @@ def request_missing(tx: Transaction, name: str, member: str) -> None:
 
 def is_behind(group: Group, member: str) -> bool:
     """Whether a member has not acknowledged all of our events that are meant for it."""
-    peer = group.peers[member]
-    return max(peer.acked.get(group.me, 0), peer.start_seq) < group.seq
+    peer = group.links.peers[member]
+    return max(peer.acks.upto.get(group.me, 0), peer.start_seq) < group.seq
 
 
 def expect_acknowledgement(tx: Transaction, name: str, seq: int, audience: Iterable[str]) -> None:
     """Events from `seq` on were published: start the retransmission timers of their recipients."""
     group = tx.group(name)
     now, me, up = tx.now, group.me, tx.agent.links_up
-    peers, waiting, deadlines = dict(group.peers), set[str](), list[int]()
+    peers, waiting, deadlines = dict(group.links.peers), set[str](), list[int]()
     for member in audience:
         peer = peers[member]
         mailed = peer.link not in up and mediator_mail.route_to(tx, name, member) is not None
-        if max(peer.acked.get(me, 0), peer.start_seq) >= seq - 1:
+        if max(peer.acks.upto.get(me, 0), peer.start_seq) >= seq - 1:
             # A member that lacked nothing gets the full time; one that is behind keeps its deadline.
-            peers[member] = peer = replace(peer, retry_at=now + (MAIL_RETRY_MS if mailed else RETRY_MS))
+            retry_at = now + (MAIL_RETRY_MS if mailed else RETRY_MS)
+            peers[member] = peer = replace(peer, retransmission=replace(peer.retransmission, retry_at=retry_at))
         if mailed or peer.link in up:
             waiting.add(member)
-            deadlines.append(peer.retry_at - now)
-    tx.update_group(name, peers=peers, acks_due=group.acks_due - waiting)
+            deadlines.append(peer.retransmission.retry_at - now)
+    tx.update_links(name, peers=peers)
+    tx.update_sync(name, acks_due=group.sync.acks_due - waiting)
     if deadlines:
         tx.set_timer(TimerKind.RETRANSMIT, name, min(deadlines))
 
@@ -290,18 +296,18 @@ def retransmit(tx: Transaction, name: str) -> None:
     """Retransmit unacknowledged events to every reachable member in time, and set the next timer."""
     group = tx.group(name)
     delays = []
-    for member, peer in group.peers.items():
-        relationship = group.relationships.get(member)
+    for member, peer in group.links.peers.items():
+        relationship = group.links.relationships.get(member)
         if relationship is None or not relationship.established or not mediator_mail.reachable(tx, name, member):
             continue
         behind = is_behind(group, member)
         if not (behind or publisher.lacks_signature(group, member)) or member not in group.view.members:
             continue
-        if peer.retry_at <= tx.now:
-            delay = _retransmission_delay(tx, name, member, peer.tries)
-            tx.update_peer(name, member, retry_at=tx.now + delay, tries=peer.tries + 1)
-            if behind or peer.tries:
-                after = max(peer.acked.get(group.me, 0), peer.start_seq)
+        if peer.retransmission.retry_at <= tx.now:
+            delay = _retransmission_delay(tx, name, member, peer.retransmission.tries)
+            tx.update_retransmission(name, member, retry_at=tx.now + delay, tries=peer.retransmission.tries + 1)
+            if behind or peer.retransmission.tries:
+                after = max(peer.acks.upto.get(group.me, 0), peer.start_seq)
                 tx.emit(
                     ReadOwnEvents(
                         name,
@@ -312,12 +318,12 @@ def retransmit(tx: Transaction, name: str) -> None:
                         *publisher.unacknowledged_of(group, member),
                     )
                 )
-            if peer.tries or not behind:
+            if peer.retransmission.tries or not behind:
                 # It may not know where our chain begins for it, or that its signature has not arrived.
                 send_sync(tx, name, member)
             delays.append(delay)
         else:
-            delays.append(peer.retry_at - tx.now)
+            delays.append(peer.retransmission.retry_at - tx.now)
     if delays:
         tx.set_timer(TimerKind.RETRANSMIT, name, min(delays))
 
@@ -332,24 +338,34 @@ def send_retransmission(
         upto = publisher.retransmit(tx, name, member, events, messages)
     else:
         outbox.send_events(tx, name, member, events)
-    if member in tx.group(name).peers:
-        tx.update_peer(name, member, retransmitted_upto=upto)
+    if member in tx.group(name).links.peers:
+        tx.update_retransmission(name, member, upto=upto)
 
 
 def retransmit_on_gap(tx: Transaction, name: str, member: str) -> None:
     """A member reports a gap in our chain: retransmit now, unless that is under way."""
-    peer = tx.group(name).peers[member]
+    peer = tx.peer(name, member)
     # `retry_at` is at least RETRY_MS after the last progress, so this happens once for each.
-    if peer.tries == 0 and tx.now >= peer.retry_at - RETRY_MS + SYNC_INTERVAL_MS and is_behind(tx.group(name), member):
-        tx.update_peer(name, member, retry_at=tx.now)
+    if (
+        peer.retransmission.tries == 0
+        and tx.now >= peer.retransmission.retry_at - RETRY_MS + SYNC_INTERVAL_MS
+        and is_behind(tx.group(name), member)
+    ):
+        tx.update_retransmission(name, member, retry_at=tx.now)
         retransmit(tx, name)
 
 
 def retransmit_on_return(tx: Transaction, name: str, member: str) -> None:
     """A member reached by mail is back and behind: what was sent meanwhile may be lost, so restart the backoff."""
-    peer = tx.group(name).peers[member]
-    if peer.tries > 0 and mediator_mail.goes_by_mail(tx, name, member) and is_behind(tx.group(name), member):
-        tx.update_peer(name, member, tries=1, retry_at=min(peer.retry_at, tx.now + MAIL_RETRY_MS))
+    peer = tx.peer(name, member)
+    if (
+        peer.retransmission.tries > 0
+        and mediator_mail.goes_by_mail(tx, name, member)
+        and is_behind(tx.group(name), member)
+    ):
+        tx.update_retransmission(
+            name, member, tries=1, retry_at=min(peer.retransmission.retry_at, tx.now + MAIL_RETRY_MS)
+        )
         retransmit(tx, name)
 
 
@@ -365,6 +381,7 @@ def view_changed(tx: Transaction, name: str) -> None:
     """Our view has changed: views that members reported before count no longer, unless equal to it."""
     group = tx.group(name)
     ours = group.view.checksum
-    peers = {did: peer if peer.view in ("", ours) else replace(peer, view="") for did, peer in group.peers.items()}
-    tx.update_group(name, peers=peers)
+    for member, peer in group.links.peers.items():
+        if peer.anti_entropy.view not in ("", ours):
+            tx.update_anti_entropy(name, member, view="")
     schedule_view_comparison(tx, name)

@@ -26,13 +26,15 @@ INTERVAL_MS = 60_000
 def reconcile_views(tx: Transaction, name: str, member: str, their_heads: Sequence[str]) -> None:
     """A member with another view reports its heads: send what it lacks, and request what we lack."""
     group = tx.group(name)
-    control, peer = group.control, group.peers[member]
+    control, peer = group.control, group.links.peers[member]
     unknown_heads = any(head not in control for head in their_heads)
-    if tx.now >= peer.view_answered_at + acknowledgements.SYNC_INTERVAL_MS:
-        tx.update_peer(name, member, view_answered_at=tx.now)
+    if tx.now >= peer.anti_entropy.view_answered_at + acknowledgements.SYNC_INTERVAL_MS:
+        tx.update_anti_entropy(name, member, view_answered_at=tx.now)
         withheld = attestation.withheld_events(group)
         heads = (
-            [*their_heads, *_join_events(group, member)] if unknown_heads and not peer.view_answered_at else their_heads
+            [*their_heads, *_join_events(group, member)]
+            if unknown_heads and not peer.anti_entropy.view_answered_at
+            else their_heads
         )
         missing_events = [event for event in missing(control, heads) if event.id not in withheld]
         if len(missing_events) > acknowledgements.RETRANSMIT_EVENTS_MAX:
@@ -64,8 +66,12 @@ def compare_views(tx: Transaction, name: str) -> None:
     """
     group = tx.group(name)
     checksum = group.view.checksum
-    uncertain = [m for m, peer in group.peers.items() if peer.view != checksum and mediator_mail.reachable(tx, name, m)]
-    differing = [member for member in uncertain if group.peers[member].view]
+    uncertain = [
+        m
+        for m, peer in group.links.peers.items()
+        if peer.anti_entropy.view != checksum and mediator_mail.reachable(tx, name, m)
+    ]
+    differing = [member for member in uncertain if group.links.peers[member].anti_entropy.view]
     lot = int.from_bytes(tx.context.random(4), "big")
     targets = differing or uncertain
     # More in a small group: it costs little, and few others could bring it to the rest.
@@ -79,7 +85,7 @@ def compare_views(tx: Transaction, name: str) -> None:
 def run_round(tx: Transaction, name: str) -> None:
     """Send our state to one random member: it reveals a loss at the very end of a conversation."""
     group = tx.group(name)
-    reachable = [member for member in group.peers if mediator_mail.reachable(tx, name, member)]
+    reachable = [member for member in group.links.peers if mediator_mail.reachable(tx, name, member)]
     lot = int.from_bytes(tx.context.random(4), "big")
     if reachable:
         acknowledgements.send_sync(tx, name, reachable[lot % len(reachable)])

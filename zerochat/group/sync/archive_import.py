@@ -42,7 +42,7 @@ def import_page(tx: Transaction, name: str, records: Sequence[bytes], back: bool
         outcomes = _import_below(tx, name, events)
     else:
         outcomes = ["invalid" if event is None else _import_above(tx, name, event) for event in events]
-    if tx.group(name).gaps:
+    if tx.group(name).sync.gaps:
         tx.set_timer(TimerKind.GAPS, name, 1)  # some of the missing events may be here now
     if "new" in outcomes:
         corroboration.schedule(tx, name)
@@ -61,7 +61,7 @@ def _early_outcome(group: Group, event: Event) -> ImportOutcome | None:
     author, chain = group.view.known(event.author), group.chain(event.author)
     if event.group_id != group.id:
         return "invalid"
-    if author is None or event.author in group.quarantine:
+    if author is None or event.author in group.trust.quarantine:
         return "not-a-member"
     if author.until is not None and event.seq > author.until:
         return "known" if event.id in group.control else "not-a-member"
@@ -105,7 +105,7 @@ def _obstacle(group: Group, event: Event) -> ImportOutcome | None:
         return "missing-causes"
     if event.author in group.view.members:
         # Until the author announces where its chain begins for us, it only grows downwards.
-        unannounced = bool(group.join_event) and (chain.is_unannounced or event.author not in group.chains)
+        unannounced = bool(group.joining.event) and (chain.is_unannounced or event.author not in group.log.chains)
         begins = False
     else:
         unannounced, begins = False, chain.seq == 0
@@ -141,7 +141,7 @@ def _import_below(tx: Transaction, name: str, events: Sequence[Event | None]) ->
 def _prepend(tx: Transaction, name: str, author: str, events: Sequence[Event]) -> list[ImportOutcome]:
     group = tx.group(name)
     chain = group.chain(author)
-    is_empty = author not in group.chains and bool(group.join_event)  # its newest event becomes the chain's end
+    is_empty = author not in group.log.chains and bool(group.joining.event)  # its newest event becomes the chain's end
     if not (is_empty or (chain.backfill is not None and chain.backfill.first > 1)):
         return ["detached"] * len(events)
     skipped = sum(event.seq > chain.seq for event in events) if not is_empty else 0

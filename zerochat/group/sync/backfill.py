@@ -54,9 +54,9 @@ def start(tx: Transaction, name: str) -> None:
     """We have joined a group: start the backfill, if the history rules allow any."""
     group = tx.group(name)
     me = group.view.members.get(group.me)
-    if me is None or group.backfill is not None or "none" in (group.view.policy.history, me.history):
+    if me is None or group.sync.backfill is not None or "none" in (group.view.policy.history, me.history):
         return
-    tx.update_group(name, backfill=BackfillProgress())
+    tx.update_sync(name, backfill=BackfillProgress())
     tx.set_timer(TimerKind.BACKFILL, name, 1)
 
 
@@ -64,12 +64,12 @@ def _incomplete_chains(group: Group) -> dict[str, Backfill]:
     """The chains with a known missing part below what we have."""
     chains_found = {}
     for author in (*group.view.members, *group.view.former):
-        if author == group.me or author in group.quarantine:
+        if author == group.me or author in group.trust.quarantine:
             continue
         chain = group.chain(author)
         if chain.backfill is not None and chain.backfill.first > 1:
             chains_found[author] = chain.backfill
-        elif author not in group.chains and group.join_event:
+        elif author not in group.log.chains and group.joining.event:
             until = group.view.former[author].until if author in group.view.former else None
             if until != 0:
                 chains_found[author] = Backfill(NEWEST if until is None else until + 1)
@@ -94,12 +94,12 @@ def remaining(group: Group) -> tuple[bool, int]:
 def request_page(tx: Transaction, name: str) -> None:
     """Request the next page."""
     group = tx.group(name)
-    progress = group.backfill
+    progress = group.sync.backfill
     if progress is None or group.me not in group.view.members:
         return
     pull_requests.expire(tx, name)
     chains = _fetchable_chains(group)
-    if chains and any(one.backwards for one in tx.group(name).pull_requests.values()):
+    if chains and any(one.backwards for one in tx.group(name).sync.pull_requests.values()):
         tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS)
         return
     progress = _discount_lost_request(group, progress)
@@ -116,9 +116,9 @@ def request_page(tx: Transaction, name: str) -> None:
     target, tries = _choose_peer(tx, name, progress), progress.tries
     if target is not None:
         progress = _send_request(tx, group, target, chains, progress)
-        tx.update_group(name, backfill=progress)
-    elif progress.idle_rounds < WAITS_MAX or progress != group.backfill:
-        tx.update_group(name, backfill=replace(progress, idle_rounds=min(progress.idle_rounds + 1, WAITS_MAX)))
+        tx.update_sync(name, backfill=progress)
+    elif progress.idle_rounds < WAITS_MAX or progress != group.sync.backfill:
+        tx.update_sync(name, backfill=replace(progress, idle_rounds=min(progress.idle_rounds + 1, WAITS_MAX)))
     delay = RETRY.delay_ms(tries)
     tx.set_timer(
         TimerKind.BACKFILL,
@@ -136,7 +136,7 @@ def _recheck(tx: Transaction, group: Group, progress: BackfillProgress) -> Backf
         return None
     if progress.rechecks >= RECHECKS_MAX:
         return None
-    tries = max(0, _tries_max(group) - min(len(group.peers), PEERS_MAX))
+    tries = max(0, _tries_max(group) - min(len(group.links.peers), PEERS_MAX))
     return replace(progress, rechecks=progress.rechecks + 1, tries=tries, lost=0)
 
 
@@ -156,7 +156,7 @@ def _send_request(
     progress = replace(
         progress,
         tries=progress.tries + 1,
-        thread="" if by_mail else tx.group(name).pull_requests[target].thread,
+        thread="" if by_mail else tx.group(name).sync.pull_requests[target].thread,
         requested_authors=progress.requested_authors.union(authors),
         requests=requests,
         # No member has our view: do not wait for one again.
@@ -170,14 +170,14 @@ def _send_request(
 def _discount_lost_request(group: Group, progress: BackfillProgress) -> BackfillProgress:
     """The same after the open request has timed out. A request over a live link may have been lost, so it does not
     count as a try, up to once per member."""
-    if progress.thread and progress.tries and progress.lost < min(len(group.peers), PEERS_MAX):
+    if progress.thread and progress.tries and progress.lost < min(len(group.links.peers), PEERS_MAX):
         progress = replace(progress, tries=progress.tries - 1, lost=progress.lost + 1)
     return replace(progress, thread="")
 
 
 def _tries_max(group: Group) -> int:
     """After so many requests in vain the backfill is done for now."""
-    candidates = min(len(group.peers), PEERS_MAX)
+    candidates = min(len(group.links.peers), PEERS_MAX)
     if _is_full_history(group):
         return max(TRIES_MAX, 3 * candidates)
     return max(2, 2 * candidates) if _truncated_chains(group) else 2
@@ -187,7 +187,7 @@ def _truncated_chains(group: Group) -> set[str]:
     """Chains of which a relaying member had only the end: those of former and unreachable authors, whose start is not
     announced, and those of authors that learned of us later than others."""
     authors = (*group.view.former, *group.view.members)
-    chains_found = {author: group.chains[author] for author in authors if author in group.chains}
+    chains_found = {author: group.log.chains[author] for author in authors if author in group.log.chains}
     pasts = {
         did: chain.backfill
         for did, chain in chains_found.items()
@@ -211,7 +211,7 @@ def _choose_peer(tx: Transaction, name: str, progress: BackfillProgress) -> str 
     member is eligible: they could be liars."""
     group = tx.group(name)
     keepers = group.view.keepers
-    candidates = [member for member in group.peers if pull_requests.is_free(tx, name, member)]
+    candidates = [member for member in group.links.peers if pull_requests.is_free(tx, name, member)]
     agreed = [member for member in candidates if _has_same_view(group, member)]
     if progress.idle_rounds < WAITS_MAX and (not agreed or progress.tries < 2 * len(agreed)):
         candidates = agreed
@@ -223,7 +223,7 @@ def _choose_peer(tx: Transaction, name: str, progress: BackfillProgress) -> str 
 
 def _has_same_view(group: Group, member: str) -> bool:
     """Whether it reports our view: the same members and roles."""
-    return group.peers[member].view == group.view.checksum
+    return group.links.peers[member].anti_entropy.view == group.view.checksum
 
 
 def _authors_to_request(chains: dict[str, Backfill], target: str, requests: int) -> list[str]:
@@ -238,8 +238,8 @@ def _authors_to_request(chains: dict[str, Backfill], target: str, requests: int)
 
 def _request_counts(group: Group, progress: BackfillProgress) -> dict[str, int]:
     """By member: the requests to it. A new member starts at the lowest count and does not have to catch up."""
-    record = {did: count for did, count in progress.requests.items() if did in group.peers}
-    return dict.fromkeys(group.peers, min(record.values(), default=0)) | record
+    record = {did: count for did, count in progress.requests.items() if did in group.links.peers}
+    return dict.fromkeys(group.links.peers, min(record.values(), default=0)) | record
 
 
 # --- receiving --------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def receive_page(
 ) -> None:
     """Process a page of history from this member."""
     group = tx.group(name)
-    progress = group.backfill
+    progress = group.sync.backfill
     if progress is None or group.me not in group.view.members:
         raise Refused(why="history without an open request")
     if "none" in _rules(group):  # of former members, only what dates from our own time
@@ -267,7 +267,7 @@ def receive_page(
     exhausted = not received and progress.tries >= _tries_max(group)
     wanted = _fetchable_chains(tx.group(name))
     finished = not more and (not wanted or (exhausted and progress.requested_authors >= wanted.keys()))
-    page_follows = member in group.pull_requests
+    page_follows = member in group.sync.pull_requests
     pages = 1 if no_progress else progress.pages if page_follows else min(PAGES_MAX, progress.pages * 2)
     # A recheck is no news.
     done, is_news = (
@@ -285,7 +285,7 @@ def receive_page(
     if is_news:
         _report(tx, name, progress)
     else:
-        tx.update_group(name, backfill=progress)
+        tx.update_sync(name, backfill=progress)
     if finished and _is_full_history(group):
         tx.set_timer(TimerKind.BACKFILL, name, RECHECK_MS << progress.rechecks)
     if not finished and not (no_progress and more):  # else with backoff, as set by `request_page`
@@ -296,14 +296,14 @@ def on_lost_page(tx: Transaction, name: str, member: str, thread: str | None) ->
     """A response arrived out of order or too late: one before it was lost. Request one page at a time again."""
     group = tx.group(name)
     tx.emit(Measure("dropped", "HistoryOutOfOrder"))
-    if group.backfill is not None and group.pull_requests[member].thread == thread:
-        open_requests = {did: one for did, one in group.pull_requests.items() if did != member}
-        tx.update_group(name, pull_requests=open_requests, backfill=replace(group.backfill, pages=1))
+    if group.sync.backfill is not None and group.sync.pull_requests[member].thread == thread:
+        open_requests = {did: one for did, one in group.sync.pull_requests.items() if did != member}
+        tx.update_sync(name, pull_requests=open_requests, backfill=replace(group.sync.backfill, pages=1))
         tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS)
 
 
 def _report(tx: Transaction, name: str, progress: BackfillProgress) -> None:
-    group = tx.update_group(name, backfill=progress)
+    group = tx.update_sync(name, backfill=progress)
     tx.emit(Notify(HistoryProgress(name, progress.received, remaining(group)[1], progress.done)))
 
 
@@ -311,7 +311,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
     """Store events of one author, newest first, that lead up to the chain that we have; returns their number. The first
     one that does not fit ends the page."""
     group = tx.group(name)
-    chain, received, read = group.chain(author), 0, group.lamport
+    chain, received, read = group.chain(author), 0, group.log.lamport
     backfill = chain.backfill or Backfill(NEWEST)
     unconfirmed_top, anchored, now = backfill.unconfirmed_top, backfill.anchored, tx.now
     first, before = backfill.first if chain.seq else 0, backfill.previous_id
@@ -361,7 +361,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
             (backfill.relayed_by or member) if unconfirmed_top else "",
             backfill.since_joining,
         )
-        tx.update_group(name, chains={**group.chains, author: replace(chain, backfill=backfill)}, lamport=read)
+        tx.update_log(name, chains={**group.log.chains, author: replace(chain, backfill=backfill)}, lamport=read)
     return received
 
 
@@ -369,7 +369,7 @@ def prepend(tx: Transaction, name: str, by: str, author: str, events: Sequence[E
     """Store events of one author, newest first, from a file: relayed by `by`. Returns their number, as in
     `receive_page`."""
     received = _prepend(tx, name, by, author, events)
-    progress = tx.group(name).backfill
+    progress = tx.group(name).sync.backfill
     if received and progress is not None:
         _report(tx, name, replace(progress, received=progress.received + received))
     elif received:

@@ -35,7 +35,7 @@ def request(tx: Transaction, name: str) -> None:
     pull_requests.expire(tx, name)
     group = tx.group(name)
     corroborations = {
-        author: corroboration for author in group.chains if (corroboration := _current(group, author)) is not None
+        author: corroboration for author in group.log.chains if (corroboration := _current(group, author)) is not None
     }
     ranges_by_member: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     for author, corroboration in corroborations.items():
@@ -43,8 +43,8 @@ def request(tx: Transaction, name: str) -> None:
         if target is not None and len(ranges_by_member[target]) < RANGES_MAX:
             ranges_by_member[target].append((author, corroboration.seq - 1, corroboration.seq))
             corroborations[author] = replace(corroboration, asked=(*corroboration.asked, target))
-    if corroborations != group.corroborations:
-        tx.update_group(name, corroborations=corroborations)
+    if corroborations != group.sync.corroborations:
+        tx.update_sync(name, corroborations=corroborations)
     for member, ranges in ranges_by_member.items():
         pull_requests.send(tx, name, member, ranges, len(ranges), purpose=PullPurpose.CORROBORATE)
     if any(
@@ -57,9 +57,9 @@ def request(tx: Transaction, name: str) -> None:
 def receive(tx: Transaction, name: str, member: str, events: Sequence[Event]) -> None:
     """Process a member's events at the places that it was asked about."""
     group = tx.group(name)
-    if member in group.quarantine:
+    if member in group.trust.quarantine:
         return
-    corroborations = dict(group.corroborations)
+    corroborations = dict(group.sync.corroborations)
     for event in events:
         corroboration = _current(group, event.author)
         if corroboration is None or corroboration != corroborations.get(event.author) or event.seq != corroboration.seq:
@@ -68,16 +68,16 @@ def receive(tx: Transaction, name: str, member: str, events: Sequence[Event]) ->
             corroborations[event.author] = replace(corroboration, corroborator=member)
         else:
             fork_detection.record_difference(tx, name, event.author, event.seq, member, corroboration.relayed_by)
-    tx.update_group(name, corroborations=corroborations)
+    tx.update_sync(name, corroborations=corroborations)
 
 
 def corroborator_of(group: Group, author: str, seq: int) -> str:
     """The member that corroborates a relayed event at this place; empty: none."""
-    corroboration = group.corroborations.get(author)
+    corroboration = group.sync.corroborations.get(author)
     if (
         corroboration is None
         or _current(group, author) != corroboration
-        or corroboration.corroborator in group.quarantine
+        or corroboration.corroborator in group.trust.quarantine
         or seq > corroboration.seq
     ):
         return ""
@@ -90,7 +90,7 @@ def _current(group: Group, author: str) -> Corroboration | None:
     position, by = _unconfirmed_head(group.chain(author))
     if position is None or not by:
         return None
-    present = group.corroborations.get(author)
+    present = group.sync.corroborations.get(author)
     if present is not None and (present.seq, present.id, present.relayed_by) == (position.seq, position.event_id, by):
         return present
     return Corroboration(position.seq, position.event_id, by)
@@ -109,9 +109,9 @@ def _choose_peer(tx: Transaction, group: Group, author: str, corroboration: Corr
     is_former = author not in group.view.members  # no member reports its place in a former member's chain
     candidates = [
         member
-        for member, peer in sorted(group.peers.items())
-        if member not in (author, corroboration.relayed_by, *corroboration.asked, *group.quarantine)
-        and (is_former or peer.acked.get(author, 0) >= corroboration.seq)
+        for member, peer in sorted(group.links.peers.items())
+        if member not in (author, corroboration.relayed_by, *corroboration.asked, *group.trust.quarantine)
+        and (is_former or peer.acks.upto.get(author, 0) >= corroboration.seq)
         and pull_requests.is_free(tx, group.id, member)
     ]
     return candidates[tx.context.random(1)[0] % len(candidates)] if candidates else None

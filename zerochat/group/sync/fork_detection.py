@@ -53,7 +53,7 @@ def compare_heads(tx: Transaction, name: str, member: str, salt: str, body: Sync
     group = tx.group(name)
     if not body.head_digests or body.view != group.view.checksum or not _both_members(group, member):
         return
-    comparison = group.comparisons.get(member, Comparison())
+    comparison = group.sync.comparisons.get(member, Comparison())
     differing = differing_authors(group, member, salt, body.have, body.head_digests)
     authors = tuple(author for author in differing if _may_record(group, author, member))
     if not authors:
@@ -81,7 +81,7 @@ def send_heads(tx: Transaction, name: str, member: str) -> None:
 def _both_members(group: Group, member: str) -> bool:
     """Whether we and the member are both members, as far as we know."""
     is_member = member in group.view.members and group.me in group.view.members
-    return is_member and member in group.peers and member not in group.quarantine
+    return is_member and member in group.links.peers and member not in group.trust.quarantine
 
 
 def _since(group: Group, member: str) -> int:
@@ -91,15 +91,15 @@ def _since(group: Group, member: str) -> int:
 
 def _may_record(group: Group, author: str, member: str) -> bool:
     """Whether a difference from this member about this author is news and fits the limits."""
-    reported = [comparison for comparison in group.differences if comparison.member == member]
-    has_room = len(group.differences) < DIFFERENCES_MAX and len(reported) < DIFFERENCES_PER_MEMBER_MAX
+    reported = [comparison for comparison in group.sync.differences if comparison.member == member]
+    has_room = len(group.sync.differences) < DIFFERENCES_MAX and len(reported) < DIFFERENCES_PER_MEMBER_MAX
     return has_room and all(comparison.author != author for comparison in reported)
 
 
 def _store(tx: Transaction, name: str, member: str, comparison: Comparison) -> None:
     group = tx.group(name)
-    others = {did: other for did, other in group.comparisons.items() if did in group.view.members}
-    tx.update_group(name, comparisons={**others, member: comparison})
+    others = {did: other for did, other in group.sync.comparisons.items() if did in group.view.members}
+    tx.update_sync(name, comparisons={**others, member: comparison})
 
 
 # --- reconciliation ---------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def receive_comparison(tx: Transaction, name: str, member: str, message: Message
     group = tx.group(name)
     if body.group != name or not _both_members(group, member):
         raise Refused(why="a reconciliation of another group, or with a non-member")
-    comparison, payload = group.comparisons.get(member, Comparison()), b64url_bytes(body.message)
+    comparison, payload = group.sync.comparisons.get(member, Comparison()), b64url_bytes(body.message)
     if message.thid:
         if not (comparison.thread and message.thid == comparison.thread and _under_way(tx, comparison)):
             raise Refused(why="an answer without a question")
@@ -131,7 +131,7 @@ def on_reconciled(tx: Transaction, result: Reconciled) -> None:
     """The log was compared: send the next message, or request the differing events."""
     name, member = result.group, result.member
     group = tx.agent.groups.get(name)
-    relationship = group.relationships.get(member) if group is not None else None
+    relationship = group.links.relationships.get(member) if group is not None else None
     if group is None or relationship is None or not relationship.established or not _both_members(group, member):
         return
     if not result.initiator:
@@ -140,7 +140,7 @@ def on_reconciled(tx: Transaction, result: Reconciled) -> None:
         else:
             tx.emit(Measure("dropped", Malformed.__name__))
         return
-    comparison = group.comparisons.get(member, Comparison())
+    comparison = group.sync.comparisons.get(member, Comparison())
     if comparison.thread or not _under_way(tx, comparison):
         return
     comparison = replace(comparison, differing=_first_of_each((*comparison.differing, *result.differing)))
@@ -159,7 +159,7 @@ def _under_way(tx: Transaction, comparison: Comparison) -> bool:
 def _send(tx: Transaction, name: str, member: str, result: Reconciled, thid: str | None = None) -> str:
     body = {"group": name, "since": result.since, "message": b64url(result.message)}
     message = Message(type=RECONCILE, id=new_id(tx.context.random), thid=thid, body=body)
-    relationship, packer = tx.group(name).relationships[member], tx.packer_of(name)
+    relationship, packer = tx.group(name).links.relationships[member], tx.packer_of(name)
     mediator_mail.send(tx, name, member, pack(relationship, message, packer, tx.context.random))
     return message.id
 
@@ -169,7 +169,7 @@ def _send(tx: Transaction, name: str, member: str, result: Reconciled, thid: str
 
 def request_differing(tx: Transaction, name: str, member: str) -> None:
     """Ask a member for its events at the places where it lacks ours."""
-    comparison = tx.group(name).comparisons.get(member)
+    comparison = tx.group(name).sync.comparisons.get(member)
     if comparison is None or not comparison.differing:
         return
     if not 0 <= tx.now - comparison.started_at < TIMEOUT_MS:
@@ -184,7 +184,7 @@ def request_differing(tx: Transaction, name: str, member: str) -> None:
 
 def receive_differing(tx: Transaction, name: str, member: str, events: Sequence[Event]) -> None:
     """Compare a member's events at those places with ours."""
-    comparison = tx.group(name).comparisons.get(member)
+    comparison = tx.group(name).sync.comparisons.get(member)
     if comparison is None or not comparison.differing:
         return
     our_events = {(author, seq): event for author, seq, event in comparison.differing}
@@ -201,7 +201,7 @@ def record_difference(tx: Transaction, name: str, author: str, seq: int, member:
     it."""
     group = tx.group(name)
     if _may_record(group, author, member):
-        tx.update_group(name, differences=(*group.differences, Difference(author, seq, member, tx.now, by)))
+        tx.update_sync(name, differences=(*group.sync.differences, Difference(author, seq, member, tx.now, by)))
         tx.emit(Notify(DifferenceFound(name, author, seq, member, by)))
 
 

@@ -14,7 +14,7 @@ TRIES_MAX = 6
 
 def queried_members(group: Group) -> Sequence[str]:
     """The members that are asked for our own events now."""
-    state = group.recovery
+    state = group.sync.recovery
     if state is None:
         return ()
     return [member for member in believed_claimants(group) if not state.from_backup or may_have(state, member)]
@@ -27,18 +27,18 @@ def may_have(state: Recovery, member: str) -> bool:
 
 def believed_claimants(group: Group) -> list[str]:
     """The claimants that are believed: after a restore any, else at least two members or the only other one."""
-    assert group.recovery is not None
+    assert group.sync.recovery is not None
     found = claimants(group)
-    return found if len(found) >= (1 if group.recovery.from_backup else min(2, len(group.others))) else []
+    return found if len(found) >= (1 if group.sync.recovery.from_backup else min(2, len(group.others))) else []
 
 
 def claimants(group: Group) -> list[str]:
     """The members that claim more of our chain than we have; all that reported any place, if a signed event of ours
     proves that there is more."""
-    assert group.recovery is not None
+    assert group.sync.recovery is not None
     known = last_signed_seq(group)
     claims = {
-        member: max(upto, known) for member, upto in group.recovery.claims.items() if member in group.view.members
+        member: max(upto, known) for member, upto in group.sync.recovery.claims.items() if member in group.view.members
     }
     return sorted(member for member, upto in claims.items() if upto > group.seq)
 

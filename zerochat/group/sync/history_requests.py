@@ -54,14 +54,14 @@ RESPONSE_EVENTS_MAX = 64
 def missing_ends(group: Group) -> dict[str, int]:
     """By author: the greatest reported end of its chain that is beyond ours."""
     result: dict[str, int] = {}
-    for member, peer in group.peers.items():
+    for member, peer in group.links.peers.items():
         if member not in group.view.members:
             continue
-        for author, upto in peer.acked.items():
+        for author, upto in peer.acks.upto.items():
             if author != member and upto > group.chain(author).seq:
                 result[author] = max(upto, result.get(author, 0))
     for author, record in group.view.former.items():  # a member that has left has signed its last place
-        if record.until is not None and author not in group.view.removed and author in group.chains:
+        if record.until is not None and author not in group.view.removed and author in group.log.chains:
             result[author] = record.until
     return {author: upto for author, reported in result.items() if (upto := _requestable_end(group, author, reported))}
 
@@ -69,12 +69,12 @@ def missing_ends(group: Group) -> dict[str, int]:
 def _requestable_end(group: Group, author: str, upto: int) -> int:
     """That end, capped by what can be meant for us; 0: nothing is missing."""
     author_record = group.view.known(author)
-    if author_record is None or author == group.me or author in group.quarantine:
+    if author_record is None or author == group.me or author in group.trust.quarantine:
         return 0
     upto = upto if author_record.until is None else min(upto, author_record.until)
     chain = group.chain(author)
     upto = min(upto, _announced_seq(group, author) + UNCONFIRMED_MAX)
-    if chain.is_unannounced and group.attestation_deadline:
+    if chain.is_unannounced and group.trust.attestation_deadline:
         return 0
     if relayed_events.is_unreachable(group, author) and (
         author in group.view.members or not unreachable_authors.has_sources(group, author)
@@ -96,16 +96,16 @@ def request_missing(tx: Transaction, name: str) -> None:
     group = tx.group(name)
     ends = missing_ends(group)
     gaps = {author: _updated_range(tx, group, author, upto) for author, upto in ends.items()}
-    for author, gap in group.gaps.items():
+    for author, gap in group.sync.gaps.items():
         if author not in gaps:
             tx.emit(Notify(Gap(name, author, group.chain(author).seq, gap.upto, "filled")))
-    if group.gaps and not gaps:
-        tx.emit(Notify(GapsFilled(name, group.lamport, tx.now)))
-    if gaps != group.gaps:
-        tx.update_group(name, gaps=gaps)
+    if group.sync.gaps and not gaps:
+        tx.emit(Notify(GapsFilled(name, group.log.lamport, tx.now)))
+    if gaps != group.sync.gaps:
+        tx.update_sync(name, gaps=gaps)
     pull_requests.expire(tx, name)
     _send_requests(tx, name, [author for author, gap in gaps.items() if gap.retry_at <= tx.now])
-    delays = [max(RETRY_MS, gap.retry_at - tx.now) for gap in tx.group(name).gaps.values()]
+    delays = [max(RETRY_MS, gap.retry_at - tx.now) for gap in tx.group(name).sync.gaps.values()]
     delays += [
         wait for seek_more in (reinstated_posts.request, unreachable_authors.request) if (wait := seek_more(tx, name))
     ]
@@ -114,7 +114,7 @@ def request_missing(tx: Transaction, name: str) -> None:
 
 
 def _updated_range(tx: Transaction, group: Group, author: str, upto: int) -> MissingRange:
-    gap = group.gaps.get(author)
+    gap = group.sync.gaps.get(author)
     if gap is None:
         tx.emit(Notify(Gap(group.id, author, group.chain(author).seq, upto, "asked")))
         return MissingRange(upto, since=tx.now)
@@ -125,13 +125,15 @@ def _send_requests(tx: Transaction, name: str, authors: Sequence[str]) -> None:
     group = tx.group(name)
     ranges_by_member: dict[str, list[tuple[str, int, int]]] = {}
     for author in authors:
-        gap = group.gaps[author]
+        gap = group.sync.gaps[author]
         target = _choose_peer(tx, name, author, gap)
         if target is None:
             continue  # no member that has it is free
         tries = gap.tries + 1
         delay = RETRY_MS << tries if tries < TRIES_MAX else BACKGROUND_MS
-        group = tx.update_group(name, gaps={**group.gaps, author: replace(gap, tries=tries, retry_at=tx.now + delay)})
+        group = tx.update_sync(
+            name, gaps={**group.sync.gaps, author: replace(gap, tries=tries, retry_at=tx.now + delay)}
+        )
         if tries == TRIES_MAX:
             tx.emit(Notify(Gap(name, author, group.chain(author).seq, gap.upto, "lost")))
         if target == author:
@@ -153,11 +155,11 @@ def _choose_peer(tx: Transaction, name: str, author: str, gap: MissingRange) -> 
         return None
     candidates = [
         member
-        for member, peer in group.peers.items()
-        if peer.acked.get(author, 0) > seq and member != author and pull_requests.is_free(tx, name, member)
+        for member, peer in group.links.peers.items()
+        if peer.acks.upto.get(author, 0) > seq and member != author and pull_requests.is_free(tx, name, member)
     ]
     if not candidates and author not in group.view.members:  # no member reports its place in a former member's chain
-        candidates = [member for member in group.peers if pull_requests.is_free(tx, name, member)]
+        candidates = [member for member in group.links.peers if pull_requests.is_free(tx, name, member)]
     linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)]
     return (linked or candidates)[tx.context.random(1)[0] % len(linked or candidates)] if candidates else None
 
@@ -169,7 +171,7 @@ def receive_request(tx: Transaction, name: str, member: str, message: Message, b
     """A member requests history: read the log. Raises Refused."""
     group = tx.group(name)
     requester = group.view.members.get(member)
-    if body.group != name or requester is None or member in group.quarantine:
+    if body.group != name or requester is None or member in group.trust.quarantine:
         raise Refused(why="a history request of another group, or from a non-member")
     if len({author for author, _, _ in body.ranges}) < len(body.ranges):
         raise Malformed(why="history request: the same chain twice")
@@ -184,8 +186,8 @@ def receive_request(tx: Transaction, name: str, member: str, message: Message, b
 def send_response(tx: Transaction, result: HistoryRead) -> None:
     """The log was read: send the response."""
     group = tx.agent.groups.get(result.group)
-    relationship = group.relationships.get(result.member) if group is not None else None
-    if group is None or relationship is None or not relationship.established or result.member not in group.peers:
+    relationship = group.links.relationships.get(result.member) if group is not None else None
+    if group is None or relationship is None or not relationship.established or result.member not in group.links.peers:
         return
     withheld = attestation.withheld_events(group)
     read = list(map(load_event, result.records))
@@ -201,7 +203,7 @@ def send_response(tx: Transaction, result: HistoryRead) -> None:
         result.more
         and result.page + 1 < result.pages
         and requester is not None
-        and result.member not in group.quarantine
+        and result.member not in group.trust.quarantine
     ):
         remaining = pull_requests.ranges_below(result.ranges, read)
         rules = (group.view.policy.history, requester.history)
@@ -228,7 +230,7 @@ def send_response(tx: Transaction, result: HistoryRead) -> None:
 def receive_response(tx: Transaction, name: str, member: str, message: Message, body: HistoryResponseBody) -> bool:
     """Process a response; False if its request has timed out. Raises RemoteError if there was none."""
     group = tx.group(name)
-    request = group.pull_requests.get(member)
+    request = group.sync.pull_requests.get(member)
     outdated = request is not None and request.backwards and (message.thid, body.page) != (request.thread, request.page)
     if body.group == name and outdated:
         backfill.on_lost_page(tx, name, member, message.thid)
@@ -282,8 +284,8 @@ def _request_rest(tx: Transaction, name: str, request: PullRequest) -> None:
     """A member that sent something may have more: request the rest of these chains without the backoff."""
     group = tx.group(name)
     gaps = {}
-    for author, gap in group.gaps.items():
+    for author, gap in group.sync.gaps.items():
         progressed = any(did == author and group.chain(did).seq > after for did, after, _ in request.ranges)
         gaps[author] = replace(gap, tries=0, retry_at=tx.now) if progressed else gap
-    tx.update_group(name, gaps=gaps)
+    tx.update_sync(name, gaps=gaps)
     tx.set_timer(TimerKind.GAPS, name, 1)

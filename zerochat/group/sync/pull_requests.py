@@ -21,7 +21,7 @@ def is_free(tx: Transaction, name: str, member: str) -> bool:
     """Whether this member can be asked for anything but our own events now."""
     group = tx.group(name)
     return (
-        member not in group.pull_requests
+        member not in group.sync.pull_requests
         and member not in head_claims.queried_members(group)
         and is_reachable(tx, name, member)
     )
@@ -30,7 +30,7 @@ def is_free(tx: Transaction, name: str, member: str) -> bool:
 def is_reachable(tx: Transaction, name: str, member: str) -> bool:
     """Whether this member can be asked at all."""
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     return (
         member in group.view.members
         and relationship is not None
@@ -60,9 +60,9 @@ def send(
     message = Message(type=HISTORY_REQUEST, id=new_id(tx.context.random), body=body)
     until = tx.now + timeout_ms(tx, name, member)
     request = PullRequest(message.id, tuple(ranges), until, backwards, purpose=purpose, pages=pages)
-    tx.update_group(name, pull_requests={**group.pull_requests, member: request})
+    tx.update_sync(name, pull_requests={**group.sync.pull_requests, member: request})
     mediator_mail.send(
-        tx, name, member, pack(group.relationships[member], message, tx.packer_of(name), tx.context.random)
+        tx, name, member, pack(group.links.relationships[member], message, tx.packer_of(name), tx.context.random)
     )
 
 
@@ -74,13 +74,15 @@ def timeout_ms(tx: Transaction, name: str, member: str) -> int:
 def on_response(tx: Transaction, name: str, member: str, events: Iterable[Event], *, more: bool) -> None:
     """A response with these events was received: wait for the next page, or close the request."""
     group = tx.group(name)
-    request = group.pull_requests[member]
-    remaining_requests = {did: pending_request for did, pending_request in group.pull_requests.items() if did != member}
+    request = group.sync.pull_requests[member]
+    remaining_requests = {
+        did: pending_request for did, pending_request in group.sync.pull_requests.items() if did != member
+    }
     if more and request.page + 1 < request.pages:
         until = tx.now + timeout_ms(tx, name, member)
         remaining = replace(request, ranges=ranges_below(request.ranges, events), until=until, page=request.page + 1)
         remaining_requests[member] = remaining
-    tx.update_group(name, pull_requests=remaining_requests)
+    tx.update_sync(name, pull_requests=remaining_requests)
 
 
 def ranges_below(ranges: Sequence[tuple[str, int, int]], events: Iterable[Event]) -> tuple[tuple[str, int, int], ...]:
@@ -97,15 +99,17 @@ def reset(tx: Transaction, name: str) -> None:
     group = tx.group(name)
     # For members without a peer record there is no response.
     pending = {
-        member: pending_request for member, pending_request in group.pull_requests.items() if member in group.peers
+        member: pending_request
+        for member, pending_request in group.sync.pull_requests.items()
+        if member in group.links.peers
     }
     remaining_requests = {
         member: pending_request
         for member, pending_request in pending.items()
         if mediator_mail.goes_by_mail(tx, name, member)
     }
-    if remaining_requests != group.pull_requests:
-        tx.update_group(name, pull_requests=remaining_requests)
+    if remaining_requests != group.sync.pull_requests:
+        tx.update_sync(name, pull_requests=remaining_requests)
 
 
 def expire(tx: Transaction, name: str) -> None:
@@ -113,7 +117,7 @@ def expire(tx: Transaction, name: str) -> None:
     timeout."""
     group = tx.group(name)
     open_requests = {}
-    for member, pending_request in group.pull_requests.items():
+    for member, pending_request in group.sync.pull_requests.items():
         until = (
             min(pending_request.until, tx.now + TIMEOUT_MS)
             if mediator_mail.is_connected(tx, name, member)
@@ -121,5 +125,5 @@ def expire(tx: Transaction, name: str) -> None:
         )
         if until > tx.now:
             open_requests[member] = replace(pending_request, until=until)
-    if open_requests != group.pull_requests:
-        tx.update_group(name, pull_requests=open_requests)
+    if open_requests != group.sync.pull_requests:
+        tx.update_sync(name, pull_requests=open_requests)

@@ -26,7 +26,7 @@ TRIES_MAX = 6
 
 def record(tx: Transaction, name: str, event: Event, *, valid: bool) -> None:
     """An event has taken its place in its chain: it was accepted if it `valid`, else its hash is kept."""
-    rejected = tx.group(name).reinstated_posts.get(event.author, ReinstatedPosts())
+    rejected = tx.group(name).sync.reinstated_posts.get(event.author, ReinstatedPosts())
     if valid:
         if event.seq not in rejected.ids:
             return
@@ -35,24 +35,24 @@ def record(tx: Transaction, name: str, event: Event, *, valid: bool) -> None:
         posts = replace(rejected, ids={**rejected.ids, event.seq: event.id})
         if len(posts.ids) > IDS_MAX:
             del posts.ids[min(posts.ids)]
-    others = {author: other for author, other in tx.group(name).reinstated_posts.items() if author != event.author}
-    tx.update_group(name, reinstated_posts={**others, event.author: posts} if posts.ids else others)
+    others = {author: other for author, other in tx.group(name).sync.reinstated_posts.items() if author != event.author}
+    tx.update_sync(name, reinstated_posts={**others, event.author: posts} if posts.ids else others)
 
 
 def on_refuted(tx: Transaction, name: str, author: str, after: int, upto: int) -> None:
     """The relayed events of this chain after place `after`, up to `upto`, are refuted: forget rejected ones among
     them."""
     group = tx.group(name)
-    rejected = group.reinstated_posts.get(author)
+    rejected = group.sync.reinstated_posts.get(author)
     if rejected is not None:
         ids = {seq: id_ for seq, id_ in rejected.ids.items() if not after < seq <= upto}
-        others = {did: posts for did, posts in group.reinstated_posts.items() if did != author}
-        tx.update_group(name, reinstated_posts={**others, author: replace(rejected, ids=ids)} if ids else others)
+        others = {did: posts for did, posts in group.sync.reinstated_posts.items() if did != author}
+        tx.update_sync(name, reinstated_posts={**others, author: replace(rejected, ids=ids)} if ids else others)
 
 
 def is_wanted(group: Group, event: Event) -> bool:
     """Whether this event was rejected and is valid by now."""
-    rejected = group.reinstated_posts.get(event.author, ReinstatedPosts()).ids.get(event.seq)
+    rejected = group.sync.reinstated_posts.get(event.author, ReinstatedPosts()).ids.get(event.seq)
     return rejected == event.id and may_post(group.view, event.author, event.seq)
 
 
@@ -65,14 +65,14 @@ def is_confirmed(group: Group, author: str, seq: int) -> bool:
 
 def wanted_seqs(group: Group, author: str) -> list[int]:
     """The places in this chain that were rejected and are valid by now."""
-    rejected = group.reinstated_posts.get(author, ReinstatedPosts()).ids
+    rejected = group.sync.reinstated_posts.get(author, ReinstatedPosts()).ids
     return sorted(seq for seq in rejected if may_post(group.view, author, seq))
 
 
 def schedule(tx: Transaction, name: str) -> None:
     """After a view change or a confirmation, request posts that have become valid."""
     group = tx.group(name)
-    if any(wanted_seqs(group, author) for author in group.reinstated_posts):
+    if any(wanted_seqs(group, author) for author in group.sync.reinstated_posts):
         tx.set_timer(TimerKind.GAPS, name, RETRY_MS, if_unset=True)
 
 
@@ -80,7 +80,7 @@ def request(tx: Transaction, name: str) -> int:
     """Make the requests that are due; returns the time until the next check in ms, 0 if nothing is wanted."""
     ranges_by_member: dict[str, list[tuple[str, int, int]]] = {}
     delays = []
-    for author, posts in tx.group(name).reinstated_posts.items():
+    for author, posts in tx.group(name).sync.reinstated_posts.items():
         seqs = wanted_seqs(tx.group(name), author)
         if not seqs:
             continue
@@ -92,7 +92,7 @@ def request(tx: Transaction, name: str) -> int:
                 ranges_by_member[target].append((author, start - 1, seqs[-1]))
             delay = RETRY_MS << posts.tries if posts.tries < TRIES_MAX else BACKGROUND_MS
             posts = replace(posts, tries=posts.tries + 1, retry_at=tx.now + delay)
-            tx.update_group(name, reinstated_posts={**tx.group(name).reinstated_posts, author: posts})
+            tx.update_sync(name, reinstated_posts={**tx.group(name).sync.reinstated_posts, author: posts})
         delays.append(max(RETRY_MS, posts.retry_at - tx.now))
     for member, ranges in ranges_by_member.items():
         pull_requests.send(tx, name, member, ranges, IDS_MAX, purpose=PullPurpose.REINSTATE)
@@ -102,7 +102,7 @@ def request(tx: Transaction, name: str) -> int:
 def _choose_peer(tx: Transaction, name: str, author: str, tries: int) -> str | None:
     """The author on every other try if it is free, else a random member; mail last."""
     group = tx.group(name)
-    candidates = [member for member in sorted(group.peers) if pull_requests.is_free(tx, name, member)]
+    candidates = [member for member in sorted(group.links.peers) if pull_requests.is_free(tx, name, member)]
     if author in candidates and tries % 2 == 0:
         return author
     linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)] or candidates

@@ -27,17 +27,17 @@ REQUEST_COST_BYTES = 2 * 1024
 def schedule(tx: Transaction, name: str) -> None:
     """After a batch, or when a member becomes able to relay: check soon for unreachable members."""
     group = tx.group(name)
-    if any(_is_unreachable(tx, group, member) for member in group.peers):
+    if any(_is_unreachable(tx, group, member) for member in group.links.peers):
         tx.set_timer(TimerKind.RELAY, f"{name} 1", RELAY_MS, if_unset=True)
 
 
 def request_relay(tx: Transaction, name: str, round_: int) -> None:
     """Ask others to relay to unreachable members, and schedule the next round."""
     group = tx.group(name)
-    unreached = [member for member in group.peers if _is_unreachable(tx, group, member)]
+    unreached = [member for member in group.links.peers if _is_unreachable(tx, group, member)]
     if group.state != "active" or not unreached:
         return
-    candidates = [member for member in group.peers if _can_relay(tx, group, member)]
+    candidates = [member for member in group.links.peers if _can_relay(tx, group, member)]
     lot = int.from_bytes(tx.context.random(4), "big")
     start = lot % len(unreached)
     selected = (unreached[start:] + unreached[:start])[:UNREACHABLE_MAX]
@@ -50,7 +50,7 @@ def request_relay(tx: Transaction, name: str, round_: int) -> None:
 def _is_unreachable(tx: Transaction, group: Group, member: str) -> bool:
     return (
         member in group.view.members
-        and member not in group.quarantine
+        and member not in group.trust.quarantine
         and acknowledgements.is_behind(group, member)
         and not mediator_mail.reachable(tx, group.id, member)
     )
@@ -73,7 +73,7 @@ def receive_request(tx: Transaction, name: str, sender: str, view: str, unreache
         return
     places, upto = set(unreached), group.chain(sender).confirmed_seq
     for place, member in enumerate(group.view.members):
-        known = group.peers.get(member) if place in places and member != sender else None
-        if known is not None and mediator_mail.is_connected(tx, name, member) and upto > known.acked.get(sender, 0):
+        known = group.links.peers.get(member) if place in places and member != sender else None
+        if known is not None and mediator_mail.is_connected(tx, name, member) and upto > known.acks.upto.get(sender, 0):
             rate_limits.charge_bytes(tx, name, sender, REQUEST_COST_BYTES)
             acknowledgements.request_missing(tx, name, member)

@@ -36,11 +36,17 @@ def is_unreachable(group: Group, author: str) -> bool:
     sent since we joined is here, except by one member's relay. A removed member will not announce it either; one that
     left has signed its end."""
     record, me, chain = group.view.known(author), group.view.known(group.me), group.chain(author)
-    if record is None or me is None or author == group.me or not group.join_event or is_whole_chain_ours(group, author):
+    if (
+        record is None
+        or me is None
+        or author == group.me
+        or not group.joining.event
+        or is_whole_chain_ours(group, author)
+    ):
         return False
     if author not in group.view.members and author not in group.view.removed:
         return False
-    return author not in group.chains or (
+    return author not in group.log.chains or (
         chain.is_unannounced and (chain.lamport < me.joined or is_past_claims(group, author))
     )
 
@@ -51,7 +57,11 @@ def is_past_claims(group: Group, author: str) -> bool:
     chain = group.chain(author)
     if not chain.is_unannounced or chain.backfill is None or chain.confirmed is None or chain.confirmed.seq:
         return False
-    others = [peer.acked.get(author, 0) for did, peer in group.peers.items() if did not in (author, chain.relayed_by)]
+    others = [
+        peer.acks.upto.get(author, 0)
+        for did, peer in group.links.peers.items()
+        if did not in (author, chain.relayed_by)
+    ]
     return 0 < max(others, default=0) < chain.backfill.first
 
 
@@ -177,7 +187,7 @@ def roll_back(tx: Transaction, name: str, author: str, refuted_member: str = "")
     _refute(tx, name, author, refuted_member, chain.confirmed.seq, chain.seq)
     confirmed = chain.confirmed
     if chain.is_unannounced and not confirmed.seq:  # nothing of it was confirmed, not even its start
-        tx.update_group(name, chains={did: one for did, one in group.chains.items() if did != author})
+        tx.update_log(name, chains={did: one for did, one in group.log.chains.items() if did != author})
         reopen_backfill(tx, name, author)
         return
     back = replace(
@@ -199,7 +209,7 @@ def _confirm(tx: Transaction, name: str, author: str, after: int, upto: int) -> 
 
 
 def _store(tx: Transaction, group: Group, author: str, chain: Chain) -> None:
-    tx.update_group(group.id, chains={**group.chains, author: chain})
+    tx.update_log(group.id, chains={**group.log.chains, author: chain})
 
 
 def extended_chain(tx: Transaction, name: str, event: Event, by: str) -> Chain:
@@ -256,13 +266,13 @@ def is_full(backfill: Backfill) -> bool:
 
 def reopen_backfill(tx: Transaction, name: str, author: str) -> None:
     """More of this chain is missing than was known at the last request: backfill again."""
-    state = tx.group(name).backfill
+    state = tx.group(name).sync.backfill
     if state is None:
         return
     was_requested = author in state.requested_authors
     if state.done or was_requested:
         progress = state.reopened() if state.done else state
-        tx.update_group(name, backfill=replace(progress, requested_authors=state.requested_authors - {author}))
+        tx.update_sync(name, backfill=replace(progress, requested_authors=state.requested_authors - {author}))
     # Repeated calls must not postpone a timer that is set.
     tx.set_timer(TimerKind.BACKFILL, name, DELAY_MS, if_unset=not (state.done or was_requested))
 
@@ -272,8 +282,8 @@ def open_backfill(tx: Transaction, name: str, author: str) -> None:
     without history for new members."""
     group = tx.group(name)
     me = group.view.members.get(group.me)
-    if group.backfill is None and me is not None and "none" in (group.view.policy.history, me.history):
-        tx.update_group(name, backfill=BackfillProgress())
+    if group.sync.backfill is None and me is not None and "none" in (group.view.policy.history, me.history):
+        tx.update_sync(name, backfill=BackfillProgress())
     reopen_backfill(tx, name, author)
 
 

@@ -85,20 +85,23 @@ def start(tx: Transaction, name: str) -> None:
     """The profile was restored from a backup: suspend sending in this group, and accept no messages before a new DID
     exchange."""
     if tx.group(name).state == "active":
-        tx.update_group(name, recovery=Recovery(from_backup=True), relationships={}, offers={})
+        tx.update_sync(name, recovery=Recovery(from_backup=True))
+        tx.update_links(name, relationships={}, offers={})
         publisher.restart_stream(tx, name)
 
 
 def is_suspended(group: Group) -> bool:
     """Whether we may have sent more than we know."""
-    return group.recovery is not None and (group.recovery.from_backup or bool(head_claims.believed_claimants(group)))
+    return group.sync.recovery is not None and (
+        group.sync.recovery.from_backup or bool(head_claims.believed_claimants(group))
+    )
 
 
 def claimed_seq(group: Group) -> int:
     """The end of our own chain as claimed by the believed members; 0: no claims."""
-    if group.recovery is None or not (ahead := head_claims.believed_claimants(group)):
+    if group.sync.recovery is None or not (ahead := head_claims.believed_claimants(group)):
         return 0
-    return max(head_claims.last_signed_seq(group), *(group.recovery.claims[member] for member in ahead))
+    return max(head_claims.last_signed_seq(group), *(group.sync.recovery.claims[member] for member in ahead))
 
 
 def check_not_suspended(group: Group) -> None:
@@ -107,7 +110,7 @@ def check_not_suspended(group: Group) -> None:
         return
     if not group.others:
         raise RestoredAlone(group=group.name)
-    assert group.recovery is not None
+    assert group.sync.recovery is not None
     if ahead := head_claims.claimants(group):
         raise StaleProfile(who=member_names(group.view, ahead), group=group.name)
     raise AnswersMissing(missing=member_names(group.view, _unanswered(group)), group=group.name)
@@ -117,10 +120,10 @@ def resume(tx: Transaction, group: Group) -> str:
     """The user decides to go on without the missing events. Raises NotAMember or NothingToResume."""
     if group.state != "active":
         raise NotAMember(group=group.name)
-    if group.recovery is None or not is_suspended(group):
+    if group.sync.recovery is None or not is_suspended(group):
         raise NothingToResume(group=group.name)
-    ignored = group.recovery.ignored | group.recovery.claims.keys()
-    tx.update_group(group.id, recovery=Recovery(ignored=ignored) if ignored else None)
+    ignored = group.sync.recovery.ignored | group.sync.recovery.claims.keys()
+    tx.update_sync(group.id, recovery=Recovery(ignored=ignored) if ignored else None)
     tx.emit(Notify(RecoveryEnded(group.id, group.seq)))
     return group.id
 
@@ -128,13 +131,13 @@ def resume(tx: Transaction, group: Group) -> str:
 def receive_claim(tx: Transaction, name: str, member: str, upto: int) -> None:
     """A member reports how far it has our chain."""
     group = tx.group(name)
-    recovery = group.recovery or Recovery()
+    recovery = group.sync.recovery or Recovery()
     if group.state != "active" or (upto <= group.seq and not (recovery.from_backup or recovery.claims)):
         return
     could_send = not is_suspended(group)
     changed = member not in recovery.ignored and recovery.claims.get(member) != upto
     if changed:
-        tx.update_group(name, recovery=replace(recovery, claims={**recovery.claims, member: upto}))
+        tx.update_sync(name, recovery=replace(recovery, claims={**recovery.claims, member: upto}))
     settle(tx, name)
     group = tx.group(name)
     if is_suspended(group):
@@ -143,15 +146,15 @@ def receive_claim(tx: Transaction, name: str, member: str, upto: int) -> None:
             publisher.restart_stream(tx, name)
         if could_send:
             tx.emit(Notify(ViewChanged(name)))
-    elif not could_send and group.recovery is not None and group.recovery.claims:  # a claim was withdrawn
-        _end_recovery(tx, name, group.recovery)
+    elif not could_send and group.sync.recovery is not None and group.sync.recovery.claims:  # a claim was withdrawn
+        _end_recovery(tx, name, group.sync.recovery)
 
 
 def request_own_events(tx: Transaction, name: str) -> None:
     """Request our own events from claimants; ignore those that have shown none."""
     settle(tx, name)
     group = tx.group(name)
-    recovery = group.recovery
+    recovery = group.sync.recovery
     if recovery is None:
         return
     if recovery.from_backup:
@@ -166,7 +169,7 @@ def request_own_events(tx: Transaction, name: str) -> None:
     ]
     requests = {member: recovery.requests.get(member, 0) for member in reachable}  # a lost link loses its open requests
     recovery = replace(recovery, requests=requests, rounds=recovery.rounds if reachable else 0)
-    free = sorted((member for member in reachable if member not in group.pull_requests), key=requests.__getitem__)
+    free = sorted((member for member in reachable if member not in group.sync.pull_requests), key=requests.__getitem__)
     if not recovery.from_backup:  # each was asked, and had nothing to show
         is_long = recovery.rounds >= ROUNDS_MAX
         exhausted = [
@@ -186,7 +189,7 @@ def request_own_events(tx: Transaction, name: str) -> None:
         if mediator_mail.goes_by_mail(tx, name, member):
             recovery = replace(recovery, requested_by_mail=recovery.requested_by_mail | {member})
     connected = any(mediator_mail.is_connected(tx, name, member) for member in reachable)
-    tx.update_group(name, recovery=replace(recovery, requests=requests, rounds=recovery.rounds + connected))
+    tx.update_sync(name, recovery=replace(recovery, requests=requests, rounds=recovery.rounds + connected))
     may_have_more = any(head_claims.may_have(recovery, member) for member in reachable)
     tx.set_timer(TimerKind.RECOVERY, name, RETRY_MS if may_have_more or not recovery.from_backup else BACKGROUND_MS)
 
@@ -196,14 +199,14 @@ def _repeat_over_links(tx: Transaction, name: str, recovery: Recovery) -> Recove
     group = tx.group(name)
     reached_now = {
         member
-        for member in recovery.requested_by_mail & group.peers.keys()
+        for member in recovery.requested_by_mail & group.links.peers.keys()
         if mediator_mail.is_connected(tx, name, member)
     }
     if reached_now:
         requests = {member: times for member, times in recovery.requests.items() if member not in reached_now}
         recovery = replace(recovery, requests=requests, requested_by_mail=recovery.requested_by_mail - reached_now)
-        remaining = {member: one for member, one in group.pull_requests.items() if member not in reached_now}
-        tx.update_group(name, recovery=recovery, pull_requests=remaining)
+        remaining = {member: one for member, one in group.sync.pull_requests.items() if member not in reached_now}
+        tx.update_sync(name, recovery=recovery, pull_requests=remaining)
     return recovery
 
 
@@ -212,7 +215,7 @@ def _ignore_claimants(tx: Transaction, name: str, recovery: Recovery, exhausted:
     remaining = {member: upto for member, upto in recovery.claims.items() if member not in exhausted}
     requests = {member: times for member, times in recovery.requests.items() if member in remaining}
     recovery = replace(recovery, claims=remaining, requests=requests, ignored=recovery.ignored | set(exhausted))
-    if is_suspended(tx.update_group(name, recovery=recovery)):
+    if is_suspended(tx.update_sync(name, recovery=recovery)):
         tx.set_timer(TimerKind.RECOVERY, name, RETRY_MS)
     else:
         _end_recovery(tx, name, Recovery(claims=remaining, ignored=recovery.ignored))
@@ -220,7 +223,7 @@ def _ignore_claimants(tx: Transaction, name: str, recovery: Recovery, exhausted:
 
 def _end_recovery(tx: Transaction, name: str, recovery: Recovery) -> None:
     """We may send again."""
-    group = tx.update_group(
+    group = tx.update_sync(
         name, recovery=recovery if recovery.claims or recovery.ignored or recovery.requests else None
     )
     tx.set_timer(TimerKind.RETRANSMIT, name, 1)  # our fetched events count as sent again, and must reach everyone
@@ -232,7 +235,7 @@ def _query_all(tx: Transaction, name: str) -> None:
     acknowledge what we have fetched."""
     group = tx.group(name)
     for member in group.others:
-        relationship = group.relationships.get(member)
+        relationship = group.links.relationships.get(member)
         if (
             relationship is not None
             and member not in _unanswered(group)
@@ -242,15 +245,15 @@ def _query_all(tx: Transaction, name: str) -> None:
         if relationship is None:
             pairing.renew_relationship(tx, name, member)
         elif relationship.established and not mediator_mail.goes_by_mail(tx, name, member):
-            tx.update_peer(name, member, view="")  # so that it is asked for its view
+            tx.update_anti_entropy(name, member, view="")  # so that it is asked for its view
             acknowledgements.send_sync(tx, name, member)
 
 
 def on_progress(tx: Transaction, name: str) -> None:
     """Some of our events are back: their sender may have more."""
-    recovery = tx.group(name).recovery
+    recovery = tx.group(name).sync.recovery
     if recovery is not None:
-        tx.update_group(name, recovery=replace(recovery, requests={}, rounds=0))
+        tx.update_sync(name, recovery=replace(recovery, requests={}, rounds=0))
         settle(tx, name)
         tx.set_timer(TimerKind.RECOVERY, name, 1)
 
@@ -258,7 +261,7 @@ def on_progress(tx: Transaction, name: str) -> None:
 def settle(tx: Transaction, name: str) -> None:
     """End the recovery if we know all our events again."""
     group = tx.group(name)
-    recovery = group.recovery
+    recovery = group.sync.recovery
     if recovery is None or not (recovery.from_backup or recovery.claims) or head_claims.believed_claimants(group):
         return
     if recovery.from_backup and (not group.others or _unanswered(group)):
@@ -274,6 +277,10 @@ def settle(tx: Transaction, name: str) -> None:
 def _unanswered(group: Group) -> list[str]:
     """The members that have not reported how far they have our chain, or whose view differs: they may know other
     members to ask."""
-    assert group.recovery is not None
-    reported = group.recovery.claims.keys() & group.peers.keys()
-    return [did for did in group.others if did not in reported or group.peers[did].view != group.view.checksum]
+    assert group.sync.recovery is not None
+    reported = group.sync.recovery.claims.keys() & group.links.peers.keys()
+    return [
+        did
+        for did in group.others
+        if did not in reported or group.links.peers[did].anti_entropy.view != group.view.checksum
+    ]

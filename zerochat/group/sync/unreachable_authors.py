@@ -39,10 +39,12 @@ RETRY = Backoff(RETRY_MS, 60_000)
 def request(tx: Transaction, name: str) -> int:
     """Make the requests that are due; returns the time until the next check in ms, 0 if no member claims more."""
     group = tx.group(name)
-    authors_in_question = () if group.attestation_deadline else (*group.view.members, *group.view.removed)
+    authors_in_question = () if group.trust.attestation_deadline else (*group.view.members, *group.view.removed)
     authors = [did for did in authors_in_question if is_unreachable(group, did)]
     searches = {
-        did: group.unreachable_authors.get(did, UnreachableAuthor()) for did in authors if did not in group.quarantine
+        did: group.sync.unreachable_authors.get(did, UnreachableAuthor())
+        for did in authors
+        if did not in group.trust.quarantine
     }
     delays = []
     for author, search in searches.items():
@@ -62,14 +64,14 @@ def request(tx: Transaction, name: str) -> int:
             searches[author] = search = replace(search, tries=search.tries + 1, retry_at=tx.now + delay)
         delays.append(max(RETRY_MS, search.retry_at - tx.now))
     searches = {did: search for did, search in searches.items() if search != UnreachableAuthor()}
-    if not group.attestation_deadline and searches != group.unreachable_authors:
-        tx.update_group(name, unreachable_authors=searches)
+    if not group.trust.attestation_deadline and searches != group.sync.unreachable_authors:
+        tx.update_sync(name, unreachable_authors=searches)
     return min(delays, default=0)
 
 
 def sources(group: Group, author: str, search: UnreachableAuthor) -> list[str]:
     """The members that claim more of this chain than their last answer covered, and than enough others answered for."""
-    claims = {did: _claimed_seq(group, author, did) for did in group.peers if did != author}
+    claims = {did: _claimed_seq(group, author, did) for did in group.links.peers if did != author}
     # Newer members need not have it.
     answered = [height for did, height in search.answered_upto.items() if not is_whole_chain_ours(group, did)]
     return [
@@ -82,13 +84,13 @@ def sources(group: Group, author: str, search: UnreachableAuthor) -> list[str]:
 
 def has_sources(group: Group, author: str) -> bool:
     """Whether a member may still have something that this author has sent since we joined."""
-    return bool(sources(group, author, group.unreachable_authors.get(author, UnreachableAuthor())))
+    return bool(sources(group, author, group.sync.unreachable_authors.get(author, UnreachableAuthor())))
 
 
 def _claimed_seq(group: Group, author: str, member: str) -> int:
     """How far this member claims to have the valid part of the chain."""
     known = group.view.known(author)
-    acked = group.peers[member].acked.get(author, 0)
+    acked = group.links.peers[member].acks.upto.get(author, 0)
     return acked if known is None or known.until is None else min(acked, known.until)
 
 
@@ -113,7 +115,7 @@ def _begin_chain(tx: Transaction, name: str, member: str, author: str, events: S
     if events[0].seq != chain.seq + 1:
         detached = chain.detached or chain.confirmed is not None
         chain_start = Chain.relayed(events[0].seq - 1, detached=detached)
-        tx.update_group(name, chains={**tx.group(name).chains, author: chain_start})
+        tx.update_log(name, chains={**tx.group(name).log.chains, author: chain_start})
     for event in events:
         receiving.receive_relayed(tx, name, member, event)
     if tx.group(name).chain(author).seq < events[0].seq:
@@ -136,12 +138,14 @@ def receive(tx: Transaction, name: str, member: str, request: PullRequest, event
         pass  # requested again
     else:
         group = tx.group(name)
-        search = group.unreachable_authors.get(author, UnreachableAuthor())
-        answered = {did: upto for did, upto in search.answered_upto.items() if did in group.peers} | {member: upto}
-        tx.update_group(
+        search = group.sync.unreachable_authors.get(author, UnreachableAuthor())
+        answered = {did: upto for did, upto in search.answered_upto.items() if did in group.links.peers} | {
+            member: upto
+        }
+        tx.update_sync(
             name,
             unreachable_authors={
-                **group.unreachable_authors,
+                **group.sync.unreachable_authors,
                 author: replace(search, answered_upto=answered, tries=0, retry_at=tx.now),
             },
         )

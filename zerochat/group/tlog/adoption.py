@@ -38,7 +38,7 @@ def digest_of(rules: Rules) -> str:
 def current_tlog(group: Group) -> TransparencyLog | None:
     """The log by the terms in force."""
     terms = group.view.terms
-    return group.tlogs.get(terms.rules.origin) if terms is not None else None
+    return group.tlogs.by_name.get(terms.rules.origin) if terms is not None else None
 
 
 def is_current(group: Group, log: TransparencyLog) -> bool:
@@ -63,10 +63,10 @@ def adopt_terms(tx: Transaction, name: str, before: View | None) -> None:
         tx.emit(Notify(TlogTermsChanged(name, "", "", (), "")))
         return
     rules = terms.rules
-    if rules.origin not in group.tlogs:
+    if rules.origin not in group.tlogs.by_name:
         last = _latest_tlog(group)
         stalled = last is not None and not last.followed.frontier.size
-        tx.update_group(name, stalled_terms=group.stalled_terms + 1 if stalled else 0)
+        tx.update_tlogs(name, stalled_terms=group.tlogs.stalled_terms + 1 if stalled else 0)
         _begin_tlog(tx, name, terms)
     tx.emit(Notify(TlogTermsChanged(name, rules.origin, rules.operator, rules.witnesses, terms.author)))
     tx.set_timer(TimerKind.TLOG, name, FIRST_ROUND_MS)
@@ -74,14 +74,14 @@ def adopt_terms(tx: Transaction, name: str, before: View | None) -> None:
 
 def _latest_tlog(group: Group) -> TransparencyLog | None:
     """The log with the latest terms."""
-    return max(group.tlogs.values(), key=lambda log: (log.lamport, log.rules.origin), default=None)
+    return max(group.tlogs.by_name.values(), key=lambda log: (log.lamport, log.rules.origin), default=None)
 
 
 def _begin_tlog(tx: Transaction, name: str, terms: Terms) -> None:
     group, rules = tx.group(name), terms.rules
     # A log that was dropped from the state may come into force again: a new signature of ours could contradict an old
     # one.
-    retired = rules.origin in group.abandoned_tlogs or terms.lamport <= group.retired_at
+    retired = rules.origin in group.tlogs.abandoned or terms.lamport <= group.tlogs.retired_at
     log = TransparencyLog(
         rules,
         terms.lamport,
@@ -90,23 +90,23 @@ def _begin_tlog(tx: Transaction, name: str, terms: Terms) -> None:
         watched=WitnessLog(rules.origin, rules.operator) if group.me in rules.witnesses and not retired else None,
         retired=retired,
     )
-    logs = {**group.tlogs, rules.origin: log}
-    left = group.abandoned_tlogs
+    logs = {**group.tlogs.by_name, rules.origin: log}
+    left = group.tlogs.abandoned
     while len(logs) > TLOGS_MAX:
         oldest = min((one for one in logs if one != rules.origin), key=lambda one: (logs[one].lamport, one))
         del logs[oldest]
         left = (*left, oldest)
-    tx.update_group(name, tlogs=logs, abandoned_tlogs=left)
+    tx.update_tlogs(name, by_name=logs, abandoned=left)
     tx.emit(StoreTlog(name, rules.origin, canonical_json(to_builtins(rules)), tx.now))
 
 
 def record_ended(tx: Transaction, name: str, member: str, one: Subscriber) -> None:
     """A member has renewed its subscription to our stream: messages of the previous one are still owed."""
     group = tx.group(name)
-    if group.view.has_tlog and group.own_stream is not None and one.begun < group.own_stream.time:
-        ended = EndedSubscription(member, one.rules, one.begun, group.own_stream.time)
-        tx.emit(FreezeSignedAcks(name, member, group.own_stream.alias, group.own_stream.time))
-        tx.update_group(name, ended_subscriptions=(*group.ended_subscriptions, ended)[-ENDED_MAX:])
+    if group.view.has_tlog and group.streams.own is not None and one.begun < group.streams.own.time:
+        ended = EndedSubscription(member, one.rules, one.begun, group.streams.own.time)
+        tx.emit(FreezeSignedAcks(name, member, group.streams.own.alias, group.streams.own.time))
+        tx.update_tlogs(name, ended_subscriptions=(*group.tlogs.ended_subscriptions, ended)[-ENDED_MAX:])
 
 
 def retire_tlogs(tx: Transaction, name: str, until: int) -> None:
@@ -114,8 +114,8 @@ def retire_tlogs(tx: Transaction, name: str, until: int) -> None:
     but neither operate nor witness them."""
     group = tx.group(name)
     if group.view.has_tlog:
-        logs = {origin: _retired(log) for origin, log in group.tlogs.items()}
-        tx.update_group(name, tlogs=logs, retired_at=max(until, group.retired_at))
+        logs = {origin: _retired(log) for origin, log in group.tlogs.by_name.items()}
+        tx.update_tlogs(name, by_name=logs, retired_at=max(until, group.tlogs.retired_at))
 
 
 def _retired(log: TransparencyLog) -> TransparencyLog:

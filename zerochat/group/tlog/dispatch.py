@@ -43,7 +43,7 @@ from zerochat.group.wire.tlog import (
 def receive_tlog_message(tx: Transaction, name: str, sender: str, message: Message) -> None:
     """A member's message about a log. Raises RemoteError, and then nothing has changed."""
     group = tx.group(name)
-    if not group.view.has_tlog or sender not in group.view.members or sender in group.quarantine:
+    if not group.view.has_tlog or sender not in group.view.members or sender in group.trust.quarantine:
         raise Refused(why="a tlog message in a group without a log, or by a non-member")
     match message.type:
         case tlog.TLOG_SUBMIT:
@@ -76,14 +76,14 @@ def _is_known(
     """Whether we have this log; a member that got its terms before us repeats the message."""
     if body.group != name:
         raise Refused(why="a tlog message for another group")
-    if body.origin not in tx.group(name).tlogs:
+    if body.origin not in tx.group(name).tlogs.by_name:
         tx.emit(Measure("dropped", "UnknownLog"))
         return False
     return True
 
 
 def _receive_submission(tx: Transaction, name: str, sender: str, body: TlogSubmitBody) -> None:
-    log = tx.group(name).tlogs[body.origin]
+    log = tx.group(name).tlogs.by_name[body.origin]
     records = []
     for submitted in body.entries:
         record = submitted.record.encode()
@@ -99,7 +99,7 @@ def _receive_submission(tx: Transaction, name: str, sender: str, body: TlogSubmi
 
 
 def _receive_extension(tx: Transaction, name: str, sender: str, body: TlogExtensionBody) -> None:
-    log = tx.group(name).tlogs[body.origin]
+    log = tx.group(name).tlogs.by_name[body.origin]
     note = parse_note(body.note.encode())
     records = tuple(text.encode() for text in body.records)
     witness.review_extension(tx, name, body.origin, sender, body.old, records, note)
@@ -108,7 +108,7 @@ def _receive_extension(tx: Transaction, name: str, sender: str, body: TlogExtens
 
 
 def _receive_request(tx: Transaction, name: str, sender: str, body: TlogRequestBody) -> None:
-    log = tx.group(name).tlogs[body.origin]
+    log = tx.group(name).tlogs.by_name[body.origin]
     here = log.followed.frontier.size
     if 0 <= body.after < here:
         tx.emit(QueryTlog(name, body.origin, ExtensionQuery(sender, body.after, ENTRIES_MAX)))
@@ -128,7 +128,7 @@ def handle_query_result(tx: Transaction, answer: TlogQueried) -> None:
     """An answer of the journal; its query may be obsolete."""
     name, origin = answer.group, answer.origin
     group = tx.agent.groups.get(name)
-    if group is None or group.state != "active" or origin not in group.tlogs:
+    if group is None or group.state != "active" or origin not in group.tlogs.by_name:
         return
     match answer.query, answer.result:
         case UnplacedEntries(by), Records(records):
@@ -159,7 +159,7 @@ def _handle_unheld(tx: Transaction, name: str, origin: str, what: MissingBlobs, 
 def _handle_piece(tx: Transaction, name: str, origin: str, what: ExtensionQuery, found: Extension) -> None:
     """Send an extension of the log to the member that requested it; with an incomplete checkpoint only to a witness."""
     group = tx.group(name)
-    log, note = group.tlogs[origin], found.note
+    log, note = group.tlogs.by_name[origin], found.note
     is_witness = what.member in log.rules.witnesses
     if not note and is_witness and log.operated is not None:
         asked = operator.checkpoint_after(log.operated, what.after, found.records)

@@ -38,7 +38,7 @@ SLACK_MS = 60_000
 
 def follow_own_checkpoint(tx: Transaction, name: str, origin: str, note: Note) -> None:
     """A quorum has cosigned a log that we operate: follow it like all others. The journal has its entries."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     size = parse_checkpoint(note.text).size
     if size == log.followed.frontier.size:
         accept_checkpoint(tx, name, origin, tx.group(name).me, size, (), note)
@@ -55,7 +55,7 @@ def accept_checkpoint(
     Also where the operator is convicted of a split view: at most one branch has a quorum, and others may have posted in
     it for members that were offline.
     """
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     at = log.rules.quorum.complete_until_ms(note)
     here, checkpoint = log.followed.frontier.size, parse_checkpoint(note.text)
     if checkpoint.origin != origin:
@@ -94,20 +94,20 @@ def accept_checkpoint(
 
 def _store_extension(tx: Transaction, name: str, origin: str, size: int, records: tuple[bytes, ...]) -> None:
     """Store new entries of the log, and drop our pending entries among them."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     here = log.followed.frontier.size
     placed = {b64url(sha256(record)) for record in records}
     waits = {key: one for key, one in log.pending.items() if key not in placed}
     update_tlog(tx, name, origin, pending=waits, stall_notified_at=log.stall_notified_at if waits else 0)
-    if tx.group(name).stalled_terms:
-        tx.update_group(name, stalled_terms=0)
+    if tx.group(name).tlogs.stalled_terms:
+        tx.update_tlogs(name, stalled_terms=0)
     tx.emit(StoreTlogEntries(name, origin, here, records))
     tx.emit(Notify(TlogExtended(name, origin, tuple(enumerate(records, here)), size)))
 
 
 def request_extension(tx: Transaction, name: str, origin: str, member: str) -> None:
     """Request from a member the entries after ours."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if 0 <= tx.now - log.requested_at < REQUEST_INTERVAL_MS:
         return
     body = TlogRequestBody(name, origin, log.followed.frontier.size, log.proven_at)
@@ -118,7 +118,7 @@ def request_extension(tx: Transaction, name: str, origin: str, member: str) -> N
 def handle_reported_size(tx: Transaction, name: str, member: str, size: int) -> None:
     """A member reports the size of the current log."""
     terms = tx.group(name).view.terms
-    log = tx.group(name).tlogs.get(terms.rules.origin) if terms is not None else None
+    log = tx.group(name).tlogs.by_name.get(terms.rules.origin) if terms is not None else None
     if log is not None and size > log.followed.frontier.size:
         request_extension(tx, name, log.rules.origin, member)
 
@@ -139,7 +139,7 @@ def choose_source(tx: Transaction, name: str, log: TransparencyLog, but: str = "
 
 def query_unread(tx: Transaction, name: str, origin: str) -> None:
     """Query the journal for blobs that the next entries miss, if there is room."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     hoped = sum(one.tries < TRIES_MAX for one in log.wanted.values())
     if log.read < log.followed.frontier.size and hoped + ENTRIES_MAX <= WANTED_MAX:
         tx.emit(QueryTlog(name, origin, UnreadEntries(tx.group(name).me, log.read, ENTRIES_MAX)))
@@ -148,7 +148,7 @@ def query_unread(tx: Transaction, name: str, origin: str) -> None:
 def handle_lacking(tx: Transaction, name: str, origin: str, found: MissingEntries) -> None:
     """The entries whose blobs are missing here."""
     group = tx.group(name)
-    log = group.tlogs[origin]
+    log = group.tlogs.by_name[origin]
     if found.upto <= log.read:
         return
     update_tlog(tx, name, origin, read=found.upto)
@@ -160,12 +160,14 @@ def handle_lacking(tx: Transaction, name: str, origin: str, found: MissingEntrie
 def _is_useful(group: Group, record: bytes, *, old: bool) -> bool:
     """Whether we could use an entry's blob: not a message that we cannot decrypt."""
     entry = parse_entry(record)
-    return witness.may_be_held(entry) and (entry.kind != "message" or (entry.author in group.streams and not old))
+    return witness.may_be_held(entry) and (
+        entry.kind != "message" or (entry.author in group.streams.followed and not old)
+    )
 
 
 def want_blobs(tx: Transaction, name: str, origin: str, records: Sequence[bytes]) -> None:
     """Add these entries to the wanted ones, and request their blobs."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     hashes = {parse_entry(record).hash: record for record in records}
     wanted = {**log.wanted, **{hash_: WantedEntry(one) for hash_, one in hashes.items() if hash_ not in log.wanted}}
     for hash_ in [one for one in wanted if wanted[one].tries >= TRIES_MAX]:
@@ -180,7 +182,7 @@ def want_blobs(tx: Transaction, name: str, origin: str, records: Sequence[bytes]
 
 def request_blobs(tx: Transaction, name: str, origin: str) -> None:
     """Request the blobs that are due: accusations first, since the accused has limited time, then in log order."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     due = [
         hash_ for hash_, one in log.wanted.items() if one.retry_at <= tx.now or one.retry_at > tx.now + RETRY.ceiling_ms
     ]
@@ -205,7 +207,7 @@ def receive_blobs(tx: Transaction, name: str, sender: str, body: TlogSubmitBody)
     """Requested blobs; others are ignored. Raises Malformed."""
     for received in body.entries:
         group = tx.group(name)
-        log = group.tlogs[body.origin]
+        log = group.tlogs.by_name[body.origin]
         record = received.record.encode()
         entry = parse_entry(record)
         if entry.hash not in log.wanted or log.wanted[entry.hash].record != record:
@@ -220,7 +222,7 @@ def receive_blobs(tx: Transaction, name: str, sender: str, body: TlogSubmitBody)
             _accept_message(tx, name, entry.author, blob)
         elif entry.kind != "message":
             tx.emit(Notify(TlogExtended(name, body.origin, (), log.followed.frontier.size)))
-    log = tx.group(name).tlogs[body.origin]
+    log = tx.group(name).tlogs.by_name[body.origin]
     request_blobs(tx, name, body.origin)
     query_unread(tx, name, body.origin)
     if not log.wanted:

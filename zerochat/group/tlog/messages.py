@@ -16,7 +16,7 @@ stores it anyway."""
 def can_send(tx: Transaction, name: str, member: str) -> bool:
     """Whether a message can be sent to a member now."""
     group = tx.group(name)
-    relationship = group.relationships.get(member)
+    relationship = group.links.relationships.get(member)
     known = relationship is not None and relationship.established and member in group.view.members
     return known and tx.agent.reach is not None and mediator_mail.reachable(tx, name, member)
 
@@ -25,7 +25,7 @@ def send_tlog_message(tx: Transaction, name: str, member: str, kind: str, body: 
     """Send a message to a member, if it is reachable; returns whether it is."""
     if not can_send(tx, name, member):
         return False
-    relationship = tx.group(name).relationships[member]
+    relationship = tx.group(name).links.relationships[member]
     message = Message(type=kind, id=new_id(tx.context.random), body=msgspec.to_builtins(body))
     mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
     return True
@@ -41,6 +41,6 @@ def may_repeat(tx: Transaction, name: str, member: str) -> bool:
 def update_tlog(tx: Transaction, name: str, origin: str, **fields: object) -> TransparencyLog:
     """Change fields of one log."""
     group = tx.group(name)
-    log = msgspec.structs.replace(group.tlogs[origin], **fields)
-    tx.update_group(name, tlogs={**group.tlogs, origin: log})
+    log = msgspec.structs.replace(group.tlogs.by_name[origin], **fields)
+    tx.update_tlogs(name, by_name={**group.tlogs.by_name, origin: log})
     return log

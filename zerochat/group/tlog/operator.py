@@ -23,14 +23,14 @@ BATCH_MS = 1_000
 
 def receive_entries(tx: Transaction, name: str, origin: str, by: str, records: tuple[bytes, ...]) -> None:
     """A member submits these: query which of them are not in the log yet."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if log.operated is not None and log.split is None:
         tx.emit(QueryTlog(name, origin, UnplacedEntries(by, records)))
 
 
 def enqueue_entries(tx: Transaction, name: str, origin: str, by: str, records: tuple[bytes, ...]) -> None:
     """These are not in the log, and their blobs are here: enqueue them."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     state = log.operated
     if state is None:
         return
@@ -48,7 +48,7 @@ def enqueue_entries(tx: Transaction, name: str, origin: str, by: str, records: t
 
 def append_entries(tx: Transaction, name: str) -> None:
     """Append the pending entries to the logs that we operate, one checkpoint at a time."""
-    for origin, log in tx.group(name).tlogs.items():
+    for origin, log in tx.group(name).tlogs.by_name.items():
         if log.operated is None or log.split is not None:
             continue
         state, placed = log.operated.propose(tx.group(name).seed)
@@ -60,7 +60,7 @@ def append_entries(tx: Transaction, name: str) -> None:
 
 def refresh_checkpoint(tx: Transaction, name: str, origin: str) -> None:
     """Have the witnesses cosign the current size again: only that proves that nothing was posted until now."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     state = log.operated
     if state is not None and state.proposed is None and not state.pending and state.frontier.size:
         asked = checkpoint(origin, state.frontier, tx.group(name).seed)
@@ -70,7 +70,7 @@ def refresh_checkpoint(tx: Transaction, name: str, origin: str) -> None:
 
 def request_cosignatures(tx: Transaction, name: str, origin: str) -> None:
     """Send the checkpoint under way to the witnesses that have not cosigned it."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if log.operated is None or log.operated.proposed is None:
         return
     for witness in log.rules.witnesses:
@@ -100,7 +100,7 @@ def checkpoint_after(state: OperatorLog, after: int, records: tuple[bytes, ...])
 
 def receive_cosignature(tx: Transaction, name: str, sender: str, body: TlogCosignatureBody) -> Note | None:
     """A witness cosigns, or reports its size. Returns the checkpoint that this completes. Raises RemoteError."""
-    log = tx.group(name).tlogs[body.origin]
+    log = tx.group(name).tlogs.by_name[body.origin]
     if log.operated is None or log.split is not None:
         return None
     if sender not in log.rules.witnesses:
@@ -118,7 +118,7 @@ def receive_cosignature(tx: Transaction, name: str, sender: str, body: TlogCosig
 
 def add_cosignature(tx: Transaction, name: str, origin: str, by: str, size: int, line: str) -> Note | None:
     """Add a witness' cosignature, perhaps our own. Returns the checkpoint that this completes. Raises RemoteError."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     assert log.operated is not None
     state = log.operated.add_cosignature(by, line)
     reached_ = {**log.witness_sizes, by: min(size, state.frontier.size)}

@@ -62,7 +62,7 @@ def submit_entry(tx: Transaction, command: SubmitTlogEntry) -> GroupChanged:
         raise NoTlog(group=group.name)
     now = current_tlog(group)
     origin = command.origin or (now.rules.origin if now is not None else "")
-    if origin not in group.tlogs:
+    if origin not in group.tlogs.by_name:
         raise NoTlogTerms(group=group.name)
     if not 0 < len(command.blob) <= DEFENCE_BYTES_MAX:
         raise InvalidTlogEntry(why=f"it has {len(command.blob)} bytes, but the limit is {DEFENCE_BYTES_MAX}")
@@ -84,7 +84,7 @@ def submit_entry(tx: Transaction, command: SubmitTlogEntry) -> GroupChanged:
 def query_overdue(tx: Transaction, name: str, origin: str) -> None:
     """Query which messages of our stream must be in this log by now."""
     group = tx.group(name)
-    log, own = group.tlogs[origin], group.own_stream
+    log, own = group.tlogs.by_name[origin], group.streams.own
     if own is None or not own.time or log.split is not None:
         return
     if log.alias != own.alias:
@@ -101,17 +101,17 @@ def _owed(group: Group, log: TransparencyLog) -> Iterator[Owed]:
     those that have not renewed since."""
     now = is_current(group, log)
     digest = log.rules.digest
-    for member, one in group.subscribers.items():
+    for member, one in group.streams.subscribers.items():
         if member in group.view.members and (now or one.rules == digest):
             yield Owed(member, one.begun, TIME_MAX)
-    for ended in group.ended_subscriptions:
+    for ended in group.tlogs.ended_subscriptions:
         if now or ended.rules == digest:
             yield Owed(ended.member, ended.begun, TIME_MAX if ended.close_key in log.pending else ended.until)
 
 
 def submit_overdue(tx: Transaction, name: str, origin: str, what: OverdueMessages, found: Messages) -> None:
     """These messages must be in the log."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if (what.alias, what.after) != (log.alias, log.submitted_until):
         return  # an outdated answer
     upto, me = log.submitted_until, tx.group(name).me
@@ -128,15 +128,19 @@ def submit_overdue(tx: Transaction, name: str, origin: str, what: OverdueMessage
 def drop_ended_subscriptions(tx: Transaction, name: str) -> None:
     """Forget ended subscriptions once all owed messages are in the logs or pending."""
     group = tx.group(name)
-    own = group.own_stream
-    if not group.ended_subscriptions:
+    own = group.streams.own
+    if not group.tlogs.ended_subscriptions:
         return
-    done = [log.submitted_until if own is not None and log.alias == own.alias else 0 for log in group.tlogs.values()]
-    waits = {key for log in group.tlogs.values() for key in log.pending}
-    left = tuple(one for one in group.ended_subscriptions if one.until > min(done, default=0) or one.close_key in waits)
+    done = [
+        log.submitted_until if own is not None and log.alias == own.alias else 0 for log in group.tlogs.by_name.values()
+    ]
+    waits = {key for log in group.tlogs.by_name.values() for key in log.pending}
+    left = tuple(
+        one for one in group.tlogs.ended_subscriptions if one.until > min(done, default=0) or one.close_key in waits
+    )
     left = left if own is not None else ()
-    if left != group.ended_subscriptions:
-        tx.update_group(name, ended_subscriptions=left)
+    if left != group.tlogs.ended_subscriptions:
+        tx.update_tlogs(name, ended_subscriptions=left)
 
 
 # --- pending entries ------------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ def resubmit_pending(tx: Transaction, name: str, origin: str) -> None:
     """Resubmit pending entries that are due: entries to the operator, and their blobs to it and all witnesses, within
     the limits; the rest follows in the next round."""
     group = tx.group(name)
-    log = group.tlogs[origin]
+    log = group.tlogs.by_name[origin]
     if log.split is not None:
         return
     due = {

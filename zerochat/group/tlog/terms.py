@@ -78,15 +78,15 @@ def propose_terms(tx: Transaction, name: str) -> None:
     group = tx.group(name)
     why, body = _needed_terms(tx, group)
     if body is None or not may_set_terms(group.view, group.me, body):
-        if group.terms_due != ("", 0):
-            tx.update_group(name, terms_due=("", 0))
+        if group.tlogs.terms_due != ("", 0):
+            tx.update_tlogs(name, terms_due=("", 0))
         return
-    if group.terms_due[0] != why or tx.now < group.terms_due[1]:  # the clock may have been set back
-        tx.update_group(name, terms_due=(why, tx.now))
+    if group.tlogs.terms_due[0] != why or tx.now < group.tlogs.terms_due[1]:  # the clock may have been set back
+        tx.update_tlogs(name, terms_due=(why, tx.now))
         group = tx.group(name)
     proposed_at = [event.time for event in group.control.values() if event.type == TERMS and event.author == group.me]
     if (
-        tx.now < group.terms_due[1] + _seniority(group) * RANK_MS
+        tx.now < group.tlogs.terms_due[1] + _seniority(group) * RANK_MS
         or 0 <= tx.now - max(proposed_at, default=0) < TERMS_INTERVAL_MS
     ):
         return
@@ -140,7 +140,7 @@ def stalled_since(group: Group, one: TransparencyLog) -> int | None:
 def is_stalled(tx: Transaction, group: Group, one: TransparencyLog) -> bool:
     """Whether the operator is to blame that an entry of ours has waited too long: a quorum of witnesses is present."""
     since = stalled_since(group, one)
-    delay = STALLED.delay_ms(group.stalled_terms)
+    delay = STALLED.delay_ms(group.tlogs.stalled_terms)
     if since is None or tx.now < since + delay or one.rules.operator == group.me:
         return False
     there = sum(did == group.me or _is_present(tx, group, did) for did in one.rules.witnesses)
@@ -148,7 +148,7 @@ def is_stalled(tx: Transaction, group: Group, one: TransparencyLog) -> bool:
 
 
 def _is_present(tx: Transaction, group: Group, member: str) -> bool:
-    peer = group.peers.get(member)
+    peer = group.links.peers.get(member)
     return peer is not None and (
         peer.link in tx.agent.links_up or 0 <= tx.now - peer.last_received_at < STALLED.base_ms
     )

@@ -27,7 +27,7 @@ def run_round(tx: Transaction, name: str) -> None:
         return
     terms.propose_terms(tx, name)
     pending_entries.end_oldest_subscriptions(tx, name)
-    for origin in list(tx.group(name).tlogs):
+    for origin in list(tx.group(name).tlogs.by_name):
         submission.query_overdue(tx, name, origin)
         submission.resubmit_pending(tx, name, origin)
         _run_operator(tx, name, origin)
@@ -41,7 +41,7 @@ def run_round(tx: Transaction, name: str) -> None:
 
 
 def _run_operator(tx: Transaction, name: str, origin: str) -> None:
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if log.operated is None or log.split is not None:
         return
     if log.operated.proposed is not None:
@@ -60,7 +60,7 @@ def _needs_refresh(tx: Transaction, log: TransparencyLog) -> bool:
 def _run_follower(tx: Transaction, name: str, origin: str) -> None:
     """Request missing blobs and extensions."""
     group = tx.group(name)
-    log = group.tlogs[origin]
+    log = group.tlogs.by_name[origin]
     follower.request_blobs(tx, name, origin)
     follower.query_unread(tx, name, origin)
     waits = bool(log.pending) or _needs_refresh(tx, log)
@@ -73,7 +73,7 @@ def _run_follower(tx: Transaction, name: str, origin: str) -> None:
 
 
 def _notify_stalled(tx: Transaction, name: str, origin: str) -> None:
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     since = terms.stalled_since(tx.group(name), log)
     if since is not None and tx.now >= since + terms.STALLED.base_ms and not log.stall_notified_at:
         update_tlog(tx, name, origin, stall_notified_at=tx.now)
@@ -84,7 +84,9 @@ def _renew_subscriptions(tx: Transaction, name: str) -> None:
     """After new terms, renew the subscriptions made under other ones."""
     group = tx.group(name)
     rules = current_rules(group)
-    others = [did for did, stream in group.streams.items() if stream.rules != rules and can_send(tx, name, did)]
-    agreed = [did for did in others if group.peers[did].view == group.view.checksum]
+    others = [
+        did for did, stream in group.streams.followed.items() if stream.rules != rules and can_send(tx, name, did)
+    ]
+    agreed = [did for did in others if group.links.peers[did].anti_entropy.view == group.view.checksum]
     for member in agreed[:RENEWALS_MAX]:
         subscriptions.renew_and_send(tx, name, member)

@@ -56,7 +56,7 @@ def review_extension(
     tx: Transaction, name: str, origin: str, sender: str, old: int, records: tuple[bytes, ...], note: Note
 ) -> None:
     """We are asked to cosign an extension: query whether we store its blobs. Raises RemoteError."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     state, checkpoint = log.watched, parse_checkpoint(note.text)
     if state is None or log.split is not None:
         return
@@ -71,7 +71,7 @@ def review_extension(
 
 def report_size(tx: Transaction, name: str, origin: str, *, full: bool) -> None:
     """Report the size of the log that we have to the operator."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if log.watched is not None:
         size = log.watched.frontier.size
         send_tlog_message(
@@ -83,7 +83,7 @@ def cosign(tx: Transaction, name: str, origin: str, what: MissingBlobs, found: H
     """Cosign an extension, if we store all its blobs. The cosignature goes to the operator, or is returned if that is
     us."""
     group = tx.group(name)
-    log = group.tlogs[origin]
+    log = group.tlogs.by_name[origin]
     if log.watched is None or log.split is not None:
         return None
     if found.hashes:
@@ -114,7 +114,7 @@ def cosign(tx: Transaction, name: str, origin: str, what: MissingBlobs, found: H
 def record_split(tx: Transaction, name: str, origin: str, split: SplitView) -> None:
     """The operator has signed two logs (split view): store the proof, notify, and neither post nor cosign there any
     more. Quorum checkpoints are still accepted (`follower.accept_checkpoint`)."""
-    log = tx.group(name).tlogs[origin]
+    log = tx.group(name).tlogs.by_name[origin]
     if log.split is None:
         one, other = split.one.serialize(), split.other.serialize()
         update_tlog(tx, name, origin, split=(one, other))

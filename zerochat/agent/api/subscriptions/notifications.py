@@ -88,7 +88,9 @@ def _delivery(group: Group, member: str, after: int, upto: int, names: Names, no
 def delivered_to_all(group: Group) -> int:
     """The position in our own chain up to which every recipient has acknowledged."""
     acked = (
-        max(one.acked.get(group.me, 0), one.start_seq) for did, one in group.peers.items() if did in group.view.members
+        max(one.acks.upto.get(group.me, 0), one.start_seq)
+        for did, one in group.links.peers.items()
+        if did in group.view.members
     )
     return min(acked, default=group.seq)
 

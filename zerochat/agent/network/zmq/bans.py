@@ -62,7 +62,7 @@ def _is_establishing(agent: Agent, link: bytes) -> bool:
     if found is None:
         return False
     group, member = found
-    relationship = agent.groups[group].relationships.get(member)
+    relationship = agent.groups[group].links.relationships.get(member)
     return relationship is None or not relationship.established
 
 

@@ -1,0 +1,142 @@
+"""Our knowledge of the other members of a group, and our links to them."""
+
+from msgspec import Struct, field
+
+from zerochat.didcomm.protocols.problem import Breaker
+from zerochat.group.links.contact import Reach
+from zerochat.group.links.relationship import Relationship
+
+
+class RateLimit(Struct, frozen=True, eq=False):
+    """The contents of a peer's token buckets (`links/rate_limits.py`).
+
+    No part of the group's state proper: it also counts rejected messages, which must change nothing else. So any two
+    are equal.
+    """
+
+    envelopes: int = 0
+    bytes: int = 0
+    at: int = 0
+    """When the two were computed, UTC ms; 0: both buckets are full."""
+    given: int = 0
+    given_at: int = 0
+    """The bytes of files that it may still receive, and when that was computed (`files/upload.py`)."""
+    statements: int = 0
+    statements_at: int = 0
+    """The signed statements that it may still cause, and when that was computed."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RateLimit)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class StoredAtMediator(Struct, frozen=True):
+    """What a member's mediator has signed that it holds until the member fetches it (`links/mediator_receipts.py`)."""
+
+    upto: int = 0
+    """The mediator holds all of our events that the member has not acknowledged, up to this place; 0: unknown."""
+    until: int = 0
+    """When it deletes the first of them, UTC ms."""
+
+
+class PeerAcks(Struct, frozen=True):
+    """What a member has acknowledged (`sync/acknowledgements.py`)."""
+
+    upto: dict[str, int] = field(default_factory=dict)
+    """The place up to which this member has acknowledged each author's chain."""
+    regressed_since: int = 0
+    """Since when it reports less of our chain than it had acknowledged, UTC ms; 0: it does not."""
+    written_at: int = 0
+    """When it wrote the newest state that we have received, UTC ms by its own clock."""
+
+
+class PeerRetransmission(Struct, frozen=True):
+    """The retransmission of our events to a member, and the retries of our DID exchange with it."""
+
+    upto: int = 0
+    """The last of our own events in the last retransmission."""
+    retry_at: int = 0
+    """Do not retransmit before this time, UTC ms."""
+    tries: int = 0
+
+
+class PeerExchange(Struct, frozen=True):
+    """The DID exchanges with a member (`links/pairing.py`)."""
+
+    requested_at: int = 0
+    """When we last requested a DID exchange from it, UTC ms."""
+    answered_at: int = 0
+    """When we last answered its request for a DID exchange, UTC ms."""
+    greeting_due: bool = False
+    """It has answered our DID exchange request, and we have sent nothing in the new relationship yet."""
+    ended_at: int = 0
+    """When it last ended its DID without a successor, UTC ms; 0: never."""
+
+
+class PeerAntiEntropy(Struct, frozen=True):
+    """The comparison of membership views with a member (`sync/anti_entropy.py`)."""
+
+    view: str = ""
+    """The checksum of the view that it reported last, if it did since ours changed."""
+    view_answered_at: int = 0
+    """When we last sent it membership events that it lacked, UTC ms."""
+    sync_sent_at: int = 0
+    """When we last sent it our state because we lacked events of its own, UTC ms."""
+
+
+class PeerDisplay(Struct, frozen=True):
+    """What is only shown to the user of a member; the protocol does not depend on it."""
+
+    clock_ahead_ms: int | None = None
+    """By how much its clock was ahead of ours when it last sent its state over a link, give or take the latency, ms;
+    None: it has not yet. Only shown to the user."""
+    read_upto: int = 0
+    """The Lamport time up to which it has read, by its read receipts. Only shown to the user."""
+    mediator_receipt: StoredAtMediator = StoredAtMediator()
+    """What its mediator holds for it. Only shown to the user: retransmission goes by the member's own acknowledgements.
+    """
+
+
+class Peer(Struct, frozen=True):
+    """Our knowledge of one other member, and our obligations to it."""
+
+    link: bytes
+    start_seq: int
+    """Our own events after this place are meant for this member."""
+    start_id: str = ""
+    """The id of that event; empty: none, or unknown."""
+    acks: PeerAcks = PeerAcks()
+    retransmission: PeerRetransmission = PeerRetransmission()
+    exchange: PeerExchange = PeerExchange()
+    anti_entropy: PeerAntiEntropy = PeerAntiEntropy()
+    last_received_at: int = 0
+    """When its last authentic message was received, UTC ms; 0: never."""
+    reach: Reach | None = None
+    """The endpoints that it announced last; None: those in its contact."""
+    reach_at: int = 0
+    """When it announced them, UTC ms by its own clock: older announcements, possibly replayed, are ignored."""
+    rate_limit: RateLimit = RateLimit()
+    """No part of the state proper: it also counts rejected messages."""
+    breaker: Breaker = Breaker()
+    """The circuit breaker for problem reports: a conversation about errors must end."""
+    shown: PeerDisplay = PeerDisplay()
+
+
+class RelationshipOffer(Struct, frozen=True):
+    """A relationship offered in answer to a new exchange request; it replaces the present one when the member uses
+    it."""
+
+    relationship: Relationship
+    simultaneous: bool = False
+    """Our own request was open when the member's came (simultaneous exchange)."""
+
+
+class Links(Struct, frozen=True):
+    """The other members, and the DIDComm relationships with them (`group/links/`)."""
+
+    peers: dict[str, Peer] = field(default_factory=dict)
+    relationships: dict[str, Relationship] = field(default_factory=dict)
+    offers: dict[str, tuple[RelationshipOffer, ...]] = field(default_factory=dict)
+    """By member: relationships that we offer in place of the present one (`links/pairing.py`)."""
