@@ -42,6 +42,8 @@ class Options(argparse.Namespace):
 
     run: "Run"
     """What the verb does."""
+    parse_verb: "Callable[[Sequence[str]], Options]"
+    """Parses another command line: the plain chat runs verbs."""
     verb: str = "chat"
     profile: str | None = None
     format: str = "text"

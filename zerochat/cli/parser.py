@@ -99,4 +99,5 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     options: Options = grammar(given[0] if given else "chat").parse_args(given, namespace=Options())
     if not hasattr(options, "run"):  # no verb was given
         options.run = import_module("zerochat.cli.verbs.chat").chat
+    options.parse_verb = parse
     return options

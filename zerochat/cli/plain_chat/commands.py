@@ -12,7 +12,6 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, near_time, removal_votes
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
-from zerochat.cli.parser import parse as parse_verb
 from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
 from zerochat.presentation import delivery, group_rules
@@ -106,7 +105,7 @@ def _run(chat: Session, words: list[str]) -> ExitCode | int:
     """Run a verb of the command line for the same profile."""
     profile = ["--profile", chat.options.profile] if chat.options.profile else []
     try:
-        options = parse_verb([*profile, "--format", chat.options.format, *words])
+        options = chat.options.parse_verb([*profile, "--format", chat.options.format, *words])
     except SystemExit:  # the error was printed
         return ExitCode.USAGE
     options.listen, options.advertise = chat.options.listen, chat.options.advertise
