@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "zerochat"
 
 LAYERS = [
-    {"errors", "version", "limits", "qr", "terminal_text"},
+    {"closing", "errors", "version", "limits", "qr", "terminal_text"},
     {"crypto", "names", "slash_commands", "rpc"},
     {"didcomm", "overlay", "evidence", "presentation"},  # siblings: none may import another
     {"group"},
     {"agent", "contract", "manual"},  # siblings, too: the chat runs without what the contract needs
-    {"tui", "bot", "sim", "demo"},  # faces: none may import another
-    {"testing"},  # a thin face on sim for those who write bots
+    {"tui", "bot", "sim", "demo"},  # clients: none may import another
+    {"testing"},  # a thin layer on sim for authors of bots
     {"cli"},
     {"__main__"},
 ]

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from zerochat.closing import Closing
 from zerochat.errors import LocalError
 
 KEY_CHARS_MAX = 256
@@ -135,7 +135,7 @@ class KeyValues(MutableMapping[str, Any]):
             return int(db.execute("SELECT count(*) FROM kv").fetchone()[0])
 
 
-class Store:
+class Store(Closing):
     """The database. Usable from any thread; consistent after a crash."""
 
     def __init__(self, path: Path | None) -> None:
@@ -161,14 +161,6 @@ class Store:
             raise StoreUnusable(path=path, why=error) from error
         except OSError as error:
             raise StoreUnusable(path=path, why=(error.strerror or str(error)).lower()) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         with self._lock:

@@ -4,10 +4,10 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from zerochat.agent.api.client_protocol import AgentError, ClientProtocol, Notification
+from zerochat.closing import Closing
 from zerochat.errors import LocalError, Retry
 
 ANSWER_S_MAX: Final = 30.0
@@ -50,7 +50,7 @@ class AgentSilent(LocalError):
     retry_after_s: ClassVar[int] = 1
 
 
-class ClientConnection:
+class ClientConnection(Closing):
     """A connection to the agent, for one thread.
 
     Every method raises AgentError where the agent refuses, AgentGone, AgentSilent or AgentUnclear where it fails.
@@ -61,14 +61,6 @@ class ClientConnection:
         self._protocol = ClientProtocol()
         self._notifications: deque[Notification] = deque()
         self._replies: dict[int, object | AgentError] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from zerochat.closing import Closing
 from zerochat.errors import LocalError
 from zerochat.rpc import (
     INTERNAL_ERROR,
@@ -133,7 +133,7 @@ class _Client:
         self.closing = False  # true: disconnected once the error is sent
 
 
-class ControlServer:
+class ControlServer(Closing):
     """The listening socket and its clients. Construct it only while holding the profile's lock: it replaces a socket
     file that a dead agent left behind.
 
@@ -165,14 +165,6 @@ class ControlServer:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise SocketUnusable(path=path, why=(error.strerror or str(error)).lower()) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _prepare_folder(self) -> None:
         folder = self.path.parent

@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from zerochat.agent.mediator.tables import (
@@ -38,6 +37,7 @@ from zerochat.agent.mediator.tables import (
     registration_of,
 )
 from zerochat.agent.storage.database import create_database, open_database, sqlite_errors, transaction
+from zerochat.closing import Closing
 from zerochat.errors import LocalError
 
 SWEEP_MAX: Final = 1_000
@@ -50,7 +50,7 @@ REPLAY_DIGESTS_MAX: Final = 8_192
 """Replay digests of one recipient; the oldest are deleted first."""
 
 
-class Store:
+class Store(Closing):
     """An open store, used by one thread. A context manager. Methods raise the errors of `sqlite_errors`."""
 
     def __init__(self, path: Path, connection: Any) -> None:
@@ -82,14 +82,6 @@ class Store:
         store = cls(path, open_database(path, key, FORMAT))
         store._count()
         return store
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         with sqlite_errors(self.path, self._db):

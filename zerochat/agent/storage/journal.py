@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import apsw
@@ -72,6 +71,7 @@ from zerochat.agent.storage.tables import (
     values_of,
 )
 from zerochat.agent.storage.tlog import TlogStore
+from zerochat.closing import Closing
 from zerochat.group.effects import (
     ConfirmEvents,
     DeleteBlobs,
@@ -127,7 +127,7 @@ class JournalSizes(Struct, frozen=True):
     """Rows of the checkpoint table."""
 
 
-class Journal(LogQueries):
+class Journal(LogQueries, Closing):
     """An open journal, used by one thread at a time. A context manager that closes it.
 
     Every method may raise DiskFull, ReadOnly, DiskFailed or JournalDamaged; a write is then rolled back and can be
@@ -191,14 +191,6 @@ class Journal(LogQueries):
             journal.close()
             raise
         return journal
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Checkpoint the write-ahead log, and close the file. Idempotent."""

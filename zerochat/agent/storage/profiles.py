@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from zerochat.agent.storage import os_keyring
 from zerochat.agent.storage.database import sync_folder
@@ -36,6 +35,7 @@ from zerochat.agent.storage.key_wrapping import (
     write_secret,
 )
 from zerochat.agent.storage.paths import ProfilePaths
+from zerochat.closing import Closing
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
 from zerochat.names import checked_name
@@ -269,19 +269,11 @@ def _in_keyring(paths: ProfilePaths, key: bytes) -> KeyringFile:
 # --- ownership ------------------------------------------------------------------------------------------------------
 
 
-class ProfileLock:
+class ProfileLock(Closing):
     """The lock of the process that owns the profile. The kernel releases it when the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release it. The file stays: deleting it could remove the next owner's lock."""

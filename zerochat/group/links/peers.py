@@ -128,19 +128,13 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
 def handle_link_up(tx: Transaction, name: str, member: str) -> None:
     """The link is up: send our state, and retransmit unacknowledged events at once."""
     tx.emit(Notify(PeerUp(name, member)))
-    tx.update_retransmission(name, member, retry_at=tx.now, tries=0)
-    relationship = tx.group(name).links.relationships.get(member)
-    if relationship is not None and relationship.established:
-        acknowledgements.send_sync(tx, name, member)
-        acknowledgements.retransmit(tx, name)
-        download.handle_member_up(tx, name, member)
-    else:
-        pairing.retry_request(tx, name, member)
+    tx.update_retransmission(name, member, tries=0)
+    handle_mail_up(tx, name, member)
     pairing.watch_for_silence(tx, name, member)
 
 
 def handle_mail_up(tx: Transaction, name: str, member: str) -> None:
-    """A route to this member may work again: as `handle_link_up`, but without a connection."""
+    """A route to this member may work again: send our state, and retransmit at once, or retry the DID exchange."""
     tx.update_retransmission(name, member, retry_at=tx.now)
     relationship = tx.group(name).links.relationships.get(member)
     if relationship is not None and relationship.established:

@@ -17,8 +17,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from types import MappingProxyType, TracebackType
-from typing import Self, TypeAlias, assert_never
+from types import MappingProxyType
+from typing import TypeAlias, assert_never
 
 import zmq
 from msgspec.structs import replace
@@ -42,6 +42,7 @@ from zerochat.agent.network.zmq.multiplexing import (
 from zerochat.agent.network.zmq.poller import Poller
 from zerochat.agent.network.zmq.tcp_control import Connection, bytes_acked, wire_bytes
 from zerochat.agent.network.zmq.zap import Admission, ZapAuthenticator
+from zerochat.closing import Closing
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import RemoteError
 from zerochat.group.effects import AllowClient, Dial, Disconnect, Publish, Reply, RevokeClient, SendEnvelope
@@ -67,7 +68,7 @@ POLL_BYTES_MAX = 8 * 1024 * 1024
 NetworkEffect: TypeAlias = AllowClient | RevokeClient | Dial | Disconnect | SendEnvelope | Reply | Publish
 
 
-class Transport:
+class Transport(Closing):
     """The sockets of one agent.
 
     `perform` applies one effect at once; `poll` waits and returns inputs. `counts` counts what was dropped, refused or
@@ -123,14 +124,6 @@ class Transport:
         self._wakeup = WakeupPipe()
         self._flood_guard = FloodGuard((self._pair, self._queue), self.counts, self._wakeup.wake)
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def accepts_connections(self) -> bool:
