@@ -297,7 +297,11 @@ def test_an_invitation_shows_its_uses_and_role() -> None:
         world.call("n0", "create_group", group=name, join=rule)
     made = world.call("n0", "create_invitation", group="usual", uses=3, role="reader")
     assert (made.uses, made.role) == (3, "reader")
-    assert world.call("n0", "create_invitation", group="everybody", uses=3).uses == 0, "as many as come"
+    assert world.call("n0", "create_invitation", group="usual").uses == 1
+    assert world.call("n0", "create_invitation", group="everybody").uses == 0, "no limit"
+    assert world.call("n0", "create_invitation", group="everybody", uses=3).uses == 3
+    with pytest.raises(BadRequest, match="at least one use"):
+        world.call("n0", "create_invitation", group="everybody", uses=0)
     with pytest.raises(BadRequest, match="only as reader or writer"):
         world.call("n0", "create_invitation", group="friends", role="admin")
 

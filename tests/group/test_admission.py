@@ -46,7 +46,7 @@ from zerochat.sim.world import Node
 
 def test_open_group_invitation_is_unlimited():
     world = Admitting(4, Policy(join="open"))
-    invitation = world.offer(uses=1, lifetime_s=300)
+    invitation = world.offer(lifetime_s=300)
     for name in ("n1", "n2"):
         assert world.join(name, invitation).phase == "joined"
     assert [notice.uses_left for notice in world.all(InvitationUsed)] == [MEMBERS_MAX - 2, MEMBERS_MAX - 3], (
@@ -55,6 +55,14 @@ def test_open_group_invitation_is_unlimited():
     world.run(for_ms=300_000)
     last = world.join("n3", invitation)
     assert last.phase == "failed" and "no answer from" in last.text
+
+
+def test_open_group_invitation_keeps_its_limit():
+    world = Admitting(3, Policy(join="open"))
+    invitation = world.offer(uses=1)
+    assert world.join("n1", invitation).phase == "joined"
+    assert [notice.uses_left for notice in world.all(InvitationUsed)] == [0]
+    assert world.join("n2", invitation).phase == "failed"
 
 
 def test_open_invitation_bounds_its_claims(monkeypatch):

@@ -39,5 +39,5 @@ class Admitting(Small):
     def answer(self, who, admit, name="n0"):
         return self.run_command(name, AnswerJoinRequest(self.id, who, admit))
 
-    def offer(self, uses=1, lifetime_s=3600, role="writer", name="n0"):
+    def offer(self, uses=None, lifetime_s=3600, role="writer", name="n0"):
         return self.run_command(name, CreateInvitation(self.id, lifetime_s, uses, role)).result.invitation

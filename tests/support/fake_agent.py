@@ -500,7 +500,7 @@ class FakeAgent:
             url=self.url,
             code=self.code,
             expires_at="2025-11-21T12:00:00.000Z",
-            uses=params.uses,
+            uses=params.uses or (0 if self.groups[params.group].info.policy.join == "open" else 1),
             endpoint="zmq+tcp://192.0.2.7:40001",
             role="reader" if params.role == "reader" else "writer",
             history=params.history or "all",

@@ -10,7 +10,7 @@ from textual.events import Paste
 from tests.support.fake_agent import CODE, URL, Refusal
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
 from zerochat.agent.invitations.qr_pictures import code_png
-from zerochat.rpc import Invitee, OpenInvitation
+from zerochat.rpc import Invitee, OpenInvitation, PolicyInfo
 from zerochat.tui.dialogs.invitations import InvitationsDialog
 from zerochat.tui.dialogs.invite import InviteDialog
 from zerochat.tui.dialogs.join import JoinDialog
@@ -329,6 +329,22 @@ def test_an_invitation_via_a_mediator_has_only_a_link(tmp_path):
             await it.press("t")
             await it.until(lambda: not it.app.screen.query_one("#qr").display)
             await it.shows("Enlarge the window to")
+
+    run(play())
+
+
+def test_an_open_group_invitation_shows_its_uses(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            group.info = replace(group.info, policy=PolicyInfo(join="open"))
+            await it.say("/invite")
+            await it.shows("for any number of people")
+            await it.press("escape")
+            await it.say("/invite 3")
+            await it.shows("for 3 people")
+            assert [each["uses"] for each in asked(it.agent, "create_invitation")] == [None, 3]
 
     run(play())
 

@@ -50,7 +50,8 @@ class CreateGroup(Struct, frozen=True):
 class CreateInvitation(Struct, frozen=True):
     group: str
     lifetime_s: int
-    uses: int
+    uses: int | None
+    """How many joiners can use it; None: one, or without limit in a group that is open to every invitee."""
     role: str = "writer"
     """The highest role that a joiner gets: reader or writer."""
     history: str = "all"

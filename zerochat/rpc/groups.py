@@ -277,11 +277,12 @@ class CreateGroupParams(Struct, frozen=True):
 
 
 class CreateInvitationParams(Struct, frozen=True):
-    """`history`: as in `PolicyInfo`, at most as much as the group's rule; null: the group's rule."""
+    """`uses`: how many users can join with it; null: one, or without limit in an `open` group. `history`: as in
+    `PolicyInfo`, at most as much as the group's rule; null: the group's rule."""
 
     group: str
     expires_s: int = 24 * 3600
-    uses: int = 1
+    uses: int | None = None
     role: str = "writer"
     history: str | None = None
 

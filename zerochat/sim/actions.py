@@ -123,7 +123,7 @@ class Users:
         if insiders:
             inviter = self.rng.choice(insiders)
             group = self.world.group(inviter).id
-            made = self._run(inviter, CreateInvitation(group, 86_400, 1))
+            made = self._run(inviter, CreateInvitation(group, 86_400, None))
             if isinstance(made, CommandDone) and isinstance(made.result, InvitationCreated):
                 self.attempts[name] = self.attempts.get(name, 0) + 1
                 label = name if self.attempts[name] == 1 else f"{name} {self.attempts[name]}"

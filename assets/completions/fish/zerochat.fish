@@ -209,7 +209,7 @@ complete -c zerochat -n '__zerochat_at \' invite\'' -l expires -x -d 'lifetime, 
 complete -c zerochat -n '__zerochat_at \' invite\'' -l image -r -F -d 'also write the QR code to this file, as PNG'
 complete -c zerochat -n '__zerochat_at \' invite\'' -l list -d 'list the open invitations and their users'
 complete -c zerochat -n '__zerochat_at \' invite\'' -l revoke -x -d 'revoke the invitation with this id (see --list)'
-complete -c zerochat -n '__zerochat_at \' invite\'' -l uses -x -d 'number of members who can use it (default: 1)'
+complete -c zerochat -n '__zerochat_at \' invite\'' -l uses -x -d 'number of members who can use it (default: 1; no limit in an open group)'
 complete -c zerochat -n '__zerochat_at \' invite\'' -l read-only -d 'admit members as readers, who cannot post'
 complete -c zerochat -n '__zerochat_at \' invite\'' -l history -x -d 'earlier messages that its users receive: none, all, last:N or since:DATE, at most what the group allows (default: the rule of the group)'
 complete -c zerochat -n '__zerochat_at \' invite\' 0' -a '(__zerochat_names groups)' -d 'GROUP'

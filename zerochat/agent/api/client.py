@@ -114,7 +114,7 @@ class Client(ClientConnection):
         group: str,
         *,
         expires_s: int = 24 * 3600,
-        uses: int = 1,
+        uses: int | None = None,
         role: str = "writer",
         history: str | None = None,
     ) -> InvitationInfo:

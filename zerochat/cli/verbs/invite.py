@@ -60,7 +60,10 @@ zerochat invite hikers --list
     what.add_argument("--list", dest="list_open", action="store_true", help="list the open invitations and their users")
     what.add_argument("--revoke", metavar="ID", help="revoke the invitation with this id (see --list)")
     parser.add_argument(
-        "--uses", type=positive, default=1, metavar="N", help="number of members who can use it (default: 1)"
+        "--uses",
+        type=positive,
+        metavar="N",
+        help="number of members who can use it (default: 1; no limit in an open group)",
     )
     parser.add_argument("--read-only", action="store_true", help="admit members as readers, who cannot post")
     parser.add_argument(

@@ -50,11 +50,12 @@ class Unreachable(LocalError):
 
 
 def invite(
-    tx: Transaction, group: Group, lifetime_s: int, uses: int, role: str = "writer", history: str = "all"
+    tx: Transaction, group: Group, lifetime_s: int, uses: int | None, role: str = "writer", history: str = "all"
 ) -> Invitation:
-    """Create an invitation to a group and allow connections from its holders. In a group that is open to every invitee,
-    `uses` has no effect. `history`: the history that its users may read (`Policy.history`). Raises NoSuchHistory for an
-    invalid rule, and Refused while we may not admit members (`stale_profile.check`)."""
+    """Create an invitation to a group and allow connections from its holders. `uses`: None is the group's rule: one
+    use, or no limit in a group that is open to every invitee. `history`: the history that its users may read
+    (`Policy.history`). Raises NoSuchHistory for an invalid rule, and Refused while we may not admit members
+    (`stale_profile.check`)."""
     if not is_history_rule(history):
         raise NoSuchHistory(history=ascii(history[:32]))
     if group.state != "active":
@@ -86,7 +87,10 @@ def invite(
         envelope=group.profile.envelope,
     )
     link = join_link(invitation.id)
-    uses = 0 if group.view.policy.join == "open" else max(1, min(uses, USES_MAX))
+    if uses is None:
+        uses = 0 if group.view.policy.join == "open" else 1
+    else:
+        uses = max(1, min(uses, USES_MAX))
     client_key = x25519_public(invitation.join_secret_key())
     open_ = OpenInvitation(invitation, seed, client_key, group.id, uses, role, nonce, history=history)
     tx.update_agent(invitations={**tx.agent.invitations, link: open_})

@@ -120,15 +120,15 @@ def _invite(chat: ChatView, argument: str) -> None:
         return
     words = argument.split()
     reader = words[-1:] == ["reader"]
-    number = " ".join(words[:-1] if reader else words) or "1"
-    if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number)):
+    number = " ".join(words[:-1] if reader else words)
+    if number and not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number)):
         report_usage(chat, "invite", "3 reader")
         return
     from zerochat.tui.dialogs.invite import InviteDialog
 
     async def make(role: str, history: str | None, expires_s: int) -> InvitationInfo:
-        group = conversation.info.id
-        params = CreateInvitationParams(group, expires_s=expires_s, uses=int(number), role=role, history=history)
+        group, uses = conversation.info.id, int(number) if number else None
+        params = CreateInvitationParams(group, expires_s=expires_s, uses=uses, role=role, history=history)
         return await chat.link.request("create_invitation", params, InvitationInfo)
 
     def closed(_: None) -> None:

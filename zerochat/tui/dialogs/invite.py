@@ -181,7 +181,7 @@ class InviteDialog(Dialog[None]):
         self._code.display = shown
         if shown:
             self._code.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
-        uses = f"{invitation.uses} person" if invitation.uses == 1 else f"{invitation.uses} people"
+        uses = "1 person" if invitation.uses == 1 else f"{invitation.uses or 'any number of'} people"
         about = [f"Invitation to {self._group}", f"for {uses}, expires {clock_text(invitation.expires_at)}"]
         if invitation.role == "reader":
             about.append("read only")

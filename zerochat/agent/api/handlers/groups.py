@@ -55,7 +55,7 @@ def create_group(context: Context[rpc.CreateGroupParams]) -> CreateGroup:
 
 def create_invitation(context: Context[rpc.CreateInvitationParams]) -> CreateInvitation:
     params = context.params
-    if not (1 <= params.expires_s <= EXPIRES_S_MAX and params.uses >= 1):
+    if not (1 <= params.expires_s <= EXPIRES_S_MAX and (params.uses is None or params.uses >= 1)):
         raise BadRequest(why="an invitation is valid for 1 second to 30 days and for at least one use")
     history = "all" if params.history is None else _invitation_history(context.group, params.history)
     return CreateInvitation(params.group, params.expires_s, params.uses, _joining_role(params.role), history)
