@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.support import cli_harness, cli_members
 from tests.support.cli_harness import STATUS, joining, of
 from tests.support.cli_members import CREW, PEOPLE, until
+from zerochat.agent.api.client import Client
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.agent.thread import AgentThread
@@ -91,6 +92,23 @@ def test_forgetting_a_group_needs_confirmation(run, crew) -> None:
     assert code == 1 and "deleted from this machine" in err and of(crew, "forget_group") == []
     assert run("forget hikers --yes") == (0, "GROUPID\n", "Deleted hikers from this machine.\n")
     assert of(crew, "forget_group") == [GroupParams("GROUPID")]
+
+
+def test_forgetting_waits_for_members_to_learn_of_the_leave(run, crew, monkeypatch) -> None:
+    states = ["leaving", "leaving", "left"]
+    crew.answers["forget_group"] = lambda _: NoParams()
+    crew.answers["list_groups"] = lambda _: [replace(CREW, state=states.pop(0) if len(states) > 1 else states[0])]
+    waiting = "Waiting until the members of hikers know that you left, for at most 30 seconds (Ctrl+C stops waiting)…\n"
+    assert run("forget hikers --yes") == (0, "GROUPID\n", f"{waiting}Deleted hikers from this machine.\n")
+    assert "waits until the members know that you left" in " ".join(run("forget --help")[1].split())
+    states[:] = ["leaving"]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "next_notification", interrupted)
+    assert run("forget hikers --yes") == (130, "", waiting)
+    assert len(of(crew, "forget_group")) == 1
 
 
 def test_forgetting_a_group_deletes_only_that_group(two) -> None:

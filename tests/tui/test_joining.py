@@ -284,6 +284,21 @@ def test_a_join_is_cancelled(tmp_path):
     run(play())
 
 
+def test_a_group_being_left_cannot_be_forgotten_yet(tmp_path):
+    def both(agent):
+        weekend(agent)
+        agent.groups["g1"].info = replace(agent.groups["g1"].info, state="leaving")
+
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=both) as it:
+            await it.shows("seven at the station")
+            await it.say("/forget")
+            await it.shows("Some members do not know yet that you left.")
+            assert it.agent.count("forget_group") == 0
+
+    run(play())
+
+
 def test_forgetting_a_left_group_needs_confirmation(tmp_path):
     def both(agent):
         weekend(agent)

@@ -29,6 +29,11 @@ from zerochat.terminal_text import printable_line
 if TYPE_CHECKING:
     from zerochat.agent.api.client import Client
 
+FAREWELL_S_MAX = 10.0
+"""How long a temporary agent stays to inform the other members that we left."""
+FORGET_S_MAX = 30.0
+"""How long `forget` waits for members to learn that we left: longer than `group.membership.leave.LEAVE_MS_MAX`."""
+
 
 def add(verbs: "Verbs[Parser]") -> None:
     _add_new(verbs)
@@ -57,7 +62,9 @@ zerochat info hikers --format jsonl | jq .policy
             "delete a group that you have left",
             (
                 "Delete a group that you have left or were removed from, with its history, from this machine. This\n"
-                "cannot be undone; the other members keep their copies. Asks for confirmation."
+                "cannot be undone; the other members keep their copies. Asks for confirmation. Right after\n"
+                "`leave`, it first waits until the members know that you left, for at most"
+                f" {FORGET_S_MAX:.0f} seconds;\nCtrl+C stops waiting and deletes nothing."
             ),
             forget,
         ),
@@ -167,10 +174,6 @@ zerochat new hikers --envelope didcomm/v1
     envelope_option(parser, "of the group")
 
 
-FAREWELL_S_MAX = 10.0
-"""How long a temporary agent stays to inform the other members that we left."""
-
-
 def new(options: Options, out: Output) -> ExitCode:
     rules = group_rules.completed_policy(
         options.join_rule,
@@ -231,7 +234,7 @@ def leave(options: Options, out: Output) -> ExitCode:
         client.subscribe()
         group = client.leave_group(group.id)
         if agent.own:
-            group = _wait_until_left(client, group)
+            group = _wait_until_left(client, group, FAREWELL_S_MAX)
         out.data(group, [group.id])
         if group.state == "left":
             narrate(f"You have left {name_of(group.name)}. Its history stays on this machine.")
@@ -260,11 +263,14 @@ def forget(options: Options, out: Output) -> ExitCode:
         group = find_group(agent.client.list_groups(), options.group)
         if (
             not options.yes
-            and group.state == "left"
+            and group.state in ("leaving", "left")
             and not confirmed(f"Forget {name_of(group.name)}? {group_rules.FORGET}")
         ):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
+        if group.state == "leaving":
+            agent.client.subscribe()
+            _wait_until_left(agent.client, group, FORGET_S_MAX)
         agent.client.forget_group(group.id)
         out.data({"group": group.id, "name": group.name}, [group.id])
         narrate(f"Deleted {name_of(group.name)} from this machine.")
@@ -285,9 +291,14 @@ def resume(options: Options, out: Output) -> ExitCode:
     return ExitCode.OK
 
 
-def _wait_until_left(client: "Client", group: GroupInfo) -> GroupInfo:
-    """Wait until all reachable members know that we left, or until the timeout."""
-    deadline = time.monotonic() + FAREWELL_S_MAX
+def _wait_until_left(client: "Client", group: GroupInfo, timeout_s: float) -> GroupInfo:
+    """Wait until all reachable members know that we left, or until the timeout. Call `subscribe` first."""
+    deadline = time.monotonic() + timeout_s
+    if group.state == "leaving":
+        narrate(
+            f"Waiting until the members of {name_of(group.name)} know that you left, for at most {timeout_s:.0f}"
+            " seconds (Ctrl+C stops waiting)…"
+        )
     while group.state == "leaving" and (left := deadline - time.monotonic()) > 0:
         client.next_notification(min(left, 0.5))
         group = next((known for known in client.list_groups() if known.id == group.id), group)

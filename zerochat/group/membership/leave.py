@@ -28,8 +28,8 @@ class StillMember(LocalError):
 
 
 class StillLeaving(LocalError):
-    """You are leaving {group}, but no member has been informed yet. Run the leave command again to leave anyway, then
-    forget the group."""
+    """You are leaving {group}, and some members have not been informed yet. Leave again (`zerochat leave {group}`) to
+    leave at once, then forget the group."""
 
 
 def leave(tx: Transaction, group: Group) -> str:

@@ -258,6 +258,14 @@ def _forget(chat: ChatView, argument: str) -> None:
 
     if (conversation := open_conversation(chat)) is None:
         return
+    if conversation.info.state == "leaving":
+        chat.report_error(
+            Printable(
+                "Some members do not know yet that you left. Try again soon, or type /leave to leave at once, then"
+                " /forget."
+            )
+        )
+        return
     if conversation.info.state != "left":
         chat.report_error(Printable("You are still a member of this group. Type /leave first, then /forget."))
         return
