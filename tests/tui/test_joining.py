@@ -525,7 +525,7 @@ def test_a_left_group_is_marked_and_not_left_again(tmp_path):
             assert it.agent.count("leave_group") == 0 and it.app.chat.on_top
             await it.say("/verify bob")
             await it.shows("verified     no")
-            assert "different from yours" not in it.text and "v type the words" not in it.text
+            assert "different from yours" not in it.text and "v words" not in it.text
             await it.press("escape", "f12")
             await it.shows("weekend      you left")
 

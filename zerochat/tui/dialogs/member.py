@@ -24,6 +24,17 @@ TRUST = {
     "unverified": "no",
     "changed": "KEY CHANGED: you verified another key under this name",
 }
+HINTS = {
+    "member.type": "words",
+    "member.sight": "verify",
+    "member.unmark": "unverify",
+    "member.reader": "reader",
+    "member.writer": "writer",
+    "member.admin": "admin",
+    "member.dismiss": "dismiss",
+    "member.remove": "remove",
+}
+"""The actions in short, by action id: all that can apply at once fit into one line of 72 cells."""
 ROLES = {
     "reader": "reader, cannot post",
     "writer": "writer",
@@ -98,8 +109,8 @@ class MemberDialog(Dialog[None]):
         if name_warning := self._name_warning():
             entries.insert(0, ("≈ name", f"{name_warning}: compare the end of the key"))
         self._body.update(Content("\n").join([*parts, rows(entries, 12)]))
-        keys = [f"{key_text(each.key)} {each.description.lower()}" for each in self._possible(member)]
-        self._keys.update(Content("   ".join([*keys, "Esc close"])))
+        keys = [f"{key_text(each.key)} {HINTS[str(each.id)]}" for each in self._possible(member)]
+        self._keys.update(Content("  ".join([*keys, "Esc closes"])))
 
     def _comparison(self) -> Content:
         lines: Sequence[str] = ["…", ""] if self._words is None else word_lines(list(self._words))
