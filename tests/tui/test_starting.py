@@ -51,6 +51,21 @@ def test_the_first_run_creates_a_group(tmp_path):
     run(play())
 
 
+@pytest.mark.parametrize(("key", "dialog"), [("f7", "Name of the new group"), ("f8", "Paste the invitation")])
+def test_the_first_run_has_the_keys_of_the_chat(tmp_path, key, dialog):
+    async def play():
+        made = []
+        async with scene(tmp_path, create_profile=made.append) as it:
+            await it.press(key)
+            await it.shows("Enter a name.")
+            await it.type("alice")
+            await it.press(key)
+            await it.shows(dialog)
+            assert made == ["alice"]
+
+    run(play())
+
+
 def test_the_first_run_can_end_in_the_demo(tmp_path):
     async def play():
         async with scene(

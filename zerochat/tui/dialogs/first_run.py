@@ -43,6 +43,8 @@ class FirstRunScreen(Screen[Choice]):
         Binding("1", "choose('create')", "Create", show=False, id="first.create"),
         Binding("2", "choose('join')", "Join", show=False, id="first.join"),
         Binding("3", "choose('demo')", "Demo", show=False, id="first.demo"),
+        Binding("f7", "start('create')", "Create a group at once", show=False, id="first.create_now"),
+        Binding("f8", "start('join')", "Join a group at once", show=False, id="first.join_now"),
     ]
 
     def __init__(self, create_profile: Callable[[str], Awaitable[None]], *, demo: bool) -> None:
@@ -82,15 +84,21 @@ class FirstRunScreen(Screen[Choice]):
             self._show_status(CONTINUE_HINT)
 
     @on(Input.Submitted)
-    def _named(self, event: Input.Submitted) -> None:
-        if not event.value.strip():
-            self._show_status("Enter a name. Other members see it next to your messages.", trouble=True)
+    def _named(self) -> None:
+        if not self._has_name():
             return
         choices = self.query_one("#choices", OptionList)
         choices.display = True
         choices.highlighted = 0
         choices.focus()
         self._show_status("Choose with the arrow keys and Enter, or press the number. Esc goes back.")
+
+    def _has_name(self) -> bool:
+        """Whether a name is entered; if not, asks for it."""
+        if self.query_one("#nick", LineInput).value.strip():
+            return True
+        self._show_status("Enter a name. Other members see it next to your messages.", trouble=True)
+        return False
 
     @on(OptionList.OptionSelected)
     def _select(self, event: OptionList.OptionSelected) -> None:
@@ -101,6 +109,11 @@ class FirstRunScreen(Screen[Choice]):
         for name in self._choices:
             if name == choice:
                 self.run_worker(self._go(name), exclusive=True)
+
+    def action_start(self, choice: str) -> None:
+        """The keys that the chat has for this: they work with the name alone, without the list of choices."""
+        if self._has_name():
+            self.action_choose(choice)
 
     async def _go(self, choice: Choice) -> None:
         if choice != "demo":  # the demo uses its own temporary profile
