@@ -64,6 +64,20 @@ def test_message_keys_follow_the_keymap(tmp_path):
     run(play())
 
 
+def test_the_explained_symbols_have_the_users_keys(tmp_path):
+    async def play():
+        own = {"chat.keymap": "vim", "chat.keys.agent.status": "alt+s"}
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(overrides=own)) as it:
+            await it.shows("seven at the station")
+            await it.press("f1")
+            await it.shows("Help: keys")
+            body = str(it.app.screen.query_one(HangingText).content)
+            assert "it replies to; u goes there" in body and "received yet; Alt+S shows whose" in body
+            assert "F9: → ⇥" in body and "{" not in body
+
+    run(play())
+
+
 def test_a_word_typed_at_a_confirmation_cancels(tmp_path):
     """d asks whether to delete; the y of "did you" must not be taken for a yes."""
 

@@ -19,12 +19,12 @@ LEGEND = (
     ("✓2/3, 0/3", "delivered to 2 of the 3 other members; to none yet"),
     ("late, relayed", "arrived after newer ones; relayed, not yet confirmed by its author"),
     ("void", "does not count: its author had been removed or made a reader by then"),
-    ("F9: → ⇥ …", "sent; stored by that member's mediator; queued"),
-    ("│ bob: …", "above a message: the one it replies to; g goes there"),
+    ("{group.delivery}: → ⇥ …", "sent; stored by that member's mediator; queued"),
+    ("│ bob: …", "above a message: the one it replies to; {message.original} goes there"),
     ("👍 2, [🎉 1]", "reactions; yours in brackets"),
     ("┃ ▌", "left of a message: it mentions you; it is selected"),
     ("@2 5", "five unread messages, two of them mention you"),
-    ("3 missing", "messages known to exist, not received yet; F12 shows whose"),
+    ("3 missing", "messages known to exist, not received yet; {agent.status} shows whose"),
     ("2/3 connected", "two of the three other members are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
     ("◎ mail 14:03", "reached via a mediator, with the time of the last contact"),
@@ -35,10 +35,11 @@ LEGEND = (
     ("reader", "a member who cannot post; admin and owner likewise"),
     ("? ?2", "a join request; two join requests for that group"),
     ("∅ @ * in the list", "notifications: off, mentions only, all"),
-    ("keys · path · …", "how the group works; F12 explains each"),
+    ("keys · path · …", "how the group works; {agent.status} explains each"),
     ("view 3f9a12c4", "the same for all who see the same members"),
 )
-"""Symbols of the chat screen; the last header facts appear in wide windows only."""
+"""Symbols of the chat screen; the last header facts appear in wide windows only. An action id in braces stands for its
+key."""
 _BEFORE_NUMBERS = "Find a conversation"
 
 _NAMES = {
@@ -92,6 +93,13 @@ def first_keys(*nodes: DOMNode) -> dict[str, str]:
     return {str(each.id): key_text(each.key.split(",")[0]) for each in found}
 
 
+def with_keys(text: str, keys: Mapping[str, str]) -> str:
+    """The text with the keys of the action ids in braces; `keys` as from `first_keys`."""
+    for id, key in keys.items():
+        text = text.replace(f"{{{id}}}", key)
+    return text
+
+
 def hints(keys: Mapping[str, str], usual: Sequence[str]) -> tuple[str, ...]:
     """The status line hints with the current keys; each of `usual` is "KEY WORD", WORD the last part of an action
     id."""
@@ -124,12 +132,14 @@ def help_dialog(*nodes: DOMNode, dialogs: Sequence[type[DOMNode]] = (), wanted: 
     typed = [("Commands", rows([*_commands(""), ("//TEXT", 'send "/TEXT" as text')], 20))]
     pages = topics()
     manual = ("Manual", rows([(f"/help {topic}", title) for topic, title in pages.items()], 24))
-    others = [manual, ("Symbols", rows(LEGEND, 20)), *(_keys_of_dialog(dialog, app) for dialog in dialogs)]
+    actions = first_keys(*nodes)
+    legend = [(with_keys(sign, actions), with_keys(meaning, actions)) for sign, meaning in LEGEND]
+    others = [manual, ("Symbols", rows(legend, 20)), *(_keys_of_dialog(dialog, app) for dialog in dialogs)]
     word = wanted.casefold().removeprefix("/")
     if word in ("keys", "key"):
         title, sections = "Help: keys (/help shows the commands)", [*keys, *typed, *others]
     elif not word:
-        title, sections = "Help: commands (F1 shows the keys)", [*typed, *keys, *others]
+        title, sections = f"Help: commands ({actions['app.help']} shows the keys)", [*typed, *keys, *others]
     else:
         every = [*typed, *keys, *others]
         found = [(f"/{word}", rows(entry, 20))] if (entry := _commands(word)) else []

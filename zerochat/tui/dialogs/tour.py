@@ -13,6 +13,7 @@ from textual.widgets import Button, Static
 
 from zerochat.tui.composer.composer import is_letter
 from zerochat.tui.dialogs.dialog import Dialog
+from zerochat.tui.dialogs.help import with_keys
 
 STEPS: Final = (
     (
@@ -110,9 +111,7 @@ class TourDialog(Dialog[None]):
     def _show(self) -> None:
         title, wanted, text = STEPS[self._at]
         self._title.update(Content(f"{self._at + 1}/{len(STEPS)}  {title}"))
-        for id, keys in self._keys.items():
-            text = text.replace(f"{{{id}}}", keys)
-        self._text.update(Content(text))
+        self._text.update(Content(with_keys(text, self._keys)))
         for _, each, _ in STEPS:
             for widget in self._chat.query(each):
                 widget.set_class(each == wanted, "-toured")
