@@ -67,6 +67,15 @@ def box(tmp_path, capsys, monkeypatch):
     return Box()
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("hello", "it is not strict JSON"), ("[]", "it has the members of neither an envelope nor a message")],
+)
+def test_a_file_without_a_message_is_refused_in_one_sentence(box: Any, text: str, why: str) -> None:
+    box.file("x", text)
+    assert box("inspect", "x") == (ExitCode.INTEGRITY, "", f"zerochat: x is not a DIDComm message: {why}.\n")
+
+
 WAYS = {
     "auth": (["--from", ALICE.did], ["authcrypt"]),
     "anon(auth)": (["--from", ALICE.did, "--anon", "--enc", "XC20P"], ["anoncrypt", "authcrypt"]),

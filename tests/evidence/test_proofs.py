@@ -263,6 +263,22 @@ def test_standard_input_is_named_in_errors(capsys, monkeypatch):
         assert capsys.readouterr().err.startswith("zerochat: Standard input ")
 
 
+@pytest.mark.parametrize(
+    ("verb", "content", "why"),
+    [
+        ("verify-proof", b"abc", "it was not written by `zerochat proof`, or it is truncated."),
+        ("verify-proof", b"[]", "a line of another form (Expected `object`, got `array`)."),
+        ("judge", b"abc", "it was not written by `zerochat case`, or it is truncated."),
+        ("judge", b"[]", "it has another form (Expected `object`, got `array`)."),
+    ],
+)
+def test_invalid_evidence_is_refused_in_one_sentence(tmp_path, capsys, verb, content, why):
+    file = tmp_path / "x"
+    file.write_bytes(content)
+    what = "proof" if verb == "verify-proof" else "case file"
+    assert told(capsys, verb, str(file))[2] == f"zerochat: {file} is not a valid {what}: {why}\n"
+
+
 def test_invalid_case_files_are_refused(tmp_path, capsys):
     file = tmp_path / "x.zcase"
     file.write_bytes(b"{}")

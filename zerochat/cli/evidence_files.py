@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, RemoteError
 
 PROOF_BEGINS, CASE_BEGINS = (b'{"author":', b'{"zproof":'), b'{"equivocations":'
 """First bytes of proof files and of case files, to recognise a file of the other kind."""
@@ -39,6 +39,14 @@ def open_file(path: str) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise CannotRead(path=path, why=(error.strerror or "no such file").lower()) from None
+
+
+def invalid_reason(error: RemoteError, writer: str) -> str:
+    """Why a file is invalid; `writer`: the verb that writes such files."""
+    from zerochat.crypto.encoding import NOT_JSON
+
+    why = str(error.fields.get("why", "a signature or key is invalid"))
+    return f"it was not written by `zerochat {writer}`, or it is truncated" if why == NOT_JSON else why
 
 
 def display_name(path: str) -> str:

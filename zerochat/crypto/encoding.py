@@ -214,6 +214,8 @@ def did_key_bytes(did: str) -> bytes:
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
+NOT_JSON = "it is not strict JSON"
+"""Why a text is refused that is no JSON, or that two parsers could read differently."""
 DEPTH_MAX = 64
 """Deeper than any message of the protocols here, and far below the stack limit of Python's parser."""
 
@@ -298,7 +300,7 @@ def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> objec
         if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):  # one byte is found faster than three
             _COMPACT.encode(value).encode()
     except (ValueError, RecursionError):
-        raise Malformed(why="not strict JSON") from None
+        raise Malformed(why=NOT_JSON) from None
     return value
 
 

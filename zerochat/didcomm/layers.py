@@ -62,7 +62,7 @@ def media_type_of(data: bytes) -> MediaType:
         return MediaType.SIGNED
     if {"id", "type"} <= members:
         return MediaType.PLAIN
-    raise Malformed(why="not a DIDComm message")
+    raise Malformed(why="it has the members of neither an envelope nor a message")
 
 
 _ENVELOPE, _RECIPIENTS = b'{"protected":"', b'","recipients":[{'

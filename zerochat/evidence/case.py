@@ -207,7 +207,7 @@ def parse_case(encoded: bytes) -> Case:
     try:
         return msgspec.convert(strict_json(encoded, CASE_BYTES_MAX), Case)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"a case: {error}") from None
+        raise Malformed(why=f"it has another form ({error})") from None
 
 
 def parse_defence(encoded: bytes) -> Defence:
@@ -215,4 +215,4 @@ def parse_defence(encoded: bytes) -> Defence:
     try:
         return msgspec.convert(strict_json(encoded, DEFENCE_BYTES_MAX), Defence)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"a defence: {error}") from None
+        raise Malformed(why=f"a defence of another form ({error})") from None

@@ -165,5 +165,5 @@ def parse_statement(encoded: bytes) -> Statement:
     try:
         found: Statement = msgspec.convert(strict_json(encoded, STATEMENT_BYTES_MAX), Statement)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"a statement about a subscription: {error}") from None
+        raise Malformed(why=f"a subscription statement of another form ({error})") from None
     return found

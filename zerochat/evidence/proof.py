@@ -120,7 +120,7 @@ def check_proof(lines: Iterable[bytes]) -> ProofResult:
             _check_ack(proven, _shape(line, AckLine), alias, times)
             continue
         if proven.signers:
-            raise Malformed(why="a proof with messages after its acknowledgements")
+            raise Malformed(why="messages after its acknowledgements")
         entry = _shape(line, MessageLine)
         message = parse_data(b64url_bytes(entry.message))
         first = not proven.messages
@@ -129,7 +129,7 @@ def check_proof(lines: Iterable[bytes]) -> ProofResult:
         if not first and (message.alias != alias or message.before != before or message.time <= proven.last):
             raise Unauthentic()
         if proven.messages >= MESSAGES_MAX:
-            raise Malformed(why="a proof with too many messages")
+            raise Malformed(why="too many messages")
         alias, before = message.alias, message.signature
         times[message.time] = message.signature
         proven.messages += 1
@@ -137,9 +137,9 @@ def check_proof(lines: Iterable[bytes]) -> ProofResult:
         if entry.key:
             proven.opened.append((message, b64url_bytes(entry.key)))
             if len(proven.opened) > SIGNERS_MAX:
-                raise Malformed(why="a proof with too many message keys")
+                raise Malformed(why="too many message keys")
     if not proven.messages:
-        raise Malformed(why="a proof without a message")
+        raise Malformed(why="no message")
     return proven
 
 
@@ -150,7 +150,7 @@ def _check_ack(proven: ProofResult, signed: AckLine, alias: bytes, times: Mappin
         case [Request() as request, Accept() as accept, Confirm() as confirm]:
             subscription = Subscription(request, accept, confirm)
         case _:
-            raise Malformed(why="a proof with an incomplete subscription")
+            raise Malformed(why="an incomplete subscription")
     member = did_key(ack.subscriber)
     place = subscription.publisher, subscription.alias, subscription.subscriber, request.topic
     if place != (did_key_bytes(proven.head.author), alias, ack.subscriber, proven.head.group):
@@ -160,7 +160,7 @@ def _check_ack(proven: ProofResult, signed: AckLine, alias: bytes, times: Mappin
     if proven.head.event and accept.time > proven.first:
         raise Unauthentic()  # the subscription began after the message
     if member in proven.signers or len(proven.signers) >= SIGNERS_MAX:
-        raise Malformed(why="a proof with two signatures of one member")
+        raise Malformed(why="two signatures of one member")
     proven.signers[member] = Signer(member, ack.at, accept.time, ack.time)
 
 
@@ -171,4 +171,4 @@ def _shape(line: bytes, shape: type[_S]) -> _S:
     try:
         return msgspec.convert(strict_json(line, LINE_BYTES_MAX), shape)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"a proof: {error}") from None
+        raise Malformed(why=f"a line of another form ({error})") from None

@@ -90,7 +90,7 @@ def parse_entry(record: bytes) -> Entry:
     try:
         entry = msgspec.convert(strict_json(record, ENTRY_BYTES_MAX), Entry)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"an entry of a log: {error}") from None
+        raise Malformed(why=f"a log entry of another form ({error})") from None
     if len(b64url_bytes(entry.hash)) != HASH_BYTES or entry.record() != record:
         raise Malformed(why="a log entry that is not canonical")
     return entry

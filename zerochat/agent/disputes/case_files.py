@@ -78,7 +78,7 @@ def parse_case_file(encoded: bytes) -> CaseFile:
     try:
         return msgspec.convert(strict_json(encoded, CASE_FILE_BYTES_MAX), CaseFile)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"a case file: {error}") from None
+        raise Malformed(why=f"a case file of another form ({error})") from None
 
 
 def subscriptions(journal: Journal, group: Group, publisher: str, subscriber: str) -> list[Statements]:

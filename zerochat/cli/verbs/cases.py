@@ -1,7 +1,7 @@
 """Verbs accuse, cases, case and judge: disputes about withheld messages."""
 
 from zerochat.cli.agent_access import attached
-from zerochat.cli.evidence_files import PROOF_BEGINS, create_file, display_name, open_file
+from zerochat.cli.evidence_files import PROOF_BEGINS, create_file, display_name, invalid_reason, open_file
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, name_of, near_time, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument
@@ -135,7 +135,7 @@ def judge(options: Options, out: Output) -> ExitCode:
     except RemoteError as error:
         if written.startswith(PROOF_BEGINS):
             raise IsAProof(path=display_name(path), file=path) from None
-        raise NotACase(path=display_name(path), why=error.fields.get("why", "it has an unknown format")) from None
+        raise NotACase(path=display_name(path), why=invalid_reason(error, "case")) from None
     found = apply_rules(case)
     verdict = ", ".join([*([found.delivery] if found.delivery else []), *found.guilty]) or "nothing proven"
     rows = [(one.rule, "holds" if one.holds else "does not hold", one.sentence) for one in found.findings]

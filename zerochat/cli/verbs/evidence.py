@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, ClassVar
 
 from zerochat.cli.agent_access import attached
 from zerochat.cli.event_text import EventText
-from zerochat.cli.evidence_files import CASE_BEGINS, create_file, display_name, open_file
+from zerochat.cli.evidence_files import CASE_BEGINS, create_file, display_name, invalid_reason, open_file
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, near_time, table
 from zerochat.cli.grammar import MESSAGE_HELP, Options, Parser, Verbs, add_verb, group_argument
@@ -228,7 +228,7 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
             proven = check_proof(chain([first], lines))
         events = _events(proven)
     except RemoteError as error:
-        raise NotAProof(path=display_name(path), why=_why(error)) from None
+        raise NotAProof(path=display_name(path), why=invalid_reason(error, "proof")) from None
     about = proven.head
     facts = [("author", about.author), ("group", about.group)]
     if about.event:
@@ -258,14 +258,6 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
     out.data(result, table(facts))
     narrate(LIMITS)
     return ExitCode.OK
-
-
-def _why(error: RemoteError) -> str:
-    """Why a proof is invalid."""
-    why = str(error.fields.get("why", "a signature or key is invalid"))
-    if why == "not strict JSON":
-        return "it was not written by `zerochat proof`, or it is truncated"
-    return why
 
 
 def _events(proven: "ProofResult") -> "list[Event]":

@@ -28,7 +28,7 @@ def body_of(key: bytes, message: Data) -> EventsBody:
     try:
         return msgspec.convert(value, EventsBody)
     except msgspec.ValidationError as error:
-        raise Malformed(why=f"a signed message: {error}") from None
+        raise Malformed(why=f"a signed message of another form ({error})") from None
 
 
 def events_in(key: bytes, message: Data, group: str, author: str) -> Iterator[Event]:
