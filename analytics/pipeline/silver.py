@@ -17,6 +17,7 @@ from analytics.pipeline.clock_skew import to_common_clock
 from analytics.pipeline.read import DAY_US, Bronze
 from analytics.pipeline.schema import KINDS, WORDS, struct
 from analytics.pipeline.store import SLASHES, escape_glob, normalise_path
+from zerochat import limits
 
 TIME_US_MIN, TIME_US_MAX = 946_684_800_000_000, 7_258_118_400_000_000
 """Valid times: 2000 to 2200."""
@@ -27,7 +28,7 @@ TOOK_US_MAX = 10**15
 SIZE_MAX = 2**32
 SEQ_MAX = 2**53
 MEMBERS_MAX = 4095
-ROSTER_MAX = 64
+ROSTER_MAX = limits.MEMBERS_MAX
 """Most members of a group at a time."""
 BITS = 64
 EVER_MAX = 1_024
