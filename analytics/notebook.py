@@ -70,7 +70,6 @@ def execute(exports: str, results: str, memory: str, file: Path, report: Callabl
     try:
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
-        from nbclient import NotebookClient
         from nbclient.exceptions import CellExecutionError
     except ImportError as error:
         raise NoSpark(why=f"the package {error.name} is missing") from error
@@ -80,27 +79,6 @@ def execute(exports: str, results: str, memory: str, file: Path, report: Callabl
     paths = [str(SOURCE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
     interrupts: list[asyncio.Future[None]] = []
-
-    class Client(NotebookClient):  # type: ignore[misc]  # which has no types here
-        """Ctrl+C interrupts what the notebook does, which then ends Spark; nbclient would end the notebook alone."""
-
-        async def async_start_new_kernel(self, **settings: Any) -> None:
-            with suppress(
-                RuntimeError, NotImplementedError
-            ):  # not in a thread or on Windows, where nbclient handles it
-                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.interrupt)
-            await super().async_start_new_kernel(**settings)
-
-        def interrupt(self) -> None:
-            # The second interrupt does not wait.
-            end = self.km.shutdown_kernel(now=True) if interrupts else self.km.interrupt_kernel()
-            interrupts.append(asyncio.ensure_future(end))
-
-    async def go_on(**_: object) -> None:
-        """Between cells, and before the first one, an interrupt goes by unheard."""
-        if interrupts:
-            raise RuntimeError
-
     try:
         # Kernel messages use sockets in a private folder; no port is opened.
         with tempfile.TemporaryDirectory(prefix="zerochat-") as folder:
@@ -109,7 +87,8 @@ def execute(exports: str, results: str, memory: str, file: Path, report: Callabl
             )
             here = {"metadata": {"path": str(Path.cwd())}}
             pipe = Path(folder, "progress")
-            client = Client(notebook, km=manager, timeout=CELL_S_MAX, resources=here, on_cell_start=go_on)
+            client = _client(interrupts)(notebook, km=manager, timeout=CELL_S_MAX, resources=here)
+            client.on_cell_start = client.check_interrupted
             try:
                 with _forward_lines(pipe, report):
                     client.execute(env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL)
@@ -132,6 +111,33 @@ def execute(exports: str, results: str, memory: str, file: Path, report: Callabl
             nbformat.write(notebook, file)
         except OSError as error:
             raise CannotWrite(place=str(file), why=error.strerror or type(error).__name__) from error
+
+
+def _client(interrupts: list[asyncio.Future[None]]) -> type[Any]:
+    """The class of a client that Ctrl+C interrupts; each interrupt is added to `interrupts`."""
+    from nbclient import NotebookClient
+
+    class Client(NotebookClient):  # type: ignore[misc]  # which has no types here
+        """Ctrl+C interrupts what the notebook does, which then ends Spark; nbclient would end the notebook alone."""
+
+        async def async_start_new_kernel(self, **settings: Any) -> None:
+            with suppress(
+                RuntimeError, NotImplementedError
+            ):  # not in a thread or on Windows, where nbclient handles it
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.interrupt)
+            await super().async_start_new_kernel(**settings)
+
+        def interrupt(self) -> None:
+            # The second interrupt does not wait.
+            end = self.km.shutdown_kernel(now=True) if interrupts else self.km.interrupt_kernel()
+            interrupts.append(asyncio.ensure_future(end))
+
+        async def check_interrupted(self, **_: object) -> None:
+            """Between cells, and before the first one, the kernel ignores an interrupt."""
+            if interrupts:
+                raise RuntimeError
+
+    return Client
 
 
 def _not_executed(cell: "dict[str, object]") -> bool:

@@ -99,6 +99,34 @@ def inferred_losses(
     )
 
 
+def _recorded(sends: DataFrame, heard: DataFrame, authors: DataFrame, few: DataFrame, start_us: int) -> DataFrame:
+    """One row per message: what its author and its recipients recorded, and its time on the common clock."""
+    sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
+        "group", "sender"
+    )
+    return (
+        sent.join(heard, ["author", "seq"], "full")
+        .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))
+        .withColumn("keys", f.coalesce("keys", "said_keys"))
+        .withColumn("kind", f.coalesce("sent_kind", "kind"))
+        .join(few.select("author", "place", "bit", "base_us", "slope"), "author")
+        .withColumn("agreed_us", f.col("t_send_us") - offset_us(f.col("t_send_us"), start_us))
+    )
+
+
+def _with_rosters(recorded: DataFrame, rosters: DataFrame, few: DataFrame, masks: Masks) -> DataFrame:
+    """The messages with `state`: the last roster step of the viewer before each; both are sorted together."""
+    state = f.struct("size", *masks.names("all"), *masks.names("heard")).alias("state")
+    mine = (rosters["group"] == few["group"]) & rosters["viewer"].eqNullSafe(few["viewer"])
+    steps = rosters.join(few, mine).select("author", f.col("from_us").alias("agreed_us"), state)
+    order = Window.partitionBy("author").orderBy("agreed_us", f.col("seq").asc_nulls_first())
+    return (
+        recorded.unionByName(steps, allowMissingColumns=True)
+        .withColumn("state", f.last("state", ignorenulls=True).over(order))
+        .where("seq is not null")
+    )
+
+
 def reach(
     sends: DataFrame,
     heard: DataFrame,
@@ -118,30 +146,10 @@ def reach(
     roster: joiners), `there` (`exp`, and the author if its receipts are known).
     """
     few = f.broadcast(authors.select("author", "group", "sender", "viewer", "place", "bit", "base_us", "slope"))
-    sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
-        "group", "sender"
-    )
     came = heard
     if uncovered is not None:
         came = heard.unionByName(inferred_losses(heard, authors, uncovered, masks, watch), allowMissingColumns=True)
-    told = (
-        sent.join(came, ["author", "seq"], "full")
-        .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))
-        .withColumn("keys", f.coalesce("keys", "said_keys"))
-        .withColumn("kind", f.coalesce("sent_kind", "kind"))
-        .join(few.select("author", "place", "bit", "base_us", "slope"), "author")
-        .withColumn("agreed_us", f.col("t_send_us") - offset_us(f.col("t_send_us"), start_us))
-    )
-    # Expected recipients: the last roster step of the viewer before the message; both are sorted together.
-    state = f.struct("size", *masks.names("all"), *masks.names("heard")).alias("state")
-    mine = (rosters["group"] == few["group"]) & rosters["viewer"].eqNullSafe(few["viewer"])
-    steps = rosters.join(few, mine).select("author", f.col("from_us").alias("agreed_us"), state)
-    order = Window.partitionBy("author").orderBy("agreed_us", f.col("seq").asc_nulls_first())
-    rows = (
-        told.unionByName(steps, allowMissingColumns=True)
-        .withColumn("state", f.last("state", ignorenulls=True).over(order))
-        .where("seq is not null")
-    )
+    rows = _with_rosters(_recorded(sends, came, authors, few, start_us), rosters, few, masks)
     none = f.lit(0).cast("long")
     shape = {
         **{

@@ -218,42 +218,66 @@ def _notes(found: Bronze, successions: int) -> list[str]:
     return notes
 
 
+@dataclass(frozen=True, slots=True)
+class _Silver:
+    """The tables and facts that gold is computed from."""
+
+    recv: DataFrame
+    """Receipts, each once."""
+    receipts: int
+    sent: int
+    """Approximate numbers of rows of `recv` and `send`."""
+    send: DataFrame
+    view: DataFrame
+    people: DataFrame
+    line: DataFrame
+    """The clock of each observer."""
+    covered: DataFrame
+    author: DataFrame
+    roster: DataFrame
+    edges: DataFrame
+    start_us: int
+    masks: Masks
+    silent: bool
+    """Some author has no export."""
+
+
 def _tables(run: Run, found: Bronze, options: Options) -> None:
-    spark, watch, within_us = run.spark, run.counter, options.within_s * 1_000_000
-    # There are millions of receipts and thousands of messages; other kinds are small.
-    receipts, sent = found.rows("recv"), found.rows("send")
+    run.table("bronze", "file", lambda: run.spark.createDataFrame(found.listing()))
+    run.state["counts"] |= quality.count_small({kind: found.read(run.spark, kind) for kind in ("view", "ack")})
+    _gold(run, found, _silver(run, found), options)
 
-    def counted(kind: str) -> DataFrame:
-        table = found.read(spark, kind)
-        return watch.rows(table, kind) if found.rows(kind) else table
 
-    def rows(kind: str) -> DataFrame:
-        return counted(kind).where(silver.valid_row(kind))
+def _counted(run: Run, found: Bronze, kind: str, table: DataFrame | None = None) -> DataFrame:
+    """The rows of a kind (or this table of them), counted as they are read."""
+    table = found.read(run.spark, kind) if table is None else table
+    return run.counter.rows(table, kind) if found.rows(kind) else table
 
-    def spans() -> DataFrame:
-        table = silver.rows_by_export(spark, found, "span")
-        watched = watch.rows(table, "span") if found.rows("span") else table
-        return watched.where(silver.valid_row("span"))
 
-    run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
-    run.state["counts"] |= quality.count_small({kind: found.read(spark, kind) for kind in ("view", "ack")})
-    recv = found.read(spark, "recv")
+def _valid(run: Run, found: Bronze, kind: str) -> DataFrame:
+    return _counted(run, found, kind).where(silver.valid_row(kind))
+
+
+def _receipts(run: Run, found: Bronze) -> tuple[DataFrame, int]:
+    """The receipts, each once, and their approximate number."""
+    recv, receipts = found.read(run.spark, "recv"), found.rows("recv")
     if found.overlapping and receipts:
         # Deduplicated once, then read three times.
-        recv = run.table("silver", "recv", lambda: found.read(spark, "recv"), files=0, over=receipts)
+        recv = run.table("silver", "recv", lambda: found.read(run.spark, "recv"), files=0, over=receipts)
         receipts = recv.count()
+    return recv, receipts
+
+
+def _silver(run: Run, found: Bronze) -> _Silver:
+    """Build the silver tables. Raises TooManyMembers."""
+    # There are millions of receipts and thousands of messages; other kinds are small.
+    spark, (recv, receipts), sent = run.spark, _receipts(run, found), found.rows("send")
     direct = WORDS["recv", "path"].index("direct")
-    # --- silver
-    every_pair = run.table(
-        "silver",
-        "pair",
-        lambda: clock_skew.pairs(silver.receipts(recv), direct),
-        over=receipts,
-    )
+    every_pair = run.table("silver", "pair", lambda: clock_skew.pairs(silver.receipts(recv), direct), over=receipts)
     if receipts:
         run.state["counts"] |= quality.count_receipts(every_pair, receipts)
     pair = every_pair.where(quality.OF_OTHERS)
-    send = run.table("silver", "send", lambda: silver.sends(counted("send")), over=sent)
+    send = run.table("silver", "send", lambda: silver.sends(_counted(run, found, "send")), over=sent)
     view = cached(spark, silver.views(spark, found))
     people = run.table(
         "silver",
@@ -270,8 +294,13 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
     line = run.table(
         "silver", "skew", lambda: clock_skew.clock_lines(clock_skew.clock_differences(pair)), few=True, over=receipts
     )
+
+    def spans() -> DataFrame:
+        table = _counted(run, found, "span", silver.rows_by_export(spark, found, "span"))
+        return table.where(silver.valid_row("span"))
+
     covered = run.table(
-        "silver", "coverage", lambda: silver.coverage(spark, found, view, spans(), watch.times), few=True
+        "silver", "coverage", lambda: silver.coverage(spark, found, view, spans(), run.counter.times), few=True
     )
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
     last, start_us = (row["value"] or 0 for row in known)
@@ -285,20 +314,29 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         "silver", "roster", lambda: silver.rosters(view, covered, people, line, start_us, masks, bool(anybody))
     )
     edges = run.table("silver", "edge", lambda: authors.edges(pair, author, people, line), few=True)
-    acks = found.read(spark, "ack").where(silver.valid_row("ack"))
-    # --- gold
-    delivered = authors.deliveries(silver.receipts(recv), edges, start_us)
-    uncovered = silver.coverage_gaps(covered, people) if silent else None
+    return _Silver(
+        recv, receipts, sent, send, view, people, line, covered, author, roster, edges, start_us, masks, bool(silent)
+    )
+
+
+def _gold(run: Run, found: Bronze, base: _Silver, options: Options) -> None:
+    """Build the table of messages, and the gold tables."""
+    sent, receipts, within_us = base.sent, base.receipts, options.within_s * 1_000_000
+    author, people, masks = base.author, base.people, base.masks
+    acks = found.read(run.spark, "ack").where(silver.valid_row("ack"))
+    delivered = authors.deliveries(silver.receipts(base.recv), base.edges, base.start_us)
+    uncovered = silver.coverage_gaps(base.covered, people) if base.silent else None
     heard = messages.receipts_by_message(delivered, masks, within_us)
+    jumps = run.counter.jumps
     reach = run.table(
         "silver",
         "reach",
-        lambda: messages.reach(send, heard, author, roster, start_us, masks, uncovered, watch.jumps),
+        lambda: messages.reach(base.send, heard, author, base.roster, base.start_us, masks, uncovered, jumps),
         files=0,
         over=receipts,
     )
     message = run.table("gold", "message", lambda: messages.messages(reach, author, people, masks), files=0, over=sent)
-    histogram = run.table("gold", "edge_hist", lambda: pairs.histogram(delivered, edges), files=0, over=receipts)
+    histogram = run.table("gold", "edge_hist", lambda: pairs.histogram(delivered, base.edges), files=0, over=receipts)
     edge = run.table(
         "gold",
         "edge",
@@ -306,7 +344,7 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
             histogram,
             pairs.expectations(reach, masks),
             pairs.acknowledged(reach, acks, author, people, masks),
-            edges,
+            base.edges,
             author,
             people,
         ),
@@ -318,10 +356,9 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         return
     run.table("gold", "keys_path_size", lambda: bursts.keys_path_size(message, histogram), over=sent)
     run.table("gold", "burst", lambda: bursts.bursts(message), over=sent)
-    run.table("gold", "join", lambda: aggregates.joins(rows("join"), view))
-    run.table("gold", "sizes", lambda: aggregates.sizes(message, rows("state")), over=sent)
-    run.table("gold", "gap", lambda: aggregates.gaps(rows("gap")))
-    run.table(
-        "gold", "member", lambda: service_levels.members(message, edge, histogram, line, covered, outage), over=sent
-    )
+    run.table("gold", "join", lambda: aggregates.joins(_valid(run, found, "join"), base.view))
+    run.table("gold", "sizes", lambda: aggregates.sizes(message, _valid(run, found, "state")), over=sent)
+    run.table("gold", "gap", lambda: aggregates.gaps(_valid(run, found, "gap")))
+    members = service_levels.members
+    run.table("gold", "member", lambda: members(message, edge, histogram, base.line, base.covered, outage), over=sent)
     run.table("gold", "slo", lambda: service_levels.levels(message, edge, within_us), over=sent)

@@ -7,7 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-    for path in sorted((ROOT / "zerochat").rglob("*.py"))
+    for package in ("analytics", "zerochat")
+    for path in sorted((ROOT / package).rglob("*.py"))
 }
 TREES = {name: ast.parse(source) for name, source in SOURCES.items()}
 LINES = {name: len(source.splitlines()) for name, source in SOURCES.items()}
