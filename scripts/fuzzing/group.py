@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fuzzing.nodes import Array, Object, Part, as_text, dissect, utf8
 from fuzzing.people import dice
 from fuzzing.run import SLOW_NS, Form
-from zerochat.agent.files.safe_names import safe_name
+from zerochat.agent.files.saving import safe_name
 from zerochat.crypto.compression import compress
 from zerochat.crypto.content_encryption import xc20p_seal
 from zerochat.crypto.encoding import b64url, compact_json

@@ -9,8 +9,7 @@ import pytest
 
 from zerochat.agent.files import saving
 from zerochat.agent.files.blobs import SEALED_PART_BYTES, Blobs
-from zerochat.agent.files.safe_names import NAME_BYTES_MAX, numbered, safe_name
-from zerochat.agent.files.saving import NoSuchFolder, downloads, save
+from zerochat.agent.files.saving import NAME_BYTES_MAX, NoSuchFolder, downloads, numbered, safe_name, save
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.storage.database import DiskFull

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from zerochat import rpc
 from zerochat.agent.files import sources
-from zerochat.agent.files.safe_names import safe_name
-from zerochat.agent.files.saving import Saved, downloads, save
+from zerochat.agent.files.saving import Saved, downloads, safe_name, save
 from zerochat.agent.files.thumbnail import small_picture
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.storage.journal import Journal
