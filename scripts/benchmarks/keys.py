@@ -41,7 +41,7 @@ from zerochat.group.key_modes.sender_key import open_content, ratchet, seal_cont
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.frame import SECTIONS_MAX
 from zerochat.group.wire.messages import EVENTS, HAVE_MAX, EventsBody, read_body
-from zerochat.group.wire.payload import encode_payload, is_worth_compressing
+from zerochat.group.wire.padding import encode_payload, is_worth_compressing
 from zerochat.limits import MEMBERS_MAX
 
 MEMBERS, MEMBERS_QUICK = (1, 2, 8, 32, 64, 256), (1, 8, 64)

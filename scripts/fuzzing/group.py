@@ -72,7 +72,7 @@ from zerochat.group.state.sync import PullRequest
 from zerochat.group.sync.negentropy import Items, initial_message, process_response, respond
 from zerochat.group.wire import files, frame, messages
 from zerochat.group.wire.event_runs import Run, decompress_runs, read_runs, runs_of, write_runs
-from zerochat.group.wire.payload import CONTENT_BYTES_MAX
+from zerochat.group.wire.padding import CONTENT_BYTES_MAX
 from zerochat.sim import Faults, Node, World
 
 NOW = 1_750_000_400_000

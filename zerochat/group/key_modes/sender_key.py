@@ -23,7 +23,7 @@ from zerochat.crypto.primitives import blake2b_keyed, check_length, equal
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.messages import Data, data_header
 from zerochat.group.key_modes.pairwise import PairwiseSingle
-from zerochat.group.wire.payload import CONTENT_BYTES_MAX, decode_payload, encode_payload
+from zerochat.group.wire.padding import CONTENT_BYTES_MAX, decode_payload, encode_payload
 
 KEY_BYTES: Final = 32
 _COMMITMENT_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16

@@ -23,7 +23,7 @@ from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.group.inputs import StepContext
 from zerochat.group.links.relationship import Relationship
-from zerochat.group.wire.payload import CONTENT_BYTES_MAX, decode_payload, encode_payload
+from zerochat.group.wire.padding import CONTENT_BYTES_MAX, decode_payload, encode_payload
 from zerochat.limits import MEMBERS_MAX
 
 VERSION = b"\x01"
