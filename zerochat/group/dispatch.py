@@ -24,8 +24,8 @@ from zerochat.group.messages import indicators
 from zerochat.group.signed_streams import receiver
 from zerochat.group.state import Agent, Group, PeerRef
 from zerochat.group.sync import fork_detection, history_requests
-from zerochat.group.tlog import dispatch as tlog_dispatch
 from zerochat.group.tlog import follower
+from zerochat.group.tlog.dispatch import receive_tlog_message
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.envelope import OpenedMessage, open_first
 from zerochat.group.wire.files import (
@@ -189,7 +189,7 @@ def _handle_message(
         case kind if kind == FILES_AVAILABLE:
             upload.receive_available(tx, name, member, read_body(message, FilesAvailableBody))
         case kind if kind in TLOG_MESSAGES:
-            tlog_dispatch.receive_tlog_message(tx, name, member, message)
+            receive_tlog_message(tx, name, member, message)
         case kind if kind == MEMBER_CONNECTIONS:
             member_connections.receive_connections_report(tx, name, member, read_body(message, MemberConnectionsBody))
         case kind if kind == TYPING:

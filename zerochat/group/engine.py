@@ -68,8 +68,8 @@ from zerochat.group.sync import (
     stale_profile,
 )
 from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
-from zerochat.group.tlog import dispatch as tlog_dispatch
 from zerochat.group.tlog import operator, timers
+from zerochat.group.tlog.dispatch import handle_query_result
 from zerochat.group.transaction import Transaction
 
 
@@ -159,7 +159,7 @@ def _apply(tx: Transaction, input_: Input) -> None:
             if group in tx.agent.groups:
                 download.handle_failure(tx, group, file, why)
         case TlogQueried():
-            tlog_dispatch.handle_query_result(tx, input_)
+            handle_query_result(tx, input_)
         case FilesFound(there):
             download.handle_files_found(tx, there)
         case WebReceived(envelope, handle):

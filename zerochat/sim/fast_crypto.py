@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from zerochat.crypto import primitives
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of
-from zerochat.didcomm import message as plaintext
 from zerochat.didcomm.jwe import JwePacker
-from zerochat.didcomm.message import Message
+from zerochat.didcomm.message import Message, parse
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.group.event_log.event import load_event
@@ -61,7 +60,7 @@ def _transparent(kid: str, sender: bytes, recipient: TheirKey, plain: bytes) -> 
     return b"\n".join((first, second, _proof(first, sender, second, recipient.key.data, plain), plain))
 
 
-_parsed = lru_cache(maxsize=256)(plaintext.parse)
+_parsed = lru_cache(maxsize=256)(parse)
 """Frames arrive twice, and adversaries decrypt them again; messages are immutable."""
 
 

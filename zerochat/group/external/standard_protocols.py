@@ -24,7 +24,7 @@ from zerochat.group.links.relationship import Relationship, own_keys, pack
 from zerochat.group.notifications import BasicMessageReceived, FeaturesDisclosed, Pong, ProblemReported, Transport
 from zerochat.group.state import BasicMessage, PeerQuery, PeerRef
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.messages import PROTOCOL as GROUP_PROTOCOL
+from zerochat.group.wire import messages
 from zerochat.limits import POST_BYTES_MAX
 
 PEER_QUERIES_MAX = 256
@@ -38,7 +38,7 @@ UNSUPPORTED = "e.m.msg.unsupported"
 CONNECTION_FEATURES = STANDARD | Features(protocols=((basic.PROTOCOL, ()), (basic.PROTOCOL_V1, ())))
 """The features disclosed to a connection, which it could also find out by trying."""
 MEMBER_FEATURES = STANDARD | Features(
-    protocols=((exchange.PROTOCOL.rstrip("/"), ()), (GROUP_PROTOCOL.rstrip("/"), ("member",)))
+    protocols=((exchange.PROTOCOL.rstrip("/"), ()), (messages.PROTOCOL.rstrip("/"), ("member",)))
 )
 """The features disclosed to a member: nothing that would link it to other groups or connections."""
 
@@ -182,7 +182,7 @@ def _is_supported(message: Message) -> bool:
     """Whether the message type is known, now or in the past: late copies are no problem."""
     if is_empty(message) or ping.is_ping(message) or not problem.may_report(message):
         return True
-    return parse_type(message.type).protocol == "didexchange" or message.type.startswith(GROUP_PROTOCOL)
+    return parse_type(message.type).protocol == "didexchange" or message.type.startswith(messages.PROTOCOL)
 
 
 def _report_unsupported(tx: Transaction, peer: PeerRef, about: Message, handle: int | None) -> None:

@@ -23,8 +23,7 @@ from zerochat.group.effects import Notify
 from zerochat.group.links import mediator_receipts
 from zerochat.group.links.contact import Reach, check_proof, new_identity, reach_of_did, sign_proof
 from zerochat.group.links.mediator_mail import goes_by_mail, own_reach_as, reach_of_member, reachable, send
-from zerochat.group.links.relationship import Relationship, pack
-from zerochat.group.links.relationship import rotate as rotated
+from zerochat.group.links.relationship import Relationship, pack, rotate
 from zerochat.group.membership import Member
 from zerochat.group.notifications import DidRotated
 from zerochat.group.state import Group, RelationshipOffer
@@ -328,7 +327,7 @@ def rotate_own_did(tx: Transaction, name: str, member: str) -> None:
     """Replace our own DID in the relationship with this member; it learns of it with our next message."""
     group = tx.group(name)
     identity = pair_identity(tx, group)
-    relationship = rotated(group.links.relationships[member], identity, tx.now // 1000)
+    relationship = rotate(group.links.relationships[member], identity, tx.now // 1000)
     tx.update_links(name, relationships={**group.links.relationships, member: relationship})
     acknowledgements.send_sync(tx, name, member)
 

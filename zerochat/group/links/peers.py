@@ -12,7 +12,7 @@ from zerochat.group.files import download
 from zerochat.group.links import mediator_receipts, outbox, pairing
 from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link, reach_of_did
 from zerochat.group.links.mediator_mail import reach_of_member, reachable, send
-from zerochat.group.links.relationship import pack_end as goodbye
+from zerochat.group.links.relationship import pack_end
 from zerochat.group.membership import remove_of
 from zerochat.group.notifications import PeerDown, PeerUp
 from zerochat.group.signed_streams import publisher
@@ -244,5 +244,5 @@ def end_relationship(tx: Transaction, name: str, member: str) -> None:
     if relationship.established and reachable(tx, name, member):
         message = empty(tx.context.random)
         packer, now_s = tx.packer_of(name), tx.now // 1000
-        send(tx, name, member, goodbye(relationship, message, packer, tx.context.random, now_s))
+        send(tx, name, member, pack_end(relationship, message, packer, tx.context.random, now_s))
     pairing.forget_relationship(tx, name, member)
