@@ -13,7 +13,7 @@ from zerochat.agent.views.connections import connection_info
 from zerochat.agent.views.groups import cancelled_join, invitation_info
 from zerochat.agent.views.members import vote
 from zerochat.errors import LocalError
-from zerochat.group import effects as core
+from zerochat.group import effects
 from zerochat.group.inputs import ChangeRole, Command, ImportEvents, SetTlogTerms, VerifyMember
 from zerochat.group.links.contact import join_link
 from zerochat.group.state import Agent, Group
@@ -26,7 +26,7 @@ class Undone(LocalError):
     """The command was carried out, but another command undid it in the same moment."""
 
 
-def result_of(services: Services, call: Call, command: Command, done: core.CommandDone, agent: Agent) -> object:
+def result_of(services: Services, call: Call, command: Command, done: effects.CommandDone, agent: Agent) -> object:
     """The result of a command. Raises Undone where its subject is gone."""
     try:
         return _result_of(services, call, command, done, agent)
@@ -34,46 +34,46 @@ def result_of(services: Services, call: Call, command: Command, done: core.Comma
         raise Undone from None
 
 
-def _result_of(services: Services, call: Call, command: Command, done: core.CommandDone, agent: Agent) -> object:
+def _result_of(services: Services, call: Call, command: Command, done: effects.CommandDone, agent: Agent) -> object:
     match done.result:
-        case core.GroupCreated(group) | core.GroupLeft(group):
+        case effects.GroupCreated(group) | effects.GroupLeft(group):
             return services.group_info(agent, agent.groups[group])
-        case core.InvitationCreated(group, invitation):
+        case effects.InvitationCreated(group, invitation):
             made = agent.invitations[join_link(invitation.id)]
             short = services.shorten(invitation.url(), invitation.expires)
             return invitation_info(group, invitation, made.uses, short, made.role, made.history)
-        case core.Voted(group, member, votes, needed):
+        case effects.Voted(group, member, votes, needed):
             return replace(vote(agent.groups[group], member), votes=votes, needed=needed)
-        case core.GroupChanged(group):
+        case effects.GroupChanged(group):
             return _changed(services, command, agent, agent.groups[group])
-        case core.JoinStarted(join):
+        case effects.JoinStarted(join):
             return rpc.JoinStatus(join=join, phase="dialling", text="Connecting to the inviter…")
-        case core.JoinCancelled(join):
+        case effects.JoinCancelled(join):
             return cancelled_join(agent, join)
-        case core.GroupForgotten():
+        case effects.GroupForgotten():
             return rpc.NoParams()
-        case core.FileChanged(group, key):
+        case effects.FileChanged(group, key):
             found = agent.groups[group]
             return view.file_info(found, found.files[key].file, found.files[key], services.names(found))
-        case core.EventsImported(group, outcomes):
+        case effects.EventsImported(group, outcomes):
             assert isinstance(command, ImportEvents)
             return event_pages.imported(services.journal, group, command.records, outcomes)
-        case core.IndicatorSent(members):
+        case effects.IndicatorSent(members):
             return rpc.EphemeralResult(members)
-        case core.Posted(group, event) if call.method == "announce_bot":
+        case effects.Posted(group, event) if call.method == "announce_bot":
             return rpc.Announced(group, event)
-        case core.Posted(group, event, seq, lamport):
+        case effects.Posted(group, event, seq, lamport):
             recipients = delivery.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
             return rpc.Sent(group, event, lamport, seq, len(recipients))
-        case core.QuestionSent(thread) if call.method == "send_connection_message":
+        case effects.QuestionSent(thread) if call.method == "send_connection_message":
             return rpc.SentConnectionMessage(thread)
-        case core.QuestionSent(thread):
+        case effects.QuestionSent(thread):
             return rpc.PendingReply(thread)
-        case core.ConnectionUpdated(connection) if call.method == "open_connection":
+        case effects.ConnectionUpdated(connection) if call.method == "open_connection":
             return connection_info(agent, agent.connections[connection])
-        case core.ConnectionUpdated():
+        case effects.ConnectionUpdated():
             return rpc.NoParams()
-        case core.ConnectionOffered(connection, url, expires):
+        case effects.ConnectionOffered(connection, url, expires):
             short = services.shorten(url, expires)
             return rpc.ConnectionOffer(
                 url=url, expires_at=timestamp(expires * 1000), connection=connection, short=short

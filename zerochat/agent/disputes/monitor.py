@@ -23,8 +23,7 @@ from zerochat.errors import LocalError, RemoteError, ZerochatError
 from zerochat.evidence.case import ENTRIES_MAX, Rules
 from zerochat.evidence.judge import UPHELD
 from zerochat.evidence.witness import entry_of, is_kind, parse_entry
-from zerochat.group.effects import CommandDone as Answered
-from zerochat.group.effects import CommandFailed, Effect, Notify, StoreConflictingMessage, StoreEvent
+from zerochat.group.effects import CommandDone, CommandFailed, Effect, Notify, StoreConflictingMessage, StoreEvent
 from zerochat.group.event_log.event import VERDICT
 from zerochat.group.inputs import CommandInput, SendContent, SubmitTlogEntry
 from zerochat.group.notifications import TlogExtended
@@ -68,7 +67,7 @@ class DisputeMonitor:
     def owns(self, ticket: int) -> bool:
         return ticket in self._pending
 
-    def settle(self, effect: Answered | CommandFailed) -> None:
+    def settle(self, effect: CommandDone | CommandFailed) -> None:
         """Store the result of an own command."""
         group, digest, content = self._pending.pop(effect.ticket)
         try:
@@ -80,7 +79,7 @@ class DisputeMonitor:
         """The batch with this command was rolled back."""
         self._pending.pop(ask.ticket, None)
 
-    def _store_result(self, effect: Answered | CommandFailed, group: str, digest: str, content: str) -> None:
+    def _store_result(self, effect: CommandDone | CommandFailed, group: str, digest: str, content: str) -> None:
         state = POSTED
         if isinstance(effect, CommandFailed):
             self._log.info("a dispute command was refused: %s", effect.error.code)

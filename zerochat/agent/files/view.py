@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from zerochat.group.event_log.event import POST
-from zerochat.group.event_log.event import Event as Record
+from zerochat.group.event_log.event import POST, Event
 from zerochat.group.files.descriptor import File, files_in
 from zerochat.group.files.hash_tree import PART_BYTES
 from zerochat.group.state import FileEntry, Group
@@ -17,7 +16,7 @@ PAGE_FILES = 200
 Names = Mapping[str, str]
 
 
-def attachments(group: Group, record: Record, names: Names) -> list[Attachment]:
+def attachments(group: Group, record: Event, names: Names) -> list[Attachment]:
     """The files of an event."""
     files = files_in(record.body) if record.type == POST else ()
     return [attachment(group, file, group.files.get(file.id), names) for file in files]

@@ -55,12 +55,12 @@ def add(written: Written, file: IO[bytes], pages: Iterable[ProofLines]) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file with mode 0600, deleted again if the block fails. Raises like `archive.create`, or a disk error."""
-    from zerochat.agent.archive import log_file as archive
+    """A new file with mode 0600, deleted again if the block fails. Raises like `log_file.create`, or a disk error."""
+    from zerochat.agent.archive import log_file
     from zerochat.agent.storage.database import disk_error
 
     try:
-        file = archive.create(path)
+        file = log_file.create(path)
     except OSError as error:
         raise disk_error(error, path) from None
     try:

@@ -25,7 +25,7 @@ from zerochat.agent.telemetry.consent import (
 from zerochat.agent.telemetry.recorder import QueueProbes, Recorder, RetentionLimits
 from zerochat.agent.telemetry.store import Batch
 from zerochat.group.state import Agent
-from zerochat.rpc import telemetry as schema
+from zerochat.rpc import telemetry
 from zerochat.rpc.common import timestamp
 
 PAGE_BYTES_MAX: Final = 384 * 1024
@@ -58,14 +58,14 @@ def expire(journal: Journal, settings: Settings, agent: Agent) -> None:
 def handle(method: str, params: Struct, journal: Journal, settings: Settings) -> Struct:
     """The response to a telemetry request. Raises TelemetryForbidden, ConsentNeeded, or a journal error."""
     match params:
-        case schema.TelemetrySetParams(on, consent):
+        case telemetry.TelemetrySetParams(on, consent):
             _set(journal, settings, on, consent)
-        case schema.TelemetryRowsParams():
+        case telemetry.TelemetryRowsParams():
             return _rows(journal, params)
-        case schema.TelemetryNamesParams(after):
+        case telemetry.TelemetryNamesParams(after):
             names = journal.telemetry().names(after, NAMES_MAX + 1)
-            return schema.TelemetryNames(
-                [schema.TelemetryName(*one) for one in names[:NAMES_MAX]], len(names) > NAMES_MAX
+            return telemetry.TelemetryNames(
+                [telemetry.TelemetryName(*one) for one in names[:NAMES_MAX]], len(names) > NAMES_MAX
             )
         case _ if method == "delete_telemetry":
             deleted = journal.telemetry().delete()
@@ -80,7 +80,7 @@ def handle(method: str, params: Struct, journal: Journal, settings: Settings) ->
 
 def with_recording(found: Struct, recording: bool, fault: str) -> Struct:
     """The response with the current state of recording. `fault`: why recording stopped by itself."""
-    return replace(found, recording=recording, fault=fault) if isinstance(found, schema.TelemetryStatus) else found
+    return replace(found, recording=recording, fault=fault) if isinstance(found, telemetry.TelemetryStatus) else found
 
 
 def _set(journal: Journal, settings: Settings, on: bool, consent: int) -> None:
@@ -101,12 +101,12 @@ def _store_consent(journal: Journal, consent: Consent) -> None:
     journal.meta_set(META_KEY, msgspec.json.encode(consent))
 
 
-def status(journal: Journal, settings: Settings) -> schema.TelemetryStatus:
+def status(journal: Journal, settings: Settings) -> telemetry.TelemetryStatus:
     """State of recording and size of the stored records."""
     known = read_consent(journal.meta_get(META_KEY))
     on = known is not None and known.on
     sums = journal.telemetry().sums()
-    return schema.TelemetryStatus(
+    return telemetry.TelemetryStatus(
         on=on,
         recording=False,
         forbidden=forbidden(os.environ, settings.allowed),
@@ -122,7 +122,7 @@ def status(journal: Journal, settings: Settings) -> schema.TelemetryStatus:
     )
 
 
-def _rows(journal: Journal, params: schema.TelemetryRowsParams) -> schema.TelemetryRows:
+def _rows(journal: Journal, params: telemetry.TelemetryRowsParams) -> telemetry.TelemetryRows:
     store = journal.telemetry()
     if params.newest:
         found = store.newest(PAGE_BATCHES)
@@ -134,7 +134,7 @@ def _rows(journal: Journal, params: schema.TelemetryRowsParams) -> schema.Teleme
             enough += 1
             if rows >= params.newest:
                 break
-        return schema.TelemetryRows([_batch(one) for one in found[len(found) - enough :]], more=False)
+        return telemetry.TelemetryRows([_batch(one) for one in found[len(found) - enough :]], more=False)
     found = store.batches(params.after, PAGE_BATCHES + 1)
     taken, size = 0, 0
     for one in found[:PAGE_BATCHES]:
@@ -142,8 +142,10 @@ def _rows(journal: Journal, params: schema.TelemetryRowsParams) -> schema.Teleme
         if taken and size > PAGE_BYTES_MAX:
             break
         taken += 1
-    return schema.TelemetryRows([_batch(one) for one in found[:taken]], more=taken < len(found))
+    return telemetry.TelemetryRows([_batch(one) for one in found[:taken]], more=taken < len(found))
 
 
-def _batch(one: Batch) -> schema.TelemetryBatch:
-    return schema.TelemetryBatch(one.number, one.rows, one.first_us, one.last_us, base64.b64encode(one.data).decode())
+def _batch(one: Batch) -> telemetry.TelemetryBatch:
+    return telemetry.TelemetryBatch(
+        one.number, one.rows, one.first_us, one.last_us, base64.b64encode(one.data).decode()
+    )

@@ -7,7 +7,7 @@ from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.api.handlers.groups import EXPIRES_S_MAX, check_envelope
 from zerochat.agent.invitations.pasted_text import read_pasted
-from zerochat.agent.views import connections as views
+from zerochat.agent.views.connections import connection_info, connection_messages
 from zerochat.group.inputs import (
     AcceptConnection,
     EndConnection,
@@ -45,11 +45,11 @@ def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnec
 
 
 def list_connections(context: Context[rpc.NoParams]) -> list[rpc.ConnectionInfo]:
-    return [views.connection_info(context.agent, one) for one in context.agent.connections.values()]
+    return [connection_info(context.agent, one) for one in context.agent.connections.values()]
 
 
 def list_connection_messages(context: Context[PeerParams]) -> list[rpc.ConnectionMessage]:
-    return views.connection_messages(context.agent, find_connection(context.agent, context.params.peer))
+    return connection_messages(context.agent, find_connection(context.agent, context.params.peer))
 
 
 def send_connection_message(context: Context[rpc.SendConnectionMessageParams]) -> SendBasicMessage:

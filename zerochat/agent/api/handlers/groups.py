@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.invitations.pasted_text import read_for_group
-from zerochat.agent.views import groups as views
+from zerochat.agent.views.groups import join_requests, open_invitations
 from zerochat.didcomm.invitation import ENVELOPES
 from zerochat.errors import LocalError
 from zerochat.group.inputs import (
@@ -84,7 +84,7 @@ def check_envelope(name: str) -> str:
 
 
 def list_invitations(context: Context[GroupParams]) -> list[rpc.OpenInvitation]:
-    return views.open_invitations(context.agent, context.group)
+    return open_invitations(context.agent, context.group)
 
 
 def revoke_invitation(context: Context[rpc.RevokeInvitationParams]) -> RevokeInvitation:
@@ -102,7 +102,7 @@ def cancel_join(context: Context[rpc.CancelJoinParams]) -> CancelJoin:
 
 
 def list_join_requests(context: Context[GroupParams]) -> list[rpc.JoinRequestInfo]:
-    return views.join_requests(context.group)
+    return join_requests(context.group)
 
 
 def answer_join_request(context: Context[rpc.AnswerJoinRequestParams]) -> AnswerJoinRequest:
