@@ -5,7 +5,7 @@ from collections.abc import Callable
 from zerochat.cli.formatting import ID_CHARS, local_time, name_of
 from zerochat.presentation import tlog
 from zerochat.presentation.disputes import OUTCOME_CELLS_MAX
-from zerochat.presentation.files import file_line as file_line
+from zerochat.presentation.files import file_line
 from zerochat.rpc import Event
 from zerochat.terminal_text import printable, printable_line
 

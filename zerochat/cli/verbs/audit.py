@@ -191,15 +191,15 @@ def _sentence(one: "Violation", nicks: dict[str, str]) -> str:
 
 
 def export(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.archive import log_file as archive
+    from zerochat.agent.archive import log_file
 
     with attached(options) as agent:
         client = agent.client
         summary = client.get_log_summary(find_group(client.list_groups(), options.group).id)
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        header = archive.Header(exported_at=now, summary=summary)
+        header = log_file.Header(exported_at=now, summary=summary)
         if options.path == "-":
-            archive.write(header, client.event_rows(summary), sys.stdout.buffer)
+            log_file.write(header, client.event_rows(summary), sys.stdout.buffer)
             sys.stdout.flush()
             narrate(NOT_ENCRYPTED)
             return ExitCode.OK
@@ -212,13 +212,13 @@ def export(options: Options, out: Output) -> ExitCode:
 
 def write_export(path: Path, header: "Header", client: "Client") -> int:
     """Write a new file, completely or not at all, and sync it to disk; the number of events."""
-    from zerochat.agent.archive import log_file as archive
+    from zerochat.agent.archive import log_file
     from zerochat.agent.storage.database import disk_error
 
-    file = archive.create(path)
+    file = log_file.create(path)
     try:
         with file:  # flushing the buffer may fail when the disk is full
-            count = archive.write(
+            count = log_file.write(
                 header, _with_progress(client.event_rows(header.summary), header.summary.events), file
             )
             file.flush()
@@ -234,9 +234,9 @@ def write_export(path: Path, header: "Header", client: "Client") -> int:
 def import_(options: Options, out: Output) -> ExitCode:
     path = options.path or "-"
     with _rereadable(path) as file, attached(options) as agent:
-        from zerochat.agent.archive import log_file as archive
+        from zerochat.agent.archive import log_file
 
-        summary = archive.read(Path(path), file)[0].summary
+        summary = log_file.read(Path(path), file)[0].summary
         if summary.group not in (one.id for one in agent.client.list_groups()):
             raise NotOurGroup(path=path, group=f"{name_of(summary.name)} ({printable_line(summary.group)})")
         source = _Source(path, file)
@@ -263,23 +263,23 @@ class _Source:
 
     def rows(self) -> Iterator[tuple[int, LogRow]]:
         """The rows with their byte offsets."""
-        from zerochat.agent.archive import log_file as archive
+        from zerochat.agent.archive import log_file
 
         self._file.seek(0)
-        _, rows = archive.read(self._path, self._file)
+        _, rows = log_file.read(self._path, self._file)
         at = self._file.tell()
         try:
             for row in rows:
                 yield at, row
                 at = self._file.tell()
-        except archive.ArchiveBroken as error:
+        except log_file.ArchiveBroken as error:
             self.broken = error
 
     def back(self, places: "array[int]") -> Iterator[tuple[int, LogRow]]:
         """The rows at these byte offsets, in reverse order."""
-        from zerochat.agent.archive import log_file as archive
+        from zerochat.agent.archive import log_file
 
-        return ((at, archive.row_at(self._file, at)) for at in reversed(places))
+        return ((at, log_file.row_at(self._file, at)) for at in reversed(places))
 
 
 def _import_rows(
@@ -353,10 +353,10 @@ def _file_name(group: str) -> str:
 
 @contextmanager
 def _archive(path: str) -> Iterator[tuple["Header", Iterator[LogRow]]]:
-    from zerochat.agent.archive import log_file as archive
+    from zerochat.agent.archive import log_file
 
     with _opened(path) as file:
-        yield archive.read(Path(path), file)
+        yield log_file.read(Path(path), file)
 
 
 @contextmanager
@@ -377,7 +377,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 
 def events_of(path: str, count: int | None) -> list[Event]:
     """The newest `count` events (None: all) in a file, oldest first."""
-    from zerochat.agent.archive import log_file as archive
+    from zerochat.agent.archive import log_file
     from zerochat.group.event_log.event import CONTROL, DELETE, EDIT, REACT
 
     control: list[LogRow] = []
@@ -390,4 +390,4 @@ def events_of(path: str, count: int | None) -> list[Event]:
                 control.append(row)
             elif row.type in (DELETE, EDIT, REACT):
                 annotations.append(row)
-    return list(archive.events(Path(path), header.summary, last, control, annotations))
+    return list(log_file.events(Path(path), header.summary, last, control, annotations))

@@ -252,9 +252,9 @@ def _new(options: Options, out: Output) -> ExitCode:
     if options.example is None:
         files = {Path(f"{name}.py"): APP.format(name=name), Path(f"test_{name}.py"): TEST.format(name=name)}
     else:
-        from importlib.resources import files as resources
+        from importlib import resources
 
-        source = resources("zerochat.bot.examples").joinpath(f"{options.example}.py").read_text(encoding="utf-8")
+        source = resources.files("zerochat.bot.examples").joinpath(f"{options.example}.py").read_text(encoding="utf-8")
         files = {Path(f"{name}.py"): re.sub(r'Bot\(name="\w+"\)', f'Bot(name="{name}")', source)}
     for path in files:
         if path.exists():
