@@ -302,9 +302,9 @@ def notebook(options: argparse.Namespace) -> None:
 
 
 def completion(options: argparse.Namespace) -> None:
-    from zerochat.cli.command_tree import command_tree as outline
+    from zerochat.cli.command_tree import command_tree
 
-    print(script(options.shell, outline(parser()), NAME), end="")
+    print(script(options.shell, command_tree(parser()), NAME), end="")
 
 
 VERBS = {

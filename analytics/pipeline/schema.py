@@ -16,10 +16,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from zerochat.agent.telemetry import schema as telemetry
+from zerochat.agent.telemetry import schema
 
 FORMAT = "zerochat-telemetry"
-VERSION = telemetry.SCHEMA_VERSION
+VERSION = schema.SCHEMA_VERSION
 VERSION_KEY = b"zerochat_schema_version"
 """Footer key of a Parquet file for the schema version of its rows."""
 
@@ -42,16 +42,13 @@ class Column:
 
 
 KINDS: dict[str, tuple[Column, ...]] = {
-    name: tuple(Column(one.name, one.type, one.optional) for one in telemetry.columns(kind))
-    for name, kind in telemetry.KINDS.items()
+    name: tuple(Column(one.name, one.type, one.optional) for one in schema.columns(kind))
+    for name, kind in schema.KINDS.items()
 }
 """The record kinds of an export and their columns."""
 
 WORDS: dict[tuple[str, str], tuple[str, ...]] = {
-    (name, one.name): one.words
-    for name, kind in telemetry.KINDS.items()
-    for one in telemetry.columns(kind)
-    if one.words
+    (name, one.name): one.words for name, kind in schema.KINDS.items() for one in schema.columns(kind) if one.words
 }
 """Closed vocabularies: a word's index stands for the word wherever millions of rows are counted."""
 

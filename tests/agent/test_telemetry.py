@@ -33,7 +33,7 @@ from zerochat.agent.telemetry.schema import (
     View,
     unpack_rows,
 )
-from zerochat.agent.telemetry.store import Store
+from zerochat.agent.telemetry.store import TelemetryStore
 
 people = agents.people
 ROOT = Path(__file__).parents[2]
@@ -366,7 +366,7 @@ def journal(people) -> Any:
 NOW = 1_800_000_000_000_000
 
 
-def put(store: Store, rows: list[Record], now: int = NOW, room: int = 1 << 30, *, whole: bool = True) -> None:
+def put(store: TelemetryStore, rows: list[Record], now: int = NOW, room: int = 1 << 30, *, whole: bool = True) -> None:
     store.append(rows, now, room, 30, complete=whole)
 
 
@@ -381,7 +381,7 @@ def test_records_are_limited_in_size_and_age(journal):
     assert half.bytes <= whole.bytes // 2 and 0.4 < half.rows / whole.rows <= 0.51
     numbers = [one.number for one in store.batches(0, 1_000)]
     assert numbers == sorted(numbers) and numbers[0] > 90, "the oldest went first"
-    again = Store(store._db, store._faults, store._transaction)
+    again = TelemetryStore(store._db, store._faults, store._transaction)
     assert again.sums() == store.sums(), "what is counted on the way is what there is"
     put(store, facts(1, NOW + 31 * DAY_US), NOW + 31 * DAY_US)
     assert store.sums().rows == 1 == len(store.batches(0, 10))

@@ -19,7 +19,7 @@ from zerochat.agent.storage.journal import DiskFull, Journal, JournalDamaged, Jo
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.telemetry import collection, handlers, message_records, recorder
 from zerochat.agent.telemetry.schema import Ack, Join, Recv, Send, View
-from zerochat.agent.telemetry.store import Store
+from zerochat.agent.telemetry.store import TelemetryStore
 from zerochat.cli import main
 from zerochat.rpc.telemetry import TelemetryStatus
 
@@ -60,10 +60,10 @@ def lives(person: Person) -> bool:
         (recorder.Recorder, "_records_of", KeyError("a secret"), "an internal error"),
         (recorder.Recorder, "observe", MemoryError(), "an internal error"),
         (message_records.Arrivals, "received", RecursionError("a secret"), "an internal error"),
-        (Store, "number", JournalDamaged(path="journal.db", why="a page"), "damaged"),
-        (Store, "append", JournalInUse(path="journal.db"), "open"),
-        (Store, "_evict", apsw.FullError("a secret"), "full"),
-        (Store, "_evict", apsw.SQLError("a secret"), "an internal error"),
+        (TelemetryStore, "number", JournalDamaged(path="journal.db", why="a page"), "damaged"),
+        (TelemetryStore, "append", JournalInUse(path="journal.db"), "open"),
+        (TelemetryStore, "_evict", apsw.FullError("a secret"), "full"),
+        (TelemetryStore, "_evict", apsw.SQLError("a secret"), "an internal error"),
     ],
 )
 def test_recorder_failure_stops_recording_with_a_reason(people, monkeypatch, owner, name, error, said):
@@ -117,7 +117,7 @@ def test_failing_telemetry_does_not_affect_the_start(people, monkeypatch):
     record(alice)
     telemetry = Journal.telemetry
 
-    def damaged(journal: Journal) -> Store:
+    def damaged(journal: Journal) -> TelemetryStore:
         raise JournalDamaged(path=journal.path, why="a page fails authentication")
 
     alice.sleep()

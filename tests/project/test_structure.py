@@ -42,3 +42,30 @@ def test_modules_open_with_one_line():
     summaries = {name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in TREES.items()}
     assert [name for name, summary in summaries.items() if SOURCES[name].strip() and not summary] == []
     assert [name for name, summary in summaries.items() if len(summary) > SUMMARY_CHARS_MAX] == []
+
+
+def test_imports_keep_their_names():
+    """An import has another name here only where the module has something else of its name."""
+    renamed = [
+        f"{name}:{node.lineno} {one.name} as {one.asname}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zerochat")
+        for one in node.names
+        if one.asname and one.name not in _names_in(tree)
+    ]
+    assert renamed == []
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    """The names that a module defines, imports, or has as an argument."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id, ast.Store()) | ast.FunctionDef(id) | ast.ClassDef(id) | ast.arg(id) | ast.keyword(id):
+                found.add(str(id))
+            case ast.MatchAs(name=str(id)):
+                found.add(id)
+            case ast.alias(id, None) | ast.alias(_, id):
+                found.add(str(id))
+    return found

@@ -93,7 +93,7 @@ from zerochat.group.effects import (
 )
 
 if TYPE_CHECKING:
-    from zerochat.agent.telemetry.store import Store as TelemetryStore
+    from zerochat.agent.telemetry.store import TelemetryStore
 
 S = TypeVar("S")
 
@@ -211,7 +211,7 @@ class Journal(LogQueries, Closing):
     def telemetry(self) -> "TelemetryStore":
         """The store of delivery telemetry."""
         if self._telemetry is None:
-            from zerochat.agent.telemetry.store import Store as TelemetryStore  # rarely used
+            from zerochat.agent.telemetry.store import TelemetryStore  # rarely used
 
             self._telemetry = TelemetryStore(self._db, self._faults, self._transaction)
         return self._telemetry

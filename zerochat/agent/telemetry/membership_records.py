@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from zerochat.agent.telemetry.observation import ObservedStep, Reason
 from zerochat.agent.telemetry.schema import Gap, Link, Queue, View
-from zerochat.agent.telemetry.store import Store
+from zerochat.agent.telemetry.store import TelemetryStore
 from zerochat.crypto.primitives import sha256
 from zerochat.group import notifications
 from zerochat.group.effects import Measure
@@ -21,7 +21,7 @@ GAPS_MAX: Final = 1_000
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-def view(store: Store, group: Group, at_us: int) -> View:
+def view(store: TelemetryStore, group: Group, at_us: int) -> View:
     """The membership of a group in the observer's view."""
     roster = [store.number(group.id, did) for did in group.view.members]
     seen = int.from_bytes(sha256(group.view.checksum.encode())[:7], "big")
@@ -64,7 +64,7 @@ class Links(Struct):
                 del self.unresolved[link]
                 yield self._record(step, found, link, True, reason, at_us)
 
-    def stopped(self, store: Store, agent: Agent, at_us: int) -> Iterator[Link]:
+    def stopped(self, store: TelemetryStore, agent: Agent, at_us: int) -> Iterator[Link]:
         """Records for all open links when the agent stops."""
         for group in agent.groups.values():
             for member, peer in group.links.peers.items():
@@ -78,7 +78,9 @@ class Links(Struct):
         group = step.after.groups.get(name) or step.before.groups[name]
         return self._row(step.store, group, member, link, up, reason, at_us)
 
-    def _row(self, store: Store, group: Group, member: str, link: bytes, up: bool, reason: Reason, at_us: int) -> Link:
+    def _row(
+        self, store: TelemetryStore, group: Group, member: str, link: bytes, up: bool, reason: Reason, at_us: int
+    ) -> Link:
         since = self._since.get(link, self.begun_us)
         self._since[link] = at_us
         me, peer = store.number(group.id, group.me), store.number(group.id, member)

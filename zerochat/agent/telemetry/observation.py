@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from zerochat.agent.telemetry.store import Store
+from zerochat.agent.telemetry.store import TelemetryStore
 from zerochat.group.dispatch import link_owner
 from zerochat.group.effects import Effect
 from zerochat.group.inputs import Input, Received, WebReceived
@@ -31,7 +31,7 @@ class ObservedStep:
     took_us: int
     reasons: Mapping[bytes, Reason]
     """Causes of the link changes in the step."""
-    store: Store
+    store: TelemetryStore
     changed: list[tuple[str, Group | None, Group]] = field(init=False)
     """Changed groups: id, state before, state after."""
 

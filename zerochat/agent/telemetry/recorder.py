@@ -17,7 +17,7 @@ from zerochat.agent.telemetry.membership_records import Gaps, Links, Queues, vie
 from zerochat.agent.telemetry.message_records import Arrivals, acknowledged, sent
 from zerochat.agent.telemetry.observation import CommittedBatch, ObservedStep, RawStep
 from zerochat.agent.telemetry.schema import Record, Span
-from zerochat.agent.telemetry.store import BATCH_ROWS_MAX, Store
+from zerochat.agent.telemetry.store import BATCH_ROWS_MAX, TelemetryStore
 from zerochat.group import effects, notifications
 from zerochat.group.inputs import BatchEnded
 from zerochat.group.state import Agent
@@ -58,7 +58,9 @@ class QueueProbes(Struct, frozen=True):
 class Recorder:
     """The records of one agent, from construction to `close`. Methods that write raise the journal's errors."""
 
-    def __init__(self, store: Store, agent: Agent, observer: str, limits: RetentionLimits, probes: QueueProbes) -> None:
+    def __init__(
+        self, store: TelemetryStore, agent: Agent, observer: str, limits: RetentionLimits, probes: QueueProbes
+    ) -> None:
         """`observer`: the profile's name in records that belong to no group."""
         self.limits = limits
         self._store, self._probes = store, probes

@@ -61,7 +61,7 @@ class Sums(Struct):
     """0: no records."""
 
 
-class Store:
+class TelemetryStore:
     """The telemetry of one journal. Every method raises the journal's errors."""
 
     def __init__(
