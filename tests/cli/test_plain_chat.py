@@ -88,6 +88,18 @@ def test_json_for_programs(friends):
     assert all(line.startswith("{") for line in out.splitlines())
 
 
+def test_help_in_the_plain_chat(friends):
+    _, err = piped(friends[0], b"/help topic\n/help delivery\n/help groups\n/help zzz\n")
+    assert "/topic [TEXT]: " in err and "/delivery [NAME]: " in err
+    assert err.index("/delivery [NAME]: ") < err.index("# Delivery") < err.index("# Groups and roles")
+    assert "No help on zzz." in err and "/new NAME" not in err
+
+
+def test_an_invitation_in_the_chat_is_on_no_command_line(friends):
+    _, err = piped(friends[0], b"/join nonsense\n", code=1)
+    assert "Not a zerochat invitation" in err and "can see the command line" not in err
+
+
 @pytest.mark.slow
 def test_a_temporary_agent_delivers_piped_lines(tmp_path):
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
@@ -222,7 +234,7 @@ def test_groups_are_switched_and_others_are_named(friends):
         one.type("unfinished")
         until(lambda: alice.client.list_drafts() == {work: "unfinished"}, "the draft")
         one.type("\x15/switch\r")
-        one.shows("work: 1 members, 0 connected, current.")
+        one.shows("work: 1 member, 0 connected, current.")
         one.type(f"/switch {GROUP[:4]}\r")
         one.shows(f"Switched to {GROUP}")
         assert alice.client.list_drafts() == {}, "a command is no draft of the group that was left"

@@ -38,7 +38,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Options(argparse.Namespace):
-    """The parsed command line. Beside the first four, only the attributes of the verb are set."""
+    """The parsed command line. Beside the first five, only the attributes of the verb are set."""
 
     run: "Run"
     """What the verb does."""
@@ -47,6 +47,8 @@ class Options(argparse.Namespace):
     verb: str = "chat"
     profile: str | None = None
     format: str = "text"
+    in_chat: bool = False
+    """Whether the plain chat runs this verb, whose arguments are on no command line then."""
 
     name: str | None
     passphrase: bool

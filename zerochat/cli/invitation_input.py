@@ -46,7 +46,7 @@ def invitation_text(options: Options, verb: str) -> str:
     from zerochat.agent.invitations.pasted_text import only_invitation, read_for_group, read_pasted
 
     image = getattr(options, "image", None)  # an option of `join`
-    given = _from_image(image) if image is not None else _given(options.invitation, verb)
+    given = _from_image(image) if image is not None else _given(options, verb)
     text = only_invitation(given)
     text = _fetch_short_link(options, text) if _is_short(text) else text
     if not paths_of(options).data.is_dir():  # an invalid invitation is reported before a missing profile
@@ -64,11 +64,13 @@ def _from_image(path: str) -> str:
     return read_code(Path(path).expanduser())
 
 
-def _given(given: str | None, verb: str) -> str:
+def _given(options: Options, verb: str) -> str:
+    given = options.invitation
     if given is not None and given != "-":
-        narrate(
-            f"Note: other users of this machine can see the command line; `zerochat {verb} -` reads standard input."
-        )
+        if not options.in_chat:
+            narrate(
+                f"Note: other users of this machine can see the command line; `zerochat {verb} -` reads standard input."
+            )
         text = given
     elif given is None and sys.stdin is not None and sys.stdin.isatty():
         print("Paste the invitation and press Enter: ", end="", file=sys.stderr, flush=True)

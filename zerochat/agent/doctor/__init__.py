@@ -26,7 +26,7 @@ def run_checks(context: CheckContext, wanted: Sequence[str] = ()) -> DoctorRepor
         try:
             found += [Finding(name, *one) for one in check(context)]
         except LocalError as error:
-            found.append(Finding(name, "fail", f"This check failed: {error.code}.", error.sentence()))
+            found.append(Finding(name, "fail", error.sentence(), ""))
         except OSError as error:
             why = error.strerror or type(error).__name__
             found.append(Finding(name, "fail", f"This check failed: {why}.", ON_THIS_MACHINE))

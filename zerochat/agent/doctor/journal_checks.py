@@ -77,8 +77,8 @@ def check_ports(context: CheckContext) -> Findings:
             free = False
             yield why
     if free:
-        named = " and ".join(str(port) for port in ports if port) or "any free ports"
-        yield "ok", f"An agent can listen on {host}, ports {named}.", ""
+        named = " and ".join(str(port) for port in ports if port)
+        yield "ok", f"An agent can listen on {host}, {f'ports {named}' if named else 'at any free ports'}.", ""
 
 
 def _listens(context: CheckContext) -> tuple[str, int, int]:

@@ -90,14 +90,15 @@ def check_clock(context: CheckContext) -> Findings:
     off = [ms for ms in ahead.values() if abs(ms) > AHEAD_MS_FINE]
     ours = len(off) == len(ahead)
     if not off:
-        yield "ok", f"The clock agrees with that of {len(ahead)} connected members.", ""
+        who = "the connected member" if len(ahead) == 1 else f"{len(ahead)} connected members"
+        yield "ok", f"The clock agrees with that of {who}.", ""
         return
     middle = sorted(off)[len(off) // 2]
     by = f"{abs(middle) / 1000:,.0f} seconds {'behind' if middle > 0 else 'ahead of'}"
     state: State = "fail" if ours and abs(middle) >= AHEAD_MS_MAX else "warn"
     if ours:
-        who = "that of the only member" if len(off) == 1 else f"those of all {len(off)} members"
-        yield state, f"The clock of this machine is {by} {who} connected.", "Set it: `timedatectl set-ntp true`."
+        who = "that of the connected member" if len(off) == 1 else f"those of all {len(off)} connected members"
+        yield state, f"The clock of this machine is {by} {who}.", "Set it: `timedatectl set-ntp true`."
     else:
         text = f"The clocks of {len(off)} of {len(ahead)} connected members are off by {abs(middle) // 1000:,} s."
         yield state, text, "Ask them to set their clocks; the clock of this machine agrees with the others."

@@ -75,7 +75,7 @@ class BadUsage(LocalError):
 OWN_COMMANDS = {
     info.name: info
     for info in (
-        CommandInfo("switch", "GROUP", "switch to another group; without GROUP: list the groups"),
+        CommandInfo("switch", "[GROUP]", "switch to another group; without GROUP: list the groups"),
         CommandInfo("history", "[N]", "print the last N events again"),
         CommandInfo("draft", "[send|drop]", "show, send or delete your draft"),
         CommandInfo("admit", "NAME", "accept a join request"),
@@ -109,6 +109,7 @@ def _run(chat: Session, words: list[str]) -> ExitCode | int:
     except SystemExit:  # the error was printed
         return ExitCode.USAGE
     options.listen, options.advertise = chat.options.listen, chat.options.advertise
+    options.in_chat = True
     return options.run(options, WithoutIds(options.format))
 
 
@@ -277,13 +278,16 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
 
 def _help(chat: Session, rest: str) -> None:
     wanted = rest.lower().removeprefix("/")
-    if wanted in topics() and wanted not in names():
-        narrate(printable(read_page(wanted)))
-        return
-    for name in [known for known in names() if known.startswith(wanted)] or names():
+    found = [wanted] if wanted in names() else [known for known in names() if known.startswith(wanted)]
+    for name in found if not wanted or wanted not in topics() or wanted in found else ():
         info = COMMANDS.get(name) or OWN_COMMANDS[name]
         narrate(f"{info.usage}: {info.help}.")
-    narrate("//TEXT sends /TEXT. All other lines are sent to the group. `zerochat help` lists the pages of the manual.")
+    if not wanted:
+        narrate("//TEXT sends /TEXT. All other lines are sent to the group. `zerochat help` lists the manual's pages.")
+    elif wanted in topics():
+        narrate(printable(read_page(wanted)))
+    elif not found:
+        narrate(f"No help on {printable_line(rest, 24)}. /help lists the commands, `zerochat help` the manual's pages.")
 
 
 def _quit(chat: Session, rest: str) -> None:
@@ -298,7 +302,8 @@ def _switch(chat: Session, rest: str) -> None:
     for one in chat.groups.values():
         here = ", current" if one.id == chat.group else ""
         left = ", you have left it" if one.state == "left" else ""
-        narrate(f"{chat.group_name(one.id)}: {one.members} members, {one.connected} connected{left}{here}.")
+        members = "1 member" if one.members == 1 else f"{one.members} members"
+        narrate(f"{chat.group_name(one.id)}: {members}, {one.connected} connected{left}{here}.")
     if not chat.groups:
         narrate("No groups yet. /new NAME creates one, /join INVITATION joins one.")
 
