@@ -325,6 +325,23 @@ def test_forgetting_a_left_group_needs_confirmation(tmp_path):
     run(play())
 
 
+def test_a_forgotten_last_group_leaves_no_members(tmp_path):
+    def one(agent):
+        info = agent.add_group("hikers", ["bob"])
+        info.info = replace(info.info, state="left")
+
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=one) as it:
+            await it.shows("hikers  you left", "● bob")
+            await it.say("/forget")
+            await it.shows("Forget hikers?")
+            await it.pilot.click("#yes")
+            await it.shows("No conversations yet.")
+            await it.gone("● bob")
+
+    run(play())
+
+
 @pytest.mark.slow
 def test_resuming_an_older_copy_needs_confirmation(tmp_path):
     def restored(agent):

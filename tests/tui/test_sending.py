@@ -137,6 +137,9 @@ def test_ctrl_c_twice_quits(tmp_path):
             await it.shows("seven at the station")
             await it.press("ctrl+c")
             await it.shows("Press Ctrl+C again to quit.")
+            await it.press("x", "backspace", "ctrl+c")  # the two must follow each other
+            await it.shows("Press Ctrl+C again to quit.")
+            assert it.app.is_running
             await it.press("ctrl+c")
             await it.until(lambda: not it.app.is_running)
 

@@ -128,6 +128,8 @@ class ZerochatApp(BaseApp):
         self._last_input = monotonic()
         self._quit_requested = -REPEAT_S
         self._interrupted = -REPEAT_S
+        self._interrupted_at_key = self._keys_pressed = 0
+        """Number of keys pressed until the last Ctrl+C, and until now."""
 
     def get_default_screen(self) -> Screen[Any]:
         """The chat screen itself: Textual styles a screen twice that it looks up by mode name."""
@@ -369,6 +371,7 @@ class ZerochatApp(BaseApp):
                 self._queued_keys.append(event)
             return
         pressed = isinstance(event, events.Key) and not event.is_forwarded
+        self._keys_pressed += pressed
         if pressed and any(time() - toast.raised_at > TOAST_S_MIN for toast in self._notifications):
             self.clear_notifications()
         await super().on_event(event)
@@ -381,11 +384,16 @@ class ZerochatApp(BaseApp):
         """Ctrl+C on a screen other than the chat."""
         if selected := self.screen.get_selected_text():
             self.run_worker(self._copy(selected))
-        elif monotonic() - self._interrupted < REPEAT_S:
+        elif self.is_interrupted_again():
             self.call_next(self.run_action, "app.quit")
         else:
-            self._interrupted = monotonic()
             self.notify("Press Ctrl+C again to quit.", markup=False, timeout=REPEAT_S)
+
+    def is_interrupted_again(self) -> bool:
+        """Whether the key before this Ctrl+C was a Ctrl+C too, at most REPEAT_S ago."""
+        again = self._keys_pressed == self._interrupted_at_key + 1 and monotonic() - self._interrupted < REPEAT_S
+        self._interrupted, self._interrupted_at_key = monotonic(), self._keys_pressed
+        return again
 
     async def _copy(self, text: str) -> None:
         from zerochat.tui.host.clipboard import copy

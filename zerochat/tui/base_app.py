@@ -45,6 +45,10 @@ class BaseApp(App[str]):
         """Show the tour once, when no dialog is open."""
         raise NotImplementedError
 
+    def is_interrupted_again(self) -> bool:
+        """Whether this Ctrl+C follows another one."""
+        raise NotImplementedError
+
     def apply_changes(self, before: Preferences) -> None:
         """Apply the settings changed since `before`."""
         now = self.settings_store.current

@@ -4,7 +4,6 @@ Actions are imported when they run, so that the first frame does not wait for th
 """
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import ClassVar
 
 from textual import events, on
@@ -73,7 +72,6 @@ class ChatScreen(ChatView):
 
     def __init__(self, link: AgentLink, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
         super().__init__(link, self, open_group=open_group, drafts=drafts)
-        self._interrupted = -REPEAT_S
         self._draft_stashed = False
         """A draft was moved to the history of sent texts to make room for a command."""
 
@@ -340,10 +338,9 @@ class ChatScreen(ChatView):
                 conversation.remember_text(self.composer.text)
             self.composer.set_text("")
             self.flash(Printable("Draft cleared. Ctrl+Up restores it."))
-        elif monotonic() - self._interrupted < REPEAT_S:
+        elif app_of(self).is_interrupted_again():
             self.call_next(self.app.run_action, "app.quit")
         else:
-            self._interrupted = monotonic()
             self.flash(Printable("Press Ctrl+C again to quit."), seconds=REPEAT_S)
 
     def unsaved_drafts(self) -> list[Printable]:

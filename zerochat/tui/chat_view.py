@@ -226,6 +226,7 @@ class ChatView(ChatLayout):
         if first is None:
             self.pane.tail = EMPTY
             self.pane.show(None, self.pane.names, self.pane.place)
+            self.members_changed()
         else:
             self.open_group(first)
 
