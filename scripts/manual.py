@@ -202,4 +202,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    from bench import enter_environment
+
+    enter_environment()
     raise SystemExit(main())

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Generate the sample telemetry in assets/telemetry: exports of real agents, simulated exports, and the ground truth.
 
 Three real agents on this machine, each in its own process, exchange messages for some minutes through a proxy that
@@ -21,6 +22,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+if __name__ == "__main__":
+    from bench import enter_environment
+
+    enter_environment(options=["--record"])  # with pyarrow
 
 from benchmarks.ours import exports  # noqa: E402
 from tests.support.chaos_proxy import Chaos  # noqa: E402

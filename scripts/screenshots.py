@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Draw the pictures in assets/screenshots: the chat at three sizes, dark and light, and some of its dialogs.
 
 The content is scripted: a double of the agent (tests/support/fake_agent.py) serves Alice, Bob and Carol with fixed
@@ -24,6 +25,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+if __name__ == "__main__":
+    from bench import enter_environment
+
+    enter_environment()
 
 from msgspec.structs import replace  # noqa: E402
 
