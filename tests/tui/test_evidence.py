@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tests.support.fake_agent import Refusal
+from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
 from zerochat.presentation import proofs
 from zerochat.rpc import (
@@ -15,6 +15,7 @@ from zerochat.rpc import (
     TlogStalledNotification,
     TlogTermsNotification,
 )
+from zerochat.tui.actions.evidence import summary_of
 from zerochat.tui.composer import arguments
 from zerochat.tui.composer.completion import completions
 from zerochat.tui.dialogs.dialog import HangingText
@@ -34,6 +35,14 @@ def signing(agent):
 def text_in(it):
     """All that stands in the dialog, in one line."""
     return " ".join(str(it.app.screen.query_one(HangingText).content).split())
+
+
+def test_an_event_is_named_in_words(tmp_path):
+    agent = FakeAgent(tmp_path / "agent.sock")
+    group = agent.add_group("hikers", ["bob"])
+    agent.post(group, 1, "a\nb", minute=1)
+    created, message = group.events
+    assert summary_of(created) == "You created hikers" and summary_of(message) == "bob: a⏎b"
 
 
 @pytest.mark.slow

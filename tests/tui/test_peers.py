@@ -185,7 +185,7 @@ def test_messaging_a_connection(tmp_path):
                 {"peer": "c2abcd", "text": "x"},
             ]
             await it.say("/message nobody SECRET")
-            await it.until(lambda: "/connections lists the names" in it.told())
+            await it.until(lambda: "No connection is called nobody. /connections lists the names" in it.told())
             assert it.composer.text == "/message nobody SECRET" and it.agent.count("send_connection_message") == 3
             it.agent.letters = [
                 ConnectionMessage("1", "2025-11-20T12:00:00.000Z", False, "hello\x1b"),

@@ -173,7 +173,7 @@ def test_jumping_to_a_date_and_back(tmp_path):
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
             await at.shows("message 1499.")
             await at.say("/goto soon")
-            await at.shows("is not a date")
+            await at.shows("Cannot go there: 'soon' is not a date")
             await at.say("/goto 2026-03-01")
             await at.until(lambda: asked(at.agent, "get_history")[-1].get("at"))
             await at.shows("message 1499.")  # nothing here is as new as that

@@ -61,6 +61,9 @@ def message(chat: ChatView, argument: str) -> None:
     async def send() -> None:
         found = _split(await _list(chat), argument)
         if found is None:
+            name, _, text = argument.partition(" ")
+            if text.strip():
+                raise AgentError(f"No connection is called {name_of(name)}. /connections lists the names.")
             raise AgentError("Usage: /message NAME TEXT, for example /message bob hello. /connections lists the names.")
         entry, text = found
         await chat.link.request(

@@ -24,6 +24,7 @@ from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions.targets import open_conversation, report_usage, target_message
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.composer.paths import path_of
+from zerochat.tui.messages.events import text_of
 from zerochat.tui.messages.row import Row
 from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.state.conversation import Conversation
@@ -148,9 +149,10 @@ def _paragraphs(parts: list[Content], sentences: list[str]) -> Content:
 
 def summary_of(event: Event) -> Printable:
     """The author and the beginning of the text."""
-    text = printable_line(str(event.body.get("text", "")), TEXT_CELLS_MAX)
+    text = printable_line(text_of(event) or "", TEXT_CELLS_MAX)
     who = "You" if event.self else name_of(event.author.nick)
-    return Printable(f"{who}: {text}" if text else f"{who}: ({printable_line(event.type, 24)})")
+    separator = ": " if event.type == "message" else " "
+    return Printable(f"{who}{separator}{text or f'({printable_line(event.type, 24)})'}")
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

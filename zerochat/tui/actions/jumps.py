@@ -64,7 +64,7 @@ def goto(chat: ChatView, argument: str) -> None:
     try:
         at = read_time(argument.strip() or "today", int(time.time() * 1000))
     except BadSearch as error:
-        chat.report_error(printable_line(error.sentence()))
+        chat.report_error(printable_line(f"Cannot go there: {error.fields['why']}."))
         return
     chat.run_request(_jump(chat, conversation.info.id, at=at))
 

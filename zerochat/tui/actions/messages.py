@@ -167,7 +167,10 @@ def topic(chat: ChatView, argument: str) -> None:
 
 
 def _copy(chat: ChatView, conversation: Conversation, row: Row) -> None:
-    chat.run_request(copy_text(chat, clipboard.clean(row.source)))
+    if row.source:
+        chat.run_request(copy_text(chat, clipboard.clean(row.source)))
+    else:
+        chat.report_error(Printable("There is no text to copy."))
 
 
 async def copy_text(chat: ChatView, text: str) -> None:
