@@ -95,11 +95,11 @@ class InvitationExpired(LocalError):
 
 
 class UnknownGroup(LocalError):
-    """Unknown group {group}. `zerochat status` lists the groups of this profile."""
+    """Unknown group {group}. `zerochat info` lists the groups of this profile."""
 
 
 class AmbiguousGroup(LocalError):
-    """Several groups match {group}{which}. Use a prefix of the id; `zerochat status` shows the ids."""
+    """Several groups match {group}{which}. Use a prefix of the id; `zerochat info` shows the ids."""
 
     facts: ClassVar[tuple[str, ...]] = ("group", "ids")
 

@@ -66,7 +66,7 @@ _ROLES = ("reader", "writer", "admin")
 COMMANDS = {
     info.name: info
     for info in (
-        CommandInfo("help", "[COMMAND|keys]", "list the commands, explain one, or list the keys"),
+        CommandInfo("help", "[COMMAND|TOPIC]", "list the commands, explain one, or show a page of the manual"),
         CommandInfo("new", "NAME", "create a group"),
         CommandInfo("join", "INVITATION", "join a group with an invitation link or ZC: code"),
         CommandInfo("cancel", "[GROUP]", "cancel a pending join", title="Cancel a join"),
@@ -74,7 +74,9 @@ COMMANDS = {
         CommandInfo("invitations", "", "list the open invitations and who used them", title="Open invitations"),
         CommandInfo("requests", "", "answer join requests"),
         CommandInfo("members", "", "list the members and their connections"),
-        CommandInfo("verify", "[NAME]", "compare key words with a member, or with all", True, title="Verify a member"),
+        CommandInfo(
+            "verify", "[NAME]", "compare safety words with a member, or with all", True, title="Verify a member"
+        ),
         CommandInfo("role", "[NAME] ROLE", "set a role; without NAME: yours", True, _ROLES, "Change a role"),
         CommandInfo("remove", "NAME", "remove a member, or vote for it", True, (), "Remove a member", drastic=True),
         CommandInfo("dismiss", "", "dismiss the warning above the messages", title="Dismiss a warning"),

@@ -132,6 +132,8 @@ def test_an_empty_folder_is_accepted(home: ProfilePaths):
     [
         (Path, "mkdir", errno.EROFS, ReadOnly),
         (Path, "mkdir", errno.EACCES, ReadOnly),
+        (Path, "mkdir", errno.ENOENT, ReadOnly),
+        (Path, "mkdir", errno.ENOTDIR, ReadOnly),
         (tempfile, "mkdtemp", errno.ENOSPC, DiskFull),
         (os, "open", errno.EDQUOT, DiskFull),
         (os, "fdopen", errno.EMFILE, DiskFailed),

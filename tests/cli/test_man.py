@@ -17,7 +17,7 @@ PAGE = page(TREE)
 
 
 def test_every_verb_option_and_exit_code_is_there():
-    sections = re.split(r"(?m)^\.SS ", PAGE.partition(".SH VERBS")[2].partition(".SH")[0])
+    sections = re.split(r"(?m)^\.SS ", PAGE.partition(".SH COMMANDS")[2].partition(".SH")[0])
     told = {section.split("\n")[0].replace("\\-", "-"): section for section in sections[1:]}
     verbs = [verb for verb in TREE.all() if verb.path]
     assert list(told) == [" ".join(verb.path) for verb in verbs] and len(verbs) > 50

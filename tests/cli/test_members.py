@@ -91,8 +91,12 @@ def test_the_rules_of_a_group_in_plain_words(run, crew) -> None:
     assert run("info moon") == (
         1,
         "",
-        "zerochat: Unknown group moon. `zerochat status` lists the groups of this profile.\n",
+        "zerochat: Unknown group moon. `zerochat info` lists the groups of this profile.\n",
     )
+    code, out, _ = run("info")
+    assert code == 0 and out.splitlines()[0].split()[:2] == ["GROUP", "STATE"] and "hikers" in out.splitlines()[1]
+    crew.answers["list_groups"] = lambda _: []
+    assert run("info")[:2] == (0, "") and "There are no groups yet." in run("info")[2]
 
 
 @pytest.mark.parametrize(

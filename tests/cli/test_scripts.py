@@ -3,6 +3,8 @@
 import json
 import shlex
 import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -129,9 +131,17 @@ def test_a_container_file_contains_valid_commands(run: Any, tmp_path: Any, monke
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (name, version) == (project["name"], project["version"])
     assert orders["RUN"].startswith('cd /build && pip install --no-cache-dir "$ZEROCHAT"')
+    assert "useradd --uid 10001 --no-create-home --home-dir /state zerochat" in orders["RUN"]
     assert project["scripts"]["zerochat"], "which is the command that it runs"
     # What the comments tell people to type is what it takes: the volume is where the profile lies.
     made = next(line for line in out.splitlines() if " init " in line).split()
     assert made[made.index("-v") + 1].partition(":")[2] == orders["VOLUME"]
     told = parse(made[made.index("--entrypoint") + 3 :])
     assert (told.verb, told.profile) == ("init", "ci"), "it makes the profile that the container runs with"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_standard_output_is_one_error() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([sys.executable, "-m", "zerochat", "help"], stdout=full, stderr=subprocess.PIPE)
+    assert (ended.returncode, ended.stderr) == (1, b"zerochat: No space left on device\n")

@@ -30,7 +30,7 @@ def help_of(*words: str) -> str:
 
 def verbs() -> list[str]:
     """The verbs, as `zerochat --help` lists them."""
-    _, _, listing = help_of().partition("\nverbs:\n")
+    _, _, listing = help_of().partition("\ncommands:\n")
     return re.findall(r"^ {4}([a-z][a-z-]*)(?: |$)", listing.partition("\n\n")[0], re.MULTILINE)
 
 

@@ -195,8 +195,8 @@ def test_an_input_error_disappears_with_the_next_edit(tmp_path):
 @pytest.mark.slow
 def test_the_help_starts_with_its_topic(tmp_path):
     first = {
-        "/help": ("Commands", "/help [COMMAND|keys]"),
-        "/help commands": ("Commands", "/help [COMMAND|keys]"),
+        "/help": ("Commands", "/help [COMMAND|TOPIC]"),
+        "/help commands": ("Commands", "/help [COMMAND|TOPIC]"),
         "/help keys": ("Everywhere", "F3 "),
         "/help messages": ("/messages", "/messages NAME"),
         "/help /invite": ("/invite", "/invite [USES] [reader]"),

@@ -67,6 +67,10 @@ def _run(options: Options) -> int:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         narrate(f"zerochat: {error.strerror or error}{where}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard_output(sys.stdout)  # Python would write it again at its end, and report that too
         return ExitCode.REFUSED
     return code
 

@@ -30,14 +30,14 @@ def _lines(tree: Verb) -> Iterator[str]:
     yield roff(f"zerochat - {tree.text[0].lower()}{tree.text[1:].rstrip('.')}")
     yield ".SH SYNOPSIS"
     yield ".B zerochat"
-    yield roff("[--profile NAME] [--format FORMAT] [VERB] ...")
+    yield roff("[--profile NAME] [--format FORMAT] [COMMAND] ...")
     yield ".SH DESCRIPTION"
     before, sections = _sections(tree.examples)
     yield from _paragraphs(f"{tree.text}\n\n{before}")
     yield ".SH OPTIONS"
     for option in tree.options:
         yield from _option(option)
-    yield ".SH VERBS"
+    yield ".SH COMMANDS"
     for verb in tree.verbs:
         for one in verb.all():
             yield from _verb(one)

@@ -50,19 +50,20 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
 """Module → its verbs, in the order of `--help`."""
 
 _EPILOG = """\
-Without a verb, zerochat opens the chat.
+Without a command, zerochat opens the chat.
 
 first steps:
   zerochat demo                 see it work, with nothing to set up
-  zerochat init --name alice    create a profile
+  zerochat init --name Alice    create a profile
   zerochat new hikers           create a group
   zerochat invite hikers        print an invitation link and code
   zerochat join                 paste an invitation
   zerochat help                 list the pages of the manual
 
 Data goes to standard output, everything else to standard error. GROUP is a
-group's name, its id, or a prefix of its id. Each profile has one agent; every
-verb talks to it, and starts a temporary one if none is running.
+group's name, its id, or a prefix of its id. Each profile has one agent. A
+command that needs it uses the running one, or else starts one and stops it at
+its end; `zerochat status` only shows a running one.
 
 environment:
   ZEROCHAT_PROFILE          the profile, instead of --profile
@@ -85,7 +86,7 @@ def grammar(verb: str = "") -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
     common_options(parser, FORMATS)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
     for module in [name for name, known in VERBS.items() if verb in known] or VERBS:
         import_module(f"zerochat.cli.verbs.{module}").add(verbs)
     return parser

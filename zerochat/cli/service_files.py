@@ -109,7 +109,7 @@ FROM docker.io/library/python:3.12-slim
 ARG ZEROCHAT=./zerochat-{version}-py3-none-any.whl
 COPY . /build/
 RUN cd /build && pip install --no-cache-dir "$ZEROCHAT" \\
- && useradd --uid 10001 --no-create-paths --paths-dir /state zerochat \\
+ && useradd --uid 10001 --no-create-home --home-dir /state zerochat \\
  && install -d -o zerochat -m 0700 /state
 USER zerochat
 WORKDIR /state

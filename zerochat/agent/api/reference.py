@@ -72,7 +72,7 @@ This is protocol {rpc.PROTOCOL}. Send `hello` first: an agent with another proto
 ## Errors
 
 An error has one of JSON-RPC's numbers, or {rpc.REFUSED} for all errors of zerochat, and a sentence for the user. Errors
-of zerochat also have `data`: `code`, a stable name; `exit_code`, the exit code of a command-line verb; `retry`: `never`
+of zerochat also have `data`: `code`, a stable name; `exit_code`, the exit code of a shell command; `retry`: `never`
 (the same request fails again until something changes), `later` (it may succeed, after `retry_after_s` seconds where
 known) or `now`. `KeyReused` also has the `group` and `id` of the event that was sent under the key; `AmbiguousGroup`
 has `ids`: distinct prefixes of the ids of the groups with that name, separated by spaces. A parameter `group` is a

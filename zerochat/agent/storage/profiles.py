@@ -317,6 +317,8 @@ def _faults_of_disk(path: Path) -> Iterator[None]:
     """Maps OSError to our errors, with the profile's path."""
     try:
         yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ReadOnly(path=path, why=(error.strerror or str(error)).lower()) from error
     except OSError as error:
         raise disk_error(error, path) from error
     except (DiskFull, DiskFailed, ReadOnly) as error:

@@ -38,7 +38,7 @@ def add(verbs: "Verbs[Parser]") -> None:
         "messages for at most agent.drain seconds and exits with 0; on the second it exits at once. SIGHUP reloads\n"
         "settings and prints which of them changed. It supports systemd's readiness protocol. By default it listens\n"
         "on all addresses, at ports that stay the same. --listen and --advertise are remembered for later starts,\n"
-        "also of the chat and of other verbs; a new --listen replaces both. If the settings file (`zerochat paths\n"
+        "also of the chat and of other commands; a new --listen replaces both. If the settings file (`zerochat paths\n"
         "config`) sets one of them, the option applies to this run only.",
         """
 zerochat agent

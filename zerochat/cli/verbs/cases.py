@@ -15,11 +15,11 @@ def add(verbs: "Verbs[Parser]") -> None:
         verbs,
         "accuse",
         "accuse a member of withholding a message",
-        "Open a case in the group's transparency log: NAME has withheld a message from you. You need a message of\n"
-        "NAME that refers to an earlier one which you never received, neither from NAME nor from the log. NAME's\n"
-        "agent defends itself automatically. When the time is over (20 minutes by default), your agent publishes the\n"
-        "outcome, and every member verifies it. A false accusation is detected. Only for groups created with\n"
-        "--kind accountable.",
+        "Open a case in the group's transparency log: MEMBER has withheld a message from you. You need a message of\n"
+        "MEMBER that refers to an earlier one which you never received, neither from MEMBER nor from the log. The\n"
+        "agent of MEMBER defends itself automatically. When the time is over (20 minutes by default), your agent\n"
+        "publishes the outcome, and every member verifies it. A false accusation is detected. Only for groups created\n"
+        "with --kind accountable.",
         """
 zerochat accuse hikers bob
 zerochat accuse hikers bob --format jsonl | jq -r .id
@@ -27,7 +27,7 @@ zerochat accuse hikers bob --format jsonl | jq -r .id
         run=accuse,
     )
     group_argument(parser)
-    parser.add_argument("member", metavar="NAME", help="a member's name or key")
+    parser.add_argument("member", metavar="MEMBER", help="a member's name or key")
     parser = add_verb(
         verbs,
         "cases",

@@ -30,7 +30,7 @@ def add(verbs: "Verbs[Parser]") -> None:
         verbs,
         "completion",
         "print a shell completion script",
-        "Print a script that completes verbs, options and their values, profiles, and the groups and files of a\n"
+        "Print a script that completes commands, options and their values, profiles, and the groups and files of a\n"
         "running agent (it never starts one and never prompts for a passphrase).",
         """
 zerochat completion bash >~/.local/share/bash-completion/completions/zerochat

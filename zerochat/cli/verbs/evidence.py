@@ -54,7 +54,7 @@ zerochat evidence hikers last:bob --format json | jq .message.members
         """
 zerochat tlog council
 zerochat tlog council --format json | jq .waiting
-zerochat tlog council --operator bob --witness ann --witness bob --witness cy
+zerochat tlog council --operator bob --witness alice --witness bob --witness carol
 """,
         run=show_tlog,
     )

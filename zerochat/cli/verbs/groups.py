@@ -40,16 +40,19 @@ def add(verbs: "Verbs[Parser]") -> None:
     parser = add_verb(
         verbs,
         "info",
-        "show a group's settings, roles and limits",
+        "list the groups, or show a group's settings, roles and limits",
         "Show the settings a group was created with: who can join, who can remove members, who can post, its keys and\n"
-        "history rule; the roles of its members; and what it does not protect against.",
+        "history rule; the roles of its members; and what it does not protect against. Without GROUP, list the groups.",
         """
+zerochat info
 zerochat info hikers
 zerochat info hikers --format jsonl | jq .policy
 """,
         run=info,
     )
-    group_argument(parser)
+    parser.add_argument(
+        "group", nargs="?", default="", metavar="GROUP", help="the name or id of a group, or a prefix of its id"
+    )
     for verb, summary, text, run in (
         (
             "leave",
@@ -310,11 +313,23 @@ def _wait_until_left(client: "Client", group: GroupInfo, timeout_s: float) -> Gr
 
 def info(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        group = find_group(agent.client.list_groups(), options.group)
+        groups = agent.client.list_groups()
+        if not options.group:
+            return _list_groups(groups, out)
+        group = find_group(groups, options.group)
         members = agent.client.list_members(group.id)
     out.data(group, [*_info_lines(group, members), "", *group_rules.limitations(group)])
     if group.state == "left":
         narrate(_left_sentence(group))
+    return ExitCode.OK
+
+
+def _list_groups(groups: list[GroupInfo], out: Output) -> ExitCode:
+    from zerochat.cli.verbs.profile import group_lines
+
+    out.data_list(groups, group_lines(groups) if groups else ())
+    if not groups:
+        narrate("There are no groups yet. Create one with `zerochat new`, or join one with `zerochat join`.")
     return ExitCode.OK
 
 

@@ -26,19 +26,19 @@ def add(verbs: "Verbs[Parser]") -> None:
         "help",
         "show a page of the manual",
         "Show a page of the manual, in your pager ($ZEROCHAT_PAGER or $PAGER) if standard output is a terminal.\n"
-        "Without a topic, list the pages. For the options of a verb, use `zerochat VERB --help`.",
+        "Without a topic, list the pages. For the options of a command, use `zerochat COMMAND --help`.",
         """
 zerochat help
 zerochat help getting-started
 """,
         run=help,
     )
-    parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="name of the page, or of a verb")
+    parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="name of a page, or of a command")
     add_verb(
         verbs,
         "man",
         "print the man page",
-        "Print the man page, generated from the help of all verbs, for man(1).",
+        "Print the man page, generated from the help of all commands, for man(1).",
         """
 zerochat man | man -l -
 zerochat man >~/.local/share/man/man1/zerochat.1

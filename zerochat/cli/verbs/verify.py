@@ -17,7 +17,7 @@ def add(verbs: "Verbs[Parser]") -> None:
     parser = add_verb(
         verbs,
         "verify",
-        "compare key words with a member, and mark the member as verified",
+        "compare safety words with a member, and mark the member as verified",
         "Print eight words derived from a member's key and yours, or from the keys of all members. Compare them in\n"
         "person or by phone, not in the chat: if both sides see the same words, the connection is not intercepted.\n"
         "With --words, compare the words that were read to you; exits with 0 if they match and with 1 if they do not.",
