@@ -50,7 +50,7 @@ STATIONS = (
     Station("completion", (":/re", "Tab"), "/remove", ("Escape", "C-c")),
     Station("writing", (":First line of a draft", "C-j", ":and a second one 🎉"), "second one", ("C-c",)),
     Station("selected", ("Up", "Up", "Up", "Up"), "▌", ()),
-    Station("message", ("i",), "About this message", ("Escape",)),
+    Station("message", ("i",), "Message info", ("Escape",)),
     Station("reaction", ("+",), "React with", ("Escape", "Escape")),
     Station("delivery", ("F9",), "Delivered to"),
     Station("offered", (":/files", "Enter"), "the ridge from above"),
@@ -64,7 +64,7 @@ STATIONS = (
     Station("palette", ("C-p",), "Search"),
     Station("switcher", ("C-k",), "Go to"),
     Station("new", ("F7", "?Name of the new group", ":climbers", "F7"), "joining", ("Escape",)),
-    Station("status", ("F12",), "publishes at"),
+    Station("status", ("F12",), "queue address"),
 )
 """In this order, in one conversation that is never left, so that its unread line stays."""
 

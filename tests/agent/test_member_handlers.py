@@ -240,8 +240,8 @@ def test_safety_words_match_at_both_ends_and_the_mark_is_local() -> None:
     for said, why in (
         ("-", "Eight words are needed; you gave none."),
         (" ".join(mine.words[:4]), "Eight words are needed; you gave 4."),
-        (" ".join(["zzzz", *mine.words[1:]]), "zzzz is none of the words."),
-        ("zzzz yyyy", "Eight words are needed; you gave 2. zzzz, yyyy are none of the words."),
+        (" ".join(["zzzz", *mine.words[1:]]), "zzzz is not in the word list."),
+        ("zzzz yyyy", "Eight words are needed; you gave 2. zzzz, yyyy are not in the word list."),
     ):
         with pytest.raises(roster.NotTheWords, match=f"^{why} Compare them again.$") as strange:
             world.call("n0", "get_safety_words", group="friends", member="n1", entered=said)

@@ -96,7 +96,7 @@ def test_a_messages_delivery_to_all_members(tmp_path: Path, world: Parted, monke
     nicks = {one.did: one.nick for one in last.members}
     text = sentences(why, nicks)
     assert text.startswith("You wrote this ") and "nothing before it is missing" in text
-    assert "Delivered to 1 of 2 members." in text and f"n1 received it at {there.at[11:16]}, via link." in text
+    assert "Delivered to 1 of 2 members." in text and f"n1 received it at {there.at[11:16]}, directly." in text
     assert f"n2 has not received it: not connected, last seen {away.last_seen[11:16]}." in text
 
     first = served.call("get_message_status", group="friends", id=one.head_id)
@@ -173,7 +173,7 @@ def test_pending_retransmissions_are_reported(tmp_path: Path, world: Parted, mon
     one = next(one for one in why.report.members if one.did == did)
     assert (one.state, one.via, one.tries, one.next_try) == ("sent", "link", 3, timestamp(world.now + 5_000))
     again = timestamp(world.now + 5_000)[11:16]
-    assert f"n1 has not acknowledged it yet: retransmitted 3 times via link, next at {again};" in sentences(why, {})
+    assert f"n1 has not acknowledged it yet: retransmitted 3 times directly, next at {again};" in sentences(why, {})
 
 
 def test_the_status_of_another_members_message(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
         "id " + POST.id,
         "",
         "NAME   STATE      SINCE             VIA       LAST SEEN",
-        "bob    delivered  2026-07-01 12:04  link      2026-07-01 12:04",
+        "bob    delivered  2026-07-01 12:04  direct    2026-07-01 12:04",
         "卡羅   queued     -                 -         2026-07-01 12:04",
         "dave⏎  sent       -                 mediator  never             2 retransmissions, next 2026-07-01 12:04",
         "delivered to 1 of 3",
@@ -533,7 +533,7 @@ def test_delivery_and_why_on_the_screen(tmp_path: Path) -> None:
             theirs = it.agent.say(group, 1, "the last of bob", minute=8)
             await it.shows("the last of bob")
             await it.press("f9")
-            await it.shows("Delivered to 1 of 3", "queued; last contact", "sent via a mediator")
+            await it.shows("Delivered to 1 of 3", "queued; last seen", "sent via a mediator")
             await it.press("escape")
             await it.say("/why bob")
             await it.shows("Delivery details", "It has position 7 in your chain", "id e0")

@@ -247,7 +247,7 @@ class Tour(Scene):
             await self.press("pageup", "ctrl+end")
 
     async def sheets(self) -> None:
-        await self.sheet("status", "/status", "publishes at")
+        await self.sheet("status", "/status", "queue address")
         await self.sheet("delivery", "/delivery", "Delivered to")
         await self.sheet("why", "/why", "Delivery details")
         await self.sheet("connections", "/connections", "Connections")

@@ -115,7 +115,7 @@ def test_sixty_members_in_twenty_four_rows(tmp_path):
             await it.press("end")
             await it.shows("○ member… since 00:00 memb")
             await it.press("enter")
-            await it.shows("last contact", age_of(heard.isoformat())[-4:])
+            await it.shows("last seen", age_of(heard.isoformat())[-4:])
 
     run(play())
 

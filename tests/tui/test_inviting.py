@@ -153,9 +153,9 @@ def test_earlier_invitations_can_be_revoked(tmp_path):
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("e time")
-            assert "x undo" not in it.text
+            assert "x revoke" not in it.text
             await it.press("e")
-            await it.shows("The earlier invitation is still valid: x revokes it.", "x undo")
+            await it.shows("The earlier invitation is still valid: x revokes it.", "x revoke")
             keys = it.text.split("\n")[-1]
             assert keys.rstrip().endswith("Esc") and len(keys.rstrip()) <= 80
             await it.press("r")
@@ -166,7 +166,7 @@ def test_earlier_invitations_can_be_revoked(tmp_path):
             it.agent.refuse["revoke_invitation"] = Refusal("It is gone.", "NoSuchInvitation")
             await it.press("x")
             await it.shows("Earlier invitations revoked.")
-            assert "still valid" not in it.text and "x undo" not in it.text
+            assert "still valid" not in it.text and "x revoke" not in it.text
             revoked = [each["invitation"] for each in asked(it.agent, "revoke_invitation")]
             assert revoked == ["0001", "0001", "0002"]
 

@@ -314,9 +314,7 @@ def test_the_message_info_dialog(tmp_path):
             it.agent.edit(group, "e000004", "eight at the station")
             await it.shows("(edited)", "👀 1")
             await it.press("up", "i")
-            await it.shows(
-                "About this message", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob"
-            )
+            await it.shows("Message info", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob")
             await it.shows("not individually; press E for details")
             await it.press("escape")
             group.info = replace(group.info, keys="sender-key")

@@ -64,7 +64,7 @@ def test_message_actions_reach_other_members(people: Any) -> None:
             await it.until(lambda: bob.client.list_groups()[0].topic == "the walk")
 
             await it.press("up", "i")
-            await it.shows("About this message", "1 of 1")
+            await it.shows("Message info", "1 of 1")
             await it.press("escape", "d")
             await it.shows("Copies that others", "have kept or saved elsewhere cannot be taken back.")
             await it.press("y")

@@ -161,9 +161,9 @@ def test_an_open_dialog_refreshes(tmp_path):
             await it.shows("seven at the station")
             it.agent.peer(group, 2, False)
             await it.press("f12")
-            await it.shows("1/2 connected, 0 not delivered to everyone")
+            await it.shows("active, 1/2 connected")
             it.agent.peer(group, 2, True)
-            await it.shows("2/2 connected, 0 not delivered to everyone")
+            await it.shows("active, 2/2 connected")
 
     run(play())
 

@@ -235,6 +235,6 @@ def test_a_member_via_a_mediator(tmp_path):
             await it.say("/members")
             await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
             await it.press("down", "down", "enter")
-            await it.shows("connection   via a mediator", "last contact")
+            await it.shows("connection   via a mediator", "last seen")
 
     run(play())

@@ -36,7 +36,7 @@ STATES: Final = {
     "left": "left before delivery",
     "unknown": "unknown",
 }
-ROUTES: Final = {"link": "link", "mail": "mediator", "mediator": "mediator", "web": "web"}
+ROUTES: Final = {"link": "direct", "mail": "mediator", "mediator": "mediator", "web": "web"}
 
 
 def name_list(names: Iterable[str], most: int = NAMES_MAX) -> str:
@@ -284,7 +284,7 @@ def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clo
             if one.via in nicks:
                 source = ", acknowledged directly" if route == "itself" else f", according to {route}"
             else:
-                source = f", via {route}" * bool(route)
+                source = ", directly" if one.via == "link" else f", via {route}" * bool(route)
             return f"{who} received it{at}{source}{signature(one, clock)}."
         case "left":
             return f"{who} left before acknowledging it."
@@ -299,5 +299,5 @@ def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clo
     if one.tries:
         sent = f"retransmitted {'once' if one.tries == 1 else f'{one.tries} times'}"
     after = f", next at {clock(one.next_try)}" if one.tries and one.next_try else ""
-    via = "via mediator" if one.via == "mediator" else "via link"
+    via = "via the mediator" if one.via == "mediator" else "directly"
     return f"{who} has not acknowledged it yet: {sent} {via}{after}; {seen}."

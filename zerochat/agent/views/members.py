@@ -186,7 +186,7 @@ def _typed(said: str) -> list[str]:
         why.append(f"{group_rules.number(WORDS).capitalize()} words are needed; you gave {count}.")
     if strange:
         verb = "is" if len(strange) == 1 else "are"
-        why.append(f"{', '.join(strange[:_STRANGE_MAX])} {verb} none of the words.")
+        why.append(f"{', '.join(strange[:_STRANGE_MAX])} {verb} not in the word list.")
     if why:
         raise NotTheWords(why=" ".join(why))
     return words

@@ -182,10 +182,11 @@ def _status(chat: ChatView, argument: str) -> None:
         status = await chat.feed.status()
         chat.on_status(status)
         hours, seconds = divmod(status.uptime_s, 3600)
+        up = f"{hours} h {seconds // 60} min" if hours else f"{seconds // 60} min"
         facts = [
             ("profile", printable_line(status.profile)),
             ("name", name_of(status.nick)),
-            ("agent", f"{printable_line(status.version)}, process {status.pid}, up {hours} h {seconds // 60} min"),
+            ("agent", f"{printable_line(status.version)}, process {status.pid}, up {up}"),
             *address_facts(status),
             ("listener", "stopped: new members cannot connect, restart the agent" if status.closed else "running"),
             ("warning", printable_line(status.warning) or "none"),
@@ -199,7 +200,8 @@ def _status(chat: ChatView, argument: str) -> None:
             if group.state == "left":
                 facts.append((printable_line(group.name, 12), "you were removed" if group.removed_by else "you left"))
                 continue
-            text = f"{group.state}, {group_rules.connected(group)}, {group.unacknowledged} not delivered to everyone"
+            waiting = f", {group.unacknowledged} not delivered to everyone yet" if group.unacknowledged else ""
+            text = f"{group.state}, {group_rules.connected(group)}{waiting}"
             facts.append((printable_line(group.name, 12), text))
             facts += [("", delivery.completeness_text(group.completeness))] if group.completeness else []
             if group.history_start is not None and group.history_start.state == "fetching":
@@ -221,7 +223,7 @@ def address_facts(status: Status) -> list[tuple[str, str]]:
     if status.hidden:
         facts = [("hidden", "this agent only connects out and announces no address")]
     else:
-        facts = [("address", printable_line(status.pair)), ("publishes at", printable_line(status.queue))]
+        facts = [("pair address", printable_line(status.pair)), ("queue address", printable_line(status.queue))]
     facts += [("web", printable_line(uri)) for uri in status.web]
     return facts + [
         ("mediator", f"{connections.label_of(mediator)}: {connections.mediation_text(mediator)}")

@@ -172,8 +172,8 @@ def state_text(member: MemberDelivery) -> str:
     """The text after the name: since when it is delivered, or what it waits for."""
     if member.delivered:
         return (f"  since {clock_of(member.at)}" if member.at else "") + delivery_texts.signature(member, clock_of)
-    contact = f"last contact {clock_of(member.last_seen)}" if member.last_seen else "no contact yet"
-    again = f", retried {member.tries}x" if member.tries else ""
+    seen = f"last seen {clock_of(member.last_seen)}" if member.last_seen else "not seen yet"
+    again = f", retransmitted {'once' if member.tries == 1 else f'{member.tries} times'}" if member.tries else ""
     match member.state:
         case "sent":
             return "  sent via a mediator" + again if member.via == "mediator" else f"  sent{again}"
@@ -181,6 +181,6 @@ def state_text(member: MemberDelivery) -> str:
             until = f" until {clock_of(member.stored_until)}" if member.stored_until else ""
             return f"  stored by its mediator{until}"
         case "queued":
-            return f"  queued; {contact}"
+            return f"  queued; {seen}"
         case _:
             return ""

@@ -49,7 +49,7 @@ def on_notification(chat: ChatView, notification: GroupNotification) -> None:
                 Printable(f"{name_of(nick)} asks to join {name}." + (" Press Esc, then F4 to answer." if here else ""))
             )
         case MemberConnectionsNotification(nick=nick, connected=connected, members=members) if here:
-            chat.flash(Printable(f"{name_of(nick)}: {connected}/{members} members connected."))
+            chat.flash(Printable(f"{name_of(nick)} is connected to {connected}/{members} members."))
         case RemovedNotification(by=by, nick=nick, voters=voters):
             known = nick and not (conversation and by == conversation.info.me)
             out_by = [name_of(voter) for voter in voters or [nick]] if known else []

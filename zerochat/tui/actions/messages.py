@@ -187,7 +187,7 @@ def _info(chat: ChatView, conversation: Conversation, row: Row) -> None:
 
     async def load() -> tuple[Printable, Content]:
         report = await chat.link.request("get_delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
-        return Printable("About this message"), _info_content(conversation, row, report)
+        return Printable("Message info"), _info_content(conversation, row, report)
 
     chat.run_request(open_live(chat.app, load))
 

@@ -31,7 +31,7 @@ async def show_group_words(chat: ChatView, conversation: Conversation) -> None:
         Content(""),
         Content.styled("/verify NAME compares words with one member.", "$text-muted"),
     ]
-    chat.app.push_screen(TextDialog(Printable(f"Words of {conversation.name}"), Content("\n").join(body)))
+    chat.app.push_screen(TextDialog(Printable(f"Safety words of {conversation.name}"), Content("\n").join(body)))
 
 
 def _state(member: MemberInfo) -> str:

@@ -19,7 +19,7 @@ Choice: TypeAlias = Literal["create", "join", "demo"]
 NICK_CHARS_MAX = 64
 
 WELCOME = (
-    "zerochat is an end-to-end encrypted group chat without servers: the members' machines connect"
+    "zerochat is an end-to-end encrypted group chat without a server: the members' machines connect"
     " to each other, and only members can read the messages."
 )
 KEY_FILE = (

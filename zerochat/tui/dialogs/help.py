@@ -27,7 +27,7 @@ LEGEND = (
     ("3 missing", "messages known to exist, not received yet; {agent.status} shows whose"),
     ("2/3 connected", "two of the three other members are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
-    ("◎ mail 14:03", "reached via a mediator, with the time of the last contact"),
+    ("◎ mail 14:03", "reached via a mediator, with the time when it was last seen"),
     ("≈ before a name", "mixes scripts or looks like another name: compare the end of the key"),
     ("✓ ! before a key", "you verified this member; you verified another key under this name"),
     ("§ after a name", "convicted, for example of withholding a message; Enter shows details"),

@@ -99,7 +99,7 @@ class InviteDialog(Dialog[None]):
         self._hide_button = Button(Content("s hide"), id="hide", compact=True)
         self._expiry_button = Button(Content("e time"), id="expiry", compact=True)
         self._open_button = Button(Content("o open"), id="open", compact=True)
-        self._back_button = Button(Content("x undo"), id="take_back", compact=True)
+        self._back_button = Button(Content("x revoke"), id="take_back", compact=True)
         self._feedback = Feedback(id="invite-news")
 
     def compose(self) -> ComposeResult:

@@ -220,7 +220,7 @@ class JoinDialog(Dialog[str | None]):
         if status.members and (count := f"{status.connected}/{status.members} members connected") not in status.text:
             sentences.append(Printable(count))
         if status.words:
-            sentences += [Printable("The inviter may ask for the words of your key:"), *word_lines(status.words)]
+            sentences += [Printable("The inviter may ask for your safety words:"), *word_lines(status.words)]
         self._show_text(Printable("\n".join([*sentences, CONTINUES])))
         self.call_after_refresh(self._status_text.scroll_visible, animate=False)
 

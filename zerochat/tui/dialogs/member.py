@@ -180,7 +180,7 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     return [
         *found,
         *([("connection", "you" if mine else connection)] if group.state != "left" else []),
-        ("last contact", f"{clock_text(member.last_seen)}, {age_of(member.last_seen)}" if member.last_seen else "-"),
+        ("last seen", f"{clock_text(member.last_seen)}, {age_of(member.last_seen)}" if member.last_seen else "-"),
         *([("member list", agrees)] if group.state != "left" else []),
         ("joined", clock_text(member.joined_at)),
         ("admitted by", names.label(member.added_by) if member.added_by else "-"),

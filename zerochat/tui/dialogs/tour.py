@@ -20,9 +20,9 @@ STEPS: Final = (
         "Conversations",
         "#groups",
         (
-            "Your groups are on the left, with their unread messages. {go.previous} and {go.next} switch to the"
-            " previous and next one, Alt+1 to Alt+9 to one by its number, {go.switch} finds one by name, and"
-            " {go.unread} opens the next unread one."
+            "Your groups are on the left, with their unread messages. {go.previous} and {go.next} switch between"
+            " them, Alt+1 to Alt+9 open one by its number, {go.switch} finds one by name, and {go.unread} opens the"
+            " next unread one."
         ),
     ),
     (
