@@ -1,6 +1,7 @@
 """Shared fixtures: a fake agent behind a real control socket."""
 
 import faulthandler
+import gc
 import os
 import select
 import signal
@@ -8,7 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     out = session.config.pluginmanager.get_plugin("terminalreporter")
     if out is not None and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(_Printed(out))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Importing the tests creates no garbage, but so many objects that looking for it would take most of the time.
+    Later collections skip these objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
