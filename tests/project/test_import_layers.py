@@ -8,15 +8,11 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from importlib.util import resolve_name
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "zerochat"
+from tests.support.source_facts import MODULES, ROOT, dotted, facts
 
 LAYERS = [
     {"closing", "errors", "version", "limits", "qr", "terminal_text"},
@@ -55,41 +51,6 @@ IMPURE_CALLS = re.compile(
 """Calls that reach the world without an import that says so."""
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-
-
-def statements(module: ast.Module, *, for_types: bool) -> Iterator[ast.AST]:
-    """Every node of a module; what stands under a top-level `if TYPE_CHECKING:` only on request."""
-    for node in module.body:
-        match node:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")) if not for_types:
-                continue
-        yield from ast.walk(node)
-
-
-def imports(name: str, *, for_types: bool = True) -> Iterator[str]:
-    """Everything that a module imports, at its top or inside a function, by absolute name."""
-    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
-    for node in statements(TREES[name], for_types=for_types):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            source = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
-            for alias in node.names:
-                inner = f"{source}.{alias.name}"
-                yield inner if inner in MODULES else source
-
-
-GRAPH = {name: set(imports(name)) for name in MODULES}
-RUNNING_GRAPH = {name: set(imports(name, for_types=False)) for name in MODULES}
-"""Without what is imported for its types alone."""
-
 TUI_LAYERS = [
     {"style"},
     {"host", "messages"},
@@ -113,17 +74,11 @@ def package_of(name: str) -> str:
     return name.split(".")[1] if "." in name else ""
 
 
+def top_level(names: frozenset[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
 PURE_MODULES = [name for name in MODULES if package_of(name) in PURE]
-
-
-def dotted(node: ast.expr) -> str:
-    """`a.b.c` of an expression that is such a chain of names, with `?` for what is not."""
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=value, attr=name):
-            return f"{dotted(value)}.{name}"
-    return "?"
 
 
 def test_every_package_has_a_layer():
@@ -134,7 +89,7 @@ def test_imports_go_down():
     upward = [
         f"{name} imports {target}"
         for name in MODULES.keys() - {"zerochat"}
-        for target in GRAPH[name]
+        for target in facts()[name].imports
         if target.split(".")[0] == "zerochat" and package_of(target) not in {"", package_of(name)}
         if LAYER_OF[package_of(target)] >= LAYER_OF[package_of(name)]
     ]
@@ -149,7 +104,7 @@ def test_imports_go_down_in_the_terminal_application():
         f"{name} imports {target}"
         for name in MODULES
         if package_of(name) == "tui"
-        for target in RUNNING_GRAPH[name]
+        for target in facts()[name].runtime_imports
         if package_of(target) == "tui" and package_inside(target) != package_inside(name)
         if TUI_LAYER_OF[package_inside(target)] >= TUI_LAYER_OF[package_inside(name)]
     ]
@@ -157,50 +112,44 @@ def test_imports_go_down_in_the_terminal_application():
 
 
 def test_importing_the_package_costs_nothing():
-    assert RUNNING_GRAPH["zerochat"] <= {"typing", "importlib", "zerochat.version"}
+    assert facts()["zerochat"].runtime_imports <= {"typing", "importlib", "zerochat.version"}
 
 
 def test_no_cycles():
     """Not even through imports for types."""
-    graph = {name: {t for t in targets if t in MODULES and t != name} for name, targets in GRAPH.items()}
+    graph = {name: {t for t in module.imports if t in MODULES and t != name} for name, module in facts().items()}
     TopologicalSorter(graph).prepare()
 
 
 def test_the_core_imports_no_clock_disk_or_network():
     """Time and randomness are arguments of the core; everything else is an effect."""
-    impure = {name: {target.split(".")[0] for target in GRAPH[name]} & FORBIDDEN for name in PURE_MODULES}
+    impure = {name: top_level(facts()[name].imports) & FORBIDDEN for name in PURE_MODULES}
     assert {name: found for name, found in impure.items() if found} == {}
 
 
 def test_the_core_calls_no_clock_disk_or_network():
-    impure = []
-    for name in PURE_MODULES:
-        for node in ast.walk(TREES[name]):
-            match node:
-                case ast.Call(func=function):
-                    calls = [dotted(function)]
-                case ast.ImportFrom(module=module, names=names):
-                    calls = [f"{module}.{alias.name}" for alias in names]
-                case _:
-                    continue
-            impure += [f"{name}:{node.lineno} {call}" for call in calls if IMPURE_CALLS.fullmatch(call)]
+    impure = [
+        f"{name}:{call.line} {call.function}"
+        for name in PURE_MODULES
+        for call in facts()[name].calls
+        if IMPURE_CALLS.fullmatch(call.function)
+    ]
     assert impure == []
 
 
 def test_the_core_chooses_every_nonce():
     """PyNaCl's `Box.encrypt(plain)` and `SecretBox.encrypt(plain)` draw a random nonce if it is omitted."""
-    without = []
-    for name in PURE_MODULES:
-        for node in ast.walk(TREES[name]):
-            match node:
-                case ast.Call(func=ast.Attribute(attr="encrypt"), args=[_], keywords=keywords):
-                    if "nonce" not in {keyword.arg for keyword in keywords}:
-                        without.append(f"{name}:{node.lineno}")
+    without = [
+        f"{name}:{call.line}"
+        for name in PURE_MODULES
+        for call in facts()[name].calls
+        if call.function.endswith(".encrypt") and call.arguments == 1 and "nonce" not in call.keywords
+    ]
     assert without == []
 
 
 def test_only_the_terminal_application_imports_textual():
-    foreign = {name: {target.split(".")[0] for target in GRAPH[name]} for name in MODULES}
+    foreign = {name: top_level(module.imports) for name, module in facts().items()}
     assert [name for name, found in foreign.items() if "textual" in found and package_of(name) != "tui"] == []
     assert [name for name, found in foreign.items() if "pyspark" in found] == []
 

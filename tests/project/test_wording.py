@@ -1,12 +1,13 @@
 """Plain text for readers: a bound on roundabout words, and no retired term in a name."""
 
-import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import wording
+from tests.support.source_facts import facts
 
 ROOT = Path(__file__).parents[2]
 PER_THOUSAND_MAX = 1.5
@@ -25,7 +26,6 @@ GLOSSARY = re.findall(
     (ROOT / "zerochat" / "README.md").read_text(encoding="utf-8"),
     re.MULTILINE,
 )[1:]
-MODULES = sorted((ROOT / "zerochat").rglob("*.py"))
 RETIRED = {word for _, instead in GLOSSARY for word in re.findall(r"`(\w+)`", instead)}
 
 
@@ -48,24 +48,15 @@ def test_the_glossary_has_one_line_a_term():
     assert not RETIRED & {word.lower() for term in terms for word in re.findall(r"\w+", term)}
 
 
-def names(tree: ast.Module) -> set[str]:
-    found = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                found.add(name)
-    return found
+@cache
+def words_of(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name))
 
 
-def words_in(path: Path) -> set[str]:
-    words = set(re.split(r"[\W_]+", path.relative_to(ROOT).with_suffix("").as_posix()))
-    for name in names(ast.parse(path.read_text(encoding="utf-8"))):
-        words |= {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
-    return words
+def words_in(module: str, names: frozenset[str]) -> set[str]:
+    return set(re.split(r"[\W_]+", module)).union(*map(words_of, names))
 
 
 def test_no_retired_term_is_a_name():
-    found = {path.relative_to(ROOT).as_posix(): words_in(path) & RETIRED for path in MODULES}
-    assert {path: words for path, words in found.items() if words} == {}
+    found = {name: words_in(name, module.names) & RETIRED for name, module in facts().items()}
+    assert {name: words for name, words in found.items() if words} == {}
