@@ -204,30 +204,13 @@ def test_a_longer_budget_is_not_mistaken_for_hanging(tmp_path, budget, code):
     assert ("Timeout" in run.stderr) == bool(code)
 
 
-@pytest.mark.parametrize(
-    ("fails", "word", "code"),
-    [("-m not", "passed at the second attempt", 0), ("pytest", "FAILED", 1)],
-    ids=["it was starved", "it is broken"],
-)
-def test_ci_repeats_failures_of_parallel_runs_once_alone(machine, fails, word, code):
+@pytest.mark.parametrize("ci", [{}, {"CI": "true"}], ids=["by hand", "in CI"])
+def test_no_failed_test_is_repeated(machine, ci):
     machine.is_prepared("analytics")
     python = machine.root / ".venv" / "bin" / "python"
-    machine.has(
-        str(python),
-        f'echo "$PWD: $*"; case "$*" in *--last-failed*) [ "{fails}" = "-m not" ] ;; *"{fails}"*) exit 1 ;; esac',
-    )
-    run = machine.run(machine.root / "scripts" / "test", CI="true")
-    again = [line for line in run.stdout.splitlines() if "--last-failed" in line and "-n 0" in line]
-    assert again
-    assert f"{word}  tests (pytest)" in run.stdout
-    assert run.returncode == code
-
-
-def test_runs_outside_ci_repeat_no_failures(machine):
-    machine.is_prepared("dev")
-    python = machine.root / ".venv" / "bin" / "python"
-    machine.has(str(python), 'echo "$PWD: $*"; case "$*" in *"pytest"*) exit 1 ;; esac')
-    run = machine.run(machine.root / "scripts" / "test")
+    machine.has(str(python), 'echo "$*"; case "$*" in *"pytest"*) exit 1 ;; esac')
+    run = machine.run(machine.root / "scripts" / "test", **ci)
+    assert run.stdout.count("FAILED") == run.stdout.count(" -m pytest ") == (4 if ci else 1)
     assert "--last-failed" not in run.stdout
     assert run.returncode == 1
 
