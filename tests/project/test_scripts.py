@@ -173,8 +173,24 @@ def test_the_budget_is_for_the_searches(machine, said):
     assert all(search.endswith("--budget 30") for search in (waiting, greedy))
     long = machine.run(machine.root / "scripts" / "test", "--long", *said).stdout
     assert "-P -m pytest -m  -o faulthandler_timeout=3600 --budget 30\n" in long
-    missing = machine.run(machine.root / "scripts" / "test", "--budget")
-    assert missing.returncode == 2 and "--budget wants a number" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "said", [["--budget"], *(["--budget", said] for said in ("many", "0", "-3", "1.2.3", ""))], ids=str
+)
+def test_an_invalid_budget_runs_nothing(machine, said):
+    machine.is_prepared("dev")
+    run = machine.run(machine.root / "scripts" / "test", *said)
+    assert run.returncode == 2 and "--budget wants a number above 0" in run.stderr
+    assert repr("".join(said[1:])) in run.stderr and run.stdout == ""
+
+
+@pytest.mark.parametrize("said", [["--help"], ["--slow", "-h"]], ids=str)
+def test_help_is_the_comment_at_the_head_and_runs_nothing(machine, said):
+    run = machine.run(machine.root / "scripts" / "test", *said)
+    assert run.returncode == 0 and run.stderr == ""
+    assert run.stdout.startswith("Run the checks of every change")
+    assert "\n  scripts/test --slow " in run.stdout and "set -eu" not in run.stdout and "#" not in run.stdout
 
 
 def test_the_slow_option_adds_exactly_the_slow_tests(machine):
