@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from tests.support import agents
 from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.storage import key_wrapping
 from zerochat.errors import LocalError
 from zerochat.rpc import REFUSED, Hello, NoParams
 
@@ -206,9 +208,20 @@ def spark() -> Iterator[object]:
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's own settings reach a test."""
+    """Nobody's own settings reach a test, and no certificate authorities of this machine: reading them takes as long as
+    the rest of an agent's start."""
     for name in [name for name in os.environ if name.startswith("ZEROCHAT_")]:
         monkeypatch.delenv(name)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.setenv(name, os.devnull)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _passphrases_are_stretched_once() -> Iterator[None]:
+    """Wrapping a key and opening it again derives the same key twice, in a quarter of a second on purpose."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_wrapping, "_stretch", cache(key_wrapping._stretch))
+        yield
 
 
 @pytest.fixture
