@@ -251,7 +251,7 @@ def test_signing_is_announced_before_the_first_post(tmp_path, size, theme):
             keys.focus()
             await it.press("right", "right")
             await it.shows("one envelope for all, signed by its author")
-            about = it.app.screen.query_one("#keys-about")
+            about = it.app.screen.query_one("#keys-description")
             assert "Any member can prove to others what you wrote, forever: you cannot deny it." in str(about.content)
             await it.until(lambda: about.region.bottom <= it.app.screen.size.height, "all of it in sight")
             it.app.screen.query_one("#answer").value = "court"
@@ -383,7 +383,7 @@ def test_an_accountable_group_is_created_with_its_log(tmp_path):
             it.app.screen.query_one("#rule-keys").focus()
             await it.press("left")
             await it.shows("signed, with a witnessed log")
-            assert "who withheld which message" in str(it.app.screen.query_one("#keys-about").content)
+            assert "who withheld which message" in str(it.app.screen.query_one("#keys-description").content)
             it.app.screen.query_one("#answer").value = "court"
             await it.press("enter")
             await it.until(lambda: it.agent.count("create_group") == 1)

@@ -200,7 +200,7 @@ def test_the_member_list_shows_join_requests(tmp_path):
             it.agent.seat(it.agent.groups["g1"], "dora", 1, 3)
             await it.press("escape")
             await it.until(lambda: "dora is connected to 1/3 members." in it.told())
-            await it.pilot.click("#notice")
+            await it.pilot.click("#join-requests")
             await it.until(lambda: isinstance(it.app.screen, RequestsDialog))
 
     run(play())

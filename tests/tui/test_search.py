@@ -113,7 +113,7 @@ def test_results_are_paged_and_clickable(tmp_path):
             assert screen._found.highlighted == 60
             assert len({hit.id for hit in screen._hits}) == len(screen._hits)
             await at.press("pageup", "up", "pagedown")
-            await at.pilot.click("#hits", offset=(5, 2))
+            await at.pilot.click("#search-results", offset=(5, 2))
             await at.until(lambda: at.app.screen is at.app.chat)
             await at.until(lambda: at.app.chat.pane.selected_row is not None)
 

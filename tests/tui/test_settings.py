@@ -396,7 +396,7 @@ def test_the_tour_is_offered_once_and_fits(tmp_path):
                 await it.press("enter")
             await it.until(lambda: it.app.screen is it.app.chat)
             await it.shows("seven at the station")
-            assert not it.app.chat.query(".-toured")
+            assert not it.app.chat.query(".-tour-target")
             await it.type("a")
             await it.until(lambda: it.composer.text == "a")
             await it.press("ctrl+c")

@@ -1,6 +1,7 @@
 """The themes: contrast of all texts, and no information by colour alone."""
 
 import re
+from pathlib import Path
 
 import pytest
 from textual.color import Color
@@ -34,6 +35,16 @@ ON_GROUNDS_OF_THEIR_OWN = [
     ("block-cursor-foreground", "block-cursor-background"),
 ]
 """What `app.tcss` writes on what."""
+
+
+def test_each_style_rule_has_its_widget():
+    sources = Path(__file__).parents[2] / "zerochat" / "tui"
+    styled, made = (
+        {name for path in sources.rglob(files) for name in re.findall(pattern, path.read_text(encoding="utf-8"))}
+        for files, pattern in (("*.tcss", r"#([a-z][\w-]*)"), ("*.py", r'\bid="([\w-]+)"'))
+    )
+    assert len(styled) > 30 and styled <= made
+    assert not {word for name in made for word in re.split("[-_]", name)} & {"said", "asking", "sought", "offers"}
 
 
 def test_the_settings_list_all_themes():

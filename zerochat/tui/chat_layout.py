@@ -106,13 +106,13 @@ class ChatLayout(Screen[None]):
         # Attributes instead of queries: a response may arrive while the screen is being removed.
         self.top_bar = TopBar(id="top")
         self.banner = Banner(id="banner")
-        self.notice = JoinRequestNotice(id="notice")
+        self.notice = JoinRequestNotice(id="join-requests")
         self.group_list = GroupList(id="groups")
         self.pane = SelectablePane(controller.run_message_action, self.leave_downwards, controller.type_key, id="pane")
         self.member_list = MemberList(id="members")
-        self.reply_bar = Banner(id="above")
+        self.reply_bar = Banner(id="reply-bar")
         """Shows what the composer replies to or edits."""
-        self.completion_list = CompletionList(id="offers")
+        self.completion_list = CompletionList(id="completions")
         """Completions of the composer's text."""
         self.connections: list[str] = []
         self.composer = Composer(

@@ -83,11 +83,11 @@ class CreateDialog(Dialog[None]):
         self._keys = Choice(
             "keys", (*group_rules.KEYS, "accountable"), lambda value: KEYS.get(value, value), id="rule-keys"
         )
-        self._keys_about = Static(Content(KEYS_ABOUT[group_rules.KEYS[0]]), id="keys-about")
+        self._keys_about = Static(Content(KEYS_ABOUT[group_rules.KEYS[0]]), id="keys-description")
         self._history = Choice("history", HISTORIES, history_text, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers_text, id="rule-keepers")
         self._more = Button(Content("More…"), id="more", compact=True)
-        self._said = Static(id="ask-said")
+        self._error_text = Static(id="error-text")
         self._hint = Static(classes="hint")
 
     def compose(self) -> ComposeResult:
@@ -99,7 +99,7 @@ class CreateDialog(Dialog[None]):
                 yield Static(Content("These rules can never be changed. Use the arrow keys:"), classes="hint")
                 yield from (self._join, self._roles, self._remove, self._agreement, self._keys, self._keys_about)
                 yield from (self._history, self._keepers)
-            yield self._said
+            yield self._error_text
             yield self._hint
 
     def on_mount(self) -> None:
@@ -161,7 +161,7 @@ class CreateDialog(Dialog[None]):
     @on(Input.Changed)
     def _typed(self) -> None:
         """Clear the error of the previous input."""
-        self._said.update(Content(""))
+        self._error_text.update(Content(""))
 
     @on(Input.Submitted)
     def _submit(self) -> None:
@@ -176,7 +176,7 @@ class CreateDialog(Dialog[None]):
                 self.dismiss(None)
         elif not self._busy:
             self._busy = True
-            self._said.update(Content(""))
+            self._error_text.update(Content(""))
             self.run_worker(self._do(name))
 
     async def _do(self, name: str) -> None:
@@ -197,7 +197,7 @@ class CreateDialog(Dialog[None]):
             await self._create(params)
         except AgentError as error:
             self._busy = False
-            self._said.update(Content(printable(str(error))))
+            self._error_text.update(Content(printable(str(error))))
             return
         self.dismiss(None)
 

@@ -234,13 +234,13 @@ class InputDialog(Dialog[str]):
         self._answer = answer
         self._busy = False
         # Attributes instead of queries: a response may arrive while the screen is being removed.
-        self._said = Static(id="ask-said")
+        self._error_text = Static(id="error-text")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog small"):
             yield Static(Content(self._question), classes="title")
             yield LineInput(self._prefill, compact=True, id="answer", password=self._secret, select_on_focus=False)
-            yield self._said
+            yield self._error_text
             yield Static(Content(self._hint), classes="hint")
 
     def on_mount(self) -> None:
@@ -256,7 +256,7 @@ class InputDialog(Dialog[str]):
     @on(Input.Changed)
     def _typed(self) -> None:
         """Clear the error of the previous input."""
-        self._said.update(Content(""))
+        self._error_text.update(Content(""))
 
     @on(Input.Submitted)
     def _submit(self, event: Input.Submitted) -> None:
@@ -267,7 +267,7 @@ class InputDialog(Dialog[str]):
             self.dismiss(answer)
         elif not self._busy:
             self._busy = True
-            self._said.update(Content(""))
+            self._error_text.update(Content(""))
             self.run_worker(self._do(self._on_submit, answer))
 
     async def _do(self, submit: Callable[[str], Awaitable[None]], answer: str) -> None:
@@ -275,7 +275,7 @@ class InputDialog(Dialog[str]):
             await submit(answer)
         except AgentError as error:
             self._busy = False
-            self._said.update(Content(printable(str(error))))
+            self._error_text.update(Content(printable(str(error))))
             return
         self.dismiss(answer)
 

@@ -68,7 +68,7 @@ class FirstRunScreen(Screen[Choice]):
                 markup=False,
                 compact=True,
             )
-            yield Static(Content(CONTINUE_HINT), id="first-said")
+            yield Static(Content(CONTINUE_HINT), id="first-run-status")
 
     def on_mount(self) -> None:
         self.query_one("#choices").display = False
@@ -80,7 +80,7 @@ class FirstRunScreen(Screen[Choice]):
 
     @on(Input.Changed)
     def _typed(self) -> None:
-        if self.query_one("#first-said").has_class("-trouble"):
+        if self.query_one("#first-run-status").has_class("-trouble"):
             self._show_status(CONTINUE_HINT)
 
     @on(Input.Submitted)
@@ -131,6 +131,6 @@ class FirstRunScreen(Screen[Choice]):
         self._show_status(CONTINUE_HINT)
 
     def _show_status(self, sentence: str, *, trouble: bool = False) -> None:
-        status = self.query_one("#first-said", Static)
+        status = self.query_one("#first-run-status", Static)
         status.set_class(trouble, "-trouble")
         status.update(Content(sentence))

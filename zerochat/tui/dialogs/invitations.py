@@ -54,16 +54,16 @@ class InvitationsDialog(Dialog[None]):
         self._unread = False
         """The last load failed, and its error is shown."""
         # Attributes instead of queries: a response may arrive while the screen is being removed.
-        self._list = QuietList(id="asking")
+        self._list = QuietList(id="entries")
         self._about = HangingText(Content(""), classes="body")
-        self._said = Feedback(id="asking-said")
+        self._feedback = Feedback(id="entries-status")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Content(f"Open invitations to {self._group}"), classes="title")
             yield self._list
             yield self._about
-            yield self._said
+            yield self._feedback
             yield Static(Content("x revokes it   n creates another one   Esc closes"), classes="hint")
 
     def on_mount(self) -> None:
@@ -81,11 +81,11 @@ class InvitationsDialog(Dialog[None]):
             self._found = await self._load()
         except AgentError as error:
             self._unread = True
-            self._said.show_briefly(printable(str(error)), trouble=True)
+            self._feedback.show_briefly(printable(str(error)), trouble=True)
             return
         if self._unread:
             self._unread = False
-            self._said.set_default("")
+            self._feedback.set_default("")
         self._draw()
 
     def _draw(self) -> None:
@@ -132,9 +132,9 @@ class InvitationsDialog(Dialog[None]):
             try:
                 await self._revoke(id)
             except AgentError as error:
-                self._said.show_briefly(printable(str(error)), trouble=True)
+                self._feedback.show_briefly(printable(str(error)), trouble=True)
                 return
-            self._said.show_briefly(Printable("Invitation revoked."))
+            self._feedback.show_briefly(Printable("Invitation revoked."))
             await self._read()
 
         def answered(yes: bool | None) -> None:

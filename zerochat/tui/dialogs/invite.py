@@ -47,7 +47,7 @@ class InviteDialog(Dialog[None]):
         Binding("p", "picture", "Save the code as a picture (PNG)", id="invite.picture"),
         Binding("s", "hide", "Hide or show the invitation", id="invite.hide"),
         Binding("e", "expiry", "New invitation with another expiry", id="invite.expiry"),
-        Binding("x", "take_back", "Revoke the earlier ones", id="invite.take_back"),
+        Binding("x", "revoke_earlier", "Revoke the earlier ones", id="invite.revoke_earlier"),
         Binding("o", "open", "Open invitations", id="invite.open"),
         Binding("r", "read_only", "New invitation: read only, or read and write", id="invite.read_only"),
         Binding("h", "history", "New invitation with more or less history", id="invite.history"),
@@ -87,7 +87,7 @@ class InviteDialog(Dialog[None]):
         self._uses_left = 0
         # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._code = Static(id="qr")
-        self._about = Static(id="invite-about")
+        self._about = Static(id="invite-details")
         self._link = Static(id="invite-link")
         self._compact = Static(id="invite-code")
         self._link_button = Button(Content("c link"), id="copy_link", compact=True)
@@ -99,8 +99,8 @@ class InviteDialog(Dialog[None]):
         self._hide_button = Button(Content("s hide"), id="hide", compact=True)
         self._expiry_button = Button(Content("e time"), id="expiry", compact=True)
         self._open_button = Button(Content("o open"), id="open", compact=True)
-        self._back_button = Button(Content("x revoke"), id="take_back", compact=True)
-        self._feedback = Feedback(id="invite-news")
+        self._back_button = Button(Content("x revoke"), id="revoke_earlier", compact=True)
+        self._feedback = Feedback(id="invite-status")
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="invite-main"):
@@ -298,7 +298,7 @@ class InviteDialog(Dialog[None]):
             self._expires_s = EXPIRIES_S[(here + 1) % len(EXPIRIES_S)]
             self.run_worker(self._create_invitation(), exclusive=True)
 
-    def action_take_back(self) -> None:
+    def action_revoke_earlier(self) -> None:
         """Revoke the earlier invitations; the user may have sent one, so this needs a key of its own."""
         if self._earlier:
             self.run_worker(self._revoke_earlier(), exclusive=True)

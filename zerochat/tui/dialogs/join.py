@@ -71,7 +71,7 @@ class JoinDialog(Dialog[str | None]):
         self._nick_input = LineInput(nick, compact=True, id="nick")
         self._role = Choice("", ("writer", "reader"), ROLES.__getitem__, id="join-role")
         self._phases = Static(id="phases")
-        self._status_text = Static(id="join-said")
+        self._status_text = Static(id="join-status")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):

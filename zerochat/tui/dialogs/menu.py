@@ -35,7 +35,7 @@ class MenuDialog(Dialog[str | None]):
         self._title = title
         self._entries = entries
         self._keys = keys or {}
-        self._list = QuietList(id="found")
+        self._list = QuietList(id="matches")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog small"):

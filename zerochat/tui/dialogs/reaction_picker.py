@@ -30,23 +30,23 @@ class ReactionPicker(Dialog[str | None]):
     def __init__(self, there: tuple[ReactionCount, ...]) -> None:
         super().__init__()
         self._there = there
-        self._list = QuietList(id="found")
-        self._said = Static(id="ask-said")
+        self._list = QuietList(id="matches")
+        self._error_text = Static(id="error-text")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog small"):
             yield Static(Content("React with"), classes="title")
-            yield LineInput(compact=True, id="letters", placeholder="name (rocket) or emoji")
+            yield LineInput(compact=True, id="filter", placeholder="name (rocket) or emoji")
             yield self._list
-            yield self._said
+            yield self._error_text
             yield Static(Content("Enter adds or removes your reaction, Esc closes"), classes="hint")
 
     def on_mount(self) -> None:
-        self.query_one("#letters").focus()
+        self.query_one("#filter").focus()
         self._offer("")
 
     def _offer(self, letters: str) -> None:
-        self._said.update(Content(""))
+        self._error_text.update(Content(""))
         if letters.strip():
             entries = find(letters)
             if (exact := emoji_named(letters)) is not None and exact not in dict(entries):
@@ -70,7 +70,7 @@ class ReactionPicker(Dialog[str | None]):
     def _submit(self) -> None:
         option = self._list.highlighted_option
         if option is None:
-            self._said.update(Content(Printable("No emoji has that name.")))
+            self._error_text.update(Content(Printable("No emoji has that name.")))
         else:
             self.dismiss(option.id)
 

@@ -59,9 +59,9 @@ class RequestsDialog(Dialog[None]):
         self._guarded_until = 0.0
         """Monotonic time until which keys are ignored after an automatic selection."""
         # Attributes instead of queries: a notification may arrive while the screen is being removed.
-        self._list = QuietList(id="asking")
-        self._about = Static(id="asking-about")
-        self._feedback = Feedback(id="asking-said")
+        self._list = QuietList(id="entries")
+        self._about = Static(id="entry-details")
+        self._feedback = Feedback(id="entries-status")
         self._keys = Static(classes="hint")
 
     def compose(self) -> ComposeResult:

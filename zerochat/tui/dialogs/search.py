@@ -56,16 +56,16 @@ class SearchDialog(Dialog[Hit | None]):
         self._reading = False
         self._timer: Timer | None = None
         # Attributes instead of queries: a response may arrive while the screen is being removed.
-        self._line = LineInput(query, compact=True, id="sought", select_on_focus=False)
-        self._found = OptionList(id="hits", markup=False, compact=True)
-        self._said = Static(Content(""), id="search-said", markup=False)
+        self._line = LineInput(query, compact=True, id="search-query", select_on_focus=False)
+        self._found = OptionList(id="search-results", markup=False, compact=True)
+        self._status_text = Static(Content(""), id="search-status", markup=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Content("Search messages"), classes="title")
             yield self._line
             yield self._found
-            yield self._said
+            yield self._status_text
             yield Static(Content(HINT), classes="hint")
 
     def on_mount(self) -> None:
@@ -122,8 +122,8 @@ class SearchDialog(Dialog[Hit | None]):
         self._show_status(Printable(f"{count}{more} found" if count else "No messages found." if anew else ""))
 
     def _show_status(self, sentence: Printable, *, trouble: bool = False) -> None:
-        self._said.set_class(trouble, "-trouble")
-        self._said.update(Content(sentence))
+        self._status_text.set_class(trouble, "-trouble")
+        self._status_text.update(Content(sentence))
 
     def _entry(self, hit: Hit) -> Content:
         """Two lines: time, author and group; the text with its matches."""

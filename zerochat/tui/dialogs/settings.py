@@ -44,7 +44,7 @@ class SettingsDialog(Dialog[None]):
         super().__init__()
         self._chat, self._store, self._put = chat, store, put
         self._list = QuietList(id="settings")
-        self._about = Static(id="setting-about", classes="hint")
+        self._about = Static(id="setting-description", classes="hint")
 
     def compose(self) -> ComposeResult:
         places = self._store.places

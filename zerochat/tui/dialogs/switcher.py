@@ -51,11 +51,11 @@ class Switcher(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog small"):
             yield Static(Content("Go to conversation"), classes="title")
-            yield LineInput(compact=True, id="letters")
-            yield QuietList(id="found")
+            yield LineInput(compact=True, id="filter")
+            yield QuietList(id="matches")
 
     def on_mount(self) -> None:
-        self.query_one("#letters").focus()
+        self.query_one("#filter").focus()
         self._find("")
 
     @on(Input.Changed)

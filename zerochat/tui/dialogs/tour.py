@@ -114,7 +114,7 @@ class TourDialog(Dialog[None]):
         self._text.update(Content(with_keys(text, self._keys)))
         for _, each, _ in STEPS:
             for widget in self._chat.query(each):
-                widget.set_class(each == wanted, "-toured")
+                widget.set_class(each == wanted, "-tour-target")
         self.set_class(wanted in ("#composer", "#status"), "-above")
 
     def action_step(self, step: int) -> None:
@@ -130,7 +130,7 @@ class TourDialog(Dialog[None]):
     def on_unmount(self) -> None:
         for _, each, _ in STEPS:
             for widget in self._chat.query(each):
-                widget.remove_class("-toured")
+                widget.remove_class("-tour-target")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
