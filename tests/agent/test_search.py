@@ -54,7 +54,7 @@ class Log:
     def event(self, text: object, author: str = ALICE, group: str = "hikers", **more: Any) -> StoreEvent:
         self.number += 1
         position = self.positions[author] = self.positions.get(author, 0) + 1
-        body = {"text": text, **({"of": more["target"]} if more.get("target") else {})}
+        body = {"text": text, **({"target": more["target"]} if more.get("target") else {})}
         values: dict[str, Any] = {
             "group": group,
             "id": f"{self.number:043}",

@@ -138,10 +138,14 @@ def test_a_current_message_as_text() -> None:
 
 
 def test_a_reported_verdict_is_attributed_to_its_reporter() -> None:
-    told = event(3, type="verdict_told", body={"of": "x", "outcome": "upheld\x1b[2J", "did": ALICE, "nick": "alice"})
+    told = event(
+        3, type="verdict_announced", body={"target": "x", "outcome": "upheld\x1b[2J", "did": ALICE, "nick": "alice"}
+    )
     (line,) = lines(told)
     assert line.startswith("* bob reports the outcome of a case against alice: upheld") and "\x1b" not in line
-    assert lines(event(3, type="verdict_told", body={}))[0].startswith("* bob reports the outcome of a case against ")
+    assert lines(event(3, type="verdict_announced", body={}))[0].startswith(
+        "* bob reports the outcome of a case against "
+    )
 
 
 def test_a_quoted_message_stands_above_its_reply() -> None:
@@ -161,10 +165,10 @@ def test_a_quoted_message_stands_above_its_reply() -> None:
 
 def remarks(**fields: Any) -> list[Event]:
     return [
-        event(3, ALICE, "alice", type="reacted", body={"of": "id1", "emoji": "👍", "on": True}, **fields),
-        event(4, ALICE, "alice", type="reacted", body={"of": "gone", "emoji": "👍", "on": False}, **fields),
-        event(5, type="message_edited", body={"of": "id1", "text": "new\nlines"}, **fields),
-        event(6, type="message_deleted", body={"of": "id1"}, **fields),
+        event(3, ALICE, "alice", type="reacted", body={"target": "id1", "emoji": "👍", "on": True}, **fields),
+        event(4, ALICE, "alice", type="reacted", body={"target": "gone", "emoji": "👍", "on": False}, **fields),
+        event(5, type="message_edited", body={"target": "id1", "text": "new\nlines"}, **fields),
+        event(6, type="message_deleted", body={"target": "id1"}, **fields),
     ]
 
 
@@ -205,9 +209,9 @@ def test_no_annotation_gives_orders_to_a_terminal() -> None:
     quoted = Quote(id="id1", author=Author(CAROL, NASTY), text=NASTY)
     everything = [
         event(1, body={"text": NASTY}, reply_to="id0", quoted=quoted, reactions=[Reaction(NASTY, [BOB])], action=True),
-        event(2, type="reacted", body={"of": "id1", "emoji": NASTY * 99, "on": True}, replayed=False),
-        event(3, type="reacted", body={"of": "id1", "unreadable": True}, replayed=False),
-        event(4, type="message_edited", body={"of": "id1", "text": NASTY}, replayed=False),
+        event(2, type="reacted", body={"target": "id1", "emoji": NASTY * 99, "on": True}, replayed=False),
+        event(3, type="reacted", body={"target": "id1", "unreadable": True}, replayed=False),
+        event(4, type="message_edited", body={"target": "id1", "text": NASTY}, replayed=False),
         event(5, type="message_edited", body={"unreadable": True}, replayed=False),
         event(6, type="topic_changed", body={"text": NASTY}),
         event(7, type="topic_changed", body={"unreadable": True}),
@@ -223,7 +227,10 @@ def test_tail_names_a_message_by_its_current_text(agent: Any) -> None:
     with process("tail", "hikers") as tail:
         assert tail.stdout is not None
         assert b"message 1" in tail.stdout.readline()
-        edit, react = event(2, type="message_edited", body={"of": "id1", "text": "new"}, replayed=False), remarks()[0]
+        edit, react = (
+            event(2, type="message_edited", body={"target": "id1", "text": "new"}, replayed=False),
+            remarks()[0],
+        )
         served.tell("event", edit)
         served.tell("message_changed", MessageChanged(event(1, body={"text": "new"})))
         served.tell("event", replace(react, replayed=False))

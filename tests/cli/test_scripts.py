@@ -60,7 +60,7 @@ def test_tail_reports_edited_messages(agent: Any) -> None:
         while not served.subscribers:
             served.do(lambda: None)
         now = event(7, body={"text": "better"}, edited_at="2026-07-01T13:00:00.000Z")
-        served.tell("event", event(8, type="message_edited", body={"of": "id7", "text": "better"}))
+        served.tell("event", event(8, type="message_edited", body={"target": "id7", "text": "better"}))
         served.tell("message_changed", MessageChanged(now))
         served.tell("stopping", StoppingNotification(5.0))
         edit, amended, stopping = (json.loads(tail.stdout.readline()) for _ in range(3))

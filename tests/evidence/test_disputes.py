@@ -579,7 +579,7 @@ def test_honest_publisher_defends_itself_automatically(court):
     court.later(25 * MINUTE)
     court.shelf.tick(court.now)
     (said,) = court.dispute_monitor("n1")
-    assert (said.content.outcome, said.content.against) == (DISMISSED, court.did("n0"))
+    assert (said.content.outcome, said.content.member) == (DISMISSED, court.did("n0"))
     assert court.counsel_of_all() == {"n0": [], "n1": [], "n2": []}
     assert {name: court.known(name) for name in court.nodes} == {key: [("n0", DISMISSED)] for key in court.nodes}
 
@@ -606,9 +606,9 @@ def test_wrong_verdicts_are_not_believed(court):
     court.dispute_monitor("n1")
     court.dispute_monitor("n0")
     court.says("n1", SendContent(court.id, verdicts.verdict_on(case_file, UPHELD)))
-    other = replace(verdicts.verdict_on(case_file, UPHELD), against=court.did("n2"))
+    other = replace(verdicts.verdict_on(case_file, UPHELD), member=court.did("n2"))
     court.says("n1", SendContent(court.id, other))
-    court.says("n1", SendContent(court.id, replace(other, shown={"case_file": "none"})))
+    court.says("n1", SendContent(court.id, replace(other, evidence={"case_file": "none"})))
     court.counsel_of_all()
     assert court.known("n2") == [("", "")], "the window is open"
     court.later(25 * MINUTE)
@@ -629,7 +629,7 @@ def test_arbitrary_verdict_exhibits_are_tolerated(court, monkeypatch, caplog):
     nowhere = replace(case_file, message=b"", accusation=replace(case_file.accusation, message=wrong))
     court.says(
         "n1",
-        SendContent(court.id, replace(verdicts.verdict_on(case_file, UPHELD), shown={"case_file": shown(nowhere)})),
+        SendContent(court.id, replace(verdicts.verdict_on(case_file, UPHELD), evidence={"case_file": shown(nowhere)})),
     )
     court.counsel_of_all()
     assert not caplog.records and {name: len(court.known(name)) for name in court.nodes} == dict.fromkeys(
@@ -710,13 +710,13 @@ def test_equivocation_is_announced_by_its_witness(court):
     other = data(court.group("n0").seed, own.time + 5, own.alias, one.message[56:-128], one.before)
     taking_in(court, "n1", other.serialize())
     (said,) = court.dispute_monitor("n1")
-    assert (said.content.outcome, said.content.against) == (FORKED, court.did("n0"))
+    assert (said.content.outcome, said.content.member) == (FORKED, court.did("n0"))
     assert not court.dispute_monitor("n1")
     court.counsel_of_all()
     assert {name: court.known(name) for name in court.nodes} == {key: [("n0", FORKED)] for key in court.nodes}
     taking_in(court, "n2", other.serialize())
     assert not court.dispute_monitor("n2"), "it is known"
-    false = replace(said.content, against=court.did("n2"))
+    false = replace(said.content, member=court.did("n2"))
     court.says("n1", SendContent(court.id, false))
     court.says("n1", SendContent(court.id, replace(said.content, outcome=TIME_REVERSED)))
     court.counsel_of_all()
@@ -742,14 +742,14 @@ def test_invalid_verdicts_are_neither_sent_nor_read(court):
     for wrong in (
         replace(good, outcome="guilty"),
         replace(good, outcome=OPEN),
-        replace(good, of="x"),
-        replace(good, against="nobody"),
-        replace(good, shown={"case_file": "x" * VERDICT_BYTES_MAX}),
+        replace(good, target="x"),
+        replace(good, member="nobody"),
+        replace(good, evidence={"case_file": "x" * VERDICT_BYTES_MAX}),
     ):
         court.refuses("n1", SendContent(court.id, wrong), BadVerdict)
         with pytest.raises(RemoteError):
             read_verdict(wrong.body)
-    for body in ({}, {**good.body, "shown": []}, {**good.body, "of": 5}):
+    for body in ({}, {**good.body, "evidence": []}, {**good.body, "target": 5}):
         with pytest.raises(RemoteError):
             read_verdict(body)
 
@@ -760,7 +760,7 @@ def test_long_message_is_omitted_from_the_exhibit(court):
     case_file = court.accuse()
     long = replace(case_file, message=case_file.message + bytes(VERDICT_BYTES_MAX))
     told = verdicts.verdict_on(long, UPHELD)
-    assert told.shown["case_file"]["message"] == ""
+    assert told.evidence["case_file"]["message"] == ""
     assert verdicts.case_file_in(court.shelf, court.id, told) is None
     court.shelf.blobs[case_file.accusation.message] = case_file.message
     assert verdicts.case_file_in(court.shelf, court.id, told) == case_file

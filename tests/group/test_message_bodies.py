@@ -116,17 +116,17 @@ def test_a_plain_message_is_written_as_ever() -> None:
     [
         ("post", {}),
         ("post", {"text": 7}),
-        ("edit", {"of": ID}),
-        ("edit", {"of": ID[:-1], "text": "x"}),
-        ("edit", {"of": [ID], "text": "x"}),
+        ("edit", {"target": ID}),
+        ("edit", {"target": ID[:-1], "text": "x"}),
+        ("edit", {"target": [ID], "text": "x"}),
         ("delete", {}),
-        ("delete", {"of": ID + "\n"}),
-        ("delete", {"of": "é" * 43}),
-        ("react", {"of": ID, "emoji": "👍"}),
-        ("react", {"of": ID, "emoji": "👍", "on": 1}),
-        ("react", {"of": ID, "emoji": 7, "on": True}),
-        ("react", {"of": ID, "emoji": "👍" * 16_384, "on": True}),
-        ("react", {"of": None, "emoji": "👍", "on": True}),
+        ("delete", {"target": ID + "\n"}),
+        ("delete", {"target": "é" * 43}),
+        ("react", {"target": ID, "emoji": "👍"}),
+        ("react", {"target": ID, "emoji": "👍", "on": 1}),
+        ("react", {"target": ID, "emoji": 7, "on": True}),
+        ("react", {"target": ID, "emoji": "👍" * 16_384, "on": True}),
+        ("react", {"target": None, "emoji": "👍", "on": True}),
         ("topic", {"text": "two\nlines"}),
         ("topic", {"text": "x" * (TOPIC_CHARS_MAX + 1)}),
         ("topic", {"text": None}),
@@ -149,8 +149,8 @@ def test_an_invalid_body_has_no_content(kind: str, body: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     "beside",
     [
-        {"reply": "short", "me": 1, "mentions": "bob"},
-        {"reply": ["i" * 43], "me": None, "mentions": [7, "did:key:nobody", {}]},
+        {"reply": "short", "action": 1, "mentions": "bob"},
+        {"reply": ["i" * 43], "action": None, "mentions": [7, "did:key:nobody", {}]},
         {"reply": {}, "mentions": [did("a")] * (MENTIONS_MAX + 1), "more": [1]},
     ],
 )
@@ -160,24 +160,24 @@ def test_malformed_fields_beside_a_text_are_ignored(beside: dict[str, Any]) -> N
 
 def test_malformed_fields_beside_an_edit_are_ignored() -> None:
     for mentions in ("bob", [7, "did:key:nobody"], [did("a")] * (MENTIONS_MAX + 1)):
-        assert content_of(event("edit", {"of": ID, "text": "x", "mentions": mentions})) == Edit(ID, "x")
+        assert content_of(event("edit", {"target": ID, "text": "x", "mentions": mentions})) == Edit(ID, "x")
 
 
 def test_the_target_of_an_event() -> None:
     assert [target_of(said(one)) for one in (Edit(ID, ""), Delete(ID), React(ID, "👍"))] == [ID] * 3
     assert target_of(said(Topic("x"))) == TOPIC and target_of(said(Post("x", ID))) == ""
-    assert target_of(event("topic", {"text": "\n"})) == "" == target_of(event("edit", {"of": 7, "text": "x"}))
-    assert target_of(event("poll", {"of": ID})) == "" == target_of(event("announce", {"commands": 7}))
+    assert target_of(event("topic", {"text": "\n"})) == "" == target_of(event("edit", {"target": 7, "text": "x"}))
+    assert target_of(event("poll", {"target": ID})) == "" == target_of(event("announce", {"commands": 7}))
     assert target_of(said(Announcement(True))) == ANNOUNCE
 
 
 @pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5), st.text())
 def test_any_body_is_read_or_refused(value: Any, text: str) -> None:
-    names = ("text", "of", "emoji", "on", "reply", "me", "mentions", "files", "bot", "commands")
+    names = ("text", "target", "emoji", "on", "reply", "action", "mentions", "files", "bot", "commands")
     for kind in ("post", "edit", "delete", "react", "topic", "announce"):
         for name in names:
-            one = event(kind, {"text": text, "of": ID, "emoji": "👍", "on": True, name: value})
+            one = event(kind, {"text": text, "target": ID, "emoji": "👍", "on": True, name: value})
             target_of(one)
             with suppress(Malformed):
                 assert target_of(said(content_of(one))) in ("", ID, TOPIC, ANNOUNCE)
@@ -271,7 +271,7 @@ def test_the_greatest_post_fits_a_record(text: str) -> None:
     ids = tuple(f"{n:043d}" for n in range(DEPS_MAX + CONC_MAX))
     big = 2**53 - 1
     one = Event(
-        GROUP, POST, did("a"), big, ID, ids[:DEPS_MAX], ids[DEPS_MAX:], big, big, {**what.body, "own": "x" * 11}
+        GROUP, POST, did("a"), big, ID, ids[:DEPS_MAX], ids[DEPS_MAX:], big, big, {**what.body, "mark": "x" * 11}
     )
     assert len(canonical_json(one.wire)) < RECORD_BYTES_MAX and parse_event(one.wire) == one
 
@@ -302,7 +302,7 @@ def test_the_last_edit_of_the_author_counts(flat: Book) -> None:
         said(Edit(post.id, "two"), seq=2),
         said(Edit(post.id, "three"), seq=5, lamport=5),
         said(Edit(post.id, "never"), "b", seq=9),
-        event("edit", {"of": post.id, "text": 7}, seq=7),
+        event("edit", {"target": post.id, "text": 7}, seq=7),
         said(Edit(OTHER, "elsewhere"), seq=8),
     )
     assert found == CurrentMessage("three", 1_005)

@@ -250,7 +250,7 @@ def test_void_posts_are_marked_on_the_command_line(run: Any, agent: Any) -> None
     agent(get_history=lambda _: History([replace(void, void=True)], False), list_groups=lambda _: [cli_harness.HIKERS])
     assert "hello  (void: not shown to all members)" in run("history hikers")[1]
     liked = cli_harness.event(
-        8, cli_harness.ALICE, "alice", type="reacted", body={"of": void.id, "emoji": "👍", "on": True}
+        8, cli_harness.ALICE, "alice", type="reacted", body={"target": void.id, "emoji": "👍", "on": True}
     )
     lines = EventText(annotations=True).lines(replace(liked, void=True))
     assert lines[0].endswith("(void: not shown to all members)")

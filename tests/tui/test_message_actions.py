@@ -436,7 +436,7 @@ def test_mentions_by_edits_are_counted(tmp_path):
             group = it.agent.groups["g3"]
             said = it.agent.post(group, 1, "look", minute=9)
             it.agent.tell("event", said)
-            edit = it.agent._log(group, 1, "message_edited", {"of": said.id, "text": "@alice look"}, minute=10)
+            edit = it.agent._log(group, 1, "message_edited", {"target": said.id, "text": "@alice look"}, minute=10)
             it.agent.tell("event", it.agent.change(group, edit.id, mentions=[ME]))
             await it.shows("@1, 1 unread elsewhere", "more       @1 1 ")
 
@@ -495,10 +495,10 @@ def test_pages_without_rows_hide_nothing(tmp_path):
         group = agent.add_group("weekend", ["bob"])
         first = agent.post(group, 1, "said long ago", minute=1)
         for number in range(450):
-            agent._log(group, 1, "reacted", {"of": first.id, "emoji": "👍", "on": bool(number % 2)})
+            agent._log(group, 1, "reacted", {"target": first.id, "emoji": "👍", "on": bool(number % 2)})
         agent.post(group, 1, "said in between", minute=2)
         for number in range(450):
-            agent._log(group, 1, "reacted", {"of": first.id, "emoji": "👍", "on": bool(number % 2)})
+            agent._log(group, 1, "reacted", {"target": first.id, "emoji": "👍", "on": bool(number % 2)})
 
     async def play():
         async with scene(tmp_path, setting=setting) as it:
@@ -507,7 +507,9 @@ def test_pages_without_rows_hide_nothing(tmp_path):
             await it.shows("said long ago", "This is the beginning of weekend.")
             assert it.open.timeline.posts == 2 and it.agent.count("get_history") <= 6
             groups = it.agent.count("list_groups")
-            it.agent.tell("event", it.agent._log(it.agent.groups["g1"], 1, "reacted", {"of": "e000002", "emoji": "👍"}))
+            it.agent.tell(
+                "event", it.agent._log(it.agent.groups["g1"], 1, "reacted", {"target": "e000002", "emoji": "👍"})
+            )
             it.agent.say(it.agent.groups["g1"], 1, "and now")
             await it.shows("and now")
             assert it.agent.count("list_groups") == groups  # Nothing of the group is asked again for a reaction.

@@ -78,7 +78,7 @@ def test_mentions_notify_by_default(group):
 def test_only_mentioning_edits_notify(group):
     agent, weekend = group
     stage = Stage(notify="all")
-    body = {"of": "e000001", "text": "alice?"}
+    body = {"target": "e000001", "text": "alice?"}
     edits = [agent._log(weekend, 1, "message_edited", body, minute=minute) for minute in (5, 6)]
     stage.herald.add(weekend.info, [edits[0], calling(edits[1])])
     assert [(one.text, one.mention, one.event) for one in stage.told] == [("alice?", True, "e000001")]

@@ -305,7 +305,9 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
                 deleted=item.deleted,
             )
         case "reacted":
-            return Reaction(**fields, message=body.get("of", ""), emoji=body.get("emoji", ""), on=body.get("on", True))
+            return Reaction(
+                **fields, message=body.get("target", ""), emoji=body.get("emoji", ""), on=body.get("on", True)
+            )
         case "member_joined":
             fields["own"] = group.me != "" and body.get("did") == group.me
             return Joined(**fields, member=Author(body.get("did", ""), body.get("nick", "")))

@@ -64,13 +64,13 @@ class EventText:
                 return []
             case "message_edited":
                 first, *rest = printable(str(event.body.get("text", "")).rstrip("\n")).split("\n")
-                what = self._messages.get(str(event.body.get("of")), "an earlier message")
+                what = self._messages.get(str(event.body.get("target")), "an earlier message")
                 edited = f"{when}  * {author} edited {what}: {first}{VOID * event.void}"
                 return [edited, *(INDENT + line for line in rest)]
             case "message_deleted":
                 what = "deleted a message"
             case "reacted":
-                what = self._messages.get(str(event.body.get("of")), "an earlier message")
+                what = self._messages.get(str(event.body.get("target")), "an earlier message")
                 emoji = printable_line(str(event.body.get("emoji", "")), EMOJI_CELLS_MAX)
                 what = f"reacted {emoji} to {what}" if event.body.get("on") else f"removed {emoji} from {what}"
             case "topic_changed":
@@ -93,7 +93,7 @@ class EventText:
                 what = self._about(event, author, f"is now {new}", f"made {{}} {new}")
             case "terms_set":
                 what = f"changed the transparency log: {terms_of(event, self.nick)}"
-            case "verdict_told":
+            case "verdict_announced":
                 outcome = printable_line(str(event.body.get("outcome", "")), OUTCOME_CELLS_MAX)
                 accused = self.nick(str(event.body.get("did", "")), str(event.body.get("nick", "")))
                 what = f"reports the outcome of a case against {accused}: {outcome}"

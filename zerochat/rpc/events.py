@@ -38,9 +38,9 @@ class Event(Struct, frozen=True, kw_only=True):
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
     `member_renamed`, `terms_set`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`,
-    `commands_announced` or `verdict_told`, and `unknown` for types of later versions, which readers skip. A message has
-    its annotations applied; subscribers receive `message_changed` when they change. Lists are in the total order
-    (`lamport`, `author.did`, `id`), which is the same for every member.
+    `commands_announced` or `verdict_announced`, and `unknown` for types of later versions, which readers skip. A
+    message has its annotations applied; subscribers receive `message_changed` when they change. Lists are in the total
+    order (`lamport`, `author.did`, `id`), which is the same for every member.
     """
 
     v: int = 1
@@ -60,10 +60,11 @@ class Event(Struct, frozen=True, kw_only=True):
     """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
     `member_removed` and `removal_voted`: {"did", "nick"}. `role_changed`: {"did", "nick", "role"}. `member_renamed`:
     {"did", "nick", "was"}, the new and the previous display name. `terms_set`: {"operator", "witnesses"} of the
-    transparency log, {"did", "nick"} each. Each `nick` is the name at that time. `message_edited`: {"of", "text"}, the
-    id of the message and its new text. `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; `on` false: the
-    reaction was removed. `topic_changed`: {"text"}. `commands_announced`: {"bot", "commands"} (`AnnounceParams`).
-    `verdict_told`: {"of", "outcome", "did", "nick"}, the author's verdict on a case (`list_cases` has your own)."""
+    transparency log, {"did", "nick"} each. Each `nick` is the name at that time. `message_edited`: {"target", "text"},
+    the id of the message and its new text. `message_deleted`: {"target"}. `reacted`: {"target", "emoji", "on"}; `on`
+    false: the reaction was removed. `topic_changed`: {"text"}. `commands_announced`: {"bot", "commands"}
+    (`AnnounceParams`). `verdict_announced`: {"target", "outcome", "did", "nick"}, the author's verdict on a case
+    (`list_cases` has your own)."""
     author_nick_then: str = ""
     """The author's display name at that time; `author.nick` is the current one. Empty for messages and annotations."""
     reply_to: str | None = None

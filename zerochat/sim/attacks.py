@@ -368,13 +368,13 @@ def foreign_annotations(adversary: Adversary) -> AttackResult | None:
     of = adversary.rng.choice(posts)
     last = adversary.node.log[-1].id
     said: list[tuple[str, dict[str, Any]]] = [
-        (EDIT, {"of": of, "text": f"put into its mouth by {adversary.name}"}),
-        (DELETE, {"of": of}),
-        (EDIT, {"of": of, "text": None}),
-        (EDIT, {"of": last, "text": "an edit of whatever that is"}),
-        (REACT, {"of": last, "emoji": "👍", "on": True}),
-        (REACT, {"of": of, "emoji": "👍" * 16_384, "on": True}),
-        (REACT, {"of": [of], "emoji": {}, "on": 1}),
+        (EDIT, {"target": of, "text": f"put into its mouth by {adversary.name}"}),
+        (DELETE, {"target": of}),
+        (EDIT, {"target": of, "text": None}),
+        (EDIT, {"target": last, "text": "an edit of whatever that is"}),
+        (REACT, {"target": last, "emoji": "👍", "on": True}),
+        (REACT, {"target": of, "emoji": "👍" * 16_384, "on": True}),
+        (REACT, {"target": [of], "emoji": {}, "on": 1}),
         (TOPIC, {"text": "two\nlines"}),
     ]
     for kind, body in adversary.rng.sample(said, adversary.rng.randint(1, len(said))):

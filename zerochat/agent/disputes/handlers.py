@@ -113,7 +113,7 @@ def _equivocation_case(journal: Journal, group: Group, case: StoredCase) -> Case
         one for one in journal.signed_messages.equivocations(group.id) if verdicts.pair_digest(one.pair) == case.digest
     )
     found = next((made for one in own if (made := verdicts.equivocation_case(journal, group, one)) is not None), None)
-    announced = (one.verdict for one in verdicts.received_verdicts(journal, group) if one.verdict.of == case.digest)
+    announced = (one.verdict for one in verdicts.received_verdicts(journal, group) if one.verdict.target == case.digest)
     return found or next(
         (made for one in announced if (made := verdicts.equivocation_case_in(one, group.id)) is not None), None
     )
@@ -141,7 +141,7 @@ def _info(
         announced=[
             rpc.AnnouncedVerdict(_author(group, one.author), one.verdict.outcome, _agrees(case, one.verdict.outcome))
             for one in announced
-            if one.verdict.of == case.digest
+            if one.verdict.target == case.digest
         ],
     )
 

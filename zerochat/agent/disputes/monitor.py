@@ -233,11 +233,11 @@ class DisputeMonitor:
         """Verify equivocations announced by others and announce those that only this profile has seen."""
         known = {(one.accused, one.verdict) for one in self._journal.cases.all_cases(group.id) if not one.origin}
         for one in announced:
-            against = one.verdict.against, one.verdict.outcome
-            if against not in known and verdicts.conviction_in(one.verdict, group.id) == one.verdict.outcome:
-                self._store_conviction(group, one.verdict.of, one.author, against, now)
-                self._journal.cases.set_announced(group.id, one.verdict.of, one.verdict.outcome)
-                known.add(against)
+            conviction = one.verdict.member, one.verdict.outcome
+            if conviction not in known and verdicts.conviction_in(one.verdict, group.id) == one.verdict.outcome:
+                self._store_conviction(group, one.verdict.target, one.author, conviction, now)
+                self._journal.cases.set_announced(group.id, one.verdict.target, one.verdict.outcome)
+                known.add(conviction)
         for rivals in self._journal.signed_messages.equivocations(group.id):
             outcome, digest = verdicts.pair_outcome(rivals.pair), verdicts.pair_digest(rivals.pair)
             if (rivals.author, outcome) not in known:

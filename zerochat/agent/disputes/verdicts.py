@@ -123,7 +123,7 @@ def _parse_rows(rows: Iterable[Row], group: Group) -> Iterable[ReceivedVerdict]:
 def case_file_in(tlog: TlogReader, group: str, verdict: Verdict) -> CaseFile | None:
     """The verified case file in a verdict; None: none or invalid. A message missing in the exhibit is taken from the
     log's blobs."""
-    shown = _exhibit(verdict.shown, _AccusationExhibit)
+    shown = _exhibit(verdict.evidence, _AccusationExhibit)
     if shown is None:
         return None
     case_file = shown.case_file
@@ -133,7 +133,7 @@ def case_file_in(tlog: TlogReader, group: str, verdict: Verdict) -> CaseFile | N
         case_file.check()
     except RemoteError:
         return None
-    return case_file if (case_file.digest, case_file.accused) == (verdict.of, verdict.against) else None
+    return case_file if (case_file.digest, case_file.accused) == (verdict.target, verdict.member) else None
 
 
 def case_file_of(
@@ -145,7 +145,7 @@ def case_file_of(
             return parse_case_file(case.case_file)
         except RemoteError:
             return None
-    shown = (case_file_in(tlog, group, one.verdict) for one in announced if one.verdict.of == case.digest)
+    shown = (case_file_in(tlog, group, one.verdict) for one in announced if one.verdict.target == case.digest)
     return next((one for one in shown if one is not None), None)
 
 
@@ -169,15 +169,15 @@ def conviction_in(verdict: Verdict, group: str) -> str:
 
 def equivocation_case_in(verdict: Verdict, group: str) -> Case | None:
     """The equivocation case in a verdict's exhibit; None: missing or inconsistent with the verdict."""
-    shown = _exhibit(verdict.shown, _EquivocationExhibit)
+    shown = _exhibit(verdict.evidence, _EquivocationExhibit)
     if shown is None:
         return None
     request, _, _ = shown.subscription
-    if (request.topic, request.publisher) != (group, verdict.against):
+    if (request.topic, request.publisher) != (group, verdict.member):
         return None
     one, other = msgspec.structs.astuple(shown.count)
     pair = Equivocation(FORK if isinstance(shown.count, Fork) else TIME_REVERSAL, one, other)
-    if pair_digest(pair) != verdict.of:
+    if pair_digest(pair) != verdict.target:
         return None
     return Case(subscription=shown.subscription, equivocations=(shown.count,))
 

@@ -64,7 +64,7 @@ _TYPES = {
     REACT: "reacted",
     TOPIC: "topic_changed",
     ANNOUNCE: "commands_announced",
-    VERDICT: "verdict_told",
+    VERDICT: "verdict_announced",
 }
 
 
@@ -221,13 +221,14 @@ def _said(record: Record, stands: CurrentMessage, group: Group) -> dict[str, Any
     match content_of(record):
         case Post(text) | Topic(text):
             return {"text": text}
-        case Edit(of, text):
-            return {"of": of, "text": "" if stands.deleted else text}
-        case Delete(of):
-            return {"of": of}
-        case React(of, emoji, on):
-            return {"of": of, "emoji": emoji, "on": on}
+        case Edit(target, text):
+            return {"target": target, "text": "" if stands.deleted else text}
+        case Delete(target):
+            return {"target": target}
+        case React(target, emoji, on):
+            return {"target": target, "emoji": emoji, "on": on}
         case Announcement() as announced:
             return announced.body
-        case Verdict(of, outcome, against):
-            return {"of": of, "outcome": outcome, "did": against, "nick": display_names(group).get(against, "")}
+        case Verdict(target, outcome, member):
+            nick = display_names(group).get(member, "")
+            return {"target": target, "outcome": outcome, "did": member, "nick": nick}

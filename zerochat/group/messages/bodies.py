@@ -72,16 +72,16 @@ class Post(Struct, frozen=True):
     @property
     def body(self) -> dict[str, Any]:
         reply = {"reply": self.reply} if self.reply else {}
-        me = {"me": True} if self.action else {}
+        action = {"action": True} if self.action else {}
         files = {"files": [file.body() for file in self.files]} if self.files else {}
         called = {"mentions": list(self.mentions)} if self.mentions else {}
-        return {"text": self.text, **reply, **me, **called, **files}
+        return {"text": self.text, **reply, **action, **called, **files}
 
 
 class Edit(Struct, frozen=True):
     """The author of a post replaces its text."""
 
-    of: str
+    target: str
     """The id of the post."""
     text: str
     mentions: tuple[str, ...] = ()
@@ -92,25 +92,25 @@ class Edit(Struct, frozen=True):
     @property
     def body(self) -> dict[str, Any]:
         called = {"mentions": list(self.mentions)} if self.mentions else {}
-        return {"of": self.of, "text": self.text, **called}
+        return {"target": self.target, "text": self.text, **called}
 
 
 class Delete(Struct, frozen=True):
     """The author of a post deletes it."""
 
-    of: str
+    target: str
 
     kind = DELETE
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"of": self.of}
+        return {"target": self.target}
 
 
 class React(Struct, frozen=True):
     """A member adds a reaction to a post, or removes it."""
 
-    of: str
+    target: str
     emoji: str
     on: bool = True
 
@@ -118,7 +118,7 @@ class React(Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"of": self.of, "emoji": self.emoji, "on": self.on}
+        return {"target": self.target, "emoji": self.emoji, "on": self.on}
 
 
 class Topic(Struct, frozen=True):
@@ -246,14 +246,14 @@ def _read(event: Event) -> Content:
         case "post":
             return _post(body)
         case "edit":
-            return Edit(_of(body), _text(body), _mentions(body))
+            return Edit(_target(body), _text(body), _mentions(body))
         case "delete":
-            return Delete(_of(body))
+            return Delete(_target(body))
         case "react":
             emoji, on = body.get("emoji"), body.get("on")
             if not isinstance(emoji, str) or not isinstance(on, bool) or fault_of_emoji(emoji):
                 raise Malformed(why="react: not an emoji")
-            return React(_of(body), emoji, on)
+            return React(_target(body), emoji, on)
         case "topic":
             text = _text(body)
             if fault_of_topic(text):
@@ -269,7 +269,7 @@ def _read(event: Event) -> Content:
 def _post(body: Mapping[str, Any]) -> Post:
     """Invalid optional fields are ignored: the text is worth showing anyway."""
     reply = body.get("reply")
-    return Post(_text(body), reply if _is_id(reply) else "", body.get("me") is True, _mentions(body))
+    return Post(_text(body), reply if _is_id(reply) else "", body.get("action") is True, _mentions(body))
 
 
 def _mentions(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -285,11 +285,11 @@ def _text(body: Mapping[str, Any]) -> str:
     return text
 
 
-def _of(body: Mapping[str, Any]) -> str:
-    of = body.get("of")
-    if not _is_id(of):
+def _target(body: Mapping[str, Any]) -> str:
+    target = body.get("target")
+    if not _is_id(target):
         raise Malformed(why="no target event")
-    return of
+    return target
 
 
 def _is_id(value: object) -> TypeGuard[str]:
@@ -306,6 +306,6 @@ def target_of(event: Event) -> str:
             return ""
         return event.type
     if event.type in (EDIT, DELETE, REACT, VERDICT):
-        of = event.body.get("of")
-        return of if _is_id(of) else ""
+        target = event.body.get("target")
+        return target if _is_id(target) else ""
     return ""

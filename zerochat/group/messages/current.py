@@ -91,7 +91,7 @@ def _valid_content(view: View, post: Event, event: Event) -> Content | None:
         content = content_of(event)
     except Malformed:
         return None
-    about = isinstance(content, Edit | Delete | React) and content.of == post.id
+    about = isinstance(content, Edit | Delete | React) and content.target == post.id
     return content if about and may_post(view, event.author, event.seq) else None
 
 

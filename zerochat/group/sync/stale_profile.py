@@ -68,13 +68,13 @@ class NothingToResume(LocalError):
 
 def with_mark(group: Group, event: Event) -> Event:
     """A post of ours with our mark in its body."""
-    return replace(event, body={**event.body, "own": _mark(group, event)})
+    return replace(event, body={**event.body, "mark": _mark(group, event)})
 
 
 def is_ours(group: Group, event: Event) -> bool:
     """Whether we have made this event, regardless of the relaying member: its mark is right."""
-    bare = replace(event, body={name: value for name, value in event.body.items() if name != "own"})
-    return equal(str(event.body.get("own", "")).encode(), _mark(group, bare).encode())
+    bare = replace(event, body={name: value for name, value in event.body.items() if name != "mark"})
+    return equal(str(event.body.get("mark", "")).encode(), _mark(group, bare).encode())
 
 
 def _mark(group: Group, event: Event) -> str:

@@ -29,27 +29,32 @@ class BadVerdict(LocalError):
 class Verdict(Struct, frozen=True):
     """The outcome of a case."""
 
-    of: str
+    target: str
     """The digest of the accusation, or else of the two messages."""
     outcome: str
     """One of OUTCOMES."""
-    against: str
+    member: str
     """The DID of the accused or convicted member."""
-    shown: Mapping[str, Any]
+    evidence: Mapping[str, Any]
     """Evidence that others need to recompute it and may lack: subscription statements, a message."""
 
     kind = VERDICT
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"of": self.of, "outcome": self.outcome, "against": self.against, "shown": dict(self.shown)}
+        return {
+            "target": self.target,
+            "outcome": self.outcome,
+            "member": self.member,
+            "evidence": dict(self.evidence),
+        }
 
 
 def verdict_error(verdict: Verdict) -> str:
     """The fault of a verdict, or an empty string."""
     if verdict.outcome not in OUTCOMES:
         return "the outcome is unknown"
-    if not _DIGEST.fullmatch(verdict.of) or not _DID.fullmatch(verdict.against):
+    if not _DIGEST.fullmatch(verdict.target) or not _DID.fullmatch(verdict.member):
         return "the case or the member is invalid"
     if len(compact_json(verdict.body)) > VERDICT_BYTES_MAX:
         return f"it exceeds {VERDICT_BYTES_MAX} bytes"
@@ -59,8 +64,8 @@ def verdict_error(verdict: Verdict) -> str:
 def read_verdict(body: Mapping[str, Any]) -> Verdict:
     """A received verdict. Raises Malformed."""
     match body:
-        case {"of": str(of), "outcome": str(outcome), "against": str(against), "shown": dict(shown)}:
-            found = Verdict(of, outcome, against, shown)
+        case {"target": str(target), "outcome": str(outcome), "member": str(member), "evidence": dict(evidence)}:
+            found = Verdict(target, outcome, member, evidence)
             if not verdict_error(found):
                 return found
     raise Malformed(why="verdict: invalid")

@@ -135,7 +135,7 @@ class NotificationPolicy:
                 event.author.nick,
                 str(event.body.get("text", "")),
                 mention,
-                str(event.body.get("of", event.id)),
+                str(event.body.get("target", event.id)),
                 event.sent_at,
             )
             if before is not None:

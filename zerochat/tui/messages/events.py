@@ -50,7 +50,7 @@ def _notice(event: Event) -> str | None:
         case "topic_changed":
             topic = printable_line(str(body.get("text", "")), TOPIC_CELLS_MAX)
             return f"changed the topic: {topic}" if topic.strip() else "cleared the topic"
-        case "verdict_told":
+        case "verdict_announced":
             outcome = printable_line(str(body.get("outcome", "")), TOPIC_CELLS_MAX)
             return f"reports the outcome of a case against {subject}: {outcome}"
     return None
