@@ -93,6 +93,7 @@ def test_help_in_the_plain_chat(friends):
     assert "/topic [TEXT]: " in err and "/delivery [NAME]: " in err
     assert err.index("/delivery [NAME]: ") < err.index("# Delivery") < err.index("# Groups and roles")
     assert "No help on zzz." in err and "/new NAME" not in err
+    assert "Usage: /reply TEXT (" in piped(friends[0], b"/reply\n", code=1)[1]
 
 
 def test_an_invitation_in_the_chat_is_on_no_command_line(friends):

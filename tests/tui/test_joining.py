@@ -457,14 +457,14 @@ def test_the_rules_of_a_new_group(tmp_path):
             await it.press("tab", "enter")
             await it.shows(
                 f"joining     ‹ {policy_sentences(PolicyInfo())[0]} ›",
-                "writing     ‹ all members are equal and can post ›",
-                "removing    ‹ two members together can remove a member ›",
+                "posting     ‹ all members are equal and can post ›",
+                "removal     ‹ two members together can remove a member ›",
                 "keys        ‹ one envelope for each member ›",
             )
             await it.press("right")
             await it.shows(f"joining     ‹ {policy_sentences(PolicyInfo(join='ask'))[0][:40]}")
             await it.press("down", "right")  # Who may put somebody out follows who there is.
-            await it.shows("removing    ‹ the owner and the admins can remove members ›")
+            await it.shows("removal     ‹ the owner and the admins can remove members ›")
             await it.press("down", "left", "down", "right", "down", "space")
             await it.shows("‹ every member can remove others ›", "cancel a join ›", "‹ one envelope for all")
             await it.press("down", "right", "down", "right")

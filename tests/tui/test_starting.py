@@ -114,13 +114,13 @@ def test_a_failing_agent_start_is_shown_and_retried(tmp_path):
         def start_agent(ask):
             asked.append(ask())
             if asked[-1] != b"right":
-                raise ValueError("This passphrase is wrong.")
+                raise WrongPassphrase(profile="default")
 
         app = ZerochatApp(agent.path, start_agent=start_agent)
         async with app.run_test(size=(80, 24)) as pilot:
             await shows(pilot, "Passphrase for this profile")
             await pilot.press(*"wrong", "enter")
-            await shows(pilot, "This passphrase is wrong.")
+            await shows(pilot, "\n Wrong passphrase for the profile default. Try again.")
             await shows(pilot, "Passphrase for this profile")
             assert "wrong\n" not in screen(app)
             await agent.start()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -135,6 +136,8 @@ def _here(chat: Session) -> str:
 def _needed(name: str, rest: str) -> str:
     if not rest:
         info = {**COMMANDS, **OWN_COMMANDS}[name]
+        if info.argument.startswith("[") and info.argument.endswith("]"):  # optional in the full-screen chat only
+            info = replace(info, argument=info.argument[1:-1])
         raise BadUsage(usage=usage_of(info))
     return rest
 

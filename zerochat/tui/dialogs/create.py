@@ -59,7 +59,7 @@ class CreateDialog(Dialog[None]):
 
     BINDING_GROUP_TITLE = "Creating a group"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f7", "more", "More: joining, removing, roles, keys", id="create.more"),
+        Binding("f7", "more", "More: joining, posting, removal, keys", id="create.more"),
         Binding("escape", "close", "Close", id="create.close"),
     ]
 
@@ -72,10 +72,10 @@ class CreateDialog(Dialog[None]):
         self._group_name = LineInput(answer, compact=True, id="answer", select_on_focus=False)
         self._join = Choice("joining", group_rules.JOIN_RULES, lambda value: self._rule(0, join=value), id="rule-join")
         self._roles = Choice(
-            "writing", group_rules.ROLE_RULES, lambda value: self._rule(2, roles=value), id="rule-roles"
+            "posting", group_rules.ROLE_RULES, lambda value: self._rule(2, roles=value), id="rule-roles"
         )
         self._remove = Choice(
-            "removing", self._removal_rules(), lambda value: self._rule(1, remove=value), id="rule-remove"
+            "removal", self._removal_rules(), lambda value: self._rule(1, remove=value), id="rule-remove"
         )
         self._agreement = Choice(
             "conflicts", group_rules.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"

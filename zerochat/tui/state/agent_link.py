@@ -215,7 +215,8 @@ class AgentLink:
         try:
             await in_thread(self._start_agent)
         except Exception as error:  # noqa: BLE001 - shown to the user, whatever it is
-            self._set_state(LinkState(False, f"The agent could not be started: {error}"))
+            wrong = getattr(error, "code", "") == "WrongPassphrase"
+            self._set_state(LinkState(False, str(error) if wrong else f"The agent could not be started: {error}"))
             return False
         return True
 
