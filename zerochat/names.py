@@ -80,7 +80,8 @@ def _first_hidden(name: str) -> str:
 
 
 def _character_name(character: str) -> str:
-    return f"{unicodedata.name(character, 'without a name')} (U+{ord(character):04X})"
+    name, code = unicodedata.name(character, ""), f"U+{ord(character):04X}"
+    return f"{name} ({code})" if name else code
 
 
 def ambiguous_prefixes(shown: Mapping[str, str]) -> dict[str, str]:
