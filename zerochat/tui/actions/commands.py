@@ -213,7 +213,7 @@ def _status(chat: ChatView, argument: str) -> None:
                 ("", f"view {short_view(group)}: the same for all who see the same members"),
                 *(("", printable_line(rule)) for rule in group_rules.policy_sentences(group.policy)),
             ]
-        return Printable("Status"), rows(facts, 12)
+        return Printable("Status"), rows(facts, 13)
 
     chat.run_request(open_live(chat.app, load))
 
