@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from zerochat.agent.storage import search_index
 from zerochat.agent.storage.journal import DiskFull, Journal
+from zerochat.agent.storage.log_queries import NoSuchEvent
 from zerochat.agent.views.history_pages import OnePlace, page_of
 from zerochat.agent.views.search import HITS_MAX, NobodyCalled, search
 from zerochat.errors import UnknownGroup
@@ -278,6 +279,19 @@ def test_pages_have_each_hit_once_and_newest_first(log: Log):
         assert [times[id] for id in seen] == sorted((times[id] for id in seen), reverse=True)
     assert log.ask("word", limit=-5).hits and len(log.ask("word", limit=10_000).hits) == HITS_MAX
     assert log.ask("word", cursor=-1).hits == [] and log.ask("word", cursor=1 << 80).hits
+
+
+def test_results_older_than_an_event(log: Log):
+    posts = [log.say("the word") for _ in range(3)]
+    deleted = log.say("the word")
+    log.say("", type="delete", target=deleted.id)
+    last = log.say("the word")
+    assert log.find("word", older_than=last.id) == [post.id for post in reversed(posts)]
+    assert log.find("word", older_than=deleted.id) == [post.id for post in reversed(posts)], "it is not in the index"
+    assert log.find("word", older_than=posts[1].id) == [posts[0].id]
+    assert log.find("word", older_than=posts[0].id) == []
+    with pytest.raises(NoSuchEvent):
+        log.find("word", older_than="unknown")
 
 
 def test_more_posts_in_a_millisecond_than_there_are_places_for(log: Log):

@@ -120,6 +120,10 @@ def test_a_new_mention_in_an_edit_is_notified_once(one: Follower) -> None:
     shown = [each.mentions for each in one.history().events if each.type == "message_edited"]
     assert shown == [[], [me], [], [], []]
     assert [hit.id for hit in one.call("search_messages", query="to:me").hits] == [post.id]
+    later = one.say(1, Post("later"))
+    one.keep(later)
+    assert [hit.id for hit in one.call("search_messages", query="to:me", older_than=later.id).hits] == [post.id]
+    assert one.call("search_messages", query="to:me", older_than=post.id).hits == []
     one.keep(one.say(1, Delete(post.id)))
     assert all(not each.mentions for each in one.history().events)
 

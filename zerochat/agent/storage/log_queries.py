@@ -79,13 +79,13 @@ class LogQueries:
 
         In total order: by Lamport time, author and id. Raises NoSuchEvent.
         """
-        place = None
+        position = None
         if before is not None:
             border = self.event(group, before)
             if border is None:
                 raise NoSuchEvent(event=ascii(before[:64]), group=group)
-            place = border.lamport, border.author, border.id
-        return self.page(group, place, limit)[::-1]
+            position = border.lamport, border.author, border.id
+        return self.page(group, position, limit)[::-1]
 
     def page(
         self, group: str, before: tuple[int, str, str] | None, limit: int, since_ms: int | None = None
@@ -159,35 +159,35 @@ class LogQueries:
         No cursor stays open between chunks: when a caller stops early and closes the generator, apsw (3.54) leaks the
         cursor's memory, a megabyte for a request of a hundred chains.
         """
-        place, limit = (upto + 1, 0), CHUNK_FIRST
+        position, limit = (upto + 1, 0), CHUNK_FIRST
         while True:
             with self._faults():
-                rows = self._db.execute(CHAIN_RANGE_BACKWARDS, (group, author, after, *place, limit)).fetchall()
+                rows = self._db.execute(CHAIN_RANGE_BACKWARDS, (group, author, after, *position, limit)).fetchall()
             for row in rows:
                 yield Entry(*row[:4])  # type: ignore[arg-type]
             if len(rows) < limit:
                 return
-            place, limit = (int(rows[-1][1]), int(rows[-1][4])), min(2 * limit, CHUNK_MAX)  # type: ignore[arg-type]
+            position, limit = (int(rows[-1][1]), int(rows[-1][4])), min(2 * limit, CHUNK_MAX)  # type: ignore[arg-type]
 
     def search(
         self, query: str, first: int, end: int, limit: int, is_valid: search_index.Validity = lambda *_: True
     ) -> list[SearchHit]:
-        """The last `limit` posts that match an FTS5 query, latest first, with index positions from `least` up to, and
-        without, `most`."""
+        """The last `limit` posts that match an FTS5 query, latest first, with index positions from `first` up to, and
+        without, `end`."""
         with self._faults():
-            places: Sequence[Any] = self._db.execute(search_index.FIND, (query, first, end, limit)).fetchall()
-            rows = [(place, row) for place, seq in places for row in self._rows(ROW_OF_SEQ, (seq,))]
-            return [self._match(place, row, is_valid) for place, row in rows]
+            posts: Sequence[Any] = self._db.execute(search_index.FIND, (query, first, end, limit)).fetchall()
+            rows = [(position, row) for position, seq in posts for row in self._rows(ROW_OF_SEQ, (seq,))]
+            return [self._match(position, row, is_valid) for position, row in rows]
 
-    def _match(self, place: int, row: Row, is_valid: search_index.Validity) -> SearchHit:
+    def _match(self, position: int, row: Row, is_valid: search_index.Validity) -> SearchHit:
         about = (self._db, row.group, row.id, row.author, row.record)
         text = search_index.text_now(*about, is_valid)
-        return SearchHit(place, row, text, text != search_index.text_now(*about))
+        return SearchHit(position, row, text, text != search_index.text_now(*about))
 
     def index_position(self, row: Row) -> int:
         """The event's position in the full-text index, or the one that it would have as a post."""
-        place = self._scalar("SELECT place FROM said WHERE seq = ?", (row.seq,))
-        return int(place) if place is not None else row.lamport * search_index.POSITIONS_PER_MS
+        position = self._scalar("SELECT position FROM indexed_posts WHERE seq = ?", (row.seq,))
+        return int(position) if position is not None else row.lamport * search_index.POSITIONS_PER_MS
 
     def nth_post(self, group: str, number: int, before: int) -> int:
         """The Lamport time of the `number`-th last post before Lamport time `before`; 0: there are fewer."""

@@ -182,9 +182,9 @@ def renumber(db: apsw.Connection, before: int, now: int) -> None:
 def forget_group(db: apsw.Connection, group: str) -> None:
     """Remove a group from the index, before its events are deleted, and overwrite it: FTS5 only marks entries as
     deleted until the next merge."""
-    places = "SELECT position FROM indexed_posts WHERE seq IN (SELECT seq FROM events WHERE group_id = ?)"
-    db.execute(f"DELETE FROM words WHERE rowid IN ({places})", (group,))  # noqa: S608  # the query above
-    db.execute(f"DELETE FROM indexed_posts WHERE position IN ({places})", (group,))  # noqa: S608
+    positions = "SELECT position FROM indexed_posts WHERE seq IN (SELECT seq FROM events WHERE group_id = ?)"
+    db.execute(f"DELETE FROM words WHERE rowid IN ({positions})", (group,))  # noqa: S608  # the query above
+    db.execute(f"DELETE FROM indexed_posts WHERE position IN ({positions})", (group,))  # noqa: S608
     db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
 
