@@ -10,6 +10,7 @@ import pytest
 from zerochat.agent.files import saving
 from zerochat.agent.files.blobs import SEALED_PART_BYTES, Blobs
 from zerochat.agent.files.saving import NAME_BYTES_MAX, NoSuchFolder, downloads, numbered, safe_name, save
+from zerochat.agent.files.sources import import_files
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.storage.database import DiskFull
@@ -69,6 +70,18 @@ FILE = File(b64url(levels_over(LEAVES)[-1][0]), len(DATA), "photo.jpg")
 def test_a_hostile_file_name_becomes_harmless(name, safe):
     assert safe_name(name) == safe
     assert safe_name(safe) == safe
+
+
+def test_a_file_whose_name_is_not_utf8_can_be_sent(tmp_path):
+    path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    try:
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(DATA)
+    except OSError:
+        pytest.skip("The file system takes only names in UTF-8.")
+    blobs = Blobs(tmp_path / "files", bytes(32))
+    (sent,) = import_files(blobs, GROUP, [os.fsdecode(path)], len(DATA), len(DATA), lambda: True)
+    assert (sent.name, sent.size, sent.id) == ("caf\ufffd.txt", len(DATA), FILE.id)
 
 
 @pytest.mark.parametrize("letter", ["x", "ä", "写", "😀"])

@@ -138,5 +138,5 @@ def _full(descriptor: int, offset: int) -> bytes:
 
 def _name(path: str) -> str:
     """The name that recipients see: only the last component of the path."""
-    name = unicodedata.normalize("NFC", os.fsencode(Path(path).name).decode(errors="reoffset"))
+    name = unicodedata.normalize("NFC", os.fsencode(Path(path).name).decode(errors="replace"))
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
