@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from msgspec import msgpack
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
@@ -194,6 +195,16 @@ def test_a_new_connection_begins_again():
         "live-delivery-change",
         "delivery-request",
     ]
+
+
+def test_a_mediator_that_forgot_us_is_asked_for_mediation_again():
+    known = replace(granted().state, registered=frozenset({BOB.did}), pending=frozenset())
+    again = mediation_client.restart(known, random)
+    assert names(again) == ["mediate-request"] and again.state.connected
+    assert (again.state.phase, again.state.registered, again.state.desired) == ("requested", frozenset(), known.desired)
+    assert msgpack.decode(msgpack.encode(again.state), type=MediationState) == again.state
+    said = mediation_client.receive(again.state, mediation.grant(again.messages[0], MEDIATOR, random), random)
+    assert said.state.phase == "granted" and names(said)[0] == "keylist-update"
 
 
 def test_dids_are_registered_and_removed():

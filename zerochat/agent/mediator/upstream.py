@@ -59,8 +59,7 @@ class Upstream:
         if not self.node.is_by(message, sender):
             return ()
         if problem.is_problem(message) and self._state.phase == "granted":  # it has deleted us
-            asking = replace(self._state, phase="asking", registered=frozenset())
-            self._apply(mediation_client.connected(asking, self._random))
+            self._apply(mediation_client.restart(self._state, self._random))
             return ()
         result = mediation_client.receive(self._state, message, self._random)
         self._apply(result)

@@ -83,6 +83,11 @@ def disconnected(state: MediationState) -> MediationState:
     return replace(state, connected=False, pending=frozenset(), pending_delivery=None, unacknowledged=frozenset())
 
 
+def restart(state: MediationState, random: Random) -> MediationStep:
+    """The mediator does not know us any more: request mediation again, on the same connection."""
+    return connected(replace(state, phase="requested", registered=frozenset()), random)
+
+
 def set_dids(state: MediationState, dids: Iterable[str], random: Random) -> MediationStep:
     """Register exactly these DIDs (long forms)."""
     desired = frozenset(dids)

@@ -185,9 +185,8 @@ def handle_problem(tx: Transaction, name: str) -> None:
     """A mediator reports a problem: it may have forgotten us after a long time, so request mediation again."""
     one = tx.agent.connections[name]
     if one.mediation is not None and one.mediation.phase == "granted" and one.mediation.connected:
-        asking = replace(one.mediation, phase="asking", registered=frozenset())
         _use_long_did(tx, one)
-        _apply_output(tx, one, mediation_client.connected(asking, tx.context.random))
+        _apply_output(tx, one, mediation_client.restart(one.mediation, tx.context.random))
 
 
 def _deliver(tx: Transaction, envelope: bytes, take: Callable[[bytes], None]) -> None:
