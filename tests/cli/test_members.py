@@ -394,6 +394,9 @@ def test_a_change_without_effect_is_reported(run, crew) -> None:
     assert run("requests hikers") == (0, "", asks_nobody)
     assert run("admit hikers eve") == (1, "", asks_nobody) and of(crew, "answer_join_request") == []
     assert run("verify hikers bob --mark")[2].endswith("Bob is already verified.\n")
+    crew.answers["list_groups"] = lambda _: [replace(CREW, name="we already met", policy=PolicyInfo())]
+    code, _, err = run(["admit", CREW.id, "eve"])
+    assert (code, err.startswith("we already met has no join requests")) == (1, True), "only a member's name counts"
 
 
 def test_a_group_that_was_left_is_marked_in_every_verb(run, crew) -> None:

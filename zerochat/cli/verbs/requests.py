@@ -84,25 +84,26 @@ def refuse(options: Options, out: Output) -> ExitCode:
     return _answer(options, out, admit=False)
 
 
-def _nothing_to_answer(client: "Client", options: Options, admit: bool) -> str:
-    """Why there is no request to answer; empty if the agent reports the reason."""
+def _nothing_to_answer(client: "Client", options: Options, admit: bool) -> tuple[ExitCode, str]:
+    """The exit code, and why there is no request to answer; empty if the agent reports the reason."""
     info, wanted = find_group(client.list_groups(), options.group), options.peer.casefold()
     if info.state != "active":
-        return ""
+        return ExitCode.REFUSED, ""
     here = next(
         (one for one in client.list_members(info.id) if wanted in (one.did.casefold(), one.nick.casefold())), None
     )
     if admit and here is not None:
-        return f"{name_of(here.nick)} is already a member of {name_of(info.name)}."
-    return no_requests_reason(info)
+        return ExitCode.OK, f"{name_of(here.nick)} is already a member of {name_of(info.name)}."
+    return ExitCode.REFUSED, no_requests_reason(info)
 
 
 def _answer(options: Options, out: Output, admit: bool) -> ExitCode:
     with attached(options) as agent:
         waiting = agent.client.list_join_requests(options.group)
-        if not waiting and (why := _nothing_to_answer(agent.client, options, admit)):
+        code, why = _nothing_to_answer(agent.client, options, admit) if not waiting else (ExitCode.OK, "")
+        if why:
             narrate(why)
-            return ExitCode.OK if admit and " already " in why else ExitCode.REFUSED
+            return code
         named = [one for one in waiting if options.peer.casefold() in (one.did.casefold(), one.nick.casefold())]
         nick, role = (named[0].nick, named[0].role) if len(named) == 1 else ("", "")
         group = agent.client.answer_join_request(options.group, options.peer, admit, nick=nick, role=role)
