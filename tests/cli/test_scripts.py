@@ -1,6 +1,7 @@
 """Interfaces for scripts: idempotency keys, tail of annotations, service files."""
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from tests.support import cli_harness
 from tests.support.agents import meet, people
 from tests.support.cli_harness import HIKERS, SENT, event, heeded, of, process
 from zerochat.cli.parser import parse
-from zerochat.rpc import MessageChanged, SendMessageParams, StoppingNotification
+from zerochat.rpc import NOTIFICATIONS, MessageChanged, SendMessageParams, StoppingNotification
 
 agent, run, home = cli_harness.agent, cli_harness.run, cli_harness.home
 __all__ = ["people"]
@@ -63,13 +64,19 @@ def test_tail_reports_edited_messages(agent: Any) -> None:
         served.tell("event", event(8, type="message_edited", body={"target": "id7", "text": "better"}))
         served.tell("message_changed", MessageChanged(now))
         served.tell("stopping", StoppingNotification(5.0))
-        edit, amended, stopping = (json.loads(tail.stdout.readline()) for _ in range(3))
+        edit, changed, stopping = (json.loads(tail.stdout.readline()) for _ in range(3))
         tail.send_signal(signal.SIGTERM)
         assert tail.wait(20) == 143
     assert (edit["type"], edit["seq"]) == ("message_edited", 8)
-    assert (amended["type"], amended["group"], amended["id"]) == ("amended", "GROUPID", "id7")
-    assert amended["event"]["body"] == {"text": "better"} and amended["event"]["edited_at"]
+    assert (changed["type"], changed["group"], changed["id"]) == ("message_changed", "GROUPID", "id7")
+    assert changed["event"]["body"] == {"text": "better"} and changed["event"]["edited_at"]
     assert stopping == {"type": "stopping", "within_s": 5.0}
+
+
+def test_the_types_in_the_help_of_tail_are_those_of_the_protocol(run: Any) -> None:
+    code, out, _ = run(["tail", "--help"])
+    named = set(re.findall(r"\((\w+)\)", " ".join(out.split())))
+    assert code == 0 and {"message_changed", "late_event"} < named <= NOTIFICATIONS.keys()
 
 
 # --- files for services -----------------------------------------------------------------------------------------------

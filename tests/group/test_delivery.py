@@ -266,7 +266,7 @@ def test_a_late_event_is_notified(tmp_path: Path, world: Parted, monkeypatch: py
     handlers = RequestHandlers(again, served.journal, lambda agent: None)  # type: ignore[arg-type, return-value]
     handlers.handle(decode_call(1, Request(method="subscribe", id=1, params={"since": 0}, jsonrpc="2.0")), agent_)
     handlers.feed(agent_)
-    assert "late" not in [method for _, method, _ in again.news], "what was there before is no news"
+    assert "late_event" not in [method for _, method, _ in again.news], "what was there before is no news"
 
 
 def test_a_late_event_sorts_above_newer_ones(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:

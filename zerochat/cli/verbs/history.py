@@ -40,8 +40,8 @@ def add(verbs: "Verbs[Parser]") -> None:
         "tail",
         "print a group's events as they arrive",
         "Print the newest events of a group, then each new one, until Ctrl+C. As JSON it also prints, with a `type`\n"
-        "of their own: edits, deletions and reactions (amended), missing messages (gap), late ones (late), a log\n"
-        "without gaps (complete), and equivocation of an author (fork).",
+        "of their own: edits, deletions and reactions (message_changed), missing messages (gap), late ones\n"
+        "(late_event), a log without gaps (complete), and equivocation of an author (fork).",
         """
 zerochat tail hikers
 zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
@@ -101,7 +101,7 @@ def tail(options: Options, out: Output) -> ExitCode:
                 case MessageChanged(event):
                     text.remember(event)
                     if out.jsonl:
-                        out.data({"type": "amended", "group": event.group, "id": event.id, "event": event}, ())
+                        out.data({"type": "message_changed", "group": event.group, "id": event.id, "event": event}, ())
                 case StoppingNotification(within_s=seconds):
                     if out.jsonl:
                         out.data({"type": "stopping", "within_s": seconds}, ())
