@@ -64,15 +64,15 @@ def prepare(root: Path, kind: str, machine: str) -> None:
         path = venv / f"{which}.stamp"
         return (venv / "bin" / "python").exists() and path.is_file() and path.read_bytes() == stamp(which)
 
-    with Path(__file__).open("rb") as tx:
-        wait_for_turn(tx.fileno())
+    with Path(__file__).open("rb") as lock:
+        wait_for_turn(lock.fileno())
         if ready(kind):
             return  # another run made it while this one waited
         if not ready("run"):
             make_empty(venv)
         for which in KINDS:
             (venv / f"{which}.stamp").unlink(missing_ok=True)
-        install(root, venv, kind, tx.fileno())
+        install(root, venv, kind, lock.fileno())
         link_project(root, venv)
         for which in KINDS[: KINDS.index(kind) + 1]:
             (venv / f"{which}.stamp").write_bytes(stamp(which))
@@ -113,7 +113,7 @@ def make_empty(venv: Path) -> None:
         )
 
 
-def install(root: Path, venv: Path, kind: str, tx: int) -> None:
+def install(root: Path, venv: Path, kind: str, lock_fd: int) -> None:
     """Install the packages of the lock, and print one line for each."""
     lock = root / "scripts" / "requirements" / f"{kind}.lock"
     lines = enumerate(lock.read_text().splitlines(), start=1)
@@ -141,7 +141,7 @@ def install(root: Path, venv: Path, kind: str, tx: int) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=settings,
-        pass_fds=[tx],
+        pass_fds=[lock_fd],
         encoding="utf-8",
         errors="replace",
     )

@@ -36,14 +36,14 @@ def interpreter(kind: str) -> Path:
 
     if ready():
         return python
-    with Path(environment.__file__).open("rb") as tx:
-        environment.wait_for_turn(tx.fileno())
+    with Path(environment.__file__).open("rb") as lock:
+        environment.wait_for_turn(lock.fileno())
         if not ready():
             environment.make_empty(venv)
             before = {name: os.environ.get(name) for name in SETTINGS[kind]}
             os.environ.update(SETTINGS[kind])
             try:
-                environment.install(ROOT, venv, kind, tx.fileno())
+                environment.install(ROOT, venv, kind, lock.fileno())
             finally:
                 for name, value in before.items():
                     os.environ.pop(name)

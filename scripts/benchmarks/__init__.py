@@ -103,8 +103,8 @@ def take_turns(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, li
     for run in runs.values():
         run()
     values: dict[str, list[T]] = {name: [] for name in runs}
-    for tx in range(rounds):
-        for name in list(runs)[:: 1 if tx % 2 == 0 else -1]:
+    for round_ in range(rounds):
+        for name in list(runs)[:: 1 if round_ % 2 == 0 else -1]:
             values[name].append(runs[name]())
     return values
 

@@ -184,8 +184,8 @@ def in_turn(
         call(name, WARM_UP)
     for batch in batches:
         took = dict.fromkeys(ways, 0.0)
-        for tx in range(1 if Scale.smoke else rounds):
-            for name in list(ways)[:: 1 if tx % 2 == 0 else -1]:
+        for round_ in range(1 if Scale.smoke else rounds):
+            for name in list(ways)[:: 1 if round_ % 2 == 0 else -1]:
                 begun = time.monotonic()
                 if took[name] <= CASE_S_MAX and (burst := call(name, batch)) is not None:
                     bursts[name][count, batch].append(burst)

@@ -86,8 +86,8 @@ class Writers:
         self.journal.commit(turns[0].before)
         self.plain = plain_database(folder / "plain.db")
         self.raw = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._parts = [list(changes(tx.before, tx.after)) for tx in turns]
-        self.events = sum(len(tx.events) for tx in turns)
+        self._parts = [list(changes(batch.before, batch.after)) for batch in turns]
+        self.events = sum(len(batch.events) for batch in turns)
 
     def close(self) -> None:
         self.journal.close()
@@ -97,13 +97,13 @@ class Writers:
     def _fresh(self) -> list[list[StoreEvent]]:
         """The events again under other ids: existing ids are not written again."""
         number = next(self._rounds)
-        return [[replace(one, id=f"{number} {one.id}") for one in tx.events] for tx in self._turns]
+        return [[replace(one, id=f"{number} {one.id}") for one in batch.events] for batch in self._turns]
 
     def ours(self) -> float:
         events = self._fresh()
         start = time.perf_counter()
-        for tx, fresh in zip(self._turns, events, strict=True):
-            self.journal.commit(tx.after, fresh)
+        for batch, fresh in zip(self._turns, events, strict=True):
+            self.journal.commit(batch.after, fresh)
         return self.events / (time.perf_counter() - start)
 
     def sqlite(self) -> float:
@@ -115,8 +115,8 @@ class Writers:
 
     def floor(self) -> float:
         sizes = [
-            sum(len(value or b"") for _, value in parts) + sum(len(one.record) for one in tx.events)
-            for parts, tx in zip(self._parts, self._turns, strict=True)
+            sum(len(value or b"") for _, value in parts) + sum(len(one.record) for one in batch.events)
+            for parts, batch in zip(self._parts, self._turns, strict=True)
         ]
         start = time.perf_counter()
         for size in sizes:
@@ -176,7 +176,7 @@ def long_journal(folder: Path, posts: int) -> tuple[Path, Path]:
     agent = star.nodes[HUB].agent
     (group,) = agent.groups.values()
     authors = sorted(group.view.members)
-    model = next(one for tx in turns_of(1, 1) for one in tx.events)
+    model = next(one for batch in turns_of(1, 1) for one in batch.events)
     events = [
         replace(
             model,

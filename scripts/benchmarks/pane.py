@@ -186,9 +186,9 @@ class Course:
         """By program, the figure of each round; in turn, forward and backward. A program that fails gets no figure: it
         would be the figure of its better rounds alone."""
         values: dict[str, list[T]] = {one.name: [] for one in programs if not one.absent}
-        for tx in range(rounds):
-            self._tell(case, tx, rounds)
-            for one in list(programs)[:: 1 if tx % 2 == 0 else -1]:
+        for round_ in range(rounds):
+            self._tell(case, round_, rounds)
+            for one in list(programs)[:: 1 if round_ % 2 == 0 else -1]:
                 if one is not self.ours and time.monotonic() - self._began > WHOLE_S_MAX:
                     one.absent = one.absent or f"no time left after {WHOLE_S_MAX // 60} minutes"
                 if not one.absent:
@@ -223,11 +223,11 @@ class Course:
         absent = {one.name: one.absent for one in programs if one.absent}
         self.rows.append(Row(case, unit, "lower", figures[self.ours.name], peers=peers, goal=goal, absent=absent))
 
-    def _tell(self, case: str, tx: int, rounds: int) -> None:
+    def _tell(self, case: str, round_: int, rounds: int) -> None:
         now = time.monotonic()
-        if tx == 0 or now - self._told > TELL_S:
+        if round_ == 0 or now - self._told > TELL_S:
             self._told = now
-            print(f"{now - self._began:6.0f} s  {case}: {tx + 1} of {rounds}", file=sys.stderr, flush=True)
+            print(f"{now - self._began:6.0f} s  {case}: {round_ + 1} of {rounds}", file=sys.stderr, flush=True)
 
 
 def measure(quick: bool) -> Report:

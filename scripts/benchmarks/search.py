@@ -57,12 +57,15 @@ class Writer:
         """Durable posts per second."""
         number = next(self.rounds)
         events = [
-            [replace(one, id=f"{number} {one.id}", record=_record(number * 7 + at)) for at, one in enumerate(tx.events)]
-            for tx in self.turns
+            [
+                replace(one, id=f"{number} {one.id}", record=_record(number * 7 + at))
+                for at, one in enumerate(batch.events)
+            ]
+            for batch in self.turns
         ]
         start = time.perf_counter()
-        for tx, fresh in zip(self.turns, events, strict=True):
-            self.journal.commit(tx.after, fresh)
+        for batch, fresh in zip(self.turns, events, strict=True):
+            self.journal.commit(batch.after, fresh)
         return sum(map(len, events)) / (time.perf_counter() - start)
 
 
@@ -85,12 +88,12 @@ def rate_row(folder: Path, batch: int, rounds: int) -> Row:
 
 
 def long_journal(path: Path, posts: int) -> Journal:
-    (tx,) = turns_of(1, 1)
-    (model,) = tx.events
+    (batch,) = turns_of(1, 1)
+    (model,) = batch.events
     journal = Journal.create(path, KEY)
     for first in range(0, posts, 1_000):
         journal.commit(
-            tx.after,
+            batch.after,
             [
                 replace(
                     model,

@@ -346,14 +346,14 @@ def test_an_invalid_report_is_refused(body):
 
 
 def test_two_sides_that_report_to_each_other_fall_silent():
-    sides, tx = [Breaker(), Breaker()], 0
+    sides, sender = [Breaker(), Breaker()], 0
     said: list[str | None] = ["e.m.msg"]
     while said[-1] is not None:
-        sides[tx], code = sides[tx].receiving(100)
-        if code is None and not sides[tx].is_broken:
-            sides[tx], code = sides[tx].sending("e.m.msg", 100)
+        sides[sender], code = sides[sender].receiving(100)
+        if code is None and not sides[sender].is_broken:
+            sides[sender], code = sides[sender].sending("e.m.msg", 100)
         said.append(code)
-        tx = 1 - tx
+        sender = 1 - sender
     assert said.count(TOO_MANY_ERRORS) in (1, 2) and len(said) < 2 * ERRORS_MAX + 3
 
 

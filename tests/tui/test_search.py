@@ -239,7 +239,7 @@ def test_paging_from_the_middle_shows_all_once(tmp_path):
             group = at.agent.groups["g1"]
             feed, conversation = at.app.chat.feed, at.open
             said = 4 * PAGE
-            for tx in range(60):
+            for round_ in range(60):
                 match dice.randrange(6):
                     case 0:
                         number = dice.randrange(said)
@@ -256,7 +256,7 @@ def test_paging_from_the_middle_shows_all_once(tmp_path):
                     case 5:
                         await at.press(dice.choice(["pageup", "pagedown", "ctrl+home", "ctrl+end"]))
                 numbers = [int(text.split()[1][:-1]) for text in texts(conversation)]
-                assert numbers == list(range(numbers[0], numbers[-1] + 1)), tx
+                assert numbers == list(range(numbers[0], numbers[-1] + 1)), round_
                 if not conversation.timeline.detached:
                     last = f"message {said - 1}."
                     await at.until(lambda wanted=last: texts(conversation)[-1] == wanted)
