@@ -1,4 +1,4 @@
-"""DuckDB as an oracle: the same queries give the same rows."""
+"""DuckDB and Polars as oracles: the same queries give the same rows."""
 
 from dataclasses import astuple, replace
 
@@ -6,23 +6,25 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark comes with the extra `analytics`: scripts/test --analytics")
 pytest.importorskip("duckdb", reason="duckdb comes with the extra `analytics-oracles`: scripts/test --analytics")
+pytest.importorskip("polars", reason="polars comes with the extra `analytics-oracles`: scripts/test --analytics")
 
 from benchmarks import analytics
 from benchmarks.ours.exports import Plan, write
 from benchmarks.ours.same import differences
-from benchmarks.peers import delivery_duckdb
+from benchmarks.peers import delivery_duckdb, delivery_polars
 from tests.support.analytics_study import make_study
 
 pytestmark = pytest.mark.analytics
 
 
 @pytest.mark.parametrize(("members", "messages"), [(9, 1_500), (64, 300)])
-def test_duckdb_gives_the_same_results(spark, tmp_path, members, messages):
+def test_other_engines_give_the_same_results(spark, tmp_path, members, messages):
     plan = Plan(members=members, messages=messages, hours=20, seed=5, lost=0.01, detour=0.05, dup=0.02)
     write(tmp_path / "exports", plan)
     make_study(spark, tmp_path / "exports", tmp_path / "spark")
-    delivery_duckdb.study(tmp_path / "exports", tmp_path / "duckdb")
-    assert differences(tmp_path / "spark", tmp_path / "duckdb") == []
+    for name, engine in (("duckdb", delivery_duckdb), ("polars", delivery_polars)):
+        engine.study(tmp_path / "exports", tmp_path / name)
+        assert differences(tmp_path / "spark", tmp_path / name) == [], name
 
 
 def test_differences_are_reported(tmp_path):
