@@ -32,7 +32,7 @@ from zerochat.agent.telemetry.export import (
     export,
 )
 from zerochat.agent.telemetry.pseudonyms import BadStudyPassphrase, Pseudonyms, new_passphrase
-from zerochat.agent.telemetry.schema import KINDS, Ack, Join, Queue, Record, Span, View, columns
+from zerochat.agent.telemetry.schema import KINDS, SCHEMA_VERSION, Ack, Join, Queue, Record, Span, View, columns
 from zerochat.cli import main
 from zerochat.cli.verbs.telemetry import meaning
 from zerochat.crypto.safety_words import dictionary
@@ -50,6 +50,8 @@ NAMES = {
     5: Subject("h", ""),
 }
 README = Path(export_module.__file__).with_name("README.md")
+PINNED = Path(__file__).parents[1] / "goldens" / f"telemetry-schema-{SCHEMA_VERSION}.txt"
+"""The columns of this schema version; `GOLDENS=new` in the environment writes the file of a new version."""
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +99,28 @@ def dry(rows: list[Record], pseudonyms: Pseudonyms, wanted: Selection = Selectio
 
 
 # --- the form ---------------------------------------------------------------------------------------------------------
+
+
+def schema_text() -> str:
+    """Every record kind with its tag, and its columns in order: name, type, `?` if optional, and vocabulary."""
+    lines = []
+    for kind, shape in KINDS.items():
+        lines.append(f"{kind} {shape.__struct_config__.tag}")
+        for column in columns(shape):
+            words = f" {'|'.join(column.words)}" if column.words else ""
+            lines.append(f"    {column.name} {column.type}{'?' if column.optional else ''}{words}")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_schema_is_the_one_of_its_version():
+    """Exports and the analysis derive their columns from one table, so both ends change with it: only this notices."""
+    if os.environ.get("GOLDENS") == "new" and not PINNED.exists():
+        PINNED.write_text(schema_text(), encoding="utf-8")
+    assert PINNED.exists(), f"pin schema version {SCHEMA_VERSION}: run this test with GOLDENS=new, and commit {PINNED}"
+    assert schema_text() == PINNED.read_text(encoding="utf-8"), (
+        f"the telemetry schema is not that of version {SCHEMA_VERSION}: raise SCHEMA_VERSION in "
+        "zerochat/agent/telemetry/schema.py, run this test with GOLDENS=new, and delete the file of the old version"
+    )
 
 
 def test_export_matches_its_manifest(people, tmp_path, parquet):
