@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tests.support import audited_logs, cli_harness
 from tests.support.audited_logs import checked, found, kept, pages
+from tests.support.marks import others_slow
 from tests.support.parted_world import Parted
 from tests.support.ruled_world import Ruled
 from tests.support.small_world import Small
@@ -95,7 +96,7 @@ def test_a_post_is_deniable_until_its_author_signs_something(keys: str) -> None:
     assert named.author == author and named.pre == posts[1].id and posts[1].pre == posts[0].id
 
 
-@pytest.mark.parametrize("seed", [1, 5, 7, 11, 12, 28])
+@pytest.mark.parametrize("seed", others_slow([1, 5, 7, 11, 12, 28], 2))
 def test_logs_of_faulty_histories_are_sound(tmp_path: Path, seed: int) -> None:
     """Whole histories over a bad network, behind mediators, with newcomers, leavers and processes that end: audited."""
     world = play_history(seed)

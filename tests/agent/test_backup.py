@@ -17,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.agents import Person, meet, until
+from tests.support.marks import others_slow
 from tests.support.profile_fixtures import PASSPHRASE, StandInKeyring, content, home
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.storage import backup, database, key_wrapping
@@ -95,7 +96,7 @@ def test_a_passphrase_that_cannot_be_used_changes_nothing(home: ProfilePaths):
     assert content(home) == before
 
 
-@pytest.mark.parametrize("step", ["write_secret", "replace", "sync_folder"])
+@pytest.mark.parametrize("step", others_slow(["write_secret", "replace", "sync_folder"]))
 def test_a_failing_disk_leaves_a_profile_that_opens(step: str, home: ProfilePaths, monkeypatch: pytest.MonkeyPatch):
     create_profile(home, "zoe", PASSPHRASE)
     key = unlock(home, said(PASSPHRASE))
@@ -135,7 +136,7 @@ def elsewhere(tmp_path: Path) -> ProfilePaths:
     [
         (None, None, "key"),
         (None, OTHER, "passphrase"),
-        (PASSPHRASE, OTHER, "passphrase"),
+        pytest.param(PASSPHRASE, OTHER, "passphrase", marks=pytest.mark.slow),
         (PASSPHRASE, PASSPHRASE, "passphrase"),
     ],
 )
@@ -394,6 +395,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return command
 
 
+@pytest.mark.slow
 def test_the_verbs_that_change_the_passphrase(run, tmp_path: Path):
     at = profile_paths(None, os.environ)
     assert run("passphrase")[0] == 6, "there is no profile yet"

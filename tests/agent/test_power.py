@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.marks import others_slow
 from tests.support.power_cut_journal import (
     KEY,
     Fold,
@@ -57,12 +58,13 @@ def test_no_committed_data_is_lost():
     assert verdict.states >= 600 and not verdict.bad, f"{verdict}: {verdict.first}"
 
 
-@pytest.mark.parametrize("mode", WEAK.values(), ids=WEAK)
+@pytest.mark.parametrize("mode", others_slow(WEAK.values()), ids=WEAK)
 def test_with_other_settings_a_loss_is_noticed(mode: Mode):
     verdict = cut_many("weak", 300, mode)
     assert verdict.bad, str(verdict)
 
 
+@pytest.mark.slow
 def test_a_transaction_in_two_commits_is_detected(monkeypatch: pytest.MonkeyPatch):
     commit = Journal.commit
 
@@ -115,6 +117,7 @@ def test_every_sync_reaches_the_disk():
     assert not any(op.full for op in syncs(Mode(through=False))), "it would be noticed"
 
 
+@pytest.mark.slow
 def test_the_workloads_contain_every_effect():
     wanted = {
         Meta,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.marks import others_slow
 from zerochat.agent.invitations import qr_pictures
 from zerochat.agent.invitations.qr_pictures import NoCodeThere, NoPicture, NoReader, code_png, picture_path, read_code
 
@@ -18,7 +19,7 @@ def image():
     return pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 
-@pytest.mark.parametrize("text", [CODE, LINK])
+@pytest.mark.parametrize("text", others_slow([CODE, LINK]))
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp", "turned", "small", "in colour", "transparent"])
 def test_a_drawn_code_is_read_back(tmp_path: Path, image, text: str, kind: str) -> None:
     path = tmp_path / "code.png"

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.machines import Machine, machines, meet, until
+from tests.support.marks import others_slow
 from tests.support.terminals import _own
 from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
@@ -80,7 +81,7 @@ def one(tmp_path):
     return Machine(tmp_path, "alice")
 
 
-@pytest.mark.parametrize("address", [None, "@zerochat-test-"])
+@pytest.mark.parametrize("address", others_slow([None, "@zerochat-test-"]))
 def test_the_service_manager_is_notified_of_start_and_end(one, address):
     with service(one, address=address and f"{address}{os.getpid()}") as run:
         assert run.manager.hears() == ["READY=1"]
@@ -172,6 +173,7 @@ def test_a_silent_peer_does_not_delay_the_end(two):
     bob.go_on()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_the_agent_at_once(two):
     alice, bob = two
     alice.places.config.write_text("[agent]\ndrain = 60\n")

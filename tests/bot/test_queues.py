@@ -31,6 +31,7 @@ def item(seq: int, group: str, *, logged: bool) -> Item:
     return Item(seq=seq, type="x", group=group, id=f"e{seq}", author=author, body={"n": seq}, received_at="2026-01-01")
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False), st.integers(1, 4))
 @settings(max_examples=60)
 def test_queues_keep_group_order_over_crashes(dice: random.Random, share: int) -> None:

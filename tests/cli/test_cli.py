@@ -30,6 +30,7 @@ from tests.support.cli_harness import (
     of,
     process,
 )
+from tests.support.marks import others_slow
 from zerochat import __version__
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import ProfileOwned, create_profile
@@ -1237,7 +1238,7 @@ def test_a_full_disk_behind_standard_output(agent) -> None:
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["send", "hikers", "-m", "x"], ["--profile", "nobody", "status"]])
+@pytest.mark.parametrize("words", others_slow([["send", "hikers", "-m", "x"], ["--profile", "nobody", "status"]]))
 def test_an_unreadable_standard_error_changes_nothing(agent, words: list[str]) -> None:
     """The terminal has gone, or the disk of the log is full."""
     agent(send_message=lambda _: SENT)

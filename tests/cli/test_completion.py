@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.cli_harness import HIKERS
 from tests.support.machines import until
+from tests.support.marks import others_slow
 from tests.support.terminals import terminal
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.command_tree import command_tree as outline
@@ -156,13 +157,16 @@ def lines(world):
     return world.called.read_text().count("\n")
 
 
+RISKY = ("hik$(touch never)", "hik`touch never`", "hik!!", "hik\\", 'hik"')
+
+
 @pytest.mark.parametrize(
     ("typed", "name", "found"),
     [
         ("hik", "hiking $(touch never)", "hiking\\ \\$\\(touch\\ never\\)"),
         ("'hik", "hiking $(touch never)", "hiking $(touch never)"),
         ('"hik', "hiking with Ann", "hiking with Ann"),
-        *((f'"{name[:3]}', name, "") for name in ("hik$(touch never)", "hik`touch never`", "hik!!", "hik\\", 'hik"')),
+        *others_slow([(f'"{name[:3]}', name, "") for name in RISKY], unpacked=True),
     ],
 )
 def test_names_are_safe_within_bash_quotes(world, typed, name, found):

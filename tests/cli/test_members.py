@@ -552,6 +552,7 @@ def test_status_shows_join_requests_and_removals(run, crew) -> None:
 # --- real agents ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_life_of_a_group_with_one_frame_for_all(two) -> None:
     code, group, _ = two("alice", "new hikers --keys pairwise-single --removal anyone")
     assert code == 0

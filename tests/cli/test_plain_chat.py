@@ -292,6 +292,7 @@ def test_tab_completes(friends):
         assert one.left() == 0
 
 
+@pytest.mark.slow
 def test_the_chat_survives_a_restart_of_the_agent(tmp_path):
     with machines(tmp_path, ("alice",)) as (alice,):
         alice.client.create_group(GROUP)

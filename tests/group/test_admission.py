@@ -158,7 +158,8 @@ def test_unanswered_request_ends_with_invitation():
     assert [notice.admitted for notice in world.all(JoinRequestAnswered)] == [False]
 
 
-def test_pending_join_times_out():
+def test_pending_join_times_out(monkeypatch):
+    monkeypatch.setattr(joiner, "PENDING_MS_MAX", 3 * 3_600_000)
     world = Admitting()
     world.knock("n1", world.offer(lifetime_s=30 * 86_400))
     world.run(for_ms=joiner.PENDING_MS_MAX + 60_000)

@@ -327,6 +327,7 @@ def test_scenario_2_strict_joiner_leaves_with_proof():
     assert {one["body"].get("label") for one in evidence["events"]} >= {"eve", "carol"}
 
 
+@pytest.mark.slow
 def test_scenario_3_honest_inviter_hides_fake_member():
     world = Byzantine()
     forged = world.eve(consent=False)
@@ -367,6 +368,7 @@ def test_scenario_4_late_events_are_no_conflict(seed, agree):
     )
 
 
+@pytest.mark.slow
 def test_simulator_detects_false_accusation(monkeypatch):
     """A joiner that signed for less than it knows, during a quarantine, would seem to contradict others."""
 

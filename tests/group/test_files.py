@@ -397,6 +397,7 @@ def test_file_is_gone_when_all_report_it_missing():
     assert world.state("n1", file) == "getting", "it can be tried again"
 
 
+@pytest.mark.slow
 def test_late_holder_is_asked_again():
     world = Filed()
     world.bring_in("n1", "n2")
@@ -450,6 +451,7 @@ def test_lost_request_is_repeated():
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
 
 
+@pytest.mark.slow
 def test_disconnected_source_is_replaced():
     world = Filed()
     world.bring_in("n1", "n2")
@@ -466,6 +468,7 @@ def test_disconnected_source_is_replaced():
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
 
 
+@pytest.mark.slow
 def test_gone_file_returns_with_a_holder():
     world, data, file = nobody_has_it()
     world.attach("n2", data, "here it is", file)

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.cut_world import Cut
+from tests.support.marks import others_slow
 from zerochat import rpc
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.journal import Journal, Row
@@ -139,7 +140,7 @@ def test_a_third_member_sees_both_versions():
 # --- honest members ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(100, 124))
+@pytest.mark.parametrize("seed", others_slow(range(100, 124), 4))
 def test_honest_members_never_differ(seed, monkeypatch):
     """The world raises on an accusation; here no reconciliation even begins."""
     looked = []

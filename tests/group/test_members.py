@@ -112,7 +112,7 @@ def test_group_continues_without_owner(admins):
     assert world.group("n2").view.members[world.group("n0").me].role == "writer", "whoever comes back owns nothing"
 
 
-@pytest.mark.parametrize("keys", [*MODES, "sender-key"])
+@pytest.mark.parametrize("keys", [*MODES, pytest.param("sender-key", marks=pytest.mark.slow)])
 def test_all_posts_of_a_leaver_are_received(keys):
     """The leave event arrives before the last posts, and the link stays open for these."""
     world = Ruled(3, keys=keys)

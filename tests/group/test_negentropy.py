@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.marks import others_slow
 from zerochat.errors import Malformed
 from zerochat.group.sync import negentropy
 from zerochat.group.sync.negentropy import (
@@ -180,7 +181,7 @@ def test_it_ends_with_the_difference(sets, frame_mine, frame_theirs):
     assert need == names(theirs) - names(mine)
 
 
-@pytest.mark.parametrize("shared", [0, 5000])
+@pytest.mark.parametrize("shared", others_slow([0, 5000]))
 def test_more_differences_than_fit_into_one_message(shared):
     dice = random.Random(shared)
     pool = some_items(dice, shared + 3000)
@@ -475,11 +476,15 @@ def test_oversized_input_is_refused():
         respond(Items([]), plain_write([(END, 2, listed)]), FRAME)
 
 
+@pytest.fixture(scope="module")
+def many_items():
+    return Items(some_items(random.Random(9), 150_000, 3))
+
+
 @pytest.mark.parametrize("side", [respond, process_response])
 @pytest.mark.parametrize("width", [30, 3000])
-def test_the_work_for_one_message_has_a_limit(side, width, monkeypatch):
+def test_the_work_for_one_message_has_a_limit(many_items, side, width, monkeypatch):
     """Fingerprints that match nothing, one for every so many milliseconds."""
-    items = Items(some_items(random.Random(9), 150_000, 3))
     ranges = [((stamp, b""), 1, bytes(16)) for stamp in range(width, min(width * RANGES_MAX, 150_000), width)]
     message, plain, counted = plain_write(ranges)[:MESSAGE_BYTES_MAX], negentropy._fingerprint, []
 
@@ -488,7 +493,7 @@ def test_the_work_for_one_message_has_a_limit(side, width, monkeypatch):
         return plain(total, count)
 
     monkeypatch.setattr(negentropy, "_fingerprint", counting)
-    told = side(items, message, FRAME)
+    told = side(many_items, message, FRAME)
     assert len(told if side is respond else told.next_message) <= FRAME
     assert len(counted) <= GUESSES_MAX + len(ranges) + FRAME // 19 + 1
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from tests.support.marks import others_slow
 from tests.support.ruled_world import Ruled
 from tests.support.signed_world import Signed
 from zerochat.crypto.encoding import b64url
@@ -189,7 +190,7 @@ def converged(world, names=None, for_ms=30 * MINUTE):
     }
 
 
-@pytest.mark.parametrize("role", ["operator", "witness", "author", "all"])
+@pytest.mark.parametrize("role", others_slow(["all", "operator", "witness", "author"]))
 def test_crash_resumes_protocol(four, role):
     operator = four.operator()
     author = next(name for name in four.nodes if name not in (operator, "n3"))

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from tests.support.marks import others_slow
 from tests.support.parted_world import Parted
 from tests.support.small_world import Small
 from zerochat.group import notifications
@@ -144,7 +145,7 @@ def test_a_late_connection_confirms_relayed_events(keys):
         )
 
 
-@pytest.mark.parametrize("history", ["none", "all"])
+@pytest.mark.parametrize("history", others_slow(["none", "all"]))
 @pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
 def test_relayed_events_are_not_sent_again_on_direct_contact(keys, history):
     """The author names its head, which everything leads up to. It retransmits 64 at a time."""
@@ -455,7 +456,7 @@ def test_one_empty_answer_does_not_end_the_search(monkeypatch):
         assert world.gets("n2", f"number {number}", for_ms=60_000)
 
 
-@pytest.mark.parametrize("history", ["none", "all"])
+@pytest.mark.parametrize("history", others_slow(["none", "all"]))
 @pytest.mark.parametrize("place", [50, 2**53 - 3])
 def test_a_forged_chain_start_hides_nothing(monkeypatch, history, place):
     """n3 claims more than there is, and relays a forged event as its end."""
@@ -642,6 +643,7 @@ def test_an_answer_counts_up_to_the_requested_end():
     ) == [member]
 
 
+@pytest.mark.slow
 def test_other_members_without_the_author_do_not_matter():
     """All members but one truly have nothing for the new member."""
     for seed in range(6):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.marks import others_slow
 from tests.support.small_world import Small
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group.event_log.event import LABEL, Event
@@ -67,7 +68,7 @@ class Apart(Small):
                 self.process(name, Received(ours.links.peers[theirs.me].link, envelope))
 
 
-@pytest.mark.parametrize("count", [HEADS_MAX - 1, 200])
+@pytest.mark.parametrize("count", others_slow([HEADS_MAX - 1, 200]))
 def test_forking_member_does_not_split_others(count):
     world = Apart()
     group = world.found()

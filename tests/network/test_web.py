@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import web_peers
+from tests.support.marks import others_slow
 from tests.support.web_peers import PATIENCE_S, Node, raw, request, response, until, wait, websocket
 from zerochat.agent.network.addresses import BadAddress
 from zerochat.agent.network.web import (
@@ -34,7 +35,7 @@ nodes, scripted, tls = web_peers.nodes, web_peers.scripted, web_peers.tls
 # --- those who mean well --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["http", "ws"])
+@pytest.mark.parametrize("scheme", others_slow(["ws", "http"]))
 def test_a_thousand_envelopes_arrive_in_order(nodes, scheme):
     a, b = nodes(None), nodes()
     uri = b.uri.replace("http", scheme, 1) + "/some/path?and=query"

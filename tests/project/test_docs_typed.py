@@ -146,6 +146,7 @@ def ports(count: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_an_agent_at_an_address(home):
     type_("zerochat init --name Alice", dict(os.environ))
     line = "zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7"
@@ -228,6 +229,7 @@ echo $! >"$HOME/pid"
 """
 
 
+@pytest.mark.slow
 def test_a_service(home, monkeypatch):
     """There is no systemd in a test; what stands for it runs the unit's own line."""
     (home / "bin" / "systemctl").write_text(SYSTEMCTL)
@@ -257,6 +259,7 @@ def reached() -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_scripts(home, people):
     alice, bob = people("alice", "bob")
     meet(alice, bob, group="ops")
@@ -277,6 +280,7 @@ def test_scripts(home, people):
     assert texts.count("all is built") == 1, "one key says it once"
 
 
+@pytest.mark.slow
 def test_completions_and_the_manual(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
     folder = home / ".local" / "share" / "bash-completion" / "completions"
@@ -394,6 +398,7 @@ def test_a_court(home, people):
     assert Path("all.zproof").exists() and not Path("withheld.zcase").exists()
 
 
+@pytest.mark.slow
 def test_the_plain_chat(home, people):
     [alice] = people("alice")
     alice.client.create_group("hikers")

@@ -61,6 +61,7 @@ def test_no_parser_and_no_listener_fails_in_a_long_run(budget):
     assert subprocess.run(fuzz).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_listeners_survive_a_short_storm():
     found = storm(600, seed=2026)
     assert not found.faults and found.connections == 600 and found.members > 5
@@ -251,6 +252,7 @@ class Maze:
         return self.module["find"](data)
 
 
+@pytest.mark.slow
 def test_guided_search_reaches_deeper_branches():
     led = run(Cases(Maze(), seed=1), range(120), slow_ns=10**12, guided=True)
     assert {finding.why.partition(":")[0] for finding in led.findings} == {"KeyError"}
@@ -337,6 +339,7 @@ def test_slow_parsing_is_found():
     assert is_slow(Slow(), b"{" * 8, slow_ns=5_000_000)
 
 
+@pytest.mark.slow
 def test_several_processes_find_the_same_as_one():
     alone = run(Cases(Planted(), seed=1), range(8), slow_ns=10**12)
     together = spread(Planted(), 1, 8 * BLOCK, 60, 2, lambda so_far: None)

@@ -209,6 +209,7 @@ def test_detects_unchecked_signatures(monkeypatch):
         found_out("impersonation")
 
 
+@pytest.mark.slow
 def test_detects_unauthorised_removals(monkeypatch):
     monkeypatch.setattr(rights, "may_remove", lambda *_: True)
     monkeypatch.setattr(rights, "may_change_role", lambda *_: True)
@@ -231,6 +232,7 @@ def test_detects_foreign_edits(monkeypatch):
         found_out("foreign annotations")
 
 
+@pytest.mark.slow
 def test_detects_far_future_timestamps(monkeypatch):
     monkeypatch.setattr(lamport, "check_not_ahead", lambda *_: None)
     with pytest.raises(Violation):
@@ -270,6 +272,7 @@ def test_detects_inconsistent_history(monkeypatch):
         found_out("forged history")
 
 
+@pytest.mark.slow
 def test_detects_history_from_a_single_source(monkeypatch):
     """If history were requested from one member only."""
     choose, fresh = backfill._choose_peer, {"tries": 0, "requests": {}}
@@ -279,6 +282,7 @@ def test_detects_history_from_a_single_source(monkeypatch):
         found_out("forged history", first=84)
 
 
+@pytest.mark.slow
 def test_detects_unsolicited_responses(monkeypatch):
     def hear_share(tx, name, member, message, body):
         for event in read_runs(name, runs_of(body.runs, body.packed), member):
@@ -305,6 +309,7 @@ def test_detects_long_suspension(monkeypatch):
         found_out("inflated claims", 30)
 
 
+@pytest.mark.slow
 def test_detects_foreign_chain_bases(monkeypatch):
     start_chain = delivery.start_chain
 
@@ -317,6 +322,7 @@ def test_detects_foreign_chain_bases(monkeypatch):
         found_out("shifting chain base")
 
 
+@pytest.mark.slow
 def test_detects_history_policy_violations(monkeypatch):
     monkeypatch.setattr(history_policy, "_floor", lambda *_: 0)
     with pytest.raises(Violation, match="history that the member may not have"):
@@ -415,6 +421,7 @@ def test_no_evidence_against_honest_members(budget):
     assert seen
 
 
+@pytest.mark.slow
 def test_equivocation_convicts_its_author_only():
     arena = play_byzantine(3, attacks=["equivocating labels"])
     bad = {group.me for name in arena.adversaries for group in arena.nodes[name].agent.groups.values()}

@@ -85,10 +85,12 @@ def test_episode_replays_exactly():
     assert len(outputs_elsewhere("[sim.play_episode(seed).digest.hexdigest() for seed in range(12)]")) == 1
 
 
+@pytest.mark.slow
 def test_seed_704_single_recipient_order_is_deterministic():
     assert len(outputs_elsewhere("sim.play_episode(704).digest.hexdigest()")) == 1
 
 
+@pytest.mark.slow
 def test_scripts_cover_all_actions_and_faults():
     seen = {act.kind for seed in range(300) for act in script(seed)}
     assert seen == {POST, ANNOTATE, ATTACH, MUTUAL_REMOVAL, ROTATE, *USER_ACTIONS, *FAULTS}
@@ -227,6 +229,7 @@ def test_replay_command_reproduces_the_violation(monkeypatch, capsys):
     assert int(out.partition(" faults each")[0].rpartition(" ")[2].partition(".")[0]) >= FAULTS_MIN
 
 
+@pytest.mark.slow
 def test_calm_phase_bounds_the_loss(capsys):
     """With unbounded loss nothing arrives by a deadline."""
     assert main(["sim", "--seeds", "20", "--loss", "1", "--jobs", "1"]) == 0
@@ -244,6 +247,7 @@ def test_trace_is_sentences(capsys):
     assert "did:key" not in out and "(group=" not in out
 
 
+@pytest.mark.slow
 def test_byzantine_trace_is_sentences(capsys):
     assert main(["sim", "--byzantine", "--seed", "1", "--trace"]) == 0
     out = capsys.readouterr().out
@@ -324,6 +328,7 @@ def test_attack_results_agree_in_all_formats(capsys):
         ]
 
 
+@pytest.mark.slow
 def test_more_loss_is_more_steps():
     quiet, noisy = (sum(play_episode(seed, faults=Faults(loss=p)).steps for seed in range(1, 9)) for p in (0, 0.5))
     assert noisy > quiet

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.marks import others_slow
 from zerochat.evidence.witness import Quorum
 from zerochat.group.tlog import submission, witness
 from zerochat.group.tlog.queries import Hashes
@@ -12,7 +13,7 @@ from zerochat.sim.tlog_store import TlogStore
 EVERYDAY = 3
 
 
-@pytest.mark.parametrize("seed", range(EVERYDAY))
+@pytest.mark.parametrize("seed", others_slow(range(EVERYDAY)))
 def test_tlog_histories_violate_nothing(seed):
     play_accountable(seed)
 

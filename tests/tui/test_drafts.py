@@ -104,6 +104,7 @@ def test_a_text_being_sent_is_a_draft_until_accepted(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_drafts_are_saved_again_after_reconnecting(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -155,6 +156,7 @@ def test_unreadable_drafts_do_not_block_startup(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_edited_recalled_text_is_the_draft(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -176,6 +178,7 @@ def test_an_edited_recalled_text_is_the_draft(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_editing_a_message_keeps_the_draft(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

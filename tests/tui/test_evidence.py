@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.fake_agent import FakeAgent, Refusal
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
 from zerochat.presentation import proofs
 from zerochat.rpc import (
@@ -67,7 +68,7 @@ def test_the_evidence_dialog_of_a_group(tmp_path, size, theme):
     run(play())
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", others_slow(SIZES))
 def test_a_proof_is_saved_from_the_evidence_dialog(tmp_path, size):
     target = tmp_path / "a folder"
     target.mkdir()
@@ -99,6 +100,7 @@ def test_a_proof_is_saved_from_the_evidence_dialog(tmp_path, size):
     assert file.read_text().splitlines()[1] == '{"message":"e000004"}'
 
 
+@pytest.mark.slow
 def test_a_missing_downloads_folder_is_created(tmp_path, monkeypatch):
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "home"))
 
@@ -176,6 +178,7 @@ def test_the_target_message_of_evidence(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_unsigned_groups_have_no_proofs(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -196,6 +199,7 @@ def test_unsigned_groups_have_no_proofs(tmp_path):
     assert not (tmp_path / "x.zproof").exists()
 
 
+@pytest.mark.slow
 def test_hostile_names_in_the_evidence_dialog(tmp_path):
     def setting(agent):
         signing(agent)
@@ -317,6 +321,7 @@ def test_the_tlog_state_in_the_top_bar(tmp_path, size, theme):
     run(play())
 
 
+@pytest.mark.slow
 def test_tlog_notifications_are_reported(tmp_path):
     def setting(agent):
         accountable("unkept")(agent)

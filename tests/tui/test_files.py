@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from textual.color import Color
 
 from tests.support.fake_agent import Refusal
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, asked, completed, run, scene, weekend
 from zerochat.rpc import Attachment, Author, FileInfo, FileList, FileNotification, Picture, Saved, Sent
 from zerochat.tui.composer.paths import path_of, paths_for
@@ -97,7 +98,7 @@ def test_own_files_show_delivery_and_need_no_text(tmp_path):
     play(tmp_path, story, replace(PHOTO, **here), replace(FILM, **here, holders=1), text="", who=0)
 
 
-@pytest.mark.parametrize("width", [100, 60, 40, 24])
+@pytest.mark.parametrize("width", others_slow([40, 24, 60, 100]))
 def test_hostile_file_names_are_sanitised(tmp_path, width):
     async def story(it, shelf):
         await it.shows("📎")
@@ -132,6 +133,7 @@ def test_s_downloads_then_saves(tmp_path):
     play(tmp_path, story, PHOTO)
 
 
+@pytest.mark.slow
 def test_one_of_several_files_is_chosen_or_named(tmp_path):
     async def story(it, shelf):
         await it.shows("film.mkv")
@@ -183,6 +185,7 @@ def test_sending_a_file(tmp_path):
     play(tmp_path, story, PHOTO)
 
 
+@pytest.mark.slow
 def test_a_message_without_files_is_reported(tmp_path):
     async def story(it, shelf):
         await it.press("f6", "k", "s")
@@ -247,6 +250,7 @@ def test_p_shows_a_picture_in_half_blocks(tmp_path):
     play(tmp_path, story, replace(PHOTO, state="here"))
 
 
+@pytest.mark.slow
 def test_missing_pictures_are_not_requested(tmp_path):
     async def story(it, shelf):
         await it.press("f6", "p")

@@ -9,6 +9,7 @@ from textual.events import Key
 from textual.widgets import Input
 
 from tests.support.fake_agent import Refusal
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.tui import app as app_module
 from zerochat.tui.dialogs.create import CreateDialog
@@ -45,7 +46,7 @@ def test_creating_and_leaving_a_group(tmp_path):
     run(play())
 
 
-@pytest.mark.parametrize("keys", ["f7", "/new weekend"])
+@pytest.mark.parametrize("keys", others_slow(["f7", "/new weekend"]))
 def test_a_taken_group_name_keeps_the_dialog_open(tmp_path, keys):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -84,6 +85,7 @@ def test_the_next_key_removes_a_toast(tmp_path, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_fast_double_enter_closes_a_dialog_once(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -166,6 +168,7 @@ def test_status_and_delivery(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_equal_group_names_are_disambiguated(tmp_path):
     def setting(agent):
         agent.add_group("a weekend in the mountains", id="Zq3xAAAA")

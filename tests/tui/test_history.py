@@ -85,6 +85,7 @@ def test_the_head_explains_where_history_starts(tmp_path, beginning, said):
     run(play())
 
 
+@pytest.mark.slow
 def test_backfill_is_inserted_above_a_reader_at_the_end(tmp_path):
     async def play():
         async with scene(tmp_path, setting=newcomer) as it:
@@ -143,6 +144,7 @@ def test_backfill_above_keeps_the_top_row(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_reader_of_history_sees_later_backfill(tmp_path):
     async def play():
         async with scene(tmp_path, setting=lambda agent: newcomer(agent, 60)) as it:
@@ -169,6 +171,7 @@ def test_a_reader_of_history_sees_later_backfill(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_backfill_of_a_closed_conversation(tmp_path):
     def setting(agent):
         newcomer(agent)
@@ -189,6 +192,7 @@ def test_backfill_of_a_closed_conversation(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_backfill_during_a_disconnect_is_loaded(tmp_path):
     async def play():
         async with scene(tmp_path, setting=newcomer) as it:
@@ -252,6 +256,7 @@ def test_an_invitation_can_narrow_the_history(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_invitation_cannot_widen_the_history(tmp_path):
     def setting(agent):
         weekend(agent)

@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.hostile_text import BUNDLES, HARMLESS, PAYLOADS, Sent
 from tests.support.hostile_tour import LONG, HostileAgent, furnish
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import run, scene, weekend
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.terminal_text import printable, printable_line
@@ -184,7 +185,7 @@ def as_json(value):
     return msgspec.to_builtins(value)
 
 
-@pytest.mark.parametrize("number", range(len(LONG)))
+@pytest.mark.parametrize("number", others_slow(range(len(LONG)), 2))
 def test_endless_text_takes_bounded_time(tmp_path, number):
     """Longer than a member can send: what is drawn of it is bounded, whatever came."""
 

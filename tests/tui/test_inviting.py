@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from textual.events import Paste
 
 from tests.support.fake_agent import CODE, URL, Refusal
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
 from zerochat.agent.invitations.qr_pictures import code_png
 from zerochat.rpc import Invitee, OpenInvitation, PolicyInfo
@@ -78,7 +79,7 @@ def test_open_invitations(tmp_path):
     run(play())
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 50), (10, 3)])
+@pytest.mark.parametrize("size", others_slow([(40, 12), (80, 24), (200, 50), (10, 3)]))
 def test_open_invitations_with_hostile_names(tmp_path, size):
     def hostile(agent):
         inviting(agent)
@@ -102,6 +103,7 @@ def test_open_invitations_with_hostile_names(tmp_path, size):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_invitation_can_be_hidden(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
@@ -120,6 +122,7 @@ def test_an_invitation_can_be_hidden(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_all_invitation_buttons_fit(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 24), setting=weekend) as it:
@@ -203,6 +206,7 @@ def test_a_qr_code_is_saved_and_read_back(tmp_path, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_picture_without_a_code_keeps_the_input(tmp_path):
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed")
@@ -223,6 +227,7 @@ def test_a_picture_without_a_code_keeps_the_input(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_unwritable_folder_is_reported(tmp_path, monkeypatch):
     (tmp_path / "downloads").write_text("no folder")
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path))
@@ -275,6 +280,7 @@ def test_inviting_at_80x24(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_only_uses_of_the_shown_invitation_count(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 30), setting=weekend) as it:

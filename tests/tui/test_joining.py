@@ -135,6 +135,7 @@ def test_a_refusal_can_be_undone(tmp_path, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_sent_refusal_does_not_move_the_selection(tmp_path, monkeypatch):
     monkeypatch.setattr("zerochat.tui.dialogs.requests.UNDO_S", 0.02)
 
@@ -154,6 +155,7 @@ def test_a_sent_refusal_does_not_move_the_selection(tmp_path, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_requests_answered_elsewhere_disappear_safely(tmp_path, monkeypatch):
     monkeypatch.setattr("zerochat.tui.dialogs.requests.INPUT_GUARD_S", 3600.0)
 
@@ -206,6 +208,7 @@ def test_the_member_list_shows_join_requests(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_requests_are_reported_over_dialogs(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -398,6 +401,7 @@ def test_resume_hint_for_a_sole_member():
     assert not why_read_only(replace(info, suspended=False), [])
 
 
+@pytest.mark.slow
 def test_a_failed_join_can_be_retried_with_another_name(tmp_path):
     async def play():
         async with scene(tmp_path) as it:
@@ -419,6 +423,7 @@ def test_a_failed_join_can_be_retried_with_another_name(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_inviting_to_read_only(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -529,6 +534,7 @@ def test_a_waiting_join_is_shown_in_the_status_line(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_left_group_is_marked_and_not_left_again(tmp_path):
     async def play():
         async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
@@ -549,6 +555,7 @@ def test_a_left_group_is_marked_and_not_left_again(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_owner_who_leaves_is_warned(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.fake_agent import ME, WORDS, FakeAgent, Refusal
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, completed, run, scene, weekend
 from zerochat.rpc import Author, PolicyInfo, TrustNotification, VoteInfo
 from zerochat.tui.chat_view import ChatView
@@ -313,6 +314,7 @@ def test_warnings_survive_a_restart(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_members_that_never_arrived_are_shown(tmp_path):
     async def play():
         async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
@@ -346,6 +348,7 @@ def test_the_palette_has_commands_without_keys(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_help_lists_dialog_keys(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -441,7 +444,7 @@ def test_every_dialog_at_every_size_with_hostile_names(tmp_path, size):
     run(play())
 
 
-@pytest.mark.parametrize("theme", ["textual-light", "textual-dark", "ansi-dark"])
+@pytest.mark.parametrize("theme", others_slow(["textual-light", "textual-dark", "ansi-dark"]))
 def test_member_states_are_shown_without_colour(tmp_path, theme):
     async def play():
         async with scene(tmp_path, size=(110, 24), setting=crowded) as it:

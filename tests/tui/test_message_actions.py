@@ -62,6 +62,7 @@ def test_escape_switches_between_composer_and_messages(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_selection_stays_on_its_message(tmp_path):
     def long(agent):
         group = agent.add_group("long", ["bob"])
@@ -157,6 +158,7 @@ def test_replying(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_keys_after_r_belong_to_the_reply(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -169,6 +171,7 @@ def test_keys_after_r_belong_to_the_reply(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_rejected_reply_returns_to_its_conversation(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -216,6 +219,7 @@ def test_editing_a_message(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_message_actions_as_commands(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -331,6 +335,7 @@ def test_the_message_info_dialog(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_every_action_is_in_palette_and_menu(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 60), setting=weekend) as it:
@@ -443,6 +448,7 @@ def test_mentions_by_edits_are_counted(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_consecutive_joins_fold_until_clicked(tmp_path):
     def setting(agent):
         weekend(agent)
@@ -488,6 +494,7 @@ def test_the_topic_is_always_shown(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_pages_without_rows_hide_nothing(tmp_path):
     """Somebody who reacts a thousand times does not cut the others off from what was said before."""
 
@@ -517,6 +524,7 @@ def test_pages_without_rows_hide_nothing(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_text_can_be_selected_with_the_mouse(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

@@ -269,6 +269,7 @@ def test_a_long_file_name_keeps_its_extension():
 # --- the tour ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_tour_does_not_cover_its_subject(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

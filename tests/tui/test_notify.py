@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.fake_agent import ME
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, run, scene, weekend
 from zerochat.agent.settings.client_preferences import Preferences, preferences
 from zerochat.tui.host import notify
@@ -358,7 +359,7 @@ def test_muting_shows_a_mark_and_is_stored(tmp_path):
     run(play())
 
 
-@pytest.mark.parametrize("trigger", ["focused", "visible", "sent"])
+@pytest.mark.parametrize("trigger", others_slow(["focused", "visible", "sent"]))
 def test_read_triggers(tmp_path, trigger):
     async def play():
         async with scene(

@@ -49,6 +49,7 @@ change_lists = st.lists(
 KINDS: dict[str, ChangeKind] = {"j": "joined", "l": "left", "r": "renamed"}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(change_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.booleans())
 def test_folding_is_independent_of_arrival_order(changes, random, width, forget):

@@ -80,6 +80,7 @@ def test_querying_a_peer(tmp_path, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_ambiguous_peer_is_not_queried(tmp_path):
     def twins(agent):
         agent.add_group("weekend", ["bob", "Bob", "carol"])

@@ -199,6 +199,7 @@ def test_row_heights_match_drawing(rows, width, marked):
                 assert all(strip.cell_length <= width for strip in strips), [strip.text for strip in strips]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(posts, st.integers(14, 130), st.booleans())
 @example(a_row(1, "a", "w" * 60, own=True), 60, True)

@@ -292,6 +292,7 @@ def test_any_size_and_back(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["textual-light", "nord", "ansi-dark", "ansi-light"])
 def test_other_themes(tmp_path, theme):
     async def play():

@@ -13,6 +13,7 @@ from screenshots import BYTES_MAX, DRAWN, PICTURES, TOUR, asked_for, draw
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_screenshots_are_reproducible(tmp_path: Path) -> None:
     picture = next(one for one in DRAWN if one.name == "delivery")
     first, second = (asyncio.run(draw(picture, tmp_path)) for _ in range(2))

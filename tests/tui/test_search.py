@@ -68,6 +68,7 @@ def test_incremental_search_and_enter(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_only_the_last_query_is_shown(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long) as at:
@@ -120,6 +121,7 @@ def test_results_are_paged_and_clickable(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_search_errors_are_shown_in_the_dialog(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as at:
@@ -270,6 +272,7 @@ def test_paging_from_the_middle_shows_all_once(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_pages_are_prefetched(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(90, 24)) as at:
@@ -285,6 +288,7 @@ def test_pages_are_prefetched(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_late_response_keeps_the_order(tmp_path):
     """A page for where the window was is of no use where it is now."""
 

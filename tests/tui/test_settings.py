@@ -7,6 +7,7 @@ from textual import events
 from textual.binding import Binding
 from textual.widgets import OptionList
 
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import run, scene, weekend
 from zerochat import slash_commands as commands
 from zerochat.agent.settings.options import OPTIONS
@@ -64,16 +65,20 @@ def test_set_stores_and_applies_at_once(tmp_path, home):
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
-    [
-        ("/set theme lihgt", "Invalid value 'lihgt' for chat.theme: did you mean light? Nothing changed."),
-        ("/set thme dark", 'Unknown setting "thme".'),
-        ("/set chat.thme dark", 'Unknown setting "chat.thme". Did you mean chat.theme?'),
-        ("/set mouse perhaps", "must be true or false"),
-        ("/set notify_command rm", "no shell reads it"),
-        ("/set keys.go.swich ctrl+g", "unknown action go.swich. Did you mean go.switch?"),
-        ("/set keys.go.switch ctlr+g", "unknown key ctlr+g"),
-        ("/set thme", 'Unknown setting "thme".'),
-    ],
+    others_slow(
+        [
+            ("/set theme lihgt", "Invalid value 'lihgt' for chat.theme: did you mean light? Nothing changed."),
+            ("/set thme dark", 'Unknown setting "thme".'),
+            ("/set chat.thme dark", 'Unknown setting "chat.thme". Did you mean chat.theme?'),
+            ("/set mouse perhaps", "must be true or false"),
+            ("/set notify_command rm", "no shell reads it"),
+            ("/set keys.go.swich ctrl+g", "unknown action go.swich. Did you mean go.switch?"),
+            ("/set keys.go.switch ctlr+g", "unknown key ctlr+g"),
+            ("/set thme", 'Unknown setting "thme".'),
+        ],
+        3,
+        unpacked=True,
+    ),
 )
 def test_a_rejected_setting_changes_nothing(tmp_path, home, line, sentence):
     home.config.write_text("# mine\n")
@@ -409,6 +414,7 @@ def test_the_tour_is_offered_once_and_fits(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_tour_by_mouse_and_with_other_keys(tmp_path):
     async def play():
         said = {"chat.keys.go.switch": "ctrl+g"}
@@ -424,6 +430,7 @@ def test_the_tour_by_mouse_and_with_other_keys(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_tour_waits_for_the_first_group(tmp_path):
     async def play():
         made = []

@@ -13,6 +13,7 @@ from textual.events import Paste
 from textual.widgets import Input
 
 from tests.support.fake_agent import FakeAgent, Refusal
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import Scene, gone, run, scene, screen, shows, weekend
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import WrongPassphrase, create_profile
@@ -66,6 +67,7 @@ def test_the_first_run_has_the_keys_of_the_chat(tmp_path, key, dialog):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_first_run_can_end_in_the_demo(tmp_path):
     async def play():
         async with scene(
@@ -132,7 +134,7 @@ def test_a_failing_agent_start_is_shown_and_retried(tmp_path):
     run(play())
 
 
-@pytest.mark.parametrize("pasted", [False, True])
+@pytest.mark.parametrize("pasted", others_slow([False, True]))
 @pytest.mark.parametrize("enter", [False, True])
 def test_an_early_passphrase_is_never_visible(tmp_path, pasted, enter):
     """What is typed before the question is there goes into it; or, where nobody asks, nowhere."""
@@ -199,6 +201,7 @@ def test_early_keys_without_a_passphrase_are_dropped(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_keys_between_two_prompts_go_to_the_second(tmp_path):
     """The same holds while a wrong passphrase is looked at."""
 
@@ -381,6 +384,7 @@ def test_a_journal_damaged_at_startup(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_unreadable_older_messages_are_reported(tmp_path):
     def long(agent):
         group = agent.add_group("long", ["bob"])

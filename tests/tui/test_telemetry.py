@@ -9,6 +9,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.support.fake_agent import FakeAgent
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.telemetry.consent import question
@@ -73,7 +74,7 @@ def test_nothing_is_recorded_before_consent(tmp_path):
     run(play())
 
 
-@pytest.mark.parametrize("size", [(80, 24), (60, 15), (32, 8), (200, 50)])
+@pytest.mark.parametrize("size", others_slow([(80, 24), (60, 15), (32, 8), (200, 50)]))
 def test_the_consent_text_starts_visible_at_any_size(tmp_path, size):
     async def play():
         async with scene(tmp_path, size=size, setting=weekend) as it:

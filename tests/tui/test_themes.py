@@ -7,6 +7,7 @@ import pytest
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import run, scene, strips, weekend
 from zerochat.agent.settings.values import OWN_THEMES, TEXTUAL_THEMES
 from zerochat.agent.storage.paths import profile_paths
@@ -135,7 +136,7 @@ def test_the_ansi_theme_uses_terminal_colours(tmp_path):
     run(play())
 
 
-@pytest.mark.parametrize("theme", [*OWN_THEMES, "nord", "ansi-light"])
+@pytest.mark.parametrize("theme", others_slow([*OWN_THEMES, "nord", "ansi-light"]))
 def test_a_theme_is_changed_while_it_runs(theme, tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend, settings_store=SettingsStore()) as it:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from textual.events import Key
 
 from tests.support.machines import machines, until
+from tests.support.marks import others_slow
 from tests.support.terminals import terminal
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.rpc import AnnouncedCommand, MemberInfo
@@ -72,7 +73,7 @@ def test_dropped_paths_are_recognised(tmp_path, monkeypatch):
         assert paste.file_of(text) is None, text
 
 
-@pytest.mark.parametrize("choice", ["message", "file", "edit", "cancel"])
+@pytest.mark.parametrize("choice", others_slow(["message", "file", "edit", "cancel"]))
 def test_a_long_paste_is_confirmed(tmp_path, choice):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -116,6 +117,7 @@ def test_a_paste_does_not_send_the_draft(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_oversized_paste_can_be_a_file(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -169,6 +171,7 @@ def keys(text):
     return [Key("enter", None) if each == "\n" else Key("space" if each == " " else each, each) for each in text]
 
 
+@pytest.mark.slow
 def test_a_paste_as_keys_sends_nothing(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -184,6 +187,7 @@ def test_a_paste_as_keys_sends_nothing(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_long_paste_as_keys_is_confirmed(tmp_path):
     """They are taken out of the draft again, wherever in it they came."""
 
@@ -305,6 +309,7 @@ def test_bot_commands_have_usage_hints():
     assert len(completion.hints("!ping ", [*BOTS] * 9)) == completion.LINES_MAX
 
 
+@pytest.mark.slow
 def test_a_command_to_a_bot_is_completed_and_hinted_at(tmp_path):
     def setting(agent):
         weekend(agent)
