@@ -117,7 +117,7 @@ def _resealed(tree: Part, context: bytes, seeds: dict[str, bytes]) -> Part:
     with suppress(RemoteError):
         says = strict_json(utf8(as_text(unsigned)), 1 << 20)
         assert isinstance(says, dict)
-        seed = seeds.get(str(says.get("says")), PUBLISHER)
+        seed = seeds.get(str(says.get("type")), PUBLISHER)
         return tree.put("sig", Bytes(ed25519_sign(seed, context + canonical_json(says))))
     return tree
 
@@ -199,7 +199,7 @@ class Statements:
 
     def seeds(self) -> list[bytes]:
         late = accepted(overwrite=b64url(LATE.serialize()), key=b64url(bytes(48)))
-        close = Close(time=NOW + 3, accept=ACCEPT.digest, by=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
+        close = Close(time=NOW + 3, accept=ACCEPT.digest, author=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
         return [one.serialize() for one in (REQUEST, ACCEPT, late, confirmed(ACCEPT), close)]
 
     def seal(self, tree: Part, dice: Random) -> Part:
@@ -341,12 +341,12 @@ class Case:
         """An accusation with each of the grounds against it, and with none; two guilts that need no accusation."""
         rules, accept, accusation = _ingredients()
         ack = messages.ack(SUBSCRIBER, STREAM[3], NOW + 9_000).serialize()
-        close = Close(time=NOW + 3_000, accept=accept.digest, by=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
-        ended = Close(time=NOW + 2, accept=accept.digest, by=did_of(PUBLISHER)).signed(PUBLISHER)
-        earlier = msgspec.structs.replace(accusation, since=0).signed(SUBSCRIBER)
+        close = Close(time=NOW + 3_000, accept=accept.digest, author=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
+        ended = Close(time=NOW + 2, accept=accept.digest, author=did_of(PUBLISHER)).signed(PUBLISHER)
+        earlier = msgspec.structs.replace(accusation, log_size=0).signed(SUBSCRIBER)
         log = Log([("message", self._LINK.serialize())])
-        log.post(entry_of("accusation", earlier.by, earlier.serialize()).record())
-        log.post(entry_of("close", ended.by, ended.serialize()).record())
+        log.post(entry_of("accusation", earlier.accuser, earlier.serialize()).record())
+        log.post(entry_of("close", ended.author, ended.serialize()).record())
         receipts = [receipt_for(log.tree, index, log.note(NOW + 1_000)).serialize() for index in range(3)]
         grounds = [
             Acknowledged(tuple(one.serialize() for one in STREAM[1:]), ack),
@@ -394,7 +394,7 @@ class Case:
             SUBSCRIBER,
             accept=confirm["accept"],
             message=b64url(sha256(came)),
-            since=2,
+            log_size=2,
             reopened=[b64url(sha256(canonical_json(one))) for one in said["reopened"]],
         )
         written = canonical_json(accusation)
@@ -457,10 +457,10 @@ def _ingredients() -> tuple[Rules, Accept, Accusation]:
     accept = accepted(rules.digest)
     accusation = Accusation(
         time=NOW + 3_600_000,
-        by=did_of(SUBSCRIBER),
+        accuser=did_of(SUBSCRIBER),
         accept=accept.digest,
         message=b64url(sha256(STREAM[2].serialize())),
         missing=b64url(STREAM[2].before),
-        since=2,
+        log_size=2,
     ).signed(SUBSCRIBER)
     return rules, accept, accusation

@@ -98,7 +98,7 @@ class Proof:
             says = strict_json(one.encode(), 1 << 16) if isinstance(one, str) else one
             if isinstance(says, dict):
                 unsigned = {**says, "sig": ""}
-                seed = _SEEDS.get(str(says.get("says")), PUBLISHER)
+                seed = _SEEDS.get(str(says.get("type")), PUBLISHER)
                 one = canonical_json(
                     {**unsigned, "sig": b64url(ed25519_sign(seed, CONTEXT + canonical_json(unsigned)))}
                 )

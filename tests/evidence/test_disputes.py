@@ -113,7 +113,7 @@ class Court(Signed):
 
     def file(self, case_file, after_ms=0):
         said = case_file.accusation
-        self.shelf.post(self.now + after_ms, "accusation", said.by, said.serialize())
+        self.shelf.post(self.now + after_ms, "accusation", said.accuser, said.serialize())
 
     def answer(self, case_file, by="n0"):
         """The accused reviews and posts."""
@@ -183,8 +183,8 @@ def test_withholding_is_upheld(court):
     assert "for some and more" not in court.texts("n1"), "it waits for the one before"
     court.later()
     case_file = court.accuse()
-    assert (case_file.accused, case_file.accusation.by) == (court.did("n0"), court.did("n1"))
-    assert case_file.accusation.since == 1 and not case_file.reopened
+    assert (case_file.accused, case_file.accusation.accuser) == (court.did("n0"), court.did("n1"))
+    assert case_file.accusation.log_size == 1 and not case_file.reopened
     with pytest.raises(NotFiled):
         case_of(court.shelf, court.id, court.shelf.rules, case_file)
     court.file(case_file)
@@ -305,8 +305,8 @@ def lying(court):
 
 def test_logged_end_of_subscription_ends_obligations(court, monkeypatch):
     accept = court.group("n1").streams.followed[court.did("n0")].accept
-    close = Close(time=court.now, accept=accept, by=court.did("n0")).signed(court.group("n0").seed)
-    court.shelf.post(court.now, "close", close.by, close.serialize())
+    close = Close(time=court.now, accept=accept, author=court.did("n0")).signed(court.group("n0").seed)
+    court.shelf.post(court.now, "close", close.author, close.serialize())
     court.later(MINUTE)
     court.withhold("for some")
     court.later()
@@ -322,7 +322,7 @@ def test_logged_end_of_subscription_ends_obligations(court, monkeypatch):
 @pytest.mark.parametrize(("by", "ground", "verdict"), [("n1", Closed, DISMISSED), ("n2", None, UPHELD)])
 def test_subscriber_close_ends_obligations(court, by, ground, verdict):
     accept = court.group("n1").streams.followed[court.did("n0")].accept
-    close = Close(time=court.now, accept=accept, by=court.did(by)).signed(court.group(by).seed)
+    close = Close(time=court.now, accept=accept, author=court.did(by)).signed(court.group(by).seed)
     statement = StoreStatement(court.id, court.did("n1"), "close", close.digest, close.serialize(), court.now)
     court.noted.setdefault("n0", []).append(statement)
     court.withhold("for some")
@@ -357,7 +357,12 @@ def test_accusation_with_unknown_message_has_no_charge(court):
     assert case_file_against_us(court.journal("n2"), court.group("n2"), case_file.accusation) is None
     assert case_file_against_us(court.journal("n0"), court.group("n0"), case_file.accusation) == case_file
     assert parse_accusation(case_file.accusation.serialize()) == case_file.accusation
-    for blob in (b"", b"{}", case_file.accusation.serialize()[:-1], replace(case_file.accusation, since=9).serialize()):
+    for blob in (
+        b"",
+        b"{}",
+        case_file.accusation.serialize()[:-1],
+        replace(case_file.accusation, log_size=9).serialize(),
+    ):
         assert parse_accusation(blob) is None
 
 
@@ -370,7 +375,7 @@ def test_changed_case_files_are_refused(court):
     request, accept, confirm = case_file.subscription
     for wrong in (
         replace(case_file, message=case_file.message[:-1] + bytes([case_file.message[-1] ^ 1])),
-        replace(case_file, accusation=replace(case_file.accusation, since=7)),
+        replace(case_file, accusation=replace(case_file.accusation, log_size=7)),
         replace(case_file, subscription=(request, accept, replace(confirm, time=1))),
         replace(case_file, reopened=(case_file.subscription,)),
     ):
@@ -774,7 +779,7 @@ def test_an_accusation_that_names_no_signature_is_passed_over(court):
     court.later()
     case_file = court.accuse()
     said = replace(case_file.accusation, missing="no signature").signed(court.group("n1").seed)
-    court.shelf.post(court.now, "accusation", said.by, said.serialize())
+    court.shelf.post(court.now, "accusation", said.accuser, said.serialize())
     assert court.counsel_of_all() == {"n0": [], "n1": [], "n2": []}
     court.file(case_file)
     court.dispute_monitor("n0")
@@ -806,7 +811,7 @@ def test_accusation_is_answered_in_the_right_log(court, monkeypatch):
     other = Shelf(2)
     tlog = TwoLogs(other, court.shelf)
     dispute_monitor = DisputeMonitor(court.journal("n0"), logging.getLogger("dispute_monitor"), tlog)
-    other.post(court.now, "accusation", said.by, said.serialize())
+    other.post(court.now, "accusation", said.accuser, said.serialize())
     assert not dispute_monitor.review(court.nodes["n0"].agent, court.now)
     court.file(case_file)
     (ask,) = dispute_monitor.review(court.nodes["n0"].agent, court.now + 10**6)
@@ -858,7 +863,9 @@ def test_accusation_is_answered_at_its_counted_place(court):
     """It is void there; a defence there would precede the case's log excerpt."""
     case_file = lying(court)
     since = court.shelf.size(court.id, "") + 3
-    case_file = replace(case_file, accusation=replace(case_file.accusation, since=since).signed(court.group("n1").seed))
+    case_file = replace(
+        case_file, accusation=replace(case_file.accusation, log_size=since).signed(court.group("n1").seed)
+    )
     court.file(case_file)
     assert not court.dispute_monitor("n0")
     court.shelf.post(court.now, "message", court.did("n1"), b"one")

@@ -232,11 +232,13 @@ def test_subscription_keys_have_the_message_length():
 
     def begun(theirs: str, ours: str) -> Subscription:
         nothing = b64url(bytes(32))
-        request = Request(time=1, topic=nothing, subscriber=other, publisher=did, nonce="", signs=theirs).signed(OTHER)
+        request = Request(time=1, topic=nothing, subscriber=other, publisher=did, nonce="", signing_key=theirs).signed(
+            OTHER
+        )
         place: dict[str, Any] = {
             "alias": b64url(b"a" * 16),
             "start": b64url(b"p" * 64),
-            "signs": ours,
+            "signing_key": ours,
             "rules": nothing,
         }
         accept = Accept(time=1, request=request.digest, publisher=did, subscriber=other, **place).signed(SEED)

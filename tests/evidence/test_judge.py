@@ -255,10 +255,10 @@ def test_a_defence_that_was_posted_many_times_is_weighed_once():
 def test_backdated_accusation_is_void():
     story, quarrel = defended_story(4, (FALSE_ACCUSATION,))
     ledger, missing = story.ledger, missing_of(quarrel)
-    accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
+    accuser = next(one for one in story.listeners if one.did == missing.accusation.accuser)
     before, said = ledger.frontier.size, parse_data(missing.message)
-    older = replace(missing.accusation, time=said.time, since=before).signed(accuser.seed)
-    filed = ledger.post(story.now, "accusation", older.by, older.serialize())
+    older = replace(missing.accusation, time=said.time, log_size=before).signed(accuser.seed)
+    filed = ledger.post(story.now, "accusation", older.accuser, older.serialize())
     defence = Defence(older.digest, parse_defence(missing.defences[-1]).ground).serialize()
     ledger.defend(story.now, story.publisher, defence, older.digest)
     closing = ledger.cosigned(story.now + 2 * 86_400_000).serialize()
@@ -295,15 +295,15 @@ def upheld_story() -> tuple[Story, Quarrel]:
 def accused(story: Story, quarrel: Quarrel, **changes):
     """The same accusation once more by the same accuser, in the log of today. Returns it with its receipt."""
     missing = missing_of(quarrel)
-    accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
-    fields = {"time": story.now, "since": story.ledger.frontier.size, **changes}
+    accuser = next(one for one in story.listeners if one.did == missing.accusation.accuser)
+    fields = {"time": story.now, "log_size": story.ledger.frontier.size, **changes}
     accusation = replace(missing.accusation, **fields).signed(accuser.seed)
-    return accusation, story.ledger.post(story.now, "accusation", accusation.by, accusation.serialize())
+    return accusation, story.ledger.post(story.now, "accusation", accusation.accuser, accusation.serialize())
 
 
 def judged(story: Story, quarrel: Quarrel, accusation, filed: str, defences: tuple[bytes, ...] = ()):
     """The outcome of an accusation after the defence window."""
-    ledger, before = story.ledger, accusation.since
+    ledger, before = story.ledger, accusation.log_size
     closing = ledger.cosigned(story.now + 2 * 86_400_000).serialize()
     span = Span(before, ledger.frontiers[before].peaks, tuple(ledger.records[before:]), closing)
     case = with_missing(quarrel, accusation=accusation, filed=filed, span=span, defences=defences)
@@ -351,21 +351,21 @@ def test_the_largest_message_has_a_defence_that_counts():
 
 def test_end_excuses_later_messages_only():
     story, quarrel = upheld_story()
-    accuser = next(one for one in story.listeners if one.did == missing_of(quarrel).accusation.by)
+    accuser = next(one for one in story.listeners if one.did == missing_of(quarrel).accusation.accuser)
     accept, came = quarrel.case.subscription[1], parse_data(missing_of(quarrel).message)
     link = story.link_of(came)
     assert link is not None and link.time + 1000 < came.time
-    ours = Close(time=accept.time, accept=accept.digest, by=did_of(story.publisher))
+    ours = Close(time=accept.time, accept=accept.digest, author=did_of(story.publisher))
     another = replace(ours, accept=quarrel.case.subscription[0].digest)
     tried_ = [
         (ours.signed(story.publisher), link.time - 1000, DISMISSED),
         (ours.signed(story.publisher), link.time + 1000, UPHELD),
         (another.signed(story.publisher), link.time - 1000, UPHELD),
-        (replace(ours, by=accuser.did).signed(accuser.seed), link.time - 1000, UPHELD),
+        (replace(ours, author=accuser.did).signed(accuser.seed), link.time - 1000, UPHELD),
         (ours.signed(accuser.seed), link.time - 1000, UPHELD),
     ]
     for close, posted_at, verdict in tried_:
-        receipt = story.ledger.post(posted_at, "close", close.by, close.serialize())
+        receipt = story.ledger.post(posted_at, "close", close.author, close.serialize())
         accusation, filed = accused(story, quarrel)
         defence = Defence(accusation.digest, Ended(link.serialize(), close, receipt)).serialize()
         story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
@@ -379,7 +379,7 @@ def test_first_logged_accusation_counts():
     accusation, filed = accused(story, quarrel)
     defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).serialize()
     story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
-    again = story.ledger.post(story.now, "accusation", accusation.by, accusation.serialize())
+    again = story.ledger.post(story.now, "accusation", accusation.accuser, accusation.serialize())
     assert judged(story, quarrel, accusation, filed, (defence,)).delivery == DISMISSED
     assert judged(story, quarrel, accusation, again, (defence,)).delivery == VOID
     assert judged(story, quarrel, accusation, again).delivery == VOID

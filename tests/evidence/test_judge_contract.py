@@ -114,7 +114,7 @@ class Court:
         try:
             came = self.came[said.message]
             place = self.subscriptions[said.accept]
-            done = self.send(self.signs[said.by], "accuse", place, came, said.time, reopened)
+            done = self.send(self.signs[said.accuser], "accuse", place, came, said.time, reopened)
             self.cases[said.digest] = done.as_bytes32()
         except Reverted as refused:
             self.refused.setdefault(said.digest, str(refused))

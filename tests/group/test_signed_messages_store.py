@@ -136,7 +136,7 @@ def test_ack_queries_use_an_index(journal: Journal, question, places):
 def test_statements_are_ordered_and_deletable(journal: Journal):
     said = [StoreStatement("g", "did:reader", says, says[0] * 43, says.encode(), 5) for says in ("request", "accept")]
     journal.commit(Tree("t"), [*stream(2), *said, said[0]])
-    assert [one.says for one in journal.signed_messages.statements("g", "did:reader")] == ["accept", "request"]
+    assert [one.kind for one in journal.signed_messages.statements("g", "did:reader")] == ["accept", "request"]
     assert not journal.signed_messages.statements("g", "did:other")
     journal.commit(Tree("t"), [DeleteLog("g")])
     assert not journal.signed_messages.statements("g", "did:reader")
@@ -285,7 +285,7 @@ def test_oldest_used_subscription_is_deleted(journal: Journal, monkeypatch):
     day = 24 * 3_600_000
     theirs = [subscription(number) for number in range(1, 33)]
     ours = [subscription(number, ME, at=number * day) for number in range(100, 132)]
-    over = Close(time=1, accept=ours[0][1].digest, by=ME)
+    over = Close(time=1, accept=ours[0][1].digest, author=ME)
     journal.commit(Tree("t"), chained(*theirs))
     journal.commit(Tree("t"), [*chained(*ours[:-1]), stated(over, 100 * day), *ours[-1]])
     assert digests(*theirs[-10:]) <= kept(journal) and not kept(journal) & digests(*theirs[:20])

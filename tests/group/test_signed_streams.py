@@ -501,7 +501,7 @@ def test_foreign_key_statement_is_rejected(three, says):
     other = b64url(bytes(range(32)))
     if says == "request":
         said: Request | Accept = Request(
-            time=three.now, topic=three.id, subscriber=me, publisher=group.me, nonce="A", signs=other
+            time=three.now, topic=three.id, subscriber=me, publisher=group.me, nonce="A", signing_key=other
         ).signed(seed)
     else:
         asking = three.tx("n0")
@@ -512,7 +512,7 @@ def test_foreign_key_statement_is_rejected(three, says):
         digest = three.group("n0").streams.requests[me].digest
         answer = parse_statement(last.statement)
         assert isinstance(answer, Accept)
-        said = replace(answer, request=digest, signs=other).signed(seed)
+        said = replace(answer, request=digest, signing_key=other).signed(seed)
     before, kept = three.group("n0"), len(three.kept["n0"])
     packed = three.utter("n1", "n0", statements=[said.serialize().decode()])
     three.process("n0", Received(group.links.peers[me].link, packed))

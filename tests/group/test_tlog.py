@@ -271,7 +271,7 @@ def test_removed_witness_is_replaced(four):
         entries = four.nodes[name].tlogs.entries[four.id, before.origin]
         closes = [four.nodes[name].tlogs.blob(four.id, parse_entry(record).hash) for record in entries]
         said = [parse_statement(close) for close in closes]
-        assert {one.by for one in said} == {four.did(one) for one in ("n0", "n1", "n2")}, (
+        assert {one.author for one in said} == {four.did(one) for one in ("n0", "n1", "n2")}, (
             "each ends what n3 heard of it"
         )
         assert all(isinstance(one, Close) for one in said)

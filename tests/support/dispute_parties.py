@@ -234,7 +234,7 @@ class Story:
             subscriber=listener.did,
             publisher=did_of(self.publisher),
             nonce=b64url(self.dice.randbytes(16)),
-            signs=b64url(self.suite.public(listener.signs)),
+            signing_key=b64url(self.suite.public(listener.signs)),
         ).signed(listener.seed)
         accept = Accept(
             time=self.next_time(),
@@ -245,7 +245,7 @@ class Story:
             start=b64url(start),
             overwrite=b64url(overwrite),
             rules=self.rules.digest,
-            signs=b64url(self.suite.public(self.signs)),
+            signing_key=b64url(self.suite.public(self.signs)),
         ).signed(self.publisher)
         confirm = Confirm(time=request.time, accept=accept.digest, subscriber=listener.did).signed(listener.seed)
         listener.subscription = Subscription(request, accept, confirm, self.suite)
@@ -256,7 +256,7 @@ class Story:
     def end(self, listener: Listener) -> None:
         assert listener.subscription is not None
         digest = listener.subscription.accept.digest
-        close = Close(time=self.now + listener.off_ms, accept=digest, by=listener.did).signed(listener.seed)
+        close = Close(time=self.now + listener.off_ms, accept=digest, author=listener.did).signed(listener.seed)
         listener.closes[digest] = close
         listener.subscription = None
 
@@ -271,10 +271,10 @@ class Story:
         digest = listener.subscription.accept.digest
         if digest in listener.ended:
             return
-        close = Close(time=self.next_time(), accept=digest, by=did_of(self.publisher)).signed(self.publisher)
-        receipt = self.ledger.post(self.now, "close", close.by, close.serialize())
+        close = Close(time=self.next_time(), accept=digest, author=did_of(self.publisher)).signed(self.publisher)
+        receipt = self.ledger.post(self.now, "close", close.author, close.serialize())
         posted_ms = parse_receipt(receipt.encode()).posted_ms(
-            entry_of("close", close.by, close.serialize()), self.rules.quorum
+            entry_of("close", close.author, close.serialize()), self.rules.quorum
         )
         listener.ended[digest] = close, receipt, posted_ms
 
@@ -410,14 +410,14 @@ class Story:
         since = self.dice.randint(max(0, self.ledger.frontier.size - 3), self.ledger.frontier.size)
         accusation = Accusation(
             time=self.now + listener.off_ms,
-            by=listener.did,
+            accuser=listener.did,
             accept=digest,
             message=b64url(sha256(came.serialize())),
             missing=b64url(came.before),
-            since=since,
+            log_size=since,
             reopened=tuple(one.accept.digest for one in later),
         ).signed(listener.seed)
-        filed = self.ledger.post(self.now, "accusation", accusation.by, accusation.serialize())
+        filed = self.ledger.post(self.now, "accusation", accusation.accuser, accusation.serialize())
         defences = []
         if self.dice.random() < 0.3:
             self.noise(listener, accusation.digest)
@@ -429,8 +429,8 @@ class Story:
         if self.kind in ("withholds", "bluffs") and self.dice.random() < 0.5:
             defences += self.flood(accusation.digest)
         if self.dice.random() < 0.2:  # the operator logs it once more
-            self.ledger.post(self.now, "accusation", accusation.by, accusation.serialize())
-        key = (accusation.by, digest, accusation.message)
+            self.ledger.post(self.now, "accusation", accusation.accuser, accusation.serialize())
+        key = (accusation.accuser, digest, accusation.message)
         repeated = key in self.earlier
         self.earlier.setdefault(key, (accusation, filed))
         self.now += self.rules.window_ms + 3 * self.rules.skew_ms + 86_400_000 * any(self.ledger.lies)
@@ -493,7 +493,7 @@ class Story:
         digest = subscription.accept.digest
         link = self.link_of(came)
         close = listener.closes.get(digest)
-        earlier = self.earlier.get((accusation.by, digest, accusation.message))
+        earlier = self.earlier.get((accusation.accuser, digest, accusation.message))
         if earlier is not None:
             yield Repeated(*earlier)
         if close is not None:
@@ -554,11 +554,11 @@ class Story:
                 yield Acknowledged(chain[: place + 1], ack.serialize())
                 break
         for before, filed in self.earlier.values():
-            if before.by == listener.did and before.missing != b64url(came.before):
+            if before.accuser == listener.did and before.missing != b64url(came.before):
                 yield Repeated(before, filed)
                 break
-        close = Close(time=1, accept=subscription.accept.digest, by=did_of(self.publisher)).signed(self.publisher)
+        close = Close(time=1, accept=subscription.accept.digest, author=did_of(self.publisher)).signed(self.publisher)
         yield Closed(close)
-        receipt = self.ledger.post(self.now, "close", close.by, close.serialize())
+        receipt = self.ledger.post(self.now, "close", close.author, close.serialize())
         yield Ended(link.serialize(), close, receipt)
         yield Ended(chain[-1], close, receipt)

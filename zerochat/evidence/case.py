@@ -70,19 +70,19 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return b64url(sha256(canonical_json(msgspec.to_builtins(self))))
 
 
-class Accusation(SignedStatement, frozen=True, tag="accusation", tag_field="says", kw_only=True):
+class Accusation(SignedStatement, frozen=True, tag="accusation", tag_field="type", kw_only=True):
     """A subscriber's claim that it never received the predecessor named by a message."""
 
-    signer = "by"
+    signer = "accuser"
 
-    by: Did
+    accuser: Did
     accept: Hash
     """Digest of the subscription's accept statement."""
     message: Hash
     """base64url of SHA-256 of the received message."""
     missing: Annotated[str, msgspec.Meta(max_length=86)]
     """`Pre` of the received message, base64url: the signature of the missing one."""
-    since: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+    log_size: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
     """Size of the log when this was signed, or less. The first occurrence from there on counts; otherwise the
     accusation could be logged again after the accused stopped answering."""
     reopened: Annotated[tuple[Hash, ...], msgspec.Meta(max_length=REOPENED_MAX)] = ()

@@ -27,7 +27,7 @@ _Bytes: TypeAlias = Annotated[str, msgspec.Meta(max_length=400, pattern="^[A-Za-
 
 
 class SignedStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A statement as a JSON object, tagged by `says`."""
+    """A statement as a JSON object, tagged by `type`."""
 
     time: Count
     """Time by the author's clock, UTC ms."""
@@ -58,7 +58,7 @@ class SignedStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 _S = TypeVar("_S", bound=SignedStatement)
 
 
-class Request(SignedStatement, frozen=True, tag="request", tag_field="says", kw_only=True):
+class Request(SignedStatement, frozen=True, tag="request", tag_field="type", kw_only=True):
     signer = "subscriber"
 
     topic: Hash
@@ -66,11 +66,11 @@ class Request(SignedStatement, frozen=True, tag="request", tag_field="says", kw_
     subscriber: Did
     publisher: Did
     nonce: _Bytes
-    signs: _Bytes = ""
+    signing_key: _Bytes = ""
     """Key of the subscriber's acknowledgements, if the rules name another suite than Ed25519."""
 
 
-class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_only=True):
+class Accept(SignedStatement, frozen=True, tag="accept", tag_field="type", kw_only=True):
     signer = "publisher"
 
     request: Hash
@@ -85,7 +85,7 @@ class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_on
     messages."""
     rules: Hash
     """Digest of the rules (`case.Rules`)."""
-    signs: _Bytes = ""
+    signing_key: _Bytes = ""
     """Key of the stream's messages, if the rules name another suite than Ed25519."""
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] = 0
     """Number of the publisher's events before the stream's start for this subscriber, in a group with a log."""
@@ -93,18 +93,18 @@ class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_on
     """Content key, sealed for the subscriber; empty where the group's key mode distributes it."""
 
 
-class Confirm(SignedStatement, frozen=True, tag="confirm", tag_field="says", kw_only=True):
+class Confirm(SignedStatement, frozen=True, tag="confirm", tag_field="type", kw_only=True):
     signer = "subscriber"
 
     accept: Hash
     subscriber: Did
 
 
-class Close(SignedStatement, frozen=True, tag="close", tag_field="says", kw_only=True):
-    signer = "by"
+class Close(SignedStatement, frozen=True, tag="close", tag_field="type", kw_only=True):
+    signer = "author"
 
     accept: Hash
-    by: Did
+    author: Did
 
 
 Statement: TypeAlias = Request | Accept | Confirm | Close
@@ -138,11 +138,11 @@ class Subscription(msgspec.Struct, frozen=True):
 
     @property
     def subscriber(self) -> bytes:
-        return b64url_bytes(self.request.signs) or did_key_bytes(self.request.subscriber)
+        return b64url_bytes(self.request.signing_key) or did_key_bytes(self.request.subscriber)
 
     @property
     def publisher(self) -> bytes:
-        return b64url_bytes(self.accept.signs) or did_key_bytes(self.accept.publisher)
+        return b64url_bytes(self.accept.signing_key) or did_key_bytes(self.accept.publisher)
 
     @property
     def alias(self) -> bytes:

@@ -193,7 +193,7 @@ class _Delivery:
             return self.add_finding("accuser", False, "The accusation is not signed by the accuser.")
         came, accusation = self.came, self.accusation
         holds = (
-            accusation.by == self.subscription.request.subscriber
+            accusation.accuser == self.subscription.request.subscriber
             and accusation.accept == self.subscription.accept.digest
             and came is not None
             and accusation.message == b64url(sha256(self.withheld.message))
@@ -213,14 +213,14 @@ class _Delivery:
 
     def _filed(self) -> bool:
         span = self.withheld.span
-        entry = entry_of("accusation", self.accusation.by, self.accusation.serialize())
+        entry = entry_of("accusation", self.accusation.accuser, self.accusation.serialize())
         try:
             receipt = parse_receipt(self.withheld.filed.encode())
             self.index, self.filed_ms = receipt.index, receipt.posted_ms(entry, self.rules.quorum)
         except RemoteError:
             return self.add_finding("filed", False, "The witnesses do not confirm that the accusation was filed.")
         places = [span.before + place for place, record in enumerate(span.entries) if record == entry.record()]
-        if span.before != self.accusation.since or places[:1] != [self.index]:
+        if span.before != self.accusation.log_size or places[:1] != [self.index]:
             return self.add_finding(
                 "filed", False, "The log excerpt does not start at the accuser's size, or the entry is older."
             )
@@ -386,15 +386,18 @@ class _Delivery:
     def _closed(self, ground: Closed) -> bool:
         ground.close.check()
         subscription = self.subscription
-        mine = (ground.close.accept, ground.close.by) == (subscription.accept.digest, subscription.request.subscriber)
+        mine = (ground.close.accept, ground.close.author) == (
+            subscription.accept.digest,
+            subscription.request.subscriber,
+        )
         return mine and ground.close.time <= self._came.time + self.rules.grace_ms
 
     def _ended(self, ground: Ended) -> bool:
         """Compared with the log's time, without grace: the publisher has the receipt and knows its obligations."""
         link, close = self._link(ground.message), ground.close
         close.check()
-        mine = (close.accept, close.by) == (self.subscription.accept.digest, self.subscription.request.publisher)
-        entry = entry_of("close", close.by, close.serialize())
+        mine = (close.accept, close.author) == (self.subscription.accept.digest, self.subscription.request.publisher)
+        entry = entry_of("close", close.author, close.serialize())
         return mine and link.time > parse_receipt(ground.receipt.encode()).posted_ms(entry, self.rules.quorum)
 
     def _repeated(self, ground: Repeated) -> bool:
@@ -402,14 +405,14 @@ class _Delivery:
         earlier = ground.accusation
         earlier.check()
         receipt = parse_receipt(ground.receipt.encode())
-        receipt.posted_ms(entry_of("accusation", earlier.by, earlier.serialize()), self.rules.quorum)
-        same = (earlier.by, earlier.accept, earlier.message, earlier.missing) == (
-            self.accusation.by,
+        receipt.posted_ms(entry_of("accusation", earlier.accuser, earlier.serialize()), self.rules.quorum)
+        same = (earlier.accuser, earlier.accept, earlier.message, earlier.missing) == (
+            self.accusation.accuser,
             self.accusation.accept,
             self.accusation.message,
             self.accusation.missing,
         )
-        return same and earlier.time >= self._due and earlier.since <= receipt.index < self.index
+        return same and earlier.time >= self._due and earlier.log_size <= receipt.index < self.index
 
 
 def counted_defences(entries: Iterable[bytes], publisher: str, about: str) -> list[str]:

@@ -118,11 +118,11 @@ def accuse(journal: Journal, tlog: TlogReader, group: Group, member: str, now: i
             later = later_subscriptions(subscriptions(journal, group, member, group.me), link.subscription)
             accusation = Accusation(
                 time=now,
-                by=group.me,
+                accuser=group.me,
                 accept=accept.digest,
                 message=b64url(sha256(link.message)),
                 missing=b64url(link.came.before),
-                since=tlog.size(group.id, link.rules.origin),
+                log_size=tlog.size(group.id, link.rules.origin),
                 reopened=tuple(one[1].digest for one in later),
             ).signed(group.seed)
             return CaseFile(accusation, link.message, link.subscription, later)

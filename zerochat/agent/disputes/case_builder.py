@@ -28,8 +28,8 @@ def case_of(tlog: TlogReader, group: str, rules: Rules, case_file: CaseFile) -> 
     """The case up to the known end of the log; open (`judge.OPEN`) until the defence window is over. Raises NotFiled
     and TooMuchInBetween."""
     accusation, origin, short = case_file.accusation, rules.origin, case_file.digest[:8]
-    entry = entry_of("accusation", accusation.by, accusation.serialize())
-    receipt = tlog.receipt(group, origin, entry.record(), accusation.since)
+    entry = entry_of("accusation", accusation.accuser, accusation.serialize())
+    receipt = tlog.receipt(group, origin, entry.record(), accusation.log_size)
     last = tlog.latest_checkpoint(group, origin)
     if receipt is None or last is None:
         raise NotFiled(case=short)
@@ -38,18 +38,18 @@ def case_of(tlog: TlogReader, group: str, rules: Rules, case_file: CaseFile) -> 
     except RemoteError:
         raise NotFiled(case=short) from None
     size = parse_checkpoint(closing.text).size
-    if size - accusation.since > ENTRIES_MAX:
+    if size - accusation.log_size > ENTRIES_MAX:
         raise TooMuchInBetween(case=short)
     frontier = Frontier()
-    for _, record in entries_from(tlog, group, origin, 0, min(accusation.since, size)):
+    for _, record in entries_from(tlog, group, origin, 0, min(accusation.log_size, size)):
         frontier = frontier.with_entry(record)
-    entries = [record for _, record in entries_from(tlog, group, origin, accusation.since, size)]
+    entries = [record for _, record in entries_from(tlog, group, origin, accusation.log_size, size)]
     if not entries:
         raise NotFiled(case=short)
     counted = counted_defences(entries, case_file.accused, case_file.digest)
     found = [tlog.blob(group, one) for one in counted]
     defences = tuple(blob for blob, one in zip(found, counted, strict=True) if blob and b64url(sha256(blob)) == one)
-    span = Span(accusation.since, frontier.peaks, tuple(entries), closing.serialize())
+    span = Span(accusation.log_size, frontier.peaks, tuple(entries), closing.serialize())
     return Case(
         rules=rules,
         subscription=case_file.subscription,

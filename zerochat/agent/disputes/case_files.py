@@ -43,7 +43,7 @@ class CaseFile(Struct, frozen=True, forbid_unknown_fields=True):
         opened = Subscription(*self.subscription)
         came = parse_data(self.message)
         accusation = self.accusation
-        about = accusation.by, accusation.accept, accusation.message, accusation.missing
+        about = accusation.accuser, accusation.accept, accusation.message, accusation.missing
         named = tuple(accept.digest for _, accept, _ in self.reopened)
         shown = opened.request.subscriber, opened.accept.digest, b64url(sha256(self.message)), b64url(came.before)
         stream = (came.publisher, came.alias) == (opened.publisher, opened.alias)
@@ -110,7 +110,7 @@ def case_file_against_us(journal: Journal, group: Group, accusation: Accusation)
     charge = charge_of(journal, group, accusation)
     if charge is None:
         return None
-    by_digest = {found[1].digest: found for found in subscriptions(journal, group, group.me, accusation.by)}
+    by_digest = {found[1].digest: found for found in subscriptions(journal, group, group.me, accusation.accuser)}
     one = by_digest.get(accusation.accept)
     if one is None:
         return None
@@ -143,7 +143,7 @@ def charge_of(journal: Journal, group: Group, accusation: Accusation) -> Charge 
 def _accept(journal: Journal, group: Group, accusation: Accusation, digest: str) -> Accept | None:
     """Our accept statement with this digest to the accuser."""
     found = _statement(journal, group, digest)
-    ours = isinstance(found, Accept) and (found.publisher, found.subscriber) == (group.me, accusation.by)
+    ours = isinstance(found, Accept) and (found.publisher, found.subscriber) == (group.me, accusation.accuser)
     return found if isinstance(found, Accept) and ours else None
 
 
@@ -157,7 +157,7 @@ def stored_case(accusation: Accusation, origin: str, case_file: CaseFile | None,
     return StoredCase(
         accusation.digest,
         origin,
-        accusation.by,
+        accusation.accuser,
         case_file.accused if case_file is not None else "",
         accusation.accept,
         accusation.message,

@@ -47,8 +47,11 @@ def grounds(journal: Journal, tlog: TlogReader, group: Group, rules: Rules, char
         yield from _posted(tlog, group, rules, link)
         yield from _ended(tlog, group, rules, charge, link)
     for one in journal.signed_messages.statements(group.id, request.subscriber):
-        statement = parse_statement(one.statement) if one.says == "close" else None
-        mine = isinstance(statement, Close) and (statement.accept, statement.by) == (accept.digest, request.subscriber)
+        statement = parse_statement(one.statement) if one.kind == "close" else None
+        mine = isinstance(statement, Close) and (statement.accept, statement.author) == (
+            accept.digest,
+            request.subscriber,
+        )
         if isinstance(statement, Close) and mine and statement.time <= came.time + rules.grace_ms:
             yield Closed(statement)
     yield from _repeated(tlog, group, rules, charge)
@@ -66,7 +69,7 @@ def defences(
 
 def _acknowledged(journal: Journal, group: Group, charge: Charge, link: StoredMessage) -> Iterator[Ground]:
     """The accuser's first stored acknowledgement with its chain, unless a subscription began in between."""
-    ack = journal.signed_messages.acks_of(group.id, link.alias, link.time).get(charge.accusation.by)
+    ack = journal.signed_messages.acks_of(group.id, link.alias, link.time).get(charge.accusation.accuser)
     if ack is None:
         return
     acknowledged = parse_ack(ack)
@@ -99,23 +102,23 @@ def _ended(tlog: TlogReader, group: Group, rules: Rules, charge: Charge, link: S
 def _repeated(tlog: TlogReader, group: Group, rules: Rules, charge: Charge) -> Iterator[Ground]:
     """A valid earlier accusation of the same message."""
     now, came = charge.accusation, parse_data(charge.message)
-    mine = entry_of("accusation", now.by, now.serialize()).record()
+    mine = entry_of("accusation", now.accuser, now.serialize()).record()
     for place, record in entries_from(tlog, group.id, rules.origin, 0):
-        if record == mine and place >= now.since:
+        if record == mine and place >= now.log_size:
             return
         if not is_kind(record, "accusation"):
             continue
         entry = parse_entry(record)
-        blob = tlog.blob(group.id, entry.hash) if entry.author == now.by else None
+        blob = tlog.blob(group.id, entry.hash) if entry.author == now.accuser else None
         before = parse_accusation(blob) if blob is not None else None
         if before is None or before.digest == now.digest:
             continue
-        same = (before.by, before.accept, before.message, before.missing)
-        if same != (now.by, now.accept, now.message, now.missing):
+        same = (before.accuser, before.accept, before.message, before.missing)
+        if same != (now.accuser, now.accept, now.message, now.missing):
             continue
         receipt = tlog.receipt(group.id, rules.origin, record)
         due_ms = came.time + rules.ack_ms + rules.grace_ms
-        if receipt is not None and before.time >= due_ms and before.since <= receipt.index:
+        if receipt is not None and before.time >= due_ms and before.log_size <= receipt.index:
             yield Repeated(before, receipt.serialize())
             return
 

@@ -155,14 +155,14 @@ class DisputeMonitor:
         if blob is None:
             return False
         accusation = parse_accusation(blob)
-        if accusation is not None and accusation.by == entry.author:
+        if accusation is not None and accusation.accuser == entry.author:
             charge, ours = (
                 charge_of(self._journal, group, accusation),
                 case_file_against_us(self._journal, group, accusation),
             )
             if charge is not None and charge.accept.rules != rules.digest:
                 return True  # void in this log; it may still be filed in the right one, and is answered there
-            receipt = self._tlog.receipt(group.id, rules.origin, record, accusation.since)
+            receipt = self._tlog.receipt(group.id, rules.origin, record, accusation.log_size)
             if receipt is None:
                 return True  # logged before its `since`: void, and it may be logged again later
             filed = receipt.posted_ms(entry, rules.quorum)
@@ -217,10 +217,10 @@ class DisputeMonitor:
     def _repost(self, group: Group, rules: Rules, case_file: CaseFile) -> Iterator[CommandInput]:
         """Post an own accusation that is not in the log yet."""
         accusation = case_file.accusation
-        record = entry_of("accusation", accusation.by, accusation.serialize()).record()
+        record = entry_of("accusation", accusation.accuser, accusation.serialize()).record()
         log = group.tlogs.by_name.get(rules.origin)
         waits = log is not None and b64url(sha256(record)) in log.pending
-        here = self._tlog.receipt(group.id, rules.origin, record, accusation.since) is not None
+        here = self._tlog.receipt(group.id, rules.origin, record, accusation.log_size) is not None
         if not waits and not here and not self._is_pending(group.id, case_file.digest):
             command = SubmitTlogEntry(group.id, "accusation", accusation.serialize(), origin=rules.origin)
             yield self._command(group, case_file.digest, "", command)

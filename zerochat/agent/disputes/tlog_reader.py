@@ -68,7 +68,7 @@ def ended_subscription(tlog: TlogReader, group: str, rules: Rules, accept: Accep
         with suppress(RemoteError):
             close = parse_statement(blob)
             close.check()
-            if isinstance(close, Close) and (close.accept, close.by) == (accept.digest, accept.publisher):
+            if isinstance(close, Close) and (close.accept, close.author) == (accept.digest, accept.publisher):
                 return EndedSubscription(close, receipt, receipt.posted_ms(entry, rules.quorum))
     return None
 

@@ -431,4 +431,7 @@ class SignedMessageStore:
                 "SELECT author, kind, first, second, at FROM equivocations WHERE group_id = ? ORDER BY author, kind",
                 (group,),
             ).fetchall()
-        return [StoredEquivocation(author, Equivocation(says, one, other), at) for author, says, one, other, at in rows]
+        return [
+            StoredEquivocation(author, Equivocation(outcome, one, other), at)
+            for author, outcome, one, other, at in rows
+        ]

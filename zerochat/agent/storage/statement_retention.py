@@ -30,7 +30,7 @@ class SubscriptionStatement(Struct, frozen=True):
     digest: str
     member: str
     """The other party's DID."""
-    says: str
+    kind: str
     statement: bytes
     at: int
     """When it was received or made, UTC ms."""

@@ -104,7 +104,7 @@ def _receive_request(tx: Transaction, name: str, sender: str, statement: Request
     group = tx.group(name)
     if (statement.topic, statement.subscriber, statement.publisher) != (name, sender, group.me):
         raise Refused(why="a request for another member's stream")
-    if statement.signs:
+    if statement.signing_key:
         raise Refused(why="a request with a separate acknowledgement key, which is not supported")
     known = group.streams.subscribers.get(sender)
     if known is not None and not _has_elapsed(tx, known.answered_at):
@@ -157,7 +157,7 @@ def _stream_from(group: Group, sender: str, statement: Accept, now: int) -> Stre
     rules = adoption.current_rules(group)
     if len(alias) != ALIAS_BYTES or len(start) != SIGNATURE_BYTES or statement.rules != (rules or statements.NO_RULES):
         raise Malformed(why="an answer without a valid stream")
-    if statement.signs:
+    if statement.signing_key:
         raise Malformed(why="an answer with a separate signing key, which is not supported")
     head = start
     if statement.overwrite:

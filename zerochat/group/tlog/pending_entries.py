@@ -53,7 +53,7 @@ def end_subscription(tx: Transaction, name: str, member: str) -> bool:
         return False
     record_ended(tx, name, member, one)
     group = tx.group(name)
-    statement = Close(time=max(1, tx.now), accept=one.digest, by=group.me).signed(group.seed)
+    statement = Close(time=max(1, tx.now), accept=one.digest, author=group.me).signed(group.seed)
     entry = entry_of("close", group.me, statement.serialize())
     kept = keep_pending(tx, name, origin, entry, PENDING_MAX + CLOSES_MAX)
     if kept:
