@@ -266,7 +266,7 @@ def test_two_groups_of_the_same_name_are_distinguished(tmp_path):
             one.shows(", ".join(sorted((hers[:8], his[:8]))))
             one.type("/switch\r")
             one.shows(f"work·{hers[:4]}: 2 members")
-            one.shows(f"work·{his[:4]}: 1 members")
+            one.shows(f"work·{his[:4]}: 1 member")
             one.type(f"/switch {his[:4]}\r")
             one.shows(f"Switched to work·{his[:4]}.")
             alice.client.send_message("work", "over here")
