@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from zerochat.group.key_modes import MODES
+
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "zerochat" / "manual"
 GUARANTEES = MANUAL / "guarantees.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "zerochat").rglob("*.md"))]
 NAMED = re.compile(r"`((?:\w+/)?test_\w+)(?:\.py)?::([\w:]+)`")
 """A test in a page: `sim/test_sim::test_name`, `group/test_frame::TestFrames::test_name`."""
+MEASURED = re.compile(r"`scripts/bench\.py ([\w-]+)`")
+AREAS = {path.stem for path in (ROOT / "scripts" / "benchmarks").glob("[a-z]*.py")}
 PROMISES = [
     "Delivery",
     "Order",
@@ -92,7 +96,26 @@ def test_every_promise_names_a_test(heading):
 
 
 def test_no_section_is_skipped():
-    assert set(SECTIONS) - set(PROMISES) == {"Adversaries", "Not promised"}
+    assert set(SECTIONS) - set(PROMISES) == {"Kinds of keys", "Adversaries", "Not promised"}
+
+
+def test_every_guarantee_for_developers_names_a_test():
+    page = sections((ROOT / "zerochat" / "group" / "README.md").read_text(encoding="utf-8"))
+    found = rows(page["Guarantees beyond the manual"])
+    assert found and all(NAMED.search(row[1]) for row in found)
+
+
+def test_every_cell_of_the_key_modes_is_tested_or_measured():
+    """A cost names the benchmark that prints it, every other cell a test of that key mode."""
+    table = sections((MANUAL / "groups.md").read_text(encoding="utf-8"))["Kinds of keys"].strip().partition("\n\n")[0]
+    assert re.findall(r"`([\w-]+)`", table.partition("\n")[0]) == list(MODES)
+    cells = [(row[0], mode) for row in rows(table) for mode in MODES]
+    held = [(row[0], mode) for row in rows(SECTIONS["Kinds of keys"]) for mode in re.findall(r"`([\w-]+)`", row[1])]
+    assert len(cells) > 15 and held == cells
+    for difference, _, checks in rows(SECTIONS["Kinds of keys"]):
+        measured = MEASURED.findall(checks)
+        assert set(measured) <= AREAS and bool(measured) == ("cost" in difference), difference
+        assert measured or NAMED.search(checks), difference
 
 
 def test_every_adversary_has_tests():
