@@ -10,7 +10,7 @@ import lzma
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fuzzing.run import Case, Target, branches_of
+from fuzzing.run import Case, Target, branches_of, set_up
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpora"
 
@@ -37,6 +37,7 @@ def keep(name: str, cases: Iterable[Case]) -> int:
 def smallest(target: Target, cases: Sequence[Case]) -> tuple[list[Case], int]:
     """As few and as short of these cases as take, together, every branch that all of them take beyond the parser's own
     seeds (found greedily), and how many branches that are with these."""
+    set_up(target)
     found: set[int] = set()
     for data in target.seeds() if target.form != "sealed" else ():
         found |= branches_of(target, Case(data))

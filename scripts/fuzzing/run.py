@@ -255,6 +255,8 @@ def run(
     target, report, last = cases.target, Report(), time.monotonic()
     slow_ns = limit_of(target) if slow_ns is None else slow_ns
     known: Counter[str] = Counter()
+    if guided:
+        set_up(target)
     taken = seen_by(target, cases.before) if guided else set()
     watch, most = _Watch(), memory_bytes()
     try:
@@ -302,6 +304,19 @@ def memory_bytes() -> int:
     """The most memory that this process has ever had."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most << 10
+
+
+def set_up(target: Target) -> None:
+    """Execute a block of cases, so that a group or a file that all cases of the parser share is built before any branch
+    is counted. Otherwise the first case would be credited with its branches, and no later case that takes them."""
+    watch = _Watch()
+    try:
+        for data in Cases(target, seed=0).block(0):
+            watch.begin()
+            attempt(target, data)
+            watch.pause()
+    finally:
+        watch.end()
 
 
 def seen_by(target: Target, cases: Iterable[Case]) -> set[int]:
