@@ -10,7 +10,7 @@ import lzma
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fuzzing.run import Case, Target, branches_of, set_up
+from fuzzing.run import Case, Cases, Target, branches_of, seen_by, set_up
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpora"
 
@@ -32,6 +32,15 @@ def keep(name: str, cases: Iterable[Case]) -> int:
         parts = {part: value.decode("latin-1") for part, value in case._asdict().items() if value}
         lines.append(json.dumps(parts, separators=(",", ":")) + "\n")
     return (FOLDER / f"{name}.jsonl.xz").write_bytes(lzma.compress("".join(lines).encode()))
+
+
+def coverage(target: Target, corpus: Sequence[Case]) -> float:
+    """The part of the branches of a block of fresh cases that the corpus, with the parser's own seeds, takes too. Cases
+    that are too long to be learned do not count."""
+    fresh = Cases(target, seed=1)
+    set_up(target)
+    wanted = seen_by(target, [case for case in fresh.cases(0) if case.is_learnable])
+    return len(wanted & seen_by(target, [*fresh.before, *corpus])) / len(wanted)
 
 
 def smallest(target: Target, cases: Sequence[Case]) -> tuple[list[Case], int]:

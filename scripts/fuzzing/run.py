@@ -128,6 +128,10 @@ class Case(NamedTuple):
     data: bytes
     source: bytes = b""
 
+    @property
+    def is_learnable(self) -> bool:
+        return len(self.source or self.data) <= LEARNED_BYTES_MAX and len(self.data) <= SEALED_BYTES_MAX
+
 
 class Cases:
     """The cases of a target under a seed, by number; made of its own seeds, and of a corpus."""
@@ -272,7 +276,7 @@ def run(
                 watch.pause()
                 if guided and not branches.taken <= taken:
                     taken |= branches.taken
-                    if len(case.source or data) <= LEARNED_BYTES_MAX and len(data) <= SEALED_BYTES_MAX:
+                    if case.is_learnable:
                         cases.learn(case)
                         report.learned.append(case)
                 report.executions += 1
