@@ -146,11 +146,12 @@ PREFIX_LETTERS_MIN = 3
 """Minimum length of an abbreviation: shorter ones (`/w`, `/op`) are often habits from other chats."""
 NEAR_MIN = 0.65
 """Minimum similarity of a suggestion (ratio of difflib): /jion and /join pass, /date and /rotate do not."""
-ELSEWHERE = {"msg": "", "query": "", "dm": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
+ELSEWHERE = {"msg": "message", "query": "message", "dm": "message", "nick": "rename"}
+ELSEWHERE |= {"kick": "remove", "ban": "remove", "op": "role"}
 ELSEWHERE |= {"part": "leave", "who": "members", "names": "members", "whois": "members"}
 ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit": "quit"}
 ELSEWHERE |= {"date": "goto", "jump": "goto"}
-"""Commands of other chats and shells, with their counterpart here, if any."""
+"""Commands of other chats and shells, with their counterpart here."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),
     *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "man", "mediator"),
@@ -189,8 +190,6 @@ def parse(text: str, own: Mapping[str, CommandInfo] = MappingProxyType({})) -> L
         return _command(known[name], argument)
     if counterpart := ELSEWHERE.get(name):
         return Refusal(Printable(f"Use /{counterpart}. {NOT_SENT}"))
-    if name in ELSEWHERE:
-        return Refusal(Printable(f"/{name} is not supported. {NOT_SENT}"))
     if name in IN_A_SHELL:
         return Refusal(Printable(f"/{name} is not a chat command. In a shell: zerochat {name}"))
     if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not argument or known[matches[0]].argument):

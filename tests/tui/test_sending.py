@@ -178,7 +178,7 @@ def test_mistyped_commands_are_never_sent(tmp_path):
                 ("/serch bridge", "Did you mean /search?"),
                 ("/date 2026-03-01", "Use /goto."),
                 ("/", "No command /."),
-                ("/msg bob", "/msg is not supported."),
+                ("/msg bob", "Use /message."),
                 ("/nick al", "Use /rename."),
                 ("/export", "/export is not a chat command. In a shell: zerochat export"),
                 ("/AUDIT hikers", "/audit is not a chat command. In a shell: zerochat audit"),
@@ -222,6 +222,12 @@ def test_parsing_of_lines(text, meaning):
 def test_shell_only_verbs_match_the_parser():
     found = next(each for each in grammar()._actions if isinstance(each, argparse._SubParsersAction)).choices
     assert set(found) - commands.COMMANDS.keys() == commands.IN_A_SHELL | {"admit", "refuse", "__complete"}
+
+
+def test_commands_of_other_chats_have_a_counterpart_here():
+    assert set(commands.ELSEWHERE.values()) <= commands.COMMANDS.keys()
+    assert not commands.ELSEWHERE.keys() & commands.COMMANDS.keys()
+    assert {commands.ELSEWHERE[name] for name in ("msg", "query", "dm")} == {"message"}
 
 
 def test_typos_never_run_destructive_commands():
