@@ -68,7 +68,7 @@ def test_the_tour_captures_are_complete_and_neutral() -> None:
     for columns, lines in SIZES:
         text = (TOUR / f"{columns}x{lines}.txt").read_text(encoding="utf-8")
         assert re.findall(r"^--- (\w+) ", text, re.MULTILINE) == [*(one.name for one in STATIONS), "plain", "first"]
-        assert all(sign in text for sign in ("late", " new ", "(edited)", "👍 2", "✓2/3"))
+        assert all(sign in text for sign in ("late", "not downloaded", " new ", "(edited)", "👍 2", "✓2/3"))
 
 
 def test_a_missing_tmux_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
