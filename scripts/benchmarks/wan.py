@@ -7,8 +7,8 @@ trip. Before each burst, the same number of messages of the thesis' size goes ov
 Between bursts the line is idle until slow start begins again. Arrivals are counted to the end; the thesis counted those
 within about two seconds, so that figure is shown as well.
 
-The goal of a case is the published figure, or, where that is less, the bare sockets' time and two durable commits on
-this disk, measured in the same run: the sender's and the member's, which the thesis did not have.
+A row is met at or below the published figure, or within two durable commits of bare CURVE sockets on the same line in
+the same run: the sender's commit and the member's, on this disk, which the thesis did not have.
 
 The agents of all hosts share this machine's cores: from eight members on, simultaneous work takes longer here than on
 machines of their own.
