@@ -1,5 +1,6 @@
 """`zerochat doctor`: every fault that it knows is caused for real, found, and given a remedy."""
 
+import io
 import json
 import os
 import resource
@@ -7,9 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
@@ -20,6 +22,7 @@ from tests.support.small_disk import SmallDisk, why_not
 from zerochat.agent.doctor import CHECKS, CheckContext, run_checks
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.cli import main
 
 
 @pytest.fixture
@@ -40,7 +43,18 @@ def checked(home, *wanted, environ=(), key=True):
     return {one.check: (one.state, one.text, one.remedy) for one in reversed(found.checks)}
 
 
-def doctor(environment, *words, **options):
+def doctor(environment, *words):
+    """The verb, in this process: its exit code, standard output and standard error."""
+    with (
+        patch.dict(os.environ, environment, clear=True),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+    ):
+        code = main(["doctor", *words])
+    return code, out.getvalue(), err.getvalue()
+
+
+def doctor_process(environment, *words, **options):
     done = subprocess.run(
         [sys.executable, "-m", "zerochat", "doctor", *words],
         env=environment,
@@ -161,7 +175,7 @@ def test_too_few_files(home, tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
     for limit, state, code in ((200, "fail", 1), (600, "warn", 0)):
-        found = doctor(environment, "files", "--format", "json", preexec_fn=partial(few, limit))
+        found = doctor_process(environment, "files", "--format", "json", preexec_fn=partial(few, limit))
         (one,) = json.loads(found[1])["checks"]
         assert (
             (one["state"], found[0]) == (state, code) and str(limit) in one["text"] and "LimitNOFILE" in one["remedy"]

@@ -243,6 +243,7 @@ def test_a_file_that_changes_while_read_is_refused(people, tmp_path, monkeypatch
     assert not [one for one in alice.places.files.rglob("*") if one.is_file()]
 
 
+@pytest.mark.slow
 def test_two_groups_have_nothing_to_do_with_each_other(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)

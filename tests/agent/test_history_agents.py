@@ -40,6 +40,7 @@ def test_a_new_member_gets_the_last_two_and_a_notice(people):
     until(lambda: carol.texts() == ["six"], "what is said from now on")
 
 
+@pytest.mark.slow
 def test_a_new_member_gets_the_whole_history_unnotified(people):
     alice, bob = people("alice", "bob")
     alice.client.create_group("friends")

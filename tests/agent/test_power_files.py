@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.marks import others_slow
 from tests.support.power_cut_journal import folders
 from tests.support.powercut import KINDS, Disk, write_folder
 from zerochat.agent.mediator.store import Store
@@ -173,7 +174,7 @@ def test_a_restored_profile_is_complete_or_absent(roots: tuple[Path, Path]):
 # --- a mediator's ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+@pytest.mark.parametrize("synchronous", others_slow(["FULL", "NORMAL"]))
 def test_a_mediator_keeps_all_acknowledged_envelopes(synchronous: str, roots: tuple[Path, Path]):
     """Each turn in which envelopes come, wait and are fetched is there whole, or it is not. With NORMAL instead of the
     FULL that every database of ours has, it would not be."""

@@ -113,6 +113,7 @@ def test_reminder_survives_a_kill(example, utc):
     run(scenario())
 
 
+@pytest.mark.slow
 def test_one_failing_reminder_does_not_block_others(example):
     bot = example("reminder").bot
 

@@ -1,8 +1,10 @@
 """Groups with the same name: no command or handler acts in the wrong one."""
 
 import asyncio
-import subprocess
-import sys
+import io
+import os
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.support.agents import meet, until
 from tests.support.bot_processes import environment, running
 from zerochat import Bot, Message
 from zerochat.agent.api.client_protocol import AgentError
+from zerochat.cli import main
 from zerochat.errors import AmbiguousGroup, unique_prefixes
 
 
@@ -29,9 +32,13 @@ def test_ambiguous_group_names_are_refused(
     ours = next(one for one in short if true.startswith(one))
 
     def verb(*words):
-        call = [sys.executable, "-m", "zerochat", *words]
-        run = subprocess.run(call, env=environment(bob, tmp_path), capture_output=True, text=True, timeout=60)
-        return run.returncode, run.stdout, run.stderr
+        with (
+            patch.dict(os.environ, environment(bob, tmp_path), clear=True),
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+        ):
+            code = main(words)
+        return code, out.getvalue(), err.getvalue()
 
     for refused in (
         lambda: bob.client.send_message("friends", "hello"),

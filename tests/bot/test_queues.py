@@ -93,6 +93,7 @@ def test_queues_keep_group_order_over_crashes(dice: random.Random, share: int) -
             assert first == [one.seq for one in everything if one.group == group], "in order, and nothing is lost"
 
 
+@pytest.mark.slow
 def test_slow_group_does_not_block_others() -> None:
     """Ten times the credit waits in one group, and the process is killed meanwhile."""
     bot = Bot(name="robo", credit=8, include=("self",))

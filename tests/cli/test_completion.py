@@ -230,7 +230,7 @@ def test_completing_names_loads_no_heavy_modules(world):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", others_slow(SHELLS))
 def test_every_verb_and_option_is_in_the_script(world, shell):
     text = script(world, shell).read_text()
     for verb in outline(grammar()).all():

@@ -74,6 +74,7 @@ def test_an_unavailable_file_is_reported(people, tmp_path, run):
     assert (code, out) == (3, "") and "no member has it" in err
 
 
+@pytest.mark.slow
 def test_a_download_without_connected_members_waits(people, tmp_path, run):
     alice, bob = people("alice", "bob")
     meet(alice, bob)

@@ -437,6 +437,7 @@ def test_announcement_repeats_are_limited():
         assert kinds.count(SendEnvelope) == 1 and kinds.count(SetTimer) == (attempt < download.ANNOUNCE_RETRIES_MAX)
 
 
+@pytest.mark.slow
 def test_lost_request_is_repeated():
     world = Filed(2)
     world.bring_in("n1")
@@ -475,6 +476,7 @@ def test_gone_file_returns_with_a_holder():
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
 
 
+@pytest.mark.slow
 def test_without_room_file_is_only_offered():
     world, data, file = nobody_has_it()
     rules(world, "n1", total_max=3 << 20)

@@ -105,6 +105,7 @@ def test_a_fork_is_reported_once_and_nothing_is_stored(torn):
     assert (len(torn.questions("n1")), len(torn.questions("n2"))) == asked, "what is known is not looked for again"
 
 
+@pytest.mark.slow
 def test_the_first_place_is_found_in_a_long_log(torn):
     for number in range(10):
         torn.post("n0", *(f"early {number} {place}" for place in range(40)))

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
+from tests.support.marks import others_slow
 from tests.support.ruled_world import ADMINS, Ruled
 from tests.support.small_world import Small
 from zerochat.errors import NotAMember, RemoteError
@@ -112,7 +113,7 @@ def test_group_continues_without_owner(admins):
     assert world.group("n2").view.members[world.group("n0").me].role == "writer", "whoever comes back owns nothing"
 
 
-@pytest.mark.parametrize("keys", [*MODES, pytest.param("sender-key", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keys", others_slow([*MODES, "sender-key"]))
 def test_all_posts_of_a_leaver_are_received(keys):
     """The leave event arrives before the last posts, and the link stays open for these."""
     world = Ruled(3, keys=keys)

@@ -161,6 +161,7 @@ def test_a_slow_claimant_is_waited_for(monkeypatch):
     assert world.texts("n0") == ["one", "two", "three"]
 
 
+@pytest.mark.slow
 def test_successive_claims_do_not_prolong_the_silence():
     world = Cut(members=12)
     world.bring_in(*(f"n{number}" for number in range(1, 12)))

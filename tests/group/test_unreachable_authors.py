@@ -146,7 +146,7 @@ def test_a_late_connection_confirms_relayed_events(keys):
 
 
 @pytest.mark.parametrize("history", others_slow(["none", "all"]))
-@pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
+@pytest.mark.parametrize("keys", others_slow(["pairwise-multi", "pairwise-single"]))
 def test_relayed_events_are_not_sent_again_on_direct_contact(keys, history):
     """The author names its head, which everything leads up to. It retransmits 64 at a time."""
     world = Apart(3, Policy(history=history), keys)
@@ -457,7 +457,7 @@ def test_one_empty_answer_does_not_end_the_search(monkeypatch):
 
 
 @pytest.mark.parametrize("history", others_slow(["none", "all"]))
-@pytest.mark.parametrize("place", [50, 2**53 - 3])
+@pytest.mark.parametrize("place", others_slow([50, 2**53 - 3]))
 def test_a_forged_chain_start_hides_nothing(monkeypatch, history, place):
     """n3 claims more than there is, and relays a forged event as its end."""
     lied = []

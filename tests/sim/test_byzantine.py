@@ -196,6 +196,7 @@ def found_out(attack, seeds=12, first=0):
         play_byzantine(seed, attacks=[attack])
 
 
+@pytest.mark.slow
 def test_detects_adds_without_consent(monkeypatch):
     monkeypatch.setattr(rights, "check_consent", lambda *_: None)
     monkeypatch.setattr(rights, "check_possession", lambda *_: None)
@@ -256,6 +257,7 @@ def test_detects_acknowledgements_for_others(monkeypatch):
         found_out("inflated acknowledgements", first=5)
 
 
+@pytest.mark.slow
 def test_detects_relayed_events_taken_as_confirmed(monkeypatch):
     """If relayed events counted as confirmed at once."""
     take = delivery.deliver_next

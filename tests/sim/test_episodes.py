@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.marks import others_slow
 from tests.support.mutants import MUTANTS, ROOM, Mutant
 from tests.support.seeds import outputs_elsewhere
 from zerochat.cli import main
@@ -157,7 +158,7 @@ def test_detects_lossy_serialisation(monkeypatch):
     assert "reads another state from disk" in some_violation(range(20))
 
 
-@pytest.mark.parametrize("limit", ["BUFFER_EVENTS_MAX", "EARLY_MAX"])
+@pytest.mark.parametrize("limit", others_slow(["EARLY_MAX", "BUFFER_EVENTS_MAX"]))
 def test_detects_unbounded_state(monkeypatch, limit):
     monkeypatch.setattr(relayed_checks, limit, 0)
     assert "buffer" in some_violation(range(400))

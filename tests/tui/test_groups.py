@@ -211,6 +211,7 @@ def test_group_lookup_by_name_and_id_prefix(tmp_path, wanted, opened):
     run(play())
 
 
+@pytest.mark.slow
 def test_keys_after_an_opening_key_go_to_the_dialog(tmp_path):
     """The terminal has sent all of it before the first key was looked at, as on a slow machine."""
 

@@ -276,6 +276,7 @@ def test_an_invitation_cannot_widen_the_history(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_history_keepers_are_marked(tmp_path):
     def setting(agent):
         weekend(agent)

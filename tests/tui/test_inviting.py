@@ -135,6 +135,7 @@ def test_all_invitation_buttons_fit(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_invitation_expiry_can_be_changed(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:

@@ -27,6 +27,7 @@ def frame_text(text: str) -> str:
 # --- who asks to join -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_join_request_is_shown_without_taking_focus(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -302,6 +303,7 @@ def test_a_group_being_left_cannot_be_forgotten_yet(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_forgetting_a_left_group_needs_confirmation(tmp_path):
     def both(agent):
         weekend(agent)

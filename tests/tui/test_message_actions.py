@@ -309,6 +309,7 @@ def test_reacting(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_message_info_dialog(tmp_path):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:

@@ -78,6 +78,7 @@ def test_the_explained_symbols_have_the_users_keys(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_word_typed_at_a_confirmation_cancels(tmp_path):
     """d asks whether to delete; the y of "did you" must not be taken for a yes."""
 
@@ -122,6 +123,7 @@ def test_ctrl_c_over_a_dialog_needs_two_presses(tmp_path):
 # --- words that are no longer true ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_copy_report_is_brief(tmp_path, monkeypatch):
     monkeypatch.setattr("zerochat.tui.dialogs.dialog.FLASH_S", 0.2)
 

@@ -208,6 +208,7 @@ HEARD_MS = int(time.time()) // 86_400 * 86_400_000
 """The midnight behind us, so that it is of today."""
 
 
+@pytest.mark.slow
 def test_a_member_via_a_mediator(tmp_path):
     """It is not called connected: shown is when it was last heard, as of now."""
 

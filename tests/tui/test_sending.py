@@ -266,6 +266,7 @@ def test_commands_complete(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_pasting(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

@@ -454,6 +454,7 @@ def test_the_tour_waits_for_the_first_group(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_profile_shows_its_paths(tmp_path, home):
     async def play():
         async with scene(
@@ -466,6 +467,7 @@ def test_profile_shows_its_paths(tmp_path, home):
     run(play())
 
 
+@pytest.mark.slow
 def test_text_typed_over_the_tour_is_kept(tmp_path):
     """Its own keys are letters of the text, once somebody has begun to write."""
 

@@ -112,6 +112,7 @@ def test_forbidden_telemetry_can_be_shown_and_deleted(tmp_path, status):
     run(play())
 
 
+@pytest.mark.slow
 def test_stopped_recording_is_shown_and_restarted(tmp_path, status):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
@@ -182,6 +183,7 @@ def test_an_export_never_overwrites(tmp_path, recorded):
     run(play())
 
 
+@pytest.mark.slow
 def test_no_export_when_forbidden_or_without_a_path(tmp_path, recorded, status):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend, settings_store=at(tmp_path)) as it:

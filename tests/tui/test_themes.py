@@ -150,6 +150,7 @@ def test_a_theme_is_changed_while_it_runs(theme, tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_theme_from_the_palette_is_stored(tmp_path):
     home = profile_paths(None, {"ZEROCHAT_HOME": str(tmp_path)})
 

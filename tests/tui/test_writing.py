@@ -133,6 +133,7 @@ def test_an_oversized_paste_can_be_a_file(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_pasted_picture_path_can_be_sent(tmp_path):
     photo = tmp_path / "photo.png"
     photo.touch()
@@ -591,6 +592,7 @@ def test_deleted_text_can_be_yanked(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_composer_grows_to_a_third(tmp_path):
     async def play():
         for height in (24, 48):
