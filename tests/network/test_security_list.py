@@ -651,6 +651,7 @@ def test_18_posts_of_a_reader_are_rejected_by_the_recipients(people):
     bob.client.subscribe()
     bob.client.join_group(alice.client.create_invitation("friends").url, role="reader")
     until(lambda: any(m.connection == "connected" for m in alice.client.list_members("friends")), "joining as a reader")
+    until(lambda: any(each.state == "active" for each in bob.client.list_groups()), "the welcome")
     until(lambda: alice.group.links.relationships[bob.group.me].established, "the exchange")
     with pytest.raises(AgentError):
         bob.client.send_message("friends", "his own program will not have it")

@@ -235,17 +235,14 @@ def test_a_key_revoked_before_its_first_message_is_ignored():
 
 
 def test_idle_connections_keep_no_member_out_and_expire(monkeypatch):
-    monkeypatch.setattr(socket_options, "HANDSHAKE_MS", 500)
-    with peers(2) as (a, b):
-        idle = [
-            socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(UNAUTHENTICATED_MAX + 100)
-        ]
+    monkeypatch.setattr(socket_options, "HANDSHAKE_MS", 3000)  # all of them connect before the first one expires
+    with peers(2) as (a, b), contextlib.ExitStack() as stack:
+        for port in [*a.ports] * (UNAUTHENTICATED_MAX + 100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         until(lambda: a.counts["unauthenticated.pair"] >= 100 and a.counts["unauthenticated.queue"] >= 100, a)
         of_a, _ = befriend(a, b, LINK)
         until(lambda: a.do(Publish(of_a, b"in")) or b"in" in b.envelopes(), a, b)
         until(lambda: not (a.transport._pair.unauthenticated or a.transport._queue.unauthenticated), a, b)
-        for one in idle:
-            one.close()
 
 
 def test_a_low_file_limit_lowers_unauthenticated_connections(monkeypatch):

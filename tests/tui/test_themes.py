@@ -140,12 +140,12 @@ def test_the_ansi_theme_uses_terminal_colours(tmp_path):
 def test_a_theme_is_changed_while_it_runs(theme, tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend, settings_store=SettingsStore()) as it:
-            await it.shows("seven at the station")
-            before = it.text
+            await it.shows("This is the beginning of weekend.", "seven at the station")
+            await it.pilot.pause()
+            before = it.text.splitlines()[:-1]
             await it.say(f"/set theme {theme}")
             await it.until(lambda: it.app.theme == theme)
-            await it.shows("seven at the station")
-            assert it.text.splitlines()[:-1] == before.splitlines()[:-1]
+            await it.until(lambda: it.text.splitlines()[:-1] == before, "the same text in another theme")
 
     run(play())
 
