@@ -4,20 +4,27 @@ No network and no miners; time is a parameter. It shows the contract's behaviour
 chain.
 """
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from eth.chains.base import MiningChain
-from eth.db.atomic import AtomicDB
-from eth.vm.forks.prague import PragueVM
-from eth_abi import decode, encode
-from eth_keys import keys
-from vyper import compile_code
+_recursion_limit = sys.getrecursionlimit()
 
-from zerochat.contract.suite import SECP256K1
+from eth.chains.base import MiningChain  # noqa: E402
+from eth.db.atomic import AtomicDB  # noqa: E402
+from eth.vm.forks.prague import PragueVM  # noqa: E402
+from eth_abi import decode, encode  # noqa: E402
+from eth_keys import keys  # noqa: E402
+from vyper import compile_code  # noqa: E402
+
+from zerochat.contract.suite import SECP256K1  # noqa: E402
+
+# py-evm raises the limit for the whole process, beyond what the stack holds: decoders that rely on it would crash on
+# deeply nested input instead of refusing it. The contract needs no such depth.
+sys.setrecursionlimit(_recursion_limit)
 
 SOURCE: Final = Path(__file__).with_name("judge.vy")
 GAS_MAX: Final = 10_000_000
