@@ -18,7 +18,7 @@ stamp() {
 }
 
 ready() {
-    [ -x "$python" ] && [ -f "$root/.venv/$1.stamp" ] && stamp "$1" | cmp -s - "$root/.venv/$1.stamp"
+    [ -x "$python" ] && [ -f "$root/.venv/$1.stamp" ] && stamp "$1" 2>/dev/null | cmp -s - "$root/.venv/$1.stamp"
 }
 
 prepare() {
