@@ -30,13 +30,13 @@ from zerochat.agent.storage.integrity_scan import IntegrityScan
 from zerochat.agent.storage.journal import (
     DiskFailed,
     DiskFull,
+    DiskReadOnly,
     EventReceipt,
     Journal,
     JournalDamaged,
     JournalInUse,
     NoSuchEvent,
     NotAJournal,
-    ReadOnly,
     UnsupportedJournal,
     WrongKey,
 )
@@ -876,7 +876,7 @@ def test_a_read_only_journal(path: Path):
     Journal.create(path, KEY).close()
     disk = ReadOnlyDisk()
     try:
-        with pytest.raises(ReadOnly, match="ZEROCHAT_HOME"):
+        with pytest.raises(DiskReadOnly, match="ZEROCHAT_HOME"):
             Journal.open(path, KEY, vfs="multipleciphers-zerochat-read-only")
     finally:
         disk.unregister()

@@ -15,7 +15,7 @@ import pytest
 from tests.support import profile_fixtures
 from tests.support.profile_fixtures import PASSPHRASE, StandInKeyring, content
 from zerochat.agent.storage import key_wrapping, os_keyring, profiles
-from zerochat.agent.storage.journal import DiskFailed, DiskFull, Journal, ReadOnly, WrongKey
+from zerochat.agent.storage.journal import DiskFailed, DiskFull, DiskReadOnly, Journal, WrongKey
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import (
     BadPassphrase,
@@ -130,10 +130,10 @@ def test_an_empty_folder_is_accepted(home: ProfilePaths):
 @pytest.mark.parametrize(
     ("where", "name", "number", "refusal"),
     [
-        (Path, "mkdir", errno.EROFS, ReadOnly),
-        (Path, "mkdir", errno.EACCES, ReadOnly),
-        (Path, "mkdir", errno.ENOENT, ReadOnly),
-        (Path, "mkdir", errno.ENOTDIR, ReadOnly),
+        (Path, "mkdir", errno.EROFS, DiskReadOnly),
+        (Path, "mkdir", errno.EACCES, DiskReadOnly),
+        (Path, "mkdir", errno.ENOENT, DiskReadOnly),
+        (Path, "mkdir", errno.ENOTDIR, DiskReadOnly),
         (tempfile, "mkdtemp", errno.ENOSPC, DiskFull),
         (os, "open", errno.EDQUOT, DiskFull),
         (os, "fdopen", errno.EMFILE, DiskFailed),
@@ -167,7 +167,7 @@ def test_a_disk_that_refuses_leaves_no_profile(
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for the superuser")
 def test_a_read_only_home(home: ProfilePaths):
     home.data.parent.parent.mkdir(mode=0o500)
-    with pytest.raises(ReadOnly, match="ZEROCHAT_HOME"):
+    with pytest.raises(DiskReadOnly, match="ZEROCHAT_HOME"):
         create_profile(home, "zoe", None)
 
 

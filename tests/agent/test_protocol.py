@@ -1,14 +1,20 @@
 """Every function of the command line and the chat is available in the control protocol."""
 
 import argparse
+import inspect
+from collections import Counter
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+import zerochat
 from tests.support import agents
 from tests.support.agents import until
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.cli.parser import grammar
+from zerochat.errors import LocalError
 from zerochat.rpc import METHODS
 from zerochat.slash_commands import COMMANDS
 
@@ -115,6 +121,16 @@ def test_every_command_of_the_chat_has_its_methods() -> None:
     reached = {name: (posts | CHAT).get(name) or VERBS.get(name) for name in COMMANDS if name not in PIXELS}
     assert [name for name, methods in reached.items() if not methods] == []
     assert set().union(*CHAT.values()) <= METHODS.keys()
+
+
+def test_error_codes_of_the_agent_are_unique() -> None:
+    """The code of an error is its class's name; programs tell errors apart by it."""
+    names = [module.name for module in walk_packages(zerochat.__path__, "zerochat.")]
+    layers = ("zerochat.agent.", "zerochat.group.", "zerochat.didcomm.", "zerochat.presentation.", "zerochat.errors")
+    modules = [import_module(name) for name in names if name.startswith(layers) and "decoder" not in name]
+    kinds = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
+    codes = Counter(kind.__name__ for kind in kinds if issubclass(kind, LocalError))
+    assert len(codes) > 100 and [code for code, times in codes.items() if times > 1] == []
 
 
 def test_settings_over_the_control_protocol(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def downloads(environ: Mapping[str, str]) -> Path:
 def save(name: str, parts: Iterable[bytes], target: str, folder: Path) -> Saved:
     """Save a file that its sender named `name`: as `target` (a file or a folder), or if that is empty into `folder`.
 
-    Existing files are not overwritten. Raises NoSuchFolder, NoNameLeft, DiskFull, ReadOnly or DiskFailed.
+    Existing files are not overwritten. Raises NoSuchFolder, NoNameLeft, DiskFull, DiskReadOnly or DiskFailed.
     """
     wanted = Path(target) if target else folder / safe_name(name)
     if target and wanted.is_dir():

@@ -107,7 +107,7 @@ def write_backup(
     """Write a backup from a copy of the profile's journal, and delete the copy in any case.
 
     `key`: None uses the profile's wrapped key and passphrase. Otherwise the key is wrapped with `passphrase`, or stored
-    plain if that is None. Raises BackupThere, DiskFull, DiskFailed or ReadOnly; then there is no backup.
+    plain if that is None. Raises BackupThere, DiskFull, DiskFailed or DiskReadOnly; then there is no backup.
     """
     try:
         with copy.open("rb") as journal:
@@ -163,8 +163,8 @@ def restore(paths: ProfilePaths, source: Path, passphrase: Callable[[], bytes] |
     """Create a profile from a backup; an existing profile is never replaced.
 
     `passphrase` is called only if the backup has one. Every page of the journal is verified, and it is marked as
-    restored. Raises ProfileExists, BadBackup, PassphraseNeeded, BadPassphrase, WrongPassphrase, ReadOnly, DiskFull or
-    DiskFailed; then no profile exists.
+    restored. Raises ProfileExists, BadBackup, PassphraseNeeded, BadPassphrase, WrongPassphrase, DiskReadOnly, DiskFull
+    or DiskFailed; then no profile exists.
     """
     with new_profile_folder(paths) as folder, _open(source) as tar:
         try:

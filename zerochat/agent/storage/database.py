@@ -49,7 +49,7 @@ class DiskFull(LocalError):
     retry_after_s: ClassVar[int] = 30
 
 
-class ReadOnly(LocalError):
+class DiskReadOnly(LocalError):
     """Cannot write {path}: {why}. Make it writable for this user, or choose another folder with ZEROCHAT_HOME."""
 
     exit_code: ClassVar[int] = 6
@@ -133,7 +133,7 @@ def open_database(
     """An existing file. A file that does not open is not changed.
 
     `vfs`: a simulated file system, for power-cut tests. Raises WrongKey, NotAJournal, UnsupportedJournal, JournalInUse,
-    ReadOnly, or any error of `sqlite_errors`.
+    DiskReadOnly, or any error of `sqlite_errors`.
     """
     try:
         mode = path.lstat().st_mode
@@ -172,7 +172,7 @@ def _connect(
 def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
     """Set the key and the connection options, without changing the file."""
     if db.readonly("main"):
-        raise ReadOnly(path=path, why="the file is read-only")
+        raise DiskReadOnly(path=path, why="the file is read-only")
     if not _unlock(db, key):
         raise CipherMissing(path=path, why="its SQLite has no cipher")
     db.set_busy_timeout(busy_ms)
@@ -283,13 +283,14 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def sqlite_errors(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
-    """Maps SQLite's errors to DiskFull, ReadOnly, DiskFailed, WrongKey, NotAJournal, JournalDamaged or JournalInUse."""
+    """Maps SQLite's errors to DiskFull, DiskReadOnly, DiskFailed, WrongKey, NotAJournal, JournalDamaged or
+    JournalInUse."""
     try:
         yield
     except apsw.FullError as error:
         raise DiskFull(path=path) from error
     except apsw.ReadOnlyError as error:
-        raise ReadOnly(path=path, why="the file is read-only") from error
+        raise DiskReadOnly(path=path, why="the file is read-only") from error
     except apsw.NotADBError as error:
         raise _unreadable_error(path) from error
     except apsw.CorruptError as error:
@@ -324,7 +325,7 @@ def disk_error(error: OSError, path: Path) -> LocalError:
         case errno.ENOSPC | errno.EDQUOT:
             return DiskFull(path=path)
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return ReadOnly(path=path, why=why)
+            return DiskReadOnly(path=path, why=why)
         case _:
             return DiskFailed(path=path, why=why)
 

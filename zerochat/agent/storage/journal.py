@@ -31,10 +31,10 @@ from zerochat.agent.storage.database import (
     CipherMissing,
     DiskFailed,
     DiskFull,
+    DiskReadOnly,
     JournalDamaged,
     JournalInUse,
     NotAJournal,
-    ReadOnly,
     UnsupportedJournal,
     WrongKey,
     check_pages,
@@ -102,6 +102,7 @@ __all__ = [
     "CipherMissing",
     "DiskFailed",
     "DiskFull",
+    "DiskReadOnly",
     "EventReceipt",
     "Journal",
     "JournalDamaged",
@@ -109,7 +110,6 @@ __all__ = [
     "JournalSizes",
     "NoSuchEvent",
     "NotAJournal",
-    "ReadOnly",
     "Row",
     "UnsupportedJournal",
     "WrongKey",
@@ -130,7 +130,7 @@ class JournalSizes(Struct, frozen=True):
 class Journal(LogQueries, Closing):
     """An open journal, used by one thread at a time. A context manager that closes it.
 
-    Every method may raise DiskFull, ReadOnly, DiskFailed or JournalDamaged; a write is then rolled back and can be
+    Every method may raise DiskFull, DiskReadOnly, DiskFailed or JournalDamaged; a write is then rolled back and can be
     retried.
     """
 
@@ -181,7 +181,7 @@ class Journal(LogQueries, Closing):
         """Open an existing journal. A file that does not open is not changed.
 
         `vfs`: a simulated file system, for power-cut tests. Raises WrongKey, NotAJournal, UnsupportedJournal,
-        JournalInUse, ReadOnly, or what every method may raise.
+        JournalInUse, DiskReadOnly, or what every method may raise.
         """
         journal = cls(path, open_database(path, key, FORMAT, vfs=vfs, busy_ms=BUSY_MS))
         try:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from zerochat.agent.storage import os_keyring
 from zerochat.agent.storage.database import sync_folder
-from zerochat.agent.storage.journal import KEY_BYTES, DiskFailed, DiskFull, Journal, ReadOnly, disk_error
+from zerochat.agent.storage.journal import KEY_BYTES, DiskFailed, DiskFull, DiskReadOnly, Journal, disk_error
 from zerochat.agent.storage.key_wrapping import (
     BadPassphrase,
     BadSecretFile,
@@ -120,7 +120,8 @@ def create_profile(paths: ProfilePaths, label: str, passphrase: bytes | None, *,
     """Create a profile with the display name `label`.
 
     Its key is wrapped with the passphrase; without one it is stored in the system's keyring (`keyring`) or a key file.
-    Raises NoKeyring, BadName, BadPassphrase, ProfileExists, ReadOnly, DiskFull or DiskFailed; then no profile exists.
+    Raises NoKeyring, BadName, BadPassphrase, ProfileExists, DiskReadOnly, DiskFull or DiskFailed; then no profile
+    exists.
     """
     label = checked_name(label, "name")
     if passphrase is not None:
@@ -144,7 +145,7 @@ def create_profile(paths: ProfilePaths, label: str, passphrase: bytes | None, *,
 @contextmanager
 def new_profile_folder(paths: ProfilePaths) -> Iterator[Path]:
     """A temporary folder for a new profile. It becomes the profile when the context ends, and is deleted when it
-    raises. Raises ProfileExists, ReadOnly, DiskFull or DiskFailed."""
+    raises. Raises ProfileExists, DiskReadOnly, DiskFull or DiskFailed."""
     import shutil  # not needed to start an agent
     import tempfile
 
@@ -231,7 +232,7 @@ def change_key_location(
 
     The new location is on disk before the old one is deleted, so the profile opens at every moment. The key itself does
     not change: copies of an old key file, or of an old wrapped key with its passphrase, still open the journal and its
-    copies. Raises NoKeyring, BadPassphrase, ReadOnly, DiskFull or DiskFailed; then nothing has changed.
+    copies. Raises NoKeyring, BadPassphrase, DiskReadOnly, DiskFull or DiskFailed; then nothing has changed.
     """
     content: KeyFile | WrappedKeyFile | KeyringFile
     with _faults_of_disk(paths.data):
@@ -283,7 +284,7 @@ class ProfileLock(Closing):
 
 
 def lock_profile(paths: ProfilePaths) -> ProfileLock:
-    """Own an existing profile. Raises ProfileOwned, NoProfile, ReadOnly, DiskFull or DiskFailed."""
+    """Own an existing profile. Raises ProfileOwned, NoProfile, DiskReadOnly, DiskFull or DiskFailed."""
     if not profile_exists(paths):
         raise NoProfile(profile=paths.profile)
     with _faults_of_disk(paths.lock):
@@ -321,5 +322,5 @@ def _faults_of_disk(path: Path) -> Iterator[None]:
         raise ReadOnly(path=path, why=(error.strerror or str(error)).lower()) from error
     except OSError as error:
         raise disk_error(error, path) from error
-    except (DiskFull, DiskFailed, ReadOnly) as error:
+    except (DiskFull, DiskFailed, DiskReadOnly) as error:
         raise type(error)(**{**error.fields, "path": path}) from error
