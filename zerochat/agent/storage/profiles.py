@@ -319,7 +319,7 @@ def _faults_of_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ReadOnly(path=path, why=(error.strerror or str(error)).lower()) from error
+        raise DiskReadOnly(path=path, why=(error.strerror or str(error)).lower()) from error
     except OSError as error:
         raise disk_error(error, path) from error
     except (DiskFull, DiskFailed, DiskReadOnly) as error:
