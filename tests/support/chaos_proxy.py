@@ -23,6 +23,8 @@ HELD_BYTES_MAX = 16 * 1024
 """What one direction of one connection may have in here, besides what is on its way for the sake of its delay."""
 BUFFER_BYTES = 32 * 1024
 """SO_RCVBUF of every connection, so that who is held back soon notices."""
+CARRIED_BYTES = 4096
+"""More than the handshakes of CURVE and SOCKS take, both ways together."""
 PIECE_BYTES = 8 * 1024
 TICK_S, NAP_S = 0.002, 0.05
 """How often it is looked whether something held may go on; and whether there is something new to do, without that."""
@@ -72,6 +74,8 @@ class _Pipe:
     held: deque[tuple[float, bytes]] = field(default_factory=deque)
     """When each piece may go on, and the piece."""
     size: int = 0
+    passed: int = 0
+    """Bytes that have been passed on."""
     holed: bool = False
     """Something of this stream was lost."""
     ended: bool = False
@@ -98,7 +102,7 @@ class Chaos:
         self.cuts = 0
         """Connections that were cut on purpose, once they led somewhere."""
         self.cut_every_s = 0.0
-        """Cut all connections so often; 0: leave them alone."""
+        """Cut so often all connections that have carried something; 0: leave them alone."""
         self.failures: list[BaseException] = []
         """Faults of the proxy itself; a test that goes on without it proves nothing."""
         self._cut_at = 0.0
@@ -224,7 +228,8 @@ class Chaos:
                 self._serve(connection, readable, now)
         if self.cut_every_s and now >= self._cut_at:
             self._cut_at = now + self.cut_every_s
-            self._cut("", "")
+            # Where no handshake ends within that time, cutting all would be a network without any progress.
+            self._cut("", "", CARRIED_BYTES)
 
     def _listen(self, listener: socket.socket, dialler: str) -> None:
         self._listeners[listener] = dialler
@@ -351,16 +356,18 @@ class Chaos:
             except BlockingIOError:
                 return
             pipe.way.took(sent)
+            pipe.passed += sent
             pipe.size -= sent
             if sent < len(data):
                 pipe.held[0] = due, data[sent:]
                 return
             pipe.held.popleft()
 
-    def _cut(self, one: str, other: str) -> None:
+    def _cut(self, one: str, other: str, carried_bytes: int = 0) -> None:
         for connection in list(self._connections):
             ends = {connection.dialler, connection.host}
-            if connection.far is not None and ({one, other} - {""}) <= ends:
+            carried = sum(pipe.passed for pipe in connection.pipes)
+            if connection.far is not None and ({one, other} - {""}) <= ends and carried >= carried_bytes:
                 self.cuts += 1
                 self._reset(connection)
 

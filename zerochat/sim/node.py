@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from zerochat.agent.storage.state_parts import assemble, changes
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.evidence.messages import Equivocation, find_equivocation
@@ -214,12 +214,13 @@ class Node(Struct):
         self.log = [row for row in self.log if row not in rows]
 
 
-_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Agent).decode
-
-
 def round_trip(agent: Agent) -> Agent:
-    """The state as the next process would read it."""
-    return _decode(_encode(agent))
+    """The state as the next process would read it from its journal: the parts of a checkpoint come back in the order in
+    which they were first written, which is any order; here, the reverse."""
+    parts = [(path, value) for path, value in changes(None, agent) if value is not None]
+    found = assemble(Agent, reversed(parts))
+    assert found is not None
+    return found[0]
 
 
 class Violation(AssertionError):

@@ -1,9 +1,12 @@
 """Splits a tree of frozen structs into small named parts for incremental checkpoints, and assembles it again.
 
 A batch changes little of a large state: one counter of one member of one group. So each field of the root is a part; a
-field that is a dict of structs is split by entry; and a struct that itself contains such a dict is split by field.
-Values are immutable, so a part with an identical object is unchanged, and the cost of finding changes is proportional
-to the changes.
+field that is a dict of structs is split by entry; an entry that itself contains such a dict is split by field, and so
+is a `Composite`. Values are immutable, so a part with an identical object is unchanged, and the cost of finding changes
+is proportional to the changes.
+
+The entries of a split dict come back in the order in which they were first written. A struct whose dicts have an order
+that matters, such as a membership view, is one part.
 
 Parts are MessagePack, decoded by the types of the structs. An absent field takes its default, and an unknown part is
 ignored.
@@ -18,6 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import fields
 
 from zerochat.errors import ZerochatError
+from zerochat.group.state.composite import Composite
 
 S = TypeVar("S")
 
@@ -64,15 +68,10 @@ def _fields_of(shape: Any) -> _Fields:
 def _part_of(hint: Any) -> "_Part":
     arguments = get_args(hint)
     if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes) and _is_record(arguments[1]):
-        return _Entries(arguments[0] is bytes, _record_part(arguments[1]))
-    return _record_part(hint) if _is_record(hint) else _whole_of(hint)
-
-
-def _record_part(shape: Any) -> "_Whole | _Fields":
-    """A struct with a dict of structs anywhere inside is split by field; another one is a single part."""
-    fields = _fields_of(shape)
-    splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
-    return fields if splits else _whole_of(shape)
+        fields = _fields_of(arguments[1])
+        splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
+        return _Entries(arguments[0] is bytes, fields if splits else _whole_of(arguments[1]))
+    return _fields_of(hint) if isinstance(hint, type) and issubclass(hint, Composite) else _whole_of(hint)
 
 
 @cache

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.structs import Redacted
 from zerochat.group.event_log.event import Event
+from zerochat.group.state.composite import Composite
 
 
 class ChainPosition(Struct, frozen=True):
@@ -133,7 +134,7 @@ class BlockedEvent(Struct, frozen=True):
     record: bytes
 
 
-class EventLog(Struct, frozen=True):
+class EventLog(Composite, frozen=True):
     """The delivered events of a group, and those that wait for others."""
 
     chains: dict[str, Chain] = field(default_factory=dict)

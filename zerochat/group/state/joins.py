@@ -11,6 +11,7 @@ from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
 from zerochat.group.links.relationship import Relationship
+from zerochat.group.state.composite import Composite
 from zerochat.group.state.peers import RateLimit
 from zerochat.group.state.trust import AttestationConflict, ViewAttestation
 from zerochat.group.wire.messages import JoinRequestBody
@@ -181,7 +182,7 @@ class JoinRequest(Struct, frozen=True):
     """Refused; repeated requests are refused again."""
 
 
-class Admissions(Struct, frozen=True):
+class Admissions(Composite, frozen=True):
     """Our own admission to a group, and the joiners that want to be admitted."""
 
     event: str = ""

@@ -5,6 +5,7 @@ from msgspec import Struct, field
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.group.links.contact import Reach
 from zerochat.group.links.relationship import Relationship
+from zerochat.group.state.composite import Composite
 
 
 class RateLimit(Struct, frozen=True, eq=False):
@@ -133,7 +134,7 @@ class RelationshipOffer(Struct, frozen=True):
     """Our own request was open when the member's came (simultaneous exchange)."""
 
 
-class Links(Struct, frozen=True):
+class Links(Composite, frozen=True):
     """The other members, and the DIDComm relationships with them (`group/links/`)."""
 
     peers: dict[str, Peer] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from msgspec import Struct, field
 
 from zerochat.crypto.structs import Redacted
+from zerochat.group.state.composite import Composite
 
 
 class OwnStream(Redacted, frozen=True):
@@ -101,7 +102,7 @@ class EarlyMessages(Redacted, frozen=True):
     messages: dict[bytes, bytes] = field(default_factory=dict)
 
 
-class SignedStreams(Struct, frozen=True):
+class SignedStreams(Composite, frozen=True):
     """All signed streams of a group with sender keys (`group/signed_streams/`)."""
 
     own: OwnStream | None = None

@@ -6,6 +6,8 @@ from typing import Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from zerochat.group.state.composite import Composite
+
 
 class MissingRange(Struct, frozen=True):
     """A missing stretch of an author's chain that other members have."""
@@ -169,7 +171,7 @@ class BackfillProgress(Struct, frozen=True):
         return replace(self, done=False, tries=0, lost=0, requests={}, rechecks=0)
 
 
-class SyncState(Struct, frozen=True):
+class SyncState(Composite, frozen=True):
     """What is missing here, and what other members were asked (`group/sync/`)."""
 
     gaps: dict[str, MissingRange] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from zerochat.evidence.case import Rules
 from zerochat.evidence.operator import OperatorLog
 from zerochat.evidence.reader import ReaderLog
 from zerochat.evidence.witness import WitnessLog
+from zerochat.group.state.composite import Composite
 
 
 class PendingEntry(Struct, frozen=True):
@@ -79,7 +80,7 @@ class EndedSubscription(Struct, frozen=True):
     """The pending entry that ends it: until it is in the log all is owed. Empty: none, or it is in the log."""
 
 
-class Tlogs(Struct, frozen=True):
+class Tlogs(Composite, frozen=True):
     """All transparency logs of a group, and what is owed to them (`group/tlog/`)."""
 
     by_name: dict[str, TransparencyLog] = field(default_factory=dict)

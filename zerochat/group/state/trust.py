@@ -3,6 +3,7 @@
 from msgspec import Struct, field
 
 from zerochat.crypto.structs import Redacted
+from zerochat.group.state.composite import Composite
 
 
 class ViewAttestation(Redacted, frozen=True):
@@ -30,7 +31,7 @@ class AttestationConflict(Struct, frozen=True):
     """Membership events that only one of them has, or that exclude each other."""
 
 
-class TrustState(Struct, frozen=True):
+class TrustState(Composite, frozen=True):
     """Whether the membership can be believed: attestations, proofs, and the user's own verifications."""
 
     verified: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,7 @@
+"""The base of records that the journal stores field by field (`agent/storage/state_parts.py`)."""
+
+from msgspec import Struct
+
+
+class Composite(Struct, frozen=True):
+    """A record whose fields are parts of the checkpoint. The order of its dicts is not kept."""
