@@ -252,7 +252,7 @@ class Tour(Scene):
         await self.sheet("why", "/why", "Delivery details")
         await self.sheet("connections", "/connections", "Connections")
         await self.sheet("messages", "/messages bob", "Messages with")
-        await self.sheet("words of all", "/verify", "Words of")
+        await self.sheet("words of all", "/verify", "Safety words of")
         await self.sheet("open invitations", "/invitations", "Open invitations to")
         await self.sheet("files", "/files", "Files in")
         await self.sheet("search", "/search a", "found")

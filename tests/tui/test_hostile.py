@@ -169,7 +169,7 @@ def test_no_message_action_shows_raw_text(tmp_path):
                     await it.press(key)
                     signs = {
                         "o": "Open which",
-                        "i": "About this",
+                        "i": "Message info",
                         "m": "Enter chooses",
                         "r": "Replying to",
                         "plus": "React with",

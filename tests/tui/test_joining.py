@@ -552,7 +552,7 @@ def test_a_left_group_is_marked_and_not_left_again(tmp_path):
             await it.shows("verified     no")
             assert "different from yours" not in it.text and "v words" not in it.text
             await it.press("escape", "f12")
-            await it.shows("weekend      you left")
+            await it.shows("weekend       you left")
 
     run(play())
 
