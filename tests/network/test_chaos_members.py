@@ -152,9 +152,7 @@ def village(tmp_path_factory):
         ports, server_key = ports_of(alice), server_key_of(alice)
         pair, queue = (Endpoint("127.0.0.1", port) for port in ports)
         seen = SimpleNamespace(
-            group=SimpleNamespace(
-                id=group.id, me=her, view=group.view, control=group.control, lamport=group.log.lamport
-            ),
+            group=SimpleNamespace(id=group.id, me=her, view=group.view, control=group.control, log=group.log),
             transport=SimpleNamespace(server_key=server_key),
             thread=SimpleNamespace(loop=SimpleNamespace(pair=pair, queue=queue)),
         )
