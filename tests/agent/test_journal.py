@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from msgspec import defstruct, field
 from msgspec.structs import replace
 
-from tests.support.journals import KEY, Branch, Leaf, Tree
+from tests.support.journals import KEY, Branch, Bush, Leaf, Tree, Twig, Wreath
 from zerochat.agent.storage import journal as journal_module
 from zerochat.agent.storage import tables as rows
 from zerochat.agent.storage.integrity_scan import IntegrityScan
@@ -141,6 +141,21 @@ def test_every_state_round_trips(long_lived: Journal, start: Tree, data: st.Data
     # And nothing else is left of the states before.
     stored = {path for (path,) in long_lived._db.execute("SELECT path FROM checkpoint")}
     assert stored == {path for path, _ in changes(None, state)}
+
+
+def test_only_composites_are_split(path: Path):
+    """The entries of a split dict come back in the order of their first write, those of any other in their own."""
+    first = {"b": Leaf(2)}
+    both = {"a": Leaf(1), "b": Leaf(2)}
+    with Journal.create(path, KEY) as journal:
+        journal.commit(before := Bush(Twig(first), Wreath(first)))
+        after = Bush(Twig(both), Wreath(both))
+        assert [path for path, _ in changes(before, after)] == ["twig/leaves/a", "twig/leaves/b", "wreath"]
+        journal.commit(after)
+    with Journal.open(path, KEY) as journal:
+        found = journal.load(Bush)
+    assert found == after
+    assert list(found.wreath.leaves) == ["a", "b"] and list(found.twig.leaves) == ["b", "a"]
 
 
 def test_only_changed_objects_are_written(path: Path):

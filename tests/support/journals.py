@@ -2,6 +2,8 @@
 
 from msgspec import Struct, field
 
+from zerochat.group.state.composite import Composite
+
 KEY = bytes(range(32))
 
 
@@ -26,3 +28,18 @@ class Tree(Struct, frozen=True):
     branches: dict[str, Branch] = field(default_factory=dict)
     singles: dict[bytes, Leaf] = field(default_factory=dict)
     up: frozenset[bytes] = frozenset()
+
+
+class Twig(Composite, frozen=True):
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+
+
+class Wreath(Struct, frozen=True):
+    """Its leaves have an order."""
+
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+
+
+class Bush(Struct, frozen=True):
+    twig: Twig = Twig()
+    wreath: Wreath = Wreath()
