@@ -55,8 +55,10 @@ def record_state(tx: Transaction, name: str, sender: str, view: str, acks: Seque
     """Record what an authentic message reports of its sender's state."""
     group = tx.group(name)
     peer = group.links.peers[sender]
-    tx.update_peer(name, sender, last_received_at=tx.now, anti_entropy=replace(peer.anti_entropy, view=view))
-    if view != peer.anti_entropy.view:
+    if view == peer.anti_entropy.view:
+        tx.update_peer(name, sender, last_received_at=tx.now)
+    else:
+        tx.update_peer(name, sender, last_received_at=tx.now, anti_entropy=replace(peer.anti_entropy, view=view))
         tx.emit(Notify(ViewChanged(name)))
     if view == group.view.checksum:
         record_acks(tx, name, sender, dict(zip(group.view.members, acks, strict=False)))
@@ -113,9 +115,10 @@ def record_acks(tx: Transaction, name: str, member: str, reported: dict[str, int
         progress = acked.get(group.me, 0) > peer.acks.upto.get(group.me, 0)
         # A member that has all of a retransmission gets the next one at once, not at the timer.
         at_once = peer.retransmission.tries > 0 and acked.get(group.me, 0) >= peer.retransmission.upto
-        tx.update_acks(name, member, upto=acked)
+        acks, retransmission = replace(peer.acks, upto=acked), peer.retransmission
         if progress:
-            tx.update_retransmission(name, member, tries=0, retry_at=tx.now + (0 if at_once else RETRY_MS))
+            retransmission = replace(retransmission, tries=0, retry_at=tx.now + (0 if at_once else RETRY_MS))
+        tx.update_peer(name, member, acks=acks, retransmission=retransmission)
         if progress and at_once:
             retransmit(tx, name)
 
@@ -132,7 +135,8 @@ def schedule_ack(tx: Transaction, name: str, author: str) -> None:
     group = tx.group(name)
     if not group.sync.acks_due:
         tx.set_timer(TimerKind.ACKNOWLEDGE, name, ACK_DELAY_MS // 2 + tx.context.random(1)[0] * ACK_DELAY_MS // 255)
-    tx.update_sync(name, acks_due=group.sync.acks_due | {author})
+    if author not in group.sync.acks_due:
+        tx.update_sync(name, acks_due=group.sync.acks_due | {author})
 
 
 def send_acks(tx: Transaction, name: str) -> None:
@@ -280,7 +284,8 @@ def expect_acknowledgement(tx: Transaction, name: str, seq: int, audience: Itera
             waiting.add(member)
             deadlines.append(peer.retransmission.retry_at - now)
     tx.update_links(name, peers=peers)
-    tx.update_sync(name, acks_due=group.sync.acks_due - waiting)
+    if not waiting.isdisjoint(group.sync.acks_due):
+        tx.update_sync(name, acks_due=group.sync.acks_due - waiting)
     if deadlines:
         tx.set_timer(TimerKind.RETRANSMIT, name, min(deadlines))
 
