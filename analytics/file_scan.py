@@ -198,7 +198,7 @@ def observers(path: Path) -> frozenset[int] | None:
                         found.add(int(one))
                     if len(found) > OBSERVERS_MAX:
                         return frozenset(found)
-    except Exception:  # noqa: BLE001 - whatever somebody has made of it: Spark will say  # a hostile file may raise anything; Spark will report it
+    except Exception:  # noqa: BLE001  # a hostile file may raise anything; Spark will report it
         return None
     return frozenset(found)
 

@@ -204,7 +204,7 @@ class ByzantineWorld(FailingWorld):
             blamed = {notification.operator}
         elif isinstance(notification, ForkDetected):
             blamed = {notification.author}
-        elif isinstance(notification, DifferenceFound):  # one of these, or whoever relayed it: undecidable
+        elif isinstance(notification, DifferenceFound):  # the author or the relaying member: undecidable
             blamed = {
                 notification.author,
                 notification.member,

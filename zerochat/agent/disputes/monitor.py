@@ -248,7 +248,7 @@ class DisputeMonitor:
                 continue
             verdict = verdicts.equivocation_verdict(self._journal, group, rivals)
             if verdict is None:
-                self._journal.cases.set_announced(group.id, digest, outcome)  # whoever wants to show it has a file
+                self._journal.cases.set_announced(group.id, digest, outcome)  # the user has the case as a file
             else:
                 yield self._command(group, digest, outcome, SendContent(group.id, verdict))
 

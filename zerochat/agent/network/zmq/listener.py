@@ -34,7 +34,7 @@ UNAUTHENTICATED_BYTES_MAX = 8 * 1024
 """Bytes that an unauthenticated connection may send for longer than `UNAUTHENTICATED_S_MAX`. It needs less than 1 KiB:
 greeting 64 bytes, HELLO 202, INITIATE about 300, and its first message."""
 UNAUTHENTICATED_S_MAX = 1.0
-"""Time after which the agent must have read everything: a busy agent has not read anybody's first message yet."""
+"""Time after which the agent must have read everything: a busy agent has not read any first message yet."""
 UNAUTHENTICATED_BURST_BYTES_MAX = 1024 * 1024
 """Bytes that it may not send at all: a joiner that says hello and then floods the line is unauthenticated until its
 hello is read."""
