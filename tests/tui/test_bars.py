@@ -46,6 +46,22 @@ def test_the_top_bar_keeps_warnings_at_any_width(tmp_path, width):
     run(play())
 
 
+def test_the_event_that_closes_a_gap_ends_the_warning(tmp_path):
+    """The agent notes a gap only after a moment, and notifies of its end only where it had noted it."""
+
+    async def play():
+        async with scene(tmp_path, setting=troubled) as it:
+            await it.shows("3 missing")
+            group = it.agent.groups["g1"]
+            group.info = replace(group.info, completeness=Completeness(complete=True))
+            for text in ("one", "two", "three"):
+                it.agent.say(group, 1, text, minute=4)
+            await it.shows("three")
+            await it.gone("missing")
+
+    run(play())
+
+
 def test_the_top_bar_shows_completeness(tmp_path):
     now = datetime.now().astimezone().replace(hour=12, minute=4).isoformat()
 

@@ -88,6 +88,13 @@ class Conversation(Struct):
         return frozenset(member.did for member in self.members if member.via == "mediator")
 
     @property
+    def gap_ends(self) -> dict[str, int]:
+        """By author: the last position that is reported missing. With it the gap is closed, also before the agent has
+        noted the gap and would notify that it is filled."""
+        whole = self.info.completeness
+        return {gap.author: gap.upto for gap in whole.gaps} if whole is not None else {}
+
+    @property
     def warnings(self) -> list[Printable]:
         """All warnings, the most important last."""
         doubts = [Printable(f"! {printable(warning.text)} /dismiss hides this.") for warning in self.info.warnings]

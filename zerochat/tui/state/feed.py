@@ -437,7 +437,13 @@ class Feed:
             self.stale = True  # an unknown group: load the list
             return
         mailed = conversation.via_mediator
-        if any(event.type not in IN_OTHER_ROWS or event.author.did in mailed for event, _ in events):
+        ends = conversation.gap_ends
+        if any(
+            event.type not in IN_OTHER_ROWS
+            or event.author.did in mailed
+            or event.position >= ends.get(event.author.did, event.position + 1)
+            for event, _ in events
+        ):
             self.stale = True
         seen = conversation is self.conversations.open and self.listener.is_visible_now()
         changed.setdefault(group, []).extend(conversation.add_live(events, seen=seen))
