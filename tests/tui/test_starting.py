@@ -52,6 +52,26 @@ def test_the_first_run_creates_a_group(tmp_path):
     run(play())
 
 
+def test_a_second_choice_at_the_first_run_creates_nothing(tmp_path):
+    async def play():
+        made, go = [], threading.Event()
+
+        def create(nick):
+            made.append(nick)
+            assert go.wait(20)
+            assert len(made) == 1, "The profile default exists already."
+
+        async with scene(tmp_path, create_profile=create, demo=True) as it:
+            await it.type("alice")
+            await it.press("enter", "2", "enter", "3")
+            await it.until(lambda: made)
+            go.set()
+            await it.shows("Paste the invitation")
+            assert made == ["alice"]
+
+    run(play())
+
+
 @pytest.mark.parametrize(("key", "dialog"), [("f7", "Name of the new group"), ("f8", "Paste the invitation")])
 def test_the_first_run_has_the_keys_of_the_chat(tmp_path, key, dialog):
     async def play():

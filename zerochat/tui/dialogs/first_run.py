@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker
 
 from zerochat.terminal_text import printable
 from zerochat.tui.composer.composer import LineInput
@@ -51,6 +52,8 @@ class FirstRunScreen(Screen[Choice]):
         super().__init__()
         self._create_profile = create_profile
         self._choices = [each for each in CHOICES if demo or each != "demo"]
+        self._creating: Worker[None] | None = None
+        self._created = False
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
@@ -106,9 +109,12 @@ class FirstRunScreen(Screen[Choice]):
         self.action_choose(str(event.option_id))
 
     def action_choose(self, choice: str) -> None:
+        """The first choice counts: a key pressed while the profile is created must not create it again."""
+        if self._creating is not None and not self._creating.is_finished:
+            return
         for name in self._choices:
             if name == choice:
-                self.run_worker(self._go(name), exclusive=True)
+                self._creating = self.run_worker(self._go(name))
 
     def action_start(self, choice: str) -> None:
         """The keys that the chat has for this: they work with the name alone, without the list of choices."""
@@ -116,9 +122,10 @@ class FirstRunScreen(Screen[Choice]):
             self.action_choose(choice)
 
     async def _go(self, choice: Choice) -> None:
-        if choice != "demo":  # the demo uses its own temporary profile
+        if choice != "demo" and not self._created:  # the demo uses its own temporary profile
             try:
                 await self._create_profile(self.query_one("#nick", LineInput).value.strip())
+                self._created = True
             except Exception as error:  # noqa: BLE001 - a full disk, a read-only home: the person must read it, whatever it is
                 self._show_status(printable(str(error)), trouble=True)
                 return
