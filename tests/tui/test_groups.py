@@ -46,6 +46,48 @@ def test_creating_and_leaving_a_group(tmp_path):
     run(play())
 
 
+def test_a_forgotten_group_can_be_joined_again(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            for text in ("before", "after"):
+                group = it.agent.add_group("weekend", ["bob"], id="g1")
+                it.agent.post(group, 1, f"said {text}", minute=1)
+                it.agent.view(group)
+                await it.shows(f"said {text}", "weekend  1/1 connected")
+                assert it.open.loaded and it.app.chat.pane.timeline is it.open.timeline
+                if text == "before":
+                    await it.say("/leave")
+                    await it.shows("Leave weekend?")
+                    await it.press("y")
+                    await it.shows("You left weekend")
+                    await it.say("/forget")
+                    await it.shows("Forget weekend?")
+                    await it.press("y")
+                    await it.shows("No conversations yet.")
+            await it.gone("said before")
+
+    run(play())
+
+
+def test_a_group_joined_anew_meanwhile_shows_its_new_history(tmp_path):
+    """Another client may forget and join it between two looks at the list."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.groups.pop("g1")
+            group = it.agent.add_group("weekend", ["bob"], id="g1")
+            group.info = replace(group.info, me="did:key:z6MkAliceAgain")
+            it.agent.post(group, 1, "welcome back", minute=1)
+            it.agent.view(group)
+            await it.shows("welcome back")
+            await it.gone("seven at the station")
+            assert it.open.info.id == "g1"
+
+    run(play())
+
+
 @pytest.mark.parametrize("keys", others_slow(["f7", "/new weekend"]))
 def test_a_taken_group_name_keeps_the_dialog_open(tmp_path, keys):
     async def play():

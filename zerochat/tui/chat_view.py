@@ -239,7 +239,7 @@ class ChatView(ChatLayout):
             before.recalled = 0
             before.leave()
         self.unflash()
-        self.conversations.open_id = group
+        self.conversations.open_id = self._initial_group = group  # opened again when it is joined anew
         conversation = self.conversations.by_id[group]
         conversation.enter()
         self.composer.set_text(conversation.draft)

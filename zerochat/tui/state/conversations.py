@@ -21,8 +21,8 @@ class Conversations(Struct):
         return self.by_id.get(self.open_id)
 
     def update(self, groups: Sequence[GroupInfo]) -> None:
-        """Update from the agent's list of groups."""
-        known = self.by_id
+        """Update from the agent's list of groups. A group that is gone, or was joined anew, is no longer open."""
+        known = {info.id: each for info in groups if (each := self.by_id.get(info.id)) and each.info.me == info.me}
         self.by_id = {}
         for info in groups:
             conversation = known.get(info.id) or Conversation(info)
@@ -31,6 +31,8 @@ class Conversations(Struct):
             conversation.relabelled |= conversation.update_head()
             conversation.names.learn(info.me, info.nick)
             self.by_id[info.id] = conversation
+        if self.open_id not in known:
+            self.open_id = ""
         apart = ambiguous_prefixes({info.id: name_of(info.name) for info in groups})
         for id, conversation in self.by_id.items():
             conversation.disambiguator = apart.get(id, "")
