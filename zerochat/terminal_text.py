@@ -30,7 +30,9 @@ BASE: Final = "\u25cc"
 """Dotted circle, the base of a combining mark at the start of a line."""
 
 _ZWNJ, _ZWJ = "\u200c", "\u200d"
-_BIDI: Final = frozenset([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+_OVERRIDES: Final = range(0x202A, 0x202F)
+"""Embeddings and overrides of the direction, which reorder what follows: only old or hostile text has them. Direction
+marks and isolates, which phones put around names and numbers, are dropped like other format characters."""
 _BLANK_LETTERS: Final = frozenset([0x115F, 0x1160, 0x3164, 0xFFA0])
 """Blank letters: names made of them look empty."""
 _INKED_FORMAT: Final = frozenset([*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD])
@@ -56,7 +58,7 @@ def _without_context(code: int) -> str:
         return "\u2421"
     if code in (0x2028, 0x2029):
         return "\n"
-    if code in _BIDI or code in _BLANK_LETTERS:
+    if code in _OVERRIDES or code in _BLANK_LETTERS:
         return REPLACEMENT
     char = chr(code)
     if char in (_ZWNJ, _ZWJ) or code in _INKED_FORMAT:
@@ -140,7 +142,7 @@ def _cut(text: str, chars_max: int) -> str:
 def printable(text: str, *, lines_max: int = LINES_MAX, chars_max: int = CHARS_MAX) -> Printable:
     """The sanitised text, truncated with an ellipsis to `lines_max` lines and `chars_max` characters.
 
-    Control characters become control pictures, tabs four spaces; bidi controls, private and unassigned characters and
+    Control characters become control pictures, tabs four spaces; bidi overrides, private and unassigned characters and
     lone surrogates become U+FFFD; other invisible characters are dropped, except the joiners of emoji and Persian.
     """
     cleaned = _clean(_cut(text, 2 * chars_max))

@@ -130,6 +130,8 @@ def test_plain_text_is_left_alone(text: str) -> None:
         ("\x9b31m", "\ufffd31m"),
         ("evil\u202egnp.exe", "evil\ufffdgnp.exe"),
         ("zero\u200bwidth\ufeff", "zerowidth"),
+        ("\u2068Alice\u2069 called \u200e+49 30\u200f, \u061c3 \u2066x\u2067y", "Alice called +49 30, 3 xy"),
+        ("\u202aa\u202bb\u202cc\u202dd", "\ufffda\ufffdb\ufffdc\ufffdd"),
         ("private \ue000, lone \ud800", "private \ufffd, lone \ufffd"),
         ("flag 🏴\U000e0067\U000e007f", "flag 🏴"),
         ("e" + "\u0301" * 9, "e" + "\u0301" * 3),

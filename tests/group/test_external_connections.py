@@ -84,6 +84,13 @@ def test_invitation_is_for_one_peer():
     assert two.one("alice") == before
 
 
+def test_connection_labels_have_no_invisible_characters():
+    two = Two()
+    offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
+    two.ask("bob", AcceptConnection(invitation(offered.url), "\u2068Ali\u200ece\u2069"))
+    assert two.one("bob").label == "Alice"
+
+
 def test_unanswered_invitation_is_deleted():
     two = Two()
     offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))

@@ -400,10 +400,12 @@ def test_confusable_names():
         "g": "Зоя",
         "h": "é",
         "i": "10",
+        "j": "\u2068dave-1\u2069",
+        "k": "dave-1\u200e",
     }
     other = "looks like another member's"
     mixed = "mixes letters of several scripts"
-    assert deceptive(nicks) == {"a": other, "b": other, "c": other, "d": f"{other}, and {mixed}"}
+    assert deceptive(nicks) == {**dict.fromkeys("abcjk", other), "d": f"{other}, and {mixed}"}
     assert deceptive({"x": "pаypal"}) == {"x": mixed}  # A Cyrillic letter among Latin ones, with nobody to compare.
 
 

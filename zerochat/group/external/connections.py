@@ -29,6 +29,7 @@ from zerochat.group.state.external import ConnectionState
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.envelope import open_first, pack_first
+from zerochat.names import without_hidden
 
 CONNECTIONS_MAX = 256
 PROFILES: tuple[Profile, ...] = ("didcomm/v2", "didcomm/v1")
@@ -79,7 +80,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
     one = Connection(
         id=name,
-        label=(label or invitation.label or _host(route.uri))[:LABEL_CHARS_MAX],
+        label=_shown_label(label) or _shown_label(invitation.label or "") or _host(route.uri)[:LABEL_CHARS_MAX],
         envelope=envelope,
         relationship=relationship,
         state=ConnectionState.REQUESTED,
@@ -367,6 +368,11 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     _notify(tx, fresh)
 
 
+def _shown_label(label: str) -> str:
+    """A label without the characters that no screen shows, so that no two connections differ in these alone."""
+    return without_hidden(label).strip()[:LABEL_CHARS_MAX]
+
+
 def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: Packer, handle: int | None) -> None:
     """v1: a request in answer to our invitation."""
     invited = one.relationship.mine
@@ -377,7 +383,7 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
         responder, identity.did, SecretKey("Ed25519", invited.signing_seed), tx.context.random
     )
     relationship = replace(one.relationship, mine=identity, theirs=responder.peer.did, thid=opened.message.thread)
-    label = responder.peer.label[:LABEL_CHARS_MAX] or short_form(responder.peer.did)[:24]
+    label = _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     _put(tx, fresh)
     send(tx, one.id, response, handle if opened.message.return_route == "all" else None)

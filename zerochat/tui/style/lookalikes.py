@@ -15,7 +15,7 @@ _LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορ�
 def skeleton(name: str) -> str:
     """The confusable skeleton of a name: names with equal skeletons look alike."""
     plain = unicodedata.normalize("NFKC", name).casefold()
-    bare = (char for char in unicodedata.normalize("NFD", plain) if unicodedata.category(char) != "Mn")
+    bare = (char for char in unicodedata.normalize("NFD", plain) if unicodedata.category(char) not in ("Mn", "Cf"))
     return "".join(char for char in bare if not char.isspace()).translate(_LOOK_LATIN)
 
 
