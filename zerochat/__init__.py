@@ -10,11 +10,13 @@ from zerochat.version import __version__
 if TYPE_CHECKING:
     from zerochat.agent.api.attach import attach
     from zerochat.agent.api.client import Client
+    from zerochat.agent.api.client_protocol import AgentError
     from zerochat.agent.storage.paths import profile_paths
     from zerochat.bot import Bot, Event, Message, SyncBot, SyncMessage
     from zerochat.errors import LocalError, RemoteError, ZerochatError
 
 __all__ = [
+    "AgentError",
     "Bot",
     "Client",
     "Event",
@@ -35,6 +37,7 @@ _MODULES = {
     "Message": "zerochat.bot",
     "SyncBot": "zerochat.bot",
     "SyncMessage": "zerochat.bot",
+    "AgentError": "zerochat.agent.api.client_protocol",
     "Client": "zerochat.agent.api.client",
     "LocalError": "zerochat.errors",
     "RemoteError": "zerochat.errors",

@@ -22,9 +22,12 @@ from zerochat.agent.api.subscriptions import store as stores
 from zerochat.agent.api.subscriptions import tables
 from zerochat.agent.api.subscriptions.consumers import Consumers
 from zerochat.agent.api.subscriptions.idempotency import IdempotencyKeys
+from zerochat.agent.api.subscriptions.live import UnknownType, filter_of
+from zerochat.agent.api.subscriptions.notifications import TYPES
 from zerochat.agent.api.subscriptions.store import Consumer, DurableNotification, StoredAnswer, SubscriptionRecords
 from zerochat.agent.storage.journal import DiskFull, Journal, Row
 from zerochat.agent.views.current_messages import FeedEntry
+from zerochat.agent.views.events import _TYPES
 from zerochat.errors import LocalError
 from zerochat.group.effects import DeleteLog, RefuteEvents, StoreEvent
 from zerochat.group.state import Agent
@@ -243,6 +246,18 @@ def test_unmatched_items_are_skipped(journal: Journal) -> None:
     assert desk.ack(fork).acked == fork + 2, "the rest is nothing to it"
     (info,) = desk.consumers.infos()
     assert (info.behind, info.unread, info.acked) == (0, 0, fork + 2)
+
+
+@pytest.mark.parametrize("wrong", ["mesage", "receipt", "\x1b[2J"])
+def test_unknown_types_are_refused(journal: Journal, wrong: str) -> None:
+    desk = Reading(journal)
+    with pytest.raises(UnknownType) as refused:
+        desk.subscribe(1, types=["fork", wrong])
+    assert refused.value.sentence().isprintable() and not desk.consumers.infos()
+    with pytest.raises(UnknownType):
+        filter_of(desk.agent, rpc.SubscribeParams(types=["gap_filled"]))
+    assert {*_TYPES.values(), "unknown"} == {*rpc.EVENT_TYPES}
+    assert {*TYPES, "gap", "gap_filled", "file_changed", "delivery", "dropped"} == {*rpc.ITEM_TYPES}
 
 
 def test_a_consumer_without_credit_gets_no_more(journal: Journal) -> None:

@@ -113,6 +113,12 @@ MISTAKES = [
     lambda bot: bot.at("09:00", zone="Mars/Base")(lambda: None),
     lambda bot: bot.at("09:00")(maybe),
     lambda bot: (bot.command("x")(maybe), bot.command("x")(maybe)),
+    lambda bot: bot.every(maybe),
+    lambda bot: bot.at(maybe),
+    lambda bot: bot.on(maybe),
+    lambda bot: bot.on()(maybe),
+    lambda bot: bot.on("mesage")(maybe),
+    lambda bot: bot.on("message", "typing")(maybe),
 ]
 
 
@@ -120,6 +126,24 @@ def test_decorator_errors_are_raised_at_once():
     for mistake in MISTAKES:
         with pytest.raises(BadHandler):
             mistake(Bot())
+
+
+def test_decorators_without_parentheses():
+    bot = Bot("greeter")
+
+    @bot.command
+    def hello(m: Message, name: str = "") -> None: ...
+
+    @bot.on_start()
+    def begin() -> None: ...
+
+    spec = bot._spec()
+    assert [one.name for one in spec.announced_commands] == ["hello", "help"] and spec.announced_commands[0].usage
+    assert [one.call for one in spec.start_handlers] == [begin]
+    with pytest.raises(BadHandler, match=r"write it with parentheses: @bot.every\("):
+        bot.every(hello)  # type: ignore[arg-type]
+    with pytest.raises(BadHandler, match=r"'mesage' is not an event type\. Use one of: message"):
+        bot.on("mesage")
 
 
 def test_invalid_bots_are_refused():

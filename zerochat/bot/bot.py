@@ -51,9 +51,9 @@ class Bot(HandlerRegistry):
 
     def __init__(
         self,
-        profile: str | None = None,
         name: str = "bot",
         *,
+        profile: str | None = None,
         groups: Sequence[str] | None = None,
         prefix: str = "!",
         include: Sequence[Include] = (),
@@ -62,12 +62,12 @@ class Bot(HandlerRegistry):
         credit: int = CREDIT,
         help: bool = True,
     ) -> None:
-        """`profile`: None for ZEROCHAT_PROFILE, or `default`. `name`: the consumer name under which the agent stores
-        the bot's position; unique per profile. `groups`: only these groups (names or ids; None: all). `include`: events
-        that are skipped by default: the profile's own (`self`), those of other bots (`bots`), and, on the first run of
-        this name, the stored history (`replayed`). `retries`: delays before a failed handler is called again; after the
-        last one the event becomes a dead letter. `timeout`: time limit of a handler or timer (None: no limit).
-        `credit`: maximum number of unacknowledged events. `help`: whether to answer `!help`."""
+        """`name`: the consumer name under which the agent stores the bot's position; unique per profile. `profile`:
+        None for ZEROCHAT_PROFILE, or `default`. `groups`: only these groups (names or ids; None: all). `include`:
+        events that are skipped by default: the profile's own (`self`), those of other bots (`bots`), and, on the first
+        run of this name, the stored history (`replayed`). `retries`: delays before a failed handler is called again;
+        after the last one the event becomes a dead letter. `timeout`: time limit of a handler or timer (None: no
+        limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer `!help`."""
         if not NAME.fullmatch(name):
             raise BadBot(why=f"the name {name!r} must be 1 to 64 characters of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:

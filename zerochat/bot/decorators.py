@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar, overload
 
 from zerochat.bot.arguments import BadHandler, parameters_of
@@ -23,6 +24,7 @@ from zerochat.bot.handlers import (
     unique_name,
 )
 from zerochat.bot.schedule import RateLimit, make_schedule, parse_duration
+from zerochat.rpc import EVENT_TYPES, ITEM_TYPES
 
 GRACE = "1h"
 
@@ -40,6 +42,9 @@ class HandlerRegistry:
         self._starts: list[StartHandler] = []
         self._commands = Commands(prefix)
 
+    @overload
+    def command(self, name: F) -> F: ...
+    @overload
     def command(
         self,
         name: str | None = None,
@@ -53,10 +58,24 @@ class HandlerRegistry:
         group: str = "",
         include: Sequence[Include] | None = None,
         timeout: str | float | None = "",
-    ) -> Callable[[F], F]:
-        """Call the function for messages that start with `!name` (None: the function's name). The text after it becomes
-        the function's arguments, converted by their annotations (`arguments.py`); the answer to invalid arguments is
-        the usage line.
+    ) -> Callable[[F], F]: ...
+    def command(
+        self,
+        name: str | F | None = None,
+        *,
+        role: Role | None = None,
+        help: str = "",
+        allow: Iterable[str] = (),
+        verified: bool = False,
+        rate: str | None = None,
+        max_age: str | float | None = None,
+        group: str = "",
+        include: Sequence[Include] | None = None,
+        timeout: str | float | None = "",
+    ) -> F | Callable[[F], F]:
+        """Call the function for messages that start with `!name` (None, or no parentheses: the function's name). The
+        text after it becomes the function's arguments, converted by their annotations (`arguments.py`); the answer to
+        invalid arguments is the usage line.
 
         `role`: the least role that may use it. `allow`: DIDs of the members who may use it. `verified`: only verified
         members. `rate`: limit per member, such as `5/min`. `max_age`: messages received longer ago are not executed
@@ -66,7 +85,7 @@ class HandlerRegistry:
 
         def add(call: F) -> F:
             label = getattr(call, "__name__", repr(call))
-            word = (name or label.strip("_")).lower()
+            word = (name if isinstance(name, str) else label.strip("_")).lower()
             parameters = parameters_of(call)
             said = help or (inspect.getdoc(call) or "").partition("\n")[0]
             check_command(call, word, parameters, said)
@@ -96,7 +115,7 @@ class HandlerRegistry:
             self._handlers.append(command)
             return call
 
-        return add
+        return add(name) if callable(name) else add
 
     @overload
     def on_message(self, call: F) -> F: ...
@@ -188,8 +207,9 @@ class HandlerRegistry:
         include: Sequence[Include] | None = None,
         timeout: str | float | None = "",
     ) -> Callable[[F], F]:
-        """Call the function for events of these types (`Item` in `zerochat/rpc/subscriptions.py` lists them):
-        `on("gap")`. `timeout`: as in `command`."""
+        """Call the function for events of these types: `on("gap", "fork")`. `rpc.EVENT_TYPES` and `rpc.ITEM_TYPES` have
+        all of them. `timeout`: as in `command`."""
+        _check_types(types)
 
         def add(call: F) -> F:
             self._handlers.append(Handler(**self._handler(call, set(types), include, group, timeout)))
@@ -201,14 +221,22 @@ class HandlerRegistry:
         add = self.on(kind, group=group)
         return add if call is None else add(call)
 
-    def on_start(self, call: F) -> F:
+    @overload
+    def on_start(self, call: F) -> F: ...
+    @overload
+    def on_start(self) -> Callable[[F], F]: ...
+    def on_start(self, call: F | None = None) -> F | Callable[[F], F]:
         """Call the function once, after the bot has subscribed; it may run as long as the bot. An exception ends the
         bot. Messages that it sends are sent again after a restart, unless a `key` is given."""
-        name = unique_name(call, self._names())
-        if inspect.signature(call).parameters:
-            raise BadHandler(name=name, why="it must have no parameters")
-        self._starts.append(StartHandler(name, call, not inspect.iscoroutinefunction(call)))
-        return call
+
+        def add(call: F) -> F:
+            name = unique_name(call, self._names())
+            if inspect.signature(call).parameters:
+                raise BadHandler(name=name, why="it must have no parameters")
+            self._starts.append(StartHandler(name, call, not inspect.iscoroutinefunction(call)))
+            return call
+
+        return add if call is None else add(call)
 
     def every(
         self,
@@ -221,6 +249,7 @@ class HandlerRegistry:
     ) -> Callable[[F], F]:
         """Call the function at an interval: `every("10m")`, or `every("6h", at="03:00")` for 03:00, 09:00, 15:00 and
         21:00. Calls missed while the bot was stopped are made up for by one call. `timeout`: as in `command`."""
+        _refuse_function(interval, '@bot.every("10m")')
         return self._timer(grace, timeout, every=interval, at=at, zone=zone)
 
     def at(
@@ -234,6 +263,7 @@ class HandlerRegistry:
     ) -> Callable[[F], F]:
         """Call the function at a time of day: `at("09:00", days="mon-fri")`. `zone`: an IANA name; empty: local time.
         `grace`: how late a missed call may still be made up for. `timeout`: as in `command`."""
+        _refuse_function(time, '@bot.at("09:00")')
         return self._timer(grace, timeout, at=time, days=days, zone=zone)
 
     def _timer(self, late: str | float | None, timeout: str | float | None, **schedule: Any) -> Callable[[F], F]:
@@ -286,6 +316,22 @@ class HandlerRegistry:
     def _names(self) -> set[str]:
         parts: list[Handler | Timer | StartHandler] = [*self._handlers, *self._timers, *self._starts]
         return {one.name for one in parts}
+
+
+def _refuse_function(given: object, example: str) -> None:
+    """Raises BadHandler for a decorator that needs arguments and was used without parentheses."""
+    if callable(given):
+        raise BadHandler(name=getattr(given, "__name__", repr(given)), why=f"write it with parentheses: {example}")
+
+
+def _check_types(types: Sequence[object]) -> None:
+    """Raises BadHandler for types that no event has."""
+    for one in types or (None,):
+        _refuse_function(one, '@bot.on("gap")')
+        if not isinstance(one, str) or one not in (*EVENT_TYPES, *ITEM_TYPES):
+            known = get_close_matches(str(one), [*EVENT_TYPES, *ITEM_TYPES], 3) or sorted([*EVENT_TYPES, *ITEM_TYPES])
+            why = f"{one!r} is not an event type" if types else "it names no event type"
+            raise BadHandler(name="@bot.on", why=f"{why}. Use one of: {', '.join(known)}")
 
 
 def included(name: str, include: Sequence[Include]) -> frozenset[Include]:

@@ -37,14 +37,14 @@ class SyncBot:
 
     def __init__(
         self,
-        profile: str | None = None,
         name: str = "script",
         *,
+        profile: str | None = None,
         groups: Sequence[str] | None = None,
         include: Sequence[Include] = (),
     ) -> None:
         """The arguments of `Bot`."""
-        self._bot = Bot(profile, name, groups=groups, include=include, timeout=None)
+        self._bot = Bot(name, profile=profile, groups=groups, include=include, timeout=None)
         self._bot.on_message(self._enqueue)
         self._incoming: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._unhandled: dict[str, asyncio.Future[None]] = {}

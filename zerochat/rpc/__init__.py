@@ -96,12 +96,14 @@ from zerochat.rpc.event_pages import (
     Outcome,
 )
 from zerochat.rpc.events import (
+    EVENT_TYPES,
     Announced,
     AnnounceParams,
     DeleteMessageParams,
     Delivery,
     EditMessageParams,
     Event,
+    EventType,
     History,
     HistoryParams,
     MessageChanged,
@@ -196,6 +198,7 @@ from zerochat.rpc.search import Found, Hit, SearchParams
 from zerochat.rpc.settings import ChangeSettingParams, SettingInfo
 from zerochat.rpc.status import BackupCopy, Hello, HelloParams, NoParams, Status
 from zerochat.rpc.subscriptions import (
+    ITEM_TYPES,
     AcknowledgeParams,
     AcknowledgeResult,
     ConsumerInfo,
@@ -220,9 +223,11 @@ from zerochat.rpc.tlog import (
 
 __all__ = [
     "CONTRADICTION",
+    "EVENT_TYPES",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
+    "ITEM_TYPES",
     "LINE_BYTES_MAX",
     "METHODS",
     "METHOD_NOT_FOUND",
@@ -282,6 +287,7 @@ __all__ = [
     "EventPageParams",
     "EventParams",
     "EventPosition",
+    "EventType",
     "Evidence",
     "EvidenceParams",
     "FeatureInfo",

@@ -1,12 +1,32 @@
 """Events of a group's log: messages, membership changes and annotations."""
 
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct, field
 
 from zerochat.rpc.common import Author
 from zerochat.rpc.files import Attachment
 from zerochat.rpc.members import AnnouncedCommand
+
+EventType = Literal[
+    "group_created",
+    "member_joined",
+    "member_left",
+    "member_removed",
+    "removal_voted",
+    "role_changed",
+    "member_renamed",
+    "terms_set",
+    "message",
+    "message_edited",
+    "message_deleted",
+    "reacted",
+    "topic_changed",
+    "commands_announced",
+    "verdict_announced",
+    "unknown",
+]
+EVENT_TYPES: Final[tuple[str, ...]] = get_args(EventType)
 
 
 class Delivery(Struct, frozen=True):

@@ -4,7 +4,7 @@ Events of the log and durable notifications share one sequence of numbers, `seq`
 `item` notifications and acknowledges them. Unacknowledged items are sent again: delivery is at least once.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -38,6 +38,7 @@ ItemType = Literal[
     "file_changed",
     "dropped",
 ]
+ITEM_TYPES: Final[tuple[str, ...]] = get_args(ItemType)
 
 Since = Literal["last_acked", "now", "start"]
 
@@ -55,7 +56,7 @@ class SubscribeParams(Struct, frozen=True):
     """Only these groups and what belongs to no group; null: all."""
     since: int | Since | None = None
     types: list[str] | None = None
-    """Only these types of events and notifications; null: all."""
+    """Only these types of events, items and notifications; null: all. An unknown type is refused (`UnknownType`)."""
     consumer: str | None = None
     """1 to 64 of a-z, 0-9, dot, hyphen and underscore."""
     credit: int = CREDIT

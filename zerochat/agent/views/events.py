@@ -1,7 +1,7 @@
 """Events of the log as the control protocol shows them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -46,10 +46,10 @@ from zerochat.group.messages.bodies import Delete, Edit, Post, React, Topic, con
 from zerochat.group.messages.current import CurrentMessage
 from zerochat.group.state import Group
 from zerochat.group.tlog.verdicts import Verdict
-from zerochat.rpc import Author, Event, Quote
+from zerochat.rpc import Author, Event, EventType, Quote
 from zerochat.rpc.common import timestamp
 
-_TYPES = {
+_TYPES: Final[dict[str, EventType]] = {
     GENESIS: "group_created",
     ADD: "member_joined",
     LEAVE: "member_left",

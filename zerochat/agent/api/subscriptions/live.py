@@ -4,13 +4,15 @@ Every event reaches a subscriber through its cursor, so replayed and new events 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from difflib import get_close_matches
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat import rpc
 from zerochat.agent.api.server import ControlServer
+from zerochat.agent.api.subscriptions.notifications import AS_ITEMS
 from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views.current_messages import FeedEntry, MaterialisedMessages
 from zerochat.agent.views.events import late_notification
@@ -22,6 +24,17 @@ FEED_BACKLOG_MAX: Final = 256 * 1024
 """A subscriber with more unsent bytes is fed no further until it reads."""
 FEED_ROWS: Final = 100
 """Events per subscriber and batch."""
+LIVE_TYPES: Final = sorted({*rpc.EVENT_TYPES, *(rpc.NOTIFICATIONS.keys() - {"event", "item"})})
+"""What a live subscriber can choose: types of events, and other notifications."""
+CONSUMER_TYPES: Final = sorted({*rpc.EVENT_TYPES, *rpc.ITEM_TYPES, *(rpc.NOTIFICATIONS.keys() - AS_ITEMS - {"item"})})
+"""What a consumer can choose: types of items, and notifications that are not items."""
+TYPE_CHARS_MAX: Final = 64
+
+
+class UnknownType(LocalError):
+    """There is no event type {type}, so nothing would ever arrive. Use one of: {known}."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class Filter(Struct, frozen=True):
@@ -37,7 +50,11 @@ class Filter(Struct, frozen=True):
 
 
 def filter_of(agent: Agent, params: rpc.SubscribeParams) -> Filter:
-    """Raises UnknownGroup or AmbiguousGroup."""
+    """Raises UnknownGroup, AmbiguousGroup or UnknownType."""
+    known = LIVE_TYPES if params.consumer is None else CONSUMER_TYPES
+    for one in params.types or ():
+        if one not in known:
+            raise UnknownType(type=ascii(one[:TYPE_CHARS_MAX]), known=", ".join(get_close_matches(one, known) or known))
     groups = None if params.groups is None else frozenset(find_group(agent, name).id for name in params.groups)
     return Filter(groups, None if params.types is None else frozenset(params.types))
 
