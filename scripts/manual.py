@@ -128,7 +128,8 @@ def commands_page() -> str:
 
     verbs = [verb for verb in command_tree(grammar()).verbs if not verb.path[-1].startswith("_")]
     page = COMMANDS + "\n" + table(("command", ""), ((f"`zerochat {' '.join(v.path)}`", v.summary) for v in verbs))
-    return page + SLASH + "\n" + table(("command", ""), ((f"`{c.usage}`", c.help) for c in SLASH_COMMANDS.values()))
+    slash = ((f"`{info.usage}`", info.explained) for info in SLASH_COMMANDS.values())
+    return page + SLASH + "\n" + table(("command", ""), slash)
 
 
 def keys_page() -> str:

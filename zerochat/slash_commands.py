@@ -56,10 +56,18 @@ class CommandInfo:
     """Whether it cannot be undone: a mistyped word is never corrected to it."""
     post: Callable[[str], Post] | None = None
     """For a command that only posts: its argument as a post. No client needs a handler for it."""
+    aliases: tuple[str, ...] = ()
+    """Its names in other chats, which do the same."""
 
     @property
     def usage(self) -> str:
         return f"/{self.name} {self.argument}".rstrip()
+
+    @property
+    def explained(self) -> str:
+        """Its help with its other names."""
+        others = ", ".join(f"/{alias}" for alias in self.aliases)
+        return f"{self.help} (also {others})" if others else self.help
 
 
 _ROLES = ("reader", "writer", "admin")
@@ -73,14 +81,35 @@ COMMANDS = {
         CommandInfo("invite", "[USES] [reader]", "create an invitation to this group, for one member or for USES"),
         CommandInfo("invitations", "", "list the open invitations and who used them", title="Open invitations"),
         CommandInfo("requests", "", "answer join requests"),
-        CommandInfo("members", "", "list the members and their connections"),
+        CommandInfo(
+            "members",
+            "[NAME]",
+            "list the members and their connections, or show one",
+            True,
+            aliases=("names", "who", "whois"),
+        ),
         CommandInfo(
             "verify", "[NAME]", "compare safety words with a member, or with all", True, title="Verify a member"
         ),
         CommandInfo("role", "[NAME] ROLE", "set a role; without NAME: yours", True, _ROLES, "Change a role"),
-        CommandInfo("remove", "NAME", "remove a member, or vote for it", True, (), "Remove a member", drastic=True),
+        CommandInfo(
+            "remove",
+            "NAME",
+            "remove a member, or vote for it",
+            True,
+            (),
+            "Remove a member",
+            drastic=True,
+            aliases=("kick",),
+        ),
         CommandInfo("dismiss", "", "dismiss the warning above the messages", title="Dismiss a warning"),
-        CommandInfo("rename", "NAME", "change your display name in this group", title="Change your name here"),
+        CommandInfo(
+            "rename",
+            "NAME",
+            "change your display name in this group",
+            title="Change your name here",
+            aliases=("nick",),
+        ),
         CommandInfo(
             "me", "TEXT", "send an action: * alice waves", title="Send an action", post=lambda text: Post(text, True)
         ),
@@ -114,9 +143,15 @@ COMMANDS = {
         CommandInfo("message", "NAME TEXT", "send a message to a connection", title="Message a connection"),
         CommandInfo("messages", "NAME", "show the messages of a connection", title="Messages of a connection"),
         CommandInfo("search", "[WORDS]", "search messages by words, authors and dates"),
-        CommandInfo("goto", "DATE", "jump to a date: 2026-03-01, 14:00, yesterday, 7d", title="Go to a date"),
+        CommandInfo(
+            "goto",
+            "DATE",
+            "jump to a date: 2026-03-01, 14:00, yesterday, 7d",
+            title="Go to a date",
+            aliases=("date", "jump"),
+        ),
         CommandInfo("status", "", "show the state of the agent"),
-        CommandInfo("leave", "", "leave this group", drastic=True),
+        CommandInfo("leave", "", "leave this group", drastic=True, aliases=("part",)),
         CommandInfo("forget", "", "delete this group, after you have left it", title="Forget a group", drastic=True),
         CommandInfo("resume", "", "allow posting here after a restore", title="Resume after a restore", drastic=True),
         CommandInfo("set", "[NAME [VALUE]]", "show or change settings; - as VALUE: the default", title="Settings"),
@@ -137,7 +172,7 @@ COMMANDS = {
             last=("on", "off", "status", "show", "export ", "delete"),
             title="Telemetry",
         ),
-        CommandInfo("quit", "", "quit zerochat"),
+        CommandInfo("quit", "", "quit zerochat", aliases=("exit",)),
     )
 }
 
@@ -146,12 +181,10 @@ PREFIX_LETTERS_MIN = 3
 """Minimum length of an abbreviation: shorter ones (`/w`, `/op`) are often habits from other chats."""
 NEAR_MIN = 0.65
 """Minimum similarity of a suggestion (ratio of difflib): /jion and /join pass, /date and /rotate do not."""
-ELSEWHERE = {"msg": "message", "query": "message", "dm": "message", "nick": "rename"}
-ELSEWHERE |= {"kick": "remove", "ban": "remove", "op": "role"}
-ELSEWHERE |= {"part": "leave", "who": "members", "names": "members", "whois": "members"}
-ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit": "quit"}
-ELSEWHERE |= {"date": "goto", "jump": "goto"}
-"""Commands of other chats and shells, with their counterpart here."""
+ALIASES = {alias: info.name for info in COMMANDS.values() for alias in info.aliases}
+ELSEWHERE = {"msg": "message", "query": "message", "dm": "message", "ban": "remove", "op": "role"}
+ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute"}
+"""Commands of other chats and shells that take other arguments than their counterpart here."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),
     *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "man", "mediator"),
@@ -162,6 +195,12 @@ IN_A_SHELL = {
 NOT_SENT = "Not sent; // sends it as text."
 _EVENT = re.compile("[A-Za-z0-9_-]{4,43}")
 """The id of an event, or a prefix of one."""
+
+
+def named(name: str) -> CommandInfo | None:
+    """The command with this name or alias, in any case."""
+    name = name.lower()
+    return COMMANDS.get(ALIASES.get(name, name))
 
 
 def usage_of(info: CommandInfo) -> Printable:
@@ -184,8 +223,8 @@ def parse(text: str, own: Mapping[str, CommandInfo] = MappingProxyType({})) -> L
     word, newline, more = word.partition("\n")
     argument = (more + " " + argument if newline else argument).strip()
     name = word.lower()
-    known = {**COMMANDS, **own}
-    matches = [command for command in known if command.startswith(name)] if name else []
+    known = {**COMMANDS, **{alias: COMMANDS[target] for alias, target in ALIASES.items()}, **own}
+    matches = list(dict.fromkeys(info.name for word, info in known.items() if word.startswith(name))) if name else []
     if name in known:
         return _command(known[name], argument)
     if counterpart := ELSEWHERE.get(name):
@@ -221,7 +260,7 @@ def _unknown(word: str, matches: list[str]) -> Printable:
         return Printable(f"No command /{shown}. Did you mean {' or '.join('/' + name for name in matches)}? {NOT_SENT}")
     from difflib import get_close_matches
 
-    harmless = [info.name for info in COMMANDS.values() if not info.drastic]
+    harmless = [name for info in COMMANDS.values() if not info.drastic for name in (info.name, *info.aliases)]
     nearest = get_close_matches(word.lower()[:32], harmless, n=1, cutoff=NEAR_MIN)
     advice = f"Did you mean /{nearest[0]}?" if nearest else "See /help."
     return Printable(f"No command /{shown}. {advice} {NOT_SENT}")

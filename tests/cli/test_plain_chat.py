@@ -85,11 +85,14 @@ def test_json_for_programs(friends):
     alice, _ = friends
     out, _ = piped(alice, b"as json\n/members\n", "--format", "jsonl")
     assert '"text":"as json"' in out and '"connection":"self"' in out
+    out, _ = piped(alice, b"/whois bob\n", "--format", "jsonl")
+    assert '"connection":"connected"' in out and '"connection":"self"' not in out
     assert all(line.startswith("{") for line in out.splitlines())
 
 
 def test_help_in_the_plain_chat(friends):
-    _, err = piped(friends[0], b"/help topic\n/help delivery\n/help groups\n/help zzz\n")
+    _, err = piped(friends[0], b"/help topic\n/help delivery\n/help groups\n/help zzz\n/help whois\n")
+    assert "/members [NAME]: " in err and "(also /names, /who, /whois)" in err
     assert "/topic [TEXT]: " in err and "/delivery [NAME]: " in err
     assert err.index("/delivery [NAME]: ") < err.index("# Delivery") < err.index("# Groups and roles")
     assert "No help on zzz." in err and "/new NAME" not in err

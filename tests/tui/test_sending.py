@@ -227,7 +227,34 @@ def test_shell_only_verbs_match_the_parser():
 def test_commands_of_other_chats_have_a_counterpart_here():
     assert set(commands.ELSEWHERE.values()) <= commands.COMMANDS.keys()
     assert not commands.ELSEWHERE.keys() & commands.COMMANDS.keys()
-    assert {commands.ELSEWHERE[name] for name in ("msg", "query", "dm")} == {"message"}
+    assert not commands.ALIASES.keys() & (commands.COMMANDS.keys() | commands.ELSEWHERE.keys() | commands.IN_A_SHELL)
+    assert len(commands.ALIASES) == sum(len(info.aliases) for info in commands.COMMANDS.values())
+
+
+def test_aliases_do_what_their_command_does():
+    assert commands.parse("/NICK Al") == commands.Command("rename", "Al")
+    assert commands.parse("/part") == commands.Command("leave", "")
+    assert commands.parse("/names") == commands.Command("members", "")
+    assert commands.parse("/whois bob") == commands.Command("members", "bob")
+    assert commands.parse("/nic Al") == commands.Command("rename", "Al")  # abbreviated as any command
+    assert completed("/nic") == "/nick "
+    assert completed("/whois d", ["Dora", "Emil"]) == "/whois Dora"
+    assert completed("/help nic") == "/help nick"
+
+
+def test_aliases_in_the_chat(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/whois bob")
+            await it.shows("last seen", "joined")
+            await it.press("escape")
+            await it.say("/nick Al")
+            await it.until(lambda: it.agent.count("set_display_name") == 1)
+            await it.say("/help kick")
+            await it.shows("/remove NAME", "(also /kick)")
+
+    run(play())
 
 
 def test_typos_never_run_destructive_commands():

@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from zerochat.agent.api.client import Client
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.formatting import name_of, near_time, removal_votes
+from zerochat.cli.formatting import find_member, name_of, near_time, removal_votes
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
 from zerochat.presentation import delivery, group_rules
 from zerochat.rpc import Event, GroupInfo, MemberDelivery, MemberInfo
-from zerochat.slash_commands import COMMANDS, CommandInfo, message_and_path, usage_of
+from zerochat.slash_commands import ALIASES, COMMANDS, CommandInfo, message_and_path, usage_of
 from zerochat.terminal_text import printable, printable_line
 
 HISTORY_EVENTS = 20
@@ -281,10 +281,11 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
 
 def _help(chat: Session, rest: str) -> None:
     wanted = rest.lower().removeprefix("/")
+    wanted = ALIASES.get(wanted, wanted)
     found = [wanted] if wanted in names() else [known for known in names() if known.startswith(wanted)]
     for name in found if not wanted or wanted not in topics() or wanted in found else ():
         info = COMMANDS.get(name) or OWN_COMMANDS[name]
-        narrate(f"{info.usage}: {info.help}.")
+        narrate(f"{info.usage}: {info.explained}.")
     if not wanted:
         narrate("//TEXT sends /TEXT. All other lines are sent to the group. `zerochat help` lists the manual's pages.")
     elif wanted in topics():
@@ -336,6 +337,8 @@ def _history(chat: Session, rest: str) -> None:
 def _members(chat: Session, rest: str) -> None:
     group = _here(chat) and chat.group
     members = chat.client.list_members(group)
+    if rest:
+        members = [find_member(members, rest, _here(chat))]
     chat.out.data_list(members, [_member(one) for one in members])
     chat.refresh()
     for line in removal_votes(chat.groups[group]):

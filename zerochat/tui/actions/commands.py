@@ -170,6 +170,9 @@ def _invitations(chat: ChatView, argument: str) -> None:
 
 
 def _members(chat: ChatView, argument: str) -> None:
+    if argument:
+        members.whois(chat, argument)
+        return
     if not chat.member_list.display:
         chat.toggle_members()
     chat.call_after_refresh(chat.member_list.focus)

@@ -105,6 +105,13 @@ def show_member(chat: ChatView, did: str) -> None:
         chat.run_request(words())
 
 
+def whois(chat: ChatView, argument: str) -> None:
+    conversation = open_conversation(chat)
+    member = find_member(chat, conversation, "members", argument) if conversation else None
+    if member is not None:
+        show_member(chat, member.did)
+
+
 def _run_key(chat: ChatView, conversation: Conversation, member: MemberInfo, what: str) -> None:
     """Run the action of a key of the member dialog."""
     match what:

@@ -5,7 +5,7 @@ from typing import Final
 
 from zerochat.agent.settings.options import KEYS, OPTIONS, full_name
 from zerochat.agent.settings.values import LEVELS, SUBSTRING_CHARS_MIN
-from zerochat.slash_commands import COMMANDS
+from zerochat.slash_commands import ALIASES, COMMANDS, named
 from zerochat.tui.composer.paths import paths_for
 
 DEFAULT: Final = "-"
@@ -18,7 +18,8 @@ def candidates(text: str) -> list[str] | None:
     """The commands that start with the text; None when it is not the start of a command."""
     if not text.startswith("/") or text.startswith("//") or " " in text or "\n" in text:
         return None
-    return [each for each in COMMANDS if each.startswith(text[1:].lower())]
+    start = text[1:].lower()
+    return [each for each in (*COMMANDS, *(ALIASES if start else ())) if each.startswith(start)]
 
 
 def names_for(text: str, names: Sequence[str]) -> list[str] | None:
@@ -30,7 +31,7 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
         return paths_for(start.lstrip())
     if word.lower() == "/proof" and space and "\n" not in text:
         return _proof_words(start.lstrip())
-    info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
+    info = named(word[1:]) if word.startswith("/") else None
     if info is None or not (info.of_peer or info.last) or not space or "\n" in text:
         return None
     typed = start.lstrip().casefold()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from zerochat.rpc import AnnouncedCommand, MemberInfo
-from zerochat.slash_commands import COMMANDS
+from zerochat.slash_commands import ALIASES, COMMANDS, named
 from zerochat.terminal_text import Printable, cells, printable_line
 from zerochat.tui.composer.arguments import candidates, names_for
 from zerochat.tui.composer.emoji import find
@@ -93,13 +93,14 @@ def _arguments(before: str, names: Sequence[str], connections: Sequence[str], fi
         return found
     word, _, rest = before.partition(" ")
     rest = rest.lstrip()
-    name = word[1:].lower()
-    if "\n" in before or name not in COMMANDS:
+    info = named(word[1:])
+    if "\n" in before or info is None:
         return None
+    name = info.name
     if name in ("save", "get"):
         return _starting_with(rest, files)
     if name == "help" and " " not in rest:
-        return [each for each in ("keys", *COMMANDS) if each.startswith(rest.lower().removeprefix("/"))]
+        return [each for each in ("keys", *COMMANDS, *ALIASES) if each.startswith(rest.lower().removeprefix("/"))]
     if name == "invite" and rest.partition(" ")[0] in ("", "r", "re", "rea", "read", "reade", "reader"):
         return ["reader"]
     if name in CONNECTION_COMMANDS and " " not in rest:
@@ -163,6 +164,6 @@ def no_completion_text(before: str) -> Printable:
     """Why there is no completion, as a sentence."""
     if candidates(before) is not None:
         return printable_line(f"No command starts with {printable_line(before, 24)}.")
-    command = before.partition(" ")[0][1:].lower()
-    takes_name = command in CONNECTION_COMMANDS or (command in COMMANDS and COMMANDS[command].of_peer)
+    info = named(before.partition(" ")[0][1:])
+    takes_name = info is not None and (info.of_peer or info.name in CONNECTION_COMMANDS)
     return Printable("No one here has that name." if takes_name else "Nothing here has that name.")

@@ -11,7 +11,7 @@ from textual.dom import DOMNode
 from textual.keys import key_to_character
 
 from zerochat.manual import read_page, topics
-from zerochat.slash_commands import COMMANDS
+from zerochat.slash_commands import COMMANDS, named
 from zerochat.terminal_text import Printable, printable
 from zerochat.tui.dialogs.dialog import TextDialog, rows
 
@@ -157,9 +157,9 @@ def help_dialog(*nodes: DOMNode, dialogs: Sequence[type[DOMNode]] = (), wanted: 
 
 def _commands(start: str) -> list[tuple[str, str]]:
     """(usage, help) of the command of this name, else of those that start with it."""
-    names = [start] if start in COMMANDS else [name for name in COMMANDS if name.startswith(start)]
-    found = [COMMANDS[name] for name in names]
-    return [(info.usage, info.help) for info in found]
+    one = named(start)
+    found = [one] if one is not None else [info for info in COMMANDS.values() if info.name.startswith(start)]
+    return [(info.usage, info.explained) for info in found]
 
 
 def _keys_of(node: DOMNode) -> Section:

@@ -118,7 +118,7 @@ def _is_post(text: str) -> bool:
     """Whether the line will be sent to the group: a text, or a command that posts one, like `/me`."""
     if not text.startswith("/"):
         return True
-    from zerochat.slash_commands import COMMANDS  # not needed before the first frame
+    from zerochat.slash_commands import named  # not needed before the first frame
 
-    info = COMMANDS.get(text.partition(" ")[0].removeprefix("/"))
+    info = named(text.partition(" ")[0].removeprefix("/"))
     return info is not None and info.post is not None
