@@ -71,7 +71,7 @@ def test_a_disabled_indicator_never_reaches_the_core(people: Any) -> None:
     alice.thread.loop._step = noted
     bob.client.subscribe(["friends"])
     event = said(alice, "one")
-    assert told(alice, "send_typing") == told(alice, "mark_read", upto=event.lamport) == 0
+    assert told(alice, "send_typing") == told(alice, "send_read_receipt", upto=event.lamport) == 0
     said(alice, "two")
     assert typing_until(bob, "two") == [] and readers(bob, event) == []
     assert not {SendTyping, SendReadReceipt} & set(asked) and asked
@@ -85,7 +85,7 @@ def test_indicators_are_sent_and_received_only_if_enabled(people: Any) -> None:
     for person in (alice, carol):
         person.client.subscribe(["friends"])
     first, second = said(alice, "one"), said(alice, "two")
-    assert told(bob, "send_typing") == 2 and told(bob, "mark_read", upto=first.lamport) == 2
+    assert told(bob, "send_typing") == 2 and told(bob, "send_read_receipt", upto=first.lamport) == 2
     until(lambda: readers(alice, first) == ["bob"], "the receipt")
     assert readers(alice, second) == [] and readers(carol, first) == []
     said(bob, "here")
@@ -104,7 +104,7 @@ def test_frequent_indicators_are_limited_and_expire(people: Any) -> None:
     share(bob)
     event = said(alice, "one")
     assert [told(bob, "send_typing") for _ in range(3)] == [1, 0, 0]
-    assert [told(bob, "mark_read", upto=event.lamport) for _ in range(3)] == [1, 0, 0]
+    assert [told(bob, "send_read_receipt", upto=event.lamport) for _ in range(3)] == [1, 0, 0]
     until(lambda: readers(alice, event) == ["bob"], "the receipt")
     assert [one.type for one in alice.client.get_history("friends", limit=500).events][-1] == "message"
     alice.sleep()
@@ -119,7 +119,7 @@ def test_a_bot_sends_neither_indicator(people: Any) -> None:
     share(bob)
     event = said(alice, "one")
     bob.client.call("announce_bot", group="friends", bot=True, commands=[])
-    assert told(bob, "send_typing") == told(bob, "mark_read", upto=event.lamport) == 0
+    assert told(bob, "send_typing") == told(bob, "send_read_receipt", upto=event.lamport) == 0
 
 
 @pytest.mark.slow

@@ -703,7 +703,7 @@ class FakeAgent:
     def _send_typing(self, params: rpc.GroupParams) -> rpc.EphemeralResult:
         return rpc.EphemeralResult(len(self.groups[params.group].members) - 1)
 
-    def _mark_read(self, params: rpc.ReadParams) -> rpc.EphemeralResult:
+    def _send_read_receipt(self, params: rpc.ReadReceiptParams) -> rpc.EphemeralResult:
         return rpc.EphemeralResult(len(self.groups[params.group].members) - 1)
 
     def _reload_settings(self, params: NoParams) -> NoParams:

@@ -38,7 +38,14 @@ class Office(Two):
         self.servers: dict[str, Any] = {}
         super().__init__(**addresses)
         for name in self.agents:
-            journal: Any = SimpleNamespace(last_seq=lambda: 0, last_topics=lambda *_: [])
+            journal: Any = SimpleNamespace(
+                last_seq=lambda: 0,
+                last_topics=lambda *_: [],
+                revision=0,
+                meta_get=lambda key: None,
+                by_seq=lambda *_: [],
+                unread_rows=lambda *_: [],
+            )
             self.servers[name] = RecordingServer()
             self.handlers[name] = RequestHandlers(self.servers[name], journal, lambda agent: None)  # type: ignore[arg-type, return-value]
         self.number = 0

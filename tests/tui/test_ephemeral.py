@@ -101,7 +101,7 @@ def test_nothing_is_reported_unless_shared(tmp_path):
             await it.shows("something new")
             await it.press("enter")
             await it.until(lambda: it.agent.count("send_message"))
-            assert it.agent.count("send_typing") == it.agent.count("mark_read") == 0
+            assert it.agent.count("send_typing") == it.agent.count("send_read_receipt") == 0
 
     run(play())
 
@@ -151,10 +151,10 @@ def test_reading_is_reported_after_a_delay(tmp_path):
             it.app.chat.draw_lists()
             assert len(later) >= 1
             later[-1]()
-            await it.until(lambda: {"group": "g1", "upto": here.lamport} in asked(it.agent, "mark_read"))
-            count = it.agent.count("mark_read")
+            await it.until(lambda: {"group": "g1", "upto": here.lamport} in asked(it.agent, "send_read_receipt"))
+            count = it.agent.count("send_read_receipt")
             it.app.chat.draw_lists()
-            assert it.agent.count("mark_read") == count  # it is known by now
+            assert it.agent.count("send_read_receipt") == count  # it is known by now
 
             it.app.app_focus = False
             it.agent.say(here, 1, "nobody looks")

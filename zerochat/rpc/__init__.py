@@ -17,6 +17,7 @@ answered at once with its thread; the peer's answer is a notification with that 
     delivery       delivery reports and message status
     completeness   missing events and confirmation
     drafts         drafts
+    unread         unread messages
     ephemeral      typing indicators and read receipts
     files          attachments
     search         full-text search
@@ -82,7 +83,7 @@ from zerochat.rpc.delivery import (
 )
 from zerochat.rpc.disputes import AccuseParams, AnnouncedVerdict, CaseInfo, CaseParams, CasePart, CaseState
 from zerochat.rpc.drafts import Draft, Drafts, DraftsParams
-from zerochat.rpc.ephemeral import EphemeralResult, ReadParams, TypingNotification
+from zerochat.rpc.ephemeral import EphemeralResult, ReadReceiptParams, TypingNotification
 from zerochat.rpc.event_pages import (
     ChainConflict,
     ChainExtent,
@@ -220,6 +221,7 @@ from zerochat.rpc.tlog import (
     TlogState,
     TlogTermsNotification,
 )
+from zerochat.rpc.unread import MarkReadParams, ReadState
 
 __all__ = [
     "CONTRADICTION",
@@ -328,6 +330,7 @@ __all__ = [
     "ListFilesParams",
     "LogRow",
     "LogSummary",
+    "MarkReadParams",
     "Mediation",
     "MemberAction",
     "MemberConnectionsNotification",
@@ -357,7 +360,8 @@ __all__ = [
     "Quote",
     "ReactParams",
     "Reaction",
-    "ReadParams",
+    "ReadReceiptParams",
+    "ReadState",
     "ReceiptNotification",
     "RefutedNotification",
     "RemoveMemberParams",

@@ -3,15 +3,15 @@
 from msgspec import Struct
 
 
-class ReadParams(Struct, frozen=True):
-    """I have read the group's messages up to the Lamport time `upto`."""
+class ReadReceiptParams(Struct, frozen=True):
+    """Tell the members that I have read the group's messages up to the Lamport time `upto`."""
 
     group: str
     upto: int
 
 
 class EphemeralResult(Struct, frozen=True):
-    """Result of `send_typing` and `mark_read`.
+    """Result of `send_typing` and `send_read_receipt`.
 
     Nothing is sent unless the setting `share.typing` or `share.read_receipts` is on; by bots; in groups with more than
     32 members; and within four seconds of the last typing indicator (two for read receipts).

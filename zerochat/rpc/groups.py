@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from zerochat.rpc.common import Author, Role
 from zerochat.rpc.completeness import Completeness, HistoryStart
 from zerochat.rpc.tlog import TlogState
+from zerochat.rpc.unread import Place
 
 GroupState = Literal["active", "leaving", "left"]
 
@@ -124,6 +125,11 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """The state of the transparency log (`TlogInfo`); empty: the group has none."""
     suspended: bool = False
     """I cannot send: the profile is an older copy, and members may have newer events of mine (`resume_group`)."""
+    unread: int = 0
+    """The number of unread messages, as in `ReadState`."""
+    mentions: int = 0
+    first_unread: Place | None = None
+    read_upto: Place | None = None
 
 
 class InvitationInfo(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from zerochat.rpc import (
     subscriptions,
     telemetry,
     tlog,
+    unread,
 )
 
 PROTOCOL = 1
@@ -58,7 +59,8 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "save_draft": (drafts.Draft, status.NoParams),
     "list_drafts": (drafts.DraftsParams, drafts.Drafts),
     "send_typing": (groups.GroupParams, ephemeral.EphemeralResult),
-    "mark_read": (ephemeral.ReadParams, ephemeral.EphemeralResult),
+    "send_read_receipt": (ephemeral.ReadReceiptParams, ephemeral.EphemeralResult),
+    "mark_read": (unread.MarkReadParams, list[unread.ReadState]),
     "wait_for_delivery": (delivery.WaitParams, delivery.DeliveryReport),
     "get_delivery": (delivery.EventParams, delivery.DeliveryReport),
     "get_message_status": (delivery.EventParams, delivery.MessageStatus),
@@ -122,6 +124,7 @@ NOTIFICATIONS: dict[str, type[Struct]] = {
     "file_changed": files.FileNotification,
     "receipt": delivery.ReceiptNotification,
     "typing": ephemeral.TypingNotification,
+    "read_changed": unread.ReadState,
     "peer_changed": members.PeerNotification,
     "view_changed": groups.ViewNotification,
     "join_changed": groups.JoinStatus,

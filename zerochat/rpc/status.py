@@ -31,6 +31,10 @@ class Status(Struct, frozen=True, kw_only=True):
     """The joins in progress, and the last that failed since the start."""
     shares: list[str] = field(default_factory=list)
     """The indicators that are sent and received: `typing`, `read`, both or none."""
+    unread: int = 0
+    """The number of unread messages in all groups."""
+    mentions: int = 0
+    """The number of unread mentions in all groups."""
 
 
 class Hello(Struct, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ from zerochat.rpc import (
     MessageStatus,
     OpenInvitation,
     ProofLines,
+    ReadState,
     SafetyWords,
     Saved,
     SearchParams,
@@ -348,6 +349,11 @@ class Client(ClientConnection):
     def dismiss_warnings(self, group: str, member: str = "") -> GroupInfo:
         info: GroupInfo = self.call("dismiss_warnings", group=group, member=member)
         return info
+
+    def mark_read(self, group: str = "", upto: int | None = None) -> list[ReadState]:
+        """Mark a group, or all groups, as read up to this local number; None: to the end."""
+        states: list[ReadState] = self.call("mark_read", group=group, upto=upto)
+        return states
 
     def save_draft(self, group: str, text: str) -> None:
         """Store a draft; empty: delete it."""

@@ -27,6 +27,7 @@ from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.views.current_messages import MaterialisedMessages
 from zerochat.agent.views.groups import group_info
 from zerochat.agent.views.notifications import notification_of
+from zerochat.agent.views.unread import UnreadMessages
 from zerochat.errors import AmbiguousGroup, InternalFault, LocalError, NotAMember
 from zerochat.group import notifications
 from zerochat.group.effects import CommandDone, CommandFailed, Effect, JournalEffect, Posted
@@ -64,7 +65,7 @@ class RequestHandlers(Services):
         )
         super().__init__(
             server, journal, status, shorten, paths, messages, subscriptions, handlers,
-            DeliveryWaits(server, journal, self.names),
+            DeliveryWaits(server, journal, self.names), UnreadMessages(messages),
         )  # fmt: skip
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = next_ticket
@@ -119,6 +120,7 @@ class RequestHandlers(Services):
         """The batch is on disk."""
         self.subscriptions.committed(records)
         self.messages.note_stored(stored)
+        self.unread.note_stored(stored)
 
     def complete(self, effect: CommandDone | CommandFailed, agent: Agent) -> None:
         """Answer the request whose command the core has carried out or refused."""
@@ -170,13 +172,23 @@ class RequestHandlers(Services):
 
     def feed(self, agent: Agent) -> bool:
         """Send each subscriber its next events, as far as its backlog allows. True: there is more."""
-        return self.subscriptions.feed(agent)
+        if self.subscriptions.feed(agent):
+            return True
+        live = self.subscriptions.live
+        if live.listeners("read_changed", ""):
+            with suppress(LocalError):  # the status reports it
+                for state in self.unread.take_changes(agent.groups):
+                    self.server.notify(live.listeners("read_changed", state.group), "read_changed", state)
+        return False
 
     def notify(self, changes: Iterable[notifications.Notification], agent: Agent) -> None:
         """Send the core's notifications to their subscribers."""
         changes = list(changes)
         self.files.note_progress(changes)
         self.forget_names(agent.groups)
+        for change in changes:
+            if isinstance(change, notifications.ValidityChanged):
+                self.unread.recount(change.group)
         changes = [change for change in changes if self._is_shown(change, agent)]
         sent = [item for change in changes if (item := notification_of(change, agent, self.names)) is not None]
         self.joins |= {item.join: item for _, _, item in sent if isinstance(item, rpc.JoinStatus)}

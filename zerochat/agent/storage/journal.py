@@ -61,6 +61,7 @@ from zerochat.agent.storage.tables import (
     FORMAT,
     INSERT_EVENT,
     INSERT_RECEIPT,
+    READ_PREFIX,
     RECEIPTS_MAX,
     REFUTE_EVENTS,
     SCHEMA,
@@ -346,12 +347,12 @@ class Journal(LogQueries, Closing):
             self._db.execute(INSERT_EVENT, values_of(one))
 
     def forget(self, group: str) -> None:
-        """Delete a group's events, receipts and draft, within the batch's transaction; SQLite overwrites them
-        (secure_delete)."""
+        """Delete a group's events, receipts, drafts and read marker, within the batch's transaction; SQLite overwrites
+        them (secure_delete)."""
         search_index.forget_group(self._db, group)
         for table in ("events", "receipts"):
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608
-        self._db.execute(DELETE_META, (DRAFT_PREFIX + group,))
+        self._db.executemany(DELETE_META, [(DRAFT_PREFIX + group,), (READ_PREFIX + group,)])
         self._db.execute(DELETE_TELEMETRY_NAMES, (group,))
         self.stream.forget(group)
         self.signed_messages.forget(group)

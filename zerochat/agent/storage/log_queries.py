@@ -21,6 +21,7 @@ from zerochat.agent.storage.tables import (
     COUNT_EVENTS,
     LAST_IN_RANGES,
     LAST_OF_TYPE,
+    LAST_PLACE,
     LATEST_ROWS,
     NTH_POST,
     ONE_ROW,
@@ -32,6 +33,7 @@ from zerochat.agent.storage.tables import (
     ROWS_BEFORE,
     ROWS_BY_ID,
     ROWS_WITH_ID_PREFIX,
+    UNREAD_ROWS,
     VERDICTS,
     VERDICTS_MAX,
     EventReceipt,
@@ -107,6 +109,17 @@ class LogQueries:
     def by_seq(self, since: int, limit: int) -> list[Row]:
         """The first `limit` events of all groups that were delivered after local number `since`."""
         return self._rows(BY_SEQ, (since, limit))
+
+    def unread_rows(self, group: str, since: int, me: str, limit: int) -> list[Row]:
+        """The first `limit` posts, edits and deletions of others in a group that were delivered after local number
+        `since`, without backfilled ones."""
+        return self._rows(UNREAD_ROWS, (group, since, me, limit))
+
+    def last_place(self, group: str, upto: int) -> tuple[int, str, str] | None:
+        """The place of the last event, in the total order, that was delivered up to local number `upto`."""
+        with self._faults():
+            rows: Sequence[Any] = self._db.execute(LAST_PLACE, (group, upto)).fetchall()
+            return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
     def last_seq(self) -> int:
         """The local number of the last delivered event; 0: none."""

@@ -44,6 +44,8 @@ CREATE INDEX events_in_order ON events (group_id, lamport, author, id) WHERE ref
 CREATE INDEX events_by_chain ON events (group_id, author, position) WHERE refuted = 0;
 CREATE INDEX events_refuted ON events (group_id) WHERE refuted = 1;
 CREATE INDEX events_by_target ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
+CREATE INDEX events_unread ON events (group_id, seq)
+    WHERE type IN ('post', 'edit', 'delete') AND refuted = 0 AND history = 0;
 CREATE INDEX events_verdicts ON events (group_id, seq) WHERE type = 'verdict' AND refuted = 0;
 CREATE TABLE receipts (
     group_id TEXT NOT NULL,
@@ -112,6 +114,14 @@ SELECT {COLUMNS} FROM events WHERE seq IN (
 LAST_OF_TYPE: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND type = ?
 ORDER BY position DESC, seq LIMIT 1
+"""  # noqa: S608
+UNREAD_ROWS: Final = f"""
+SELECT {COLUMNS} FROM events INDEXED BY events_unread
+WHERE group_id = ? AND seq > ? AND author <> ? AND type IN ('post', 'edit', 'delete') AND refuted = 0 AND history = 0
+ORDER BY seq LIMIT ?
+"""  # noqa: S608
+LAST_PLACE: Final = f"""
+SELECT {_PLACE} FROM events WHERE group_id = ? AND refuted = 0 AND seq <= ? ORDER BY {_BACKWARDS} LIMIT 1
 """  # noqa: S608
 BY_SEQ: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND refuted = 0 ORDER BY seq LIMIT ?"  # noqa: S608
 CHAIN: Final = """
@@ -255,6 +265,8 @@ DELETE_TELEMETRY_NAMES: Final = "DELETE FROM telemetry_names WHERE group_id = ?"
 """Without the names, a group's telemetry records are anonymous."""
 DRAFT_PREFIX: Final = "draft:"
 """Prefix of the keys in `meta` that hold drafts, followed by the group's id (`drafts.py`)."""
+READ_PREFIX: Final = "read:"
+"""Prefix of the keys in `meta` that hold read markers, followed by the group's id (`read_markers.py`)."""
 DELETE_META: Final = "DELETE FROM meta WHERE key = ?"
 WRITE_PART: Final = """
 INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value

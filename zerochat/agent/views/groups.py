@@ -26,7 +26,8 @@ from zerochat.rpc import Author, GroupInfo, HistoryStart, InvitationInfo
 from zerochat.rpc.common import timestamp
 
 
-def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
+def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState | None = None) -> GroupInfo:
+    read = read or rpc.ReadState(group=group.id)
     ways = [reach(agent, group, member) for member in group.others]
     return GroupInfo(
         id=group.id,
@@ -62,6 +63,10 @@ def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
         completeness=completeness(group, _near(agent, group), int(time.time() * 1000)),
         history_start=history_start(group),
         suspended=group.state == "active" and stale_profile.is_suspended(group),
+        unread=read.unread,
+        mentions=read.mentions,
+        first_unread=read.first_unread,
+        read_upto=read.read_upto,
     )
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from zerochat.rpc import EphemeralResult, GroupParams, ReadParams, Status, TypingNotification
+from zerochat.rpc import EphemeralResult, GroupParams, ReadReceiptParams, Status, TypingNotification
 from zerochat.terminal_text import Printable
 from zerochat.tui.state.agent_link import AgentError, AgentLink
 from zerochat.tui.state.conversation import Conversation
@@ -107,9 +107,9 @@ class EphemeralState:
         upto = self._unreported(conversation)
         if conversation is not None and upto and "read" in self.shares:
             self._read_reported[conversation.info.id] = upto
-            self._start(self._request("mark_read", ReadParams(conversation.info.id, upto)))
+            self._start(self._request("send_read_receipt", ReadReceiptParams(conversation.info.id, upto)))
 
-    async def _request(self, method: str, params: GroupParams | ReadParams) -> None:
+    async def _request(self, method: str, params: GroupParams | ReadReceiptParams) -> None:
         with suppress(AgentError):  # ephemeral: a lost report does not matter
             await self._link.request(method, params, EphemeralResult)
 

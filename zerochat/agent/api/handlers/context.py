@@ -17,6 +17,7 @@ from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.views.current_messages import MaterialisedMessages
 from zerochat.agent.views.groups import group_info
 from zerochat.agent.views.members import display_names, member_infos
+from zerochat.agent.views.unread import UnreadMessages
 from zerochat.errors import LocalError
 from zerochat.group.inputs import Command
 from zerochat.group.lookup import find_group
@@ -77,6 +78,7 @@ class Services:
     subscriptions: Subscriptions
     files: FileHandlers
     waits: DeliveryWaits
+    unread: UnreadMessages
     telemetry: Callable[[str, Struct], Struct] | None = None
     """Serves the methods of telemetry; None: nothing is recorded."""
     review_disputes: Callable[[str], None] = lambda group: None
@@ -105,7 +107,7 @@ class Services:
         self._names = {group: names for group, names in self._names.items() if group in groups}
 
     def group_info(self, agent: Agent, group: Group) -> rpc.GroupInfo:
-        return group_info(agent, group, self.messages.topic(group))
+        return group_info(agent, group, self.messages.topic(group), self.unread.state(group))
 
     def members(self, agent: Agent, group: Group) -> list[rpc.MemberInfo]:
         announced = {did: one.announcement for did, one in self.messages.announced(group).items()}

@@ -46,7 +46,7 @@ def files(context: Context[FileParams]) -> Reply:
 # --- indicators -------------------------------------------------------------------------------------------------------
 
 
-def mark_read(context: Context[rpc.ReadParams]) -> SendReadReceipt | rpc.EphemeralResult:
+def send_read_receipt(context: Context[rpc.ReadReceiptParams]) -> SendReadReceipt | rpc.EphemeralResult:
     group = context.group
     if context.agent.indicators.read_receipts and _may_indicate(context, group, "read", READ_SENT_S):
         return SendReadReceipt(group.id, context.params.upto)
@@ -61,13 +61,22 @@ def send_typing(context: Context[rpc.GroupParams]) -> SendTyping | rpc.Ephemeral
 
 
 def _may_indicate(
-    context: Context[rpc.ReadParams] | Context[rpc.GroupParams], group: Group, kind: str, every_s: float
+    context: Context[rpc.ReadReceiptParams] | Context[rpc.GroupParams], group: Group, kind: str, every_s: float
 ) -> bool:
     """Whether the rate limit allows another indicator. Bots send none."""
     services = context.services
     own = services.messages.announced(group).get(group.me)
     bot = own is not None and own.announcement.bot
     return not bot and not services.draining and services.indicators.allows(every_s, time.monotonic(), kind, group.id)
+
+
+# --- read markers -----------------------------------------------------------------------------------------------------
+
+
+def mark_read(context: Context[rpc.MarkReadParams]) -> list[rpc.ReadState]:
+    params, groups = context.params, context.agent.groups.values()
+    wanted = [context.group] if params.group else groups
+    return [context.services.unread.mark_read(group, params.upto) for group in wanted]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -114,6 +123,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "drop_file": files,
     "save_file": files,
     "render_picture": files,
+    "send_read_receipt": send_read_receipt,
     "mark_read": mark_read,
     "send_typing": send_typing,
     "get_history": get_history,

@@ -37,7 +37,13 @@ def hello(context: Context[rpc.HelloParams]) -> rpc.Hello:
 def get_status(context: Context[NoParams]) -> rpc.Status:
     services, agent = context.services, context.agent
     groups = [services.group_info(agent, group) for group in agent.groups.values()]
-    return replace(services.status(agent), groups=groups, joins=joins(agent, services.joins))
+    return replace(
+        services.status(agent),
+        groups=groups,
+        joins=joins(agent, services.joins),
+        unread=sum(group.unread for group in groups),
+        mentions=sum(group.mentions for group in groups),
+    )
 
 
 def list_settings(context: Context[NoParams]) -> list[rpc.SettingInfo]:
