@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 from textual.events import Key
+from textual.screen import ModalScreen
 
+from tests.support.marks import others_slow
 from tests.support.tui_pilot import run, scene, weekend
 from zerochat import slash_commands as commands
+from zerochat.tui.app import Palette
 from zerochat.tui.dialogs.dialog import HangingText, hang, rows
 from zerochat.tui.dialogs.help import key_text
+from zerochat.tui.style.keymaps import binding_owners
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -58,6 +62,63 @@ def test_the_help_starts_with_keys_in_columns(tmp_path):
             assert "script" in lines[wrapped] and at < wrapped
             assert all(len(line.rstrip()) <= body.size.width for line in lines)
             assert not any("\t" in line for line in lines)
+
+    run(play())
+
+
+DIALOGS = {
+    "ctrl+p": "Search for commands",
+    "f1": "Help",
+    "f3": "Invit",
+    "f7": "Name of the new group",
+    "f8": "Paste the invitation",
+    "f10": "Leave weekend?",
+    "ctrl+k": "Go to",
+    "ctrl+f": "Search",
+}
+
+
+@pytest.mark.parametrize("opener", others_slow([*DIALOGS], 2))
+def test_ctrl_q_quits_from_every_dialog(tmp_path, opener):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press(opener)
+            await it.until(lambda: it.app.screen is not it.app.chat)
+            await it.shows(DIALOGS[opener])
+            await it.press("ctrl+q")
+            await it.until(lambda: not it.app.is_running)
+
+    run(play())
+
+
+def test_every_dialog_quits_and_helps():
+    for place in binding_owners():
+        if issubclass(place.owner, ModalScreen):
+            keys = {each.id for kind in place.owner.__mro__ for each in vars(kind).get("BINDINGS", ())}
+            assert "app.quit" in keys and ({"app.help", "dialog.close"} & keys or place.owner is Palette), place.owner
+
+
+def test_the_first_run_and_the_tour_have_help_and_quit(tmp_path):
+    async def play():
+        async with scene(tmp_path, create_profile=lambda nick: None) as it:
+            await it.shows("Welcome to zerochat")
+            await it.press("f1")
+            await it.shows("Help", "First run", "Create a group at once")
+            await it.press("escape")
+            await it.shows("Welcome to zerochat")
+            await it.type("alice")
+            await it.press("enter", "1")
+            await it.shows("Name of the new group")
+            await it.press("escape")
+            await it.say("/tour")
+            await it.shows("1/5  Conversations")
+            await it.press("f1")
+            await it.shows("Help", "Next step", "End the tour")
+            await it.press("escape")
+            await it.shows("1/5  Conversations")
+            await it.press("ctrl+q")
+            await it.until(lambda: not it.app.is_running)
 
     run(play())
 

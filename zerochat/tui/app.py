@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import InvalidModeError, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import DiscoveryHit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hits, Provider
 from textual.screen import ModalScreen, Screen
 from textual.system_commands import SystemCommandsProvider
 from textual.theme import Theme
@@ -65,6 +65,15 @@ class PaletteCommands(SystemCommandsProvider):
         for title, help, callback, discover in self.app.get_system_commands(self.screen):
             if discover:
                 yield DiscoveryHit(title, callback, help=help)
+
+
+class Palette(CommandPalette):
+    """Textual's palette, which hides the application's bindings as every modal screen does."""
+
+    BINDING_GROUP_TITLE = "All commands"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "app.quit", "Quit", show=False, id="app.quit"),
+    ]
 
 
 class ZerochatApp(BaseApp):
@@ -376,9 +385,14 @@ class ZerochatApp(BaseApp):
             self.clear_notifications()
         await super().on_event(event)
 
+    def action_command_palette(self) -> None:
+        if not CommandPalette.is_open(self):
+            self.push_screen(Palette(id="--command-palette"))
+
     def action_help(self) -> None:
-        if self.screen is self.chat:
-            self.chat.run_command("help", "keys")
+        """All keys; those of an open dialog first."""
+        here = self.screen
+        self.chat.run_command("help", "keys" if here is self.chat else str(here.BINDING_GROUP_TITLE or "keys"))
 
     def action_interrupt(self) -> None:
         """Ctrl+C on a screen other than the chat."""

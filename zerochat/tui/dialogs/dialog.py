@@ -39,8 +39,10 @@ class Dialog(ModalScreen[Answer]):
 
     BINDING_GROUP_TITLE = "All dialogs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        # a modal screen hides the application's binding
+        # a modal screen hides the application's bindings
         Binding("ctrl+c", "app.interrupt", "Copy the selection; twice: quit", show=False, id="dialog.interrupt"),
+        Binding("ctrl+q", "app.quit", "Quit", show=False, id="app.quit"),
+        Binding("f1", "app.help", "Keys of the dialog", show=False, id="app.help"),
     ]
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
@@ -211,9 +213,6 @@ class InputDialog(Dialog[str]):
     BINDING_GROUP_TITLE = "Input dialogs"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", id="ask.close"),
-        Binding(
-            "ctrl+q", "app.quit", "Quit", show=False, id="ask.quit"
-        ),  # a modal screen hides the application's binding
     ]
 
     def __init__(
