@@ -311,3 +311,71 @@ def test_pasting(tmp_path):
             await it.until(lambda: it.composer.text == long + "x")
 
     run(play())
+
+
+LONG = "This cannot be done, for a reason that takes more than one line of this window to say, and then a little more."
+
+
+@pytest.mark.parametrize("line", ["/verify Zoe", "/react nosuchname", "/topic new", "/role bob admin", "/help nosuch"])
+def test_a_rejected_command_is_back_in_the_composer(tmp_path, line):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for method in ("set_topic", "set_role"):
+                it.agent.refuse[method] = Refusal(LONG)
+            await it.say(line)
+            await it.until(lambda: it.app.chat.status_line.flash)
+            await it.until(lambda: it.composer.text == line)
+            assert not it.app._notifications
+
+    run(play())
+
+
+def test_a_rejected_command_replaces_no_newer_text(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["set_topic"] = Refusal("Only admins set the topic.")
+            it.composer.set_text("/topic new")
+            it.app.post_message(Key("enter", "\r"))
+            await it.type("hello")
+            await it.shows("Only admins set the topic.")
+            assert it.composer.text == "hello"
+            await it.press("ctrl+up")
+            assert it.composer.text == "/topic new"
+
+    run(play())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 15)])
+def test_a_long_error_covers_nothing(tmp_path, size):
+    async def play():
+        async with scene(tmp_path, size=size, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["send_message"] = Refusal(LONG * 2)
+            await it.say("hello")
+            await it.shows("and then a little more.")
+            lines = it.text.split("\n")
+            newest = next(at for at, line in enumerate(lines) if "seven at the station" in line)
+            written = next(at for at, line in enumerate(lines) if line.strip() == "hello")
+            assert newest < written < next(at for at, line in enumerate(lines) if "This cannot be" in line)
+            assert not it.app._notifications
+            del it.agent.refuse["send_message"]
+            await it.press("enter")
+            await it.gone("and then a little more.")
+            assert it.app.chat.status_line.size.height == 1
+
+    run(play())
+
+
+def test_a_toast_covers_neither_newest_rows_nor_composer(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for _ in range(5):
+                it.app.notify(LONG, timeout=60)
+            await it.shows("and then a little more.")
+            half = it.text.split("\n")[13:]
+            assert not any("reason that takes" in line for line in half)
+
+    run(play())

@@ -14,7 +14,7 @@ from zerochat.rpc import (
     JoinStatus,
     Status,
 )
-from zerochat.terminal_text import Printable, cells, printable, printable_line
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.base_app import app_of
 from zerochat.tui.composer.composer import CompletionList, Composer
 from zerochat.tui.composer.drafts import DraftSaver
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (80, "-medium"), (100, "-wide")]
 DAMAGED = "JournalDamaged"
 """Error code whose sentence stays in the banner."""
+READING_S = 0.06
+"""Display time of a sentence for each of its characters."""
 CANCEL_HINT = " (Esc cancels)"
 EMPTY = (
     Printable(""),
@@ -92,6 +94,8 @@ class ChatLayout(Screen[None]):
         self._status: Status | None = None
         self._draining = False
         self._flashes = 0
+        self.running_line = ""
+        """The command line whose handler runs."""
         self.pending_requests = PendingRequests()
         self.jump_history = JumpHistory()
         self.ephemeral = EphemeralState(link, self.set_timer, self.run_worker)
@@ -141,7 +145,8 @@ class ChatLayout(Screen[None]):
         yield self.status_line
 
     def run_request(self, request: Coroutine[Any, Any, object]) -> None:
-        """Run a request in a worker and report an AgentError."""
+        """Run a request in a worker and report an AgentError, with the command that caused it back in the composer."""
+        line, group = self.running_line, self.conversations.open_id
 
         async def guarded() -> None:
             try:
@@ -153,6 +158,8 @@ class ChatLayout(Screen[None]):
                     self.flash(Printable("Not done: the journal is damaged."), trouble=True)
                 else:
                     self.report_error(printable(str(error)))
+                if group == self.conversations.open_id:
+                    self.give_back(line)
 
         self.run_worker(guarded())
 
@@ -220,14 +227,22 @@ class ChatLayout(Screen[None]):
     # --- messages to the user -----------------------------------------------------------------------------------------
 
     def report_error(self, sentence: Printable) -> None:
+        """Show an error; the command that caused it is put back into the composer."""
         self.report(sentence, trouble=True)
+        self.give_back(self.running_line)
+
+    def give_back(self, line: str) -> None:
+        """Put a rejected line back into the composer, unless another text is in it; empty: none."""
+        if line and not self.composer.text:
+            self.composer.set_text(line)
 
     def report(self, sentence: Printable, *, trouble: bool = False) -> None:
-        """Show a sentence in the status line where it fits and is visible, else in a toast."""
-        if self.on_top and "\n" not in sentence and cells(sentence) <= self.status_line.content_size.width:
-            self.flash(sentence, trouble=trouble)
+        """Show a sentence in the status line, which grows for it; in a toast while a dialog covers the line."""
+        seconds = max(FLASH_S, READING_S * len(sentence))
+        if self.on_top:
+            self.flash(sentence, trouble=trouble, seconds=seconds)
         else:
-            self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=8)
+            self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=seconds)
 
     def flash(self, sentence: Printable, *, trouble: bool = False, seconds: float = FLASH_S) -> None:
         """Show a sentence in the status line for some seconds, or until the next line is sent or another conversation
@@ -236,10 +251,11 @@ class ChatLayout(Screen[None]):
         number = self._flashes
         self.status_line.trouble = trouble
         self.status_line.flash = sentence
+        self.status_line.fit_flash()
 
         def over() -> None:
             if self._flashes == number:
-                self.status_line.flash = ""
+                self.unflash()
 
         self.set_timer(seconds, over)
 
@@ -247,6 +263,7 @@ class ChatLayout(Screen[None]):
         """Clear the status line; `sentence`: only if it shows this."""
         if sentence is None or self.status_line.flash == sentence:
             self.status_line.flash = ""
+            self.status_line.fit_flash()
 
     def _notify(self, notification: Notification) -> None:
         app = app_of(self)

@@ -135,7 +135,11 @@ class ChatScreen(ChatView):
                     for each in (text.strip(), *draft):  # Ctrl+Up recalls the draft first
                         conversation.remember_text(each)
                 self._draft_stashed = False
-                self.run_command(name, argument)
+                self.running_line = text.strip()
+                try:
+                    self.run_command(name, argument)
+                finally:
+                    self.running_line = ""
             case Refusal(sentence):
                 self.report_error(sentence)
             case None:

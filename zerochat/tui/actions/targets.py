@@ -37,7 +37,7 @@ def target_message(chat: ChatView, applies: Callable[[Row], bool], refusal: str)
         posts = [each for each in reversed(conversation.timeline.rows) if each.kind == "post"]
         row = next((each for each in posts if applies(each)), posts[0] if posts else None)
     if row is None:
-        chat.flash(NO_MESSAGES)
+        chat.report_error(NO_MESSAGES)
         return None
     if not applies(row):
         chat.report_error(Printable(refusal))

@@ -190,10 +190,19 @@ class StatusLine(Widget):
     trouble: reactive[bool] = reactive(False)
     """Whether the brief message is an error."""
 
+    def fit_flash(self) -> None:
+        """Take as many lines as the brief message needs: it covers nothing."""
+        width = self.content_size.width
+        self.set_class("\n" in self.flash or 0 < width < cells(self.flash), "-tall")
+
+    def on_resize(self) -> None:
+        self.fit_flash()
+
     def render(self) -> Content:
         width = self.content_size.width
         if self.flash:
-            return Content(clip(self.flash, width)).stylize("$text-error" if self.trouble else "$text-accent")
+            text = self.flash if self.has_class("-tall") else clip(self.flash, width)
+            return Content(text).stylize("$text-error" if self.trouble else "$text-accent")
         if self.keys:
             return Content.assemble(("Message  ", "bold"), "  ".join(fitting_hints(self.keys, width - 9)))
         left = f"[{clip(self.me, 20)}]" if self.me else ""
