@@ -5,7 +5,9 @@ arguments: what happened, why, and what to do. A RemoteError is counted, never s
 """
 
 import shlex
+import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import ClassVar, Literal, TypeAlias
 
 Retry: TypeAlias = Literal["never", "later", "now"]
@@ -26,6 +28,24 @@ def unique_prefixes(ids: Iterable[str], least: int = 8) -> list[str]:
     known = sorted(set(ids))
     length = next((n for n in range(least, 256) if len({id[:n] for id in known}) == len(known)), 256)
     return [id[:length] for id in known]
+
+
+def docstring(kind: type) -> str:
+    """The docstring of a class itself; under `python -OO`, which removes docstrings, that of its source."""
+    return kind.__dict__.get("__doc__") or (_docstring_in_source(kind) if sys.flags.optimize >= 2 else "")
+
+
+@cache
+def _docstring_in_source(kind: type) -> str:
+    import ast
+    import inspect
+    from textwrap import dedent
+
+    try:
+        (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    except OSError:  # installed without its source
+        return kind.__name__
+    return (ast.get_docstring(definition, clean=False) if isinstance(definition, ast.ClassDef) else None) or ""
 
 
 class ZerochatError(Exception):
@@ -49,7 +69,7 @@ class ZerochatError(Exception):
 
     def sentence(self) -> str:
         """The docstring with the fields filled in, on one line; inside backquotes they are quoted for a shell."""
-        pieces = (type(self).__doc__ or "").split("`")
+        pieces = docstring(type(self)).split("`")
         typed = {name: quoted(value) if isinstance(value, str) else value for name, value in self.fields.items()}
         filled = (piece.format(**(typed if index % 2 else self.fields)) for index, piece in enumerate(pieces))
         return " ".join("`".join(filled).split())

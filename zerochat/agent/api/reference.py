@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
 from zerochat import rpc
+from zerochat.errors import docstring
 
 REFS: Final = "#/$defs/{name}"
 PLAIN: Final = {
@@ -178,8 +179,7 @@ def _all_shapes() -> set[type[Struct]]:
 
 
 def _doc(shape: type[Struct]) -> str:
-    doc = shape.__dict__.get("__doc__") or ""
-    return inspect.cleandoc(doc) if doc else ""
+    return inspect.cleandoc(docstring(shape))
 
 
 def _field_docs(shape: type[Struct]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from zerochat.cli.formatting import find_group, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive, yes_option
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NoPassphrase, NotConfirmed, confirmed
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, docstring
 from zerochat.rpc.telemetry import TelemetryStatus
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def _show(options: Options, out: Output) -> ExitCode:
 
 def meaning(kind: "type[Record]") -> str:
     """The meaning of a kind of rows: the first sentence of its docstring."""
-    return " ".join((kind.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
+    return " ".join(docstring(kind).split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def _fields(row: "Record", kept: Mapping[str, Any]) -> str:
