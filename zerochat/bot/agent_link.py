@@ -4,14 +4,24 @@ Implementations: the control socket (`socket_link.py`), a terminal (`console.py`
 (`zerochat.testing`).
 """
 
+import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from zerochat.agent.api.client_protocol import Notification
 from zerochat.errors import LocalError
 
 ANSWER_S_MAX = 30.0
 """Time limit for an answer of the agent, seconds."""
+
+
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux stops CLOCK_MONOTONIC while the machine is suspended; macOS does not, and has no CLOCK_BOOTTIME."""
+
+
+def steady() -> float:
+    """The steady clock of this machine, seconds."""
+    return time.clock_gettime(_STEADY)
 
 
 class AgentLinkLost(LocalError):
@@ -39,6 +49,9 @@ class AgentLink(Protocol):
 
     def now(self) -> float:
         """UTC, seconds."""
+
+    def steady(self) -> float:
+        """Seconds on a clock that is never set. It counts while the machine is suspended, where the system can."""
 
     async def close(self) -> None:
         """Disconnect. Idempotent."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from zerochat import rpc
 from zerochat.agent.api.client_protocol import AgentError, Notification
-from zerochat.bot.agent_link import ANSWER_S_MAX
+from zerochat.bot.agent_link import ANSWER_S_MAX, steady
 from zerochat.rpc.common import timestamp
 from zerochat.rpc.subscriptions import AcknowledgeResult, ConsumerInfo, Item, Subscribed
 from zerochat.terminal_text import printable
@@ -35,6 +35,9 @@ class ConsoleLink:
 
     def now(self) -> float:
         return time.time()
+
+    def steady(self) -> float:
+        return steady()
 
     async def open(self) -> None:
         return

@@ -44,7 +44,7 @@ class Runner:
         self.api, self.request = self._connection.api, self._connection.request
         self._invoker = Invoker(spec.arguments, self._log, self._on_stuck)
         self._dispatcher = Dispatcher(spec, self._connection, store, link.now, self._invoker, self._spawn, self._log)
-        self._timers = TimerRunner(link.now, store, spec.retries_s, self._invoker.call, self._log)
+        self._timers = TimerRunner(link, store, spec.retries_s, self._invoker.call, self._log)
         self._tasks: set[asyncio.Task[None]] = set()
         """Running tasks that shutdown waits for."""
         self._start_tasks: set[asyncio.Task[None]] = set()

@@ -11,7 +11,7 @@ from zerochat.agent.api.attach import Attached, attach
 from zerochat.agent.api.client_connection import CONNECT_S_MAX, READ_BYTES_MAX, AgentGone, AgentUnreachable
 from zerochat.agent.api.client_protocol import AgentError, AgentUnclear, ClientProtocol, Notification
 from zerochat.agent.storage.paths import ProfilePaths
-from zerochat.bot.agent_link import ANSWER_S_MAX, AgentLinkLost
+from zerochat.bot.agent_link import ANSWER_S_MAX, AgentLinkLost, steady
 from zerochat.errors import LocalError
 from zerochat.rpc import PROTOCOL
 
@@ -40,6 +40,9 @@ class SocketLink:
 
     def now(self) -> float:
         return time.time()
+
+    def steady(self) -> float:
+        return steady()
 
     async def open(self) -> None:
         await self._disconnect()

@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     handler TEXT NOT NULL, error TEXT NOT NULL, attempts INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL,
     again INTEGER NOT NULL DEFAULT 0, UNIQUE (event, handler)
 );
-CREATE TABLE IF NOT EXISTS timers (name TEXT PRIMARY KEY, ran REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS timers (name TEXT PRIMARY KEY, ran REAL NOT NULL, calls INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS starts (event TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spilled (
@@ -302,12 +302,12 @@ class Store(Closing):
 
     # --- timers -----------------------------------------------------------------------------------------------------
 
-    def last_run(self, timer: str) -> float | None:
-        """The due time of the timer's last call, UTC, seconds; None: never."""
+    def last_run(self, timer: str) -> tuple[float, int] | None:
+        """The due time of the timer's last call (UTC, seconds), and the number of calls; None: never."""
         with self.transaction() as db:
-            row = db.execute("SELECT ran FROM timers WHERE name = ?", (timer,)).fetchone()
-        return float(row[0]) if row else None
+            row = db.execute("SELECT ran, calls FROM timers WHERE name = ?", (timer,)).fetchone()
+        return (float(row[0]), int(row[1])) if row else None
 
-    def set_last_run(self, timer: str, moment: float) -> None:
+    def set_last_run(self, timer: str, moment: float, calls: int) -> None:
         with self.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO timers VALUES (?, ?)", (timer, moment))
+            db.execute("INSERT OR REPLACE INTO timers VALUES (?, ?, ?)", (timer, moment, calls))

@@ -24,6 +24,9 @@ class SimulatedLink:
     def now(self) -> float:
         return self._world.now / 1000
 
+    def steady(self) -> float:
+        return asyncio.get_running_loop().time()
+
     async def open(self) -> None:
         await self.close()
         if self._member.off:
