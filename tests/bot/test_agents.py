@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.agents import DEADLINE_S, meet, until
 from tests.support.bot_processes import connected, consumer, environment, reached, running
-from zerochat import Bot, Message, SyncBot
+from zerochat import Bot, Message, SyncBot, rpc
 from zerochat.agent.api.client_protocol import AgentError, ClientProtocol, Reply
 from zerochat.bot.bot import store_path
 from zerochat.bot.runner import ConsumerReplaced
@@ -182,6 +182,45 @@ def test_second_bot_of_a_name_replaces_the_first(pair, monkeypatch):
         until(lambda: failed, "its end")
         assert isinstance(failed[0], ConsumerReplaced)
     assert alice.client.get_status()
+
+
+def test_bots_of_one_profile_announce_side_by_side(pair, monkeypatch):
+    """Neither replaces the other's commands, however they start, and each withdraws its own."""
+    alice, bob = pair
+    monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
+    ops, fun = Bot("ops", profile="bob"), Bot("fun", profile="bob")
+    ops.command("deploy", help="by ops")(_nothing)
+    ops.command("status")(_nothing)
+    fun.command("joke")(_nothing)
+    fun.command("status", help="by fun")(_nothing)
+
+    def commands() -> list[str]:
+        return [one.name for each in alice.client.list_members("friends") if each.bot for one in each.commands]
+
+    def lines() -> int:
+        return sum(one.type == "commands_announced" for one in alice.client.get_history("friends").events)
+
+    with running(ops):
+        until(lambda: commands() == ["deploy", "status", "help"], "the first one's commands")
+        with running(fun):
+            until(lambda: commands() == ["joke", "status", "help", "deploy"], "both")
+    before = lines()
+    for bot in (fun, ops):
+        with running(bot):
+            bob.client.list_groups()
+    assert (commands(), lines()) == (["joke", "status", "help", "deploy"], before), "nothing is said anew"
+    bob.client.announce_bot("friends", bot=False, consumer="fun")
+    until(lambda: commands() == ["deploy", "status", "help"], "what is left")
+    bob.client.delete_consumer("ops")
+    assert not bob.client.announce_bot("friends", bot=False).unchanged
+    until(lambda: not any(one.bot for one in alice.client.list_members("friends")), "that there is no bot")
+    with pytest.raises(AgentError, match="a-z"):
+        bob.client.announce_bot("friends", [rpc.AnnouncedCommand("Two words")], consumer="fun")
+    many = [rpc.AnnouncedCommand(f"c{number}") for number in range(32)]
+    bob.client.announce_bot("friends", many, consumer="ops")
+    with pytest.raises(AgentError, match="with the other bots of this profile, a bot has at most 32"):
+        bob.client.announce_bot("friends", [rpc.AnnouncedCommand("one-more")], consumer="fun")
+    assert bob.client.announce_bot("friends", many, consumer="ops").unchanged, "the refused one is not stored"
 
 
 async def _nothing(m: Message):
@@ -367,10 +406,8 @@ def test_retired_bot_withdraws_its_announcement(pair, app, tmp_path):
             patched.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
             with running(other):
                 until(marked, "the other one's mark")
-                retire("gone", 0)
-                until(
-                    lambda: said() == [True, False, True, False, True] and marked(), "that the other one says it again"
-                )
+                assert json.loads(retire("gone", 0))["groups"] == []
+                assert marked() and said() == [True, False, True], "the other one is not concerned"
     finally:
         process.kill()
         process.wait()

@@ -198,6 +198,7 @@ def test_the_commands_announced_by_a_bot() -> None:
         event(3, type="commands_announced", body={"bot": False, "commands": []}),
         event(4, type="commands_announced", body={"unreadable": True}),
     ]
+    announced = [one for each in announced for one in (each, each, each)]  # as for every new member
     assert lines(*announced) == [
         "* bob is a bot with the commands !c0, !c1, !c2, !c3, !c4 and 2 more",
         "* bob is a bot",

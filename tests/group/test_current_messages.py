@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.log_follower import Follower
-from zerochat.agent.api.post_commands import announcement
+from zerochat.agent.api.post_commands import announcement, combined
 from zerochat.agent.api.server import decode_call
 from zerochat.agent.api.subscriptions.live import FEED_ROWS
 from zerochat.agent.archive import log_file as archive
@@ -157,7 +157,8 @@ def test_an_unchanged_announcement_is_not_notified(one: Follower) -> None:
     def announce(*names: str, bot: bool = True) -> Any:
         command = [{"name": name} for name in names]
         request = Request(method="announce_bot", id=1, params={"group": one.group.id, "bot": bot, "commands": command})
-        said = announcement(one.handlers.messages, one.group, decode_call(1, request).params)  # type: ignore[arg-type]
+        new = combined([decode_call(1, request).params])  # type: ignore[list-item]
+        said = announcement(one.handlers.messages, one.group, new)
         if isinstance(said, SendContent):
             one.keep(one.say(0, said.content))
         return said

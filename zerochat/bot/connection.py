@@ -166,13 +166,18 @@ class Connection:
 
     async def announce(self, *groups: str) -> None:
         """Announce the bot and its commands in these groups. Idempotent. Raises AgentLinkLost."""
-        wanted = self._spec.groups
+        plan = self._spec
         for name in groups:
             here = self.known.groups[name]
-            if wanted is not None and not any(here.matches(one) for one in wanted):
+            if plan.groups is not None and not any(here.matches(one) for one in plan.groups):
                 continue
-            commands = list(self._spec.announced_commands)
+            wanted: dict[str, object] = {
+                "group": name,
+                "commands": list(plan.announced_commands),
+                "consumer": plan.consumer,
+            }
             try:
-                await self._link.call("announce_bot", {"group": name, "bot": True, "commands": commands})
+                await self._link.call("announce_bot", wanted)
             except AgentError as error:  # removed from the group, or read-only there
-                self._log.info("%s: announcing the bot failed (%s)", printable_line(here.name), error.code)
+                level = logging.WARNING if error.code == "BadAnnouncement" else logging.INFO
+                self._log.log(level, "%s: the bot is not announced: %s", printable_line(here.name), error.sentence())

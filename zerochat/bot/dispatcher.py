@@ -231,9 +231,7 @@ class Dispatcher:
     async def _handle(self, event: Event, *, again: bool) -> None:
         """`again`: the previous process may have started handling it."""
         group = event.group.id
-        # Retiring another bot of this profile withdraws the announcements of all of them.
-        withdrawn = event.type == "commands_announced" and event.own and event.body.get("bot") is not True
-        if (event.type == "member_joined" or withdrawn) and group in self._connection.known.groups:
+        if event.type == "member_joined" and group in self._connection.known.groups:
             with suppress(AgentLinkLost):  # every new connection announces
                 await self._connection.announce(group)
         concerned = [one for one in self._spec.handlers if one.may_match(event)]

@@ -35,6 +35,8 @@ class EventText:
         self._ids, self._annotations = ids, annotations
         self._messages: dict[str, str] = {}
         """Author and excerpt of recent messages, by id."""
+        self._announced: dict[str, str] = {}
+        """The last announcement of each bot, by DID."""
 
     def remember(self, event: Event) -> None:
         """Store the excerpt of a message for later annotations."""
@@ -78,6 +80,9 @@ class EventText:
                 what = f"set the topic: {topic}" if topic else "removed the topic"
             case "commands_announced" if "commands" in event.body:
                 what = _announced(event)
+                if self._announced.get(event.author.did) == what:
+                    return []  # repeated for new members
+                self._announced[event.author.did] = what
             case "group_created":
                 what = f"created the group {name_of(str(event.body.get('name', '')))}"
             case "member_joined":

@@ -189,13 +189,16 @@ class SetTopicParams(Struct, frozen=True):
 
 
 class AnnounceParams(Struct, frozen=True):
-    """Announce that this profile is a bot with these commands: at most 32, of 4 kB in total. It replaces the previous
-    announcement; an empty one removes it. An unchanged announcement is sent again only where members have joined since.
+    """Announce that this profile is a bot with these commands. It replaces the previous announcement of the same
+    consumer; an empty one removes it. Members receive the commands of all consumers together: at most 32, of 4 kB in
+    total. An unchanged announcement is sent again only where members have joined since.
     """
 
     group: str
     bot: bool = True
     commands: list[AnnouncedCommand] = field(default_factory=list)
+    consumer: str = ""
+    """The consumer whose commands they are, so that several bots of a profile keep theirs; empty: of none."""
 
 
 class Announced(Struct, frozen=True):

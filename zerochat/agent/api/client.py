@@ -166,9 +166,13 @@ class Client(ClientConnection):
         sent: Sent = self.call("set_topic", group=group, text=text, key=key)
         return sent
 
-    def announce_bot(self, group: str, commands: Sequence[AnnouncedCommand] = (), *, bot: bool = True) -> Announced:
-        """Announce that this profile is a bot with these commands."""
-        announced: Announced = self.call("announce_bot", group=group, bot=bot, commands=list(commands))
+    def announce_bot(
+        self, group: str, commands: Sequence[AnnouncedCommand] = (), *, bot: bool = True, consumer: str = ""
+    ) -> Announced:
+        """Announce that this profile is a bot with these commands, beside those of other consumers."""
+        announced: Announced = self.call(
+            "announce_bot", group=group, bot=bot, commands=list(commands), consumer=consumer
+        )
         return announced
 
     def send_files(

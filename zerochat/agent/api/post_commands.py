@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from unicodedata import normalize
 
@@ -14,7 +14,7 @@ from zerochat.agent.views.members import display_names
 from zerochat.errors import LocalError
 from zerochat.group.event_log.event import POST
 from zerochat.group.inputs import SendContent, SendPost
-from zerochat.group.membership.bot_announcement import Announcement, BotCommand
+from zerochat.group.membership.bot_announcement import Announcement, BadAnnouncement, BotCommand, announcement_error
 from zerochat.group.messages.bodies import MENTIONS_MAX, Delete, Edit, React, Topic
 from zerochat.group.state import Group
 
@@ -68,12 +68,24 @@ def post_command(messages: MaterialisedMessages, group: Group, params: PostParam
             return SendContent(group.id, Topic(text.strip()))
 
 
-def announcement(
-    messages: MaterialisedMessages, group: Group, params: rpc.AnnounceParams
-) -> SendContent | rpc.Announced:
+def combined(announced: Iterable[rpc.AnnounceParams]) -> Announcement:
+    """The announcements of several consumers as one. Of commands with the same name, the first one is announced. Raises
+    BadAnnouncement."""
+    found, bot = dict[str, BotCommand](), False
+    for each in announced:
+        bot = bot or each.bot
+        own = tuple(BotCommand(one.name, one.usage, one.help, one.role) for one in each.commands)
+        if fault := announcement_error(Announcement(each.bot, own)):
+            raise BadAnnouncement(why=fault)
+        found |= {one.name: one for one in own if one.name not in found}
+    new = Announcement(bot, tuple(found.values()))
+    if fault := announcement_error(new):
+        raise BadAnnouncement(why=f"with the other bots of this profile, {fault}")
+    return new
+
+
+def announcement(messages: MaterialisedMessages, group: Group, new: Announcement) -> SendContent | rpc.Announced:
     """The command that announces this; or the result where every member has the same announcement already."""
-    commands = tuple(BotCommand(one.name, one.usage, one.help, one.role) for one in params.commands)
-    new = Announcement(params.bot, commands)
     before = messages.announced(group).get(group.me)
     if before is None:
         return rpc.Announced(group.id, unchanged=True) if new == Announcement() else SendContent(group.id, new)

@@ -127,8 +127,8 @@ zerochat bot retry all --bot ci
         "retire",
         "remove a bot and its data",
         "Remove a bot that is not running. Its announcement is withdrawn in every group, so that members no longer\n"
-        "see you as a bot or complete its commands. Its position in the event log, its values (`bot.kv`), its dead\n"
-        "letters and its pending tasks are deleted.",
+        "complete its commands, or see you as a bot if it was the last one. Its position in the event log, its values\n"
+        "(`bot.kv`), its dead letters and its pending tasks are deleted.",
         """
 zerochat bot retire --bot greeter
 zerochat --profile ci bot retire --format jsonl
@@ -378,22 +378,19 @@ def _retire(options: Options, out: Output) -> ExitCode:
     from zerochat.bot.bot import store_path
 
     name = options.name or "bot"
-    path, withdrawn = store_path(paths_of(options), name), []
+    path = store_path(paths_of(options), name)
     with attached(options) as agent:
         client = agent.client
         known = any(one.consumer == name for one in client.call("list_consumers"))
         if not known and not path.exists():
             raise NoSuchBot(name=printable_line(name))
         if known:
-            client.call("delete_consumer", consumer=name)  # refused while it runs
-        for group in client.list_groups():
-            own = next((one for one in client.list_members(group.id) if one.did == group.me), None)
-            if group.state == "active" and own is not None and own.bot:
-                client.call("announce_bot", group=group.id, bot=False, commands=[])
-                withdrawn.append(group)
+            client.delete_consumer(name)  # refused while it runs
+        active = [one for one in client.list_groups() if one.state == "active"]
+        withdrawn = [one for one in active if not client.announce_bot(one.id, bot=False, consumer=name).unchanged]
     for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
         file.unlink(missing_ok=True)
-    lines = [f"You are no longer a bot in {name_of(one.name)}." for one in withdrawn]
+    lines = [f"{name} is no longer announced in {name_of(one.name)}." for one in withdrawn]
     out.data({"bot": name, "groups": [one.id for one in withdrawn]}, lines)
     return ExitCode.OK
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import READ_SENT_S, TYPING_SENT_S, AgentStopping, Context, Handler, Reply
-from zerochat.agent.api.post_commands import PostParams, announcement, post_command
+from zerochat.agent.api.post_commands import PostParams, announcement, combined, post_command
 from zerochat.agent.files.handlers import FileParams
 from zerochat.agent.views import event_pages
 from zerochat.agent.views.history_pages import page_of
@@ -31,7 +31,12 @@ def post(context: Context[PostParams]) -> SendPost | SendContent | None:
 
 
 def announce_bot(context: Context[rpc.AnnounceParams]) -> SendContent | rpc.Announced:
-    return announcement(context.services.messages, context.group, context.params)
+    """Announce a bot beside the other bots of the profile. It is stored first, as bots repeat it."""
+    group, stored, params = context.group, context.services.journal.stream, context.params
+    announced = {**stored.announcements(group.id), params.consumer: params}
+    new = combined(announced[name] for name in sorted(announced))
+    stored.announce(group.id, params)
+    return announcement(context.services.messages, group, new)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

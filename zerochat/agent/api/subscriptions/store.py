@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from zerochat import rpc
 from zerochat.agent.api.subscriptions import tables
 from zerochat.rpc.subscriptions import KEYS_MAX, KEYS_MS_MAX, NOTIFICATIONS_MAX, NOTIFICATIONS_MS_MAX, OVERFLOW_PERCENT
 
@@ -176,6 +177,12 @@ class SubscriptionStore:
             rows: Sequence[Any] = self._db.execute(tables.POSTS_IN, (group, author, after, upto, limit)).fetchall()
             return [(event, position) for event, position in reversed(rows)]
 
+    def announcements(self, group: str) -> dict[str, rpc.AnnounceParams]:
+        """What each consumer has announced in a group, by its name."""
+        with self._faults():
+            rows: Sequence[Any] = self._db.execute(tables.ANNOUNCEMENTS, (group,)).fetchall()
+        return {name: msgspec.json.decode(body, type=rpc.AnnounceParams) for name, body in rows}
+
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def put(self, consumer: Consumer) -> None:
@@ -184,12 +191,22 @@ class SubscriptionStore:
             self._put(consumer)
         self._known().consumers[consumer.name] = consumer
 
+    def announce(self, group: str, wanted: rpc.AnnounceParams) -> None:
+        """Store what a consumer announces; on disk when this returns."""
+        with self._transaction():
+            if wanted.bot or wanted.commands:
+                body = msgspec.json.encode(wanted).decode()
+                self._db.execute(tables.PUT_ANNOUNCEMENT, (group, wanted.consumer, body))
+            else:
+                self._db.execute(tables.DROP_ANNOUNCEMENT, (group, wanted.consumer))
+
     def drop(self, name: str) -> None:
         """Delete a consumer, and with the last one all notifications."""
         known = self._known()
         left = {other: one for other, one in known.consumers.items() if other != name}
         with self._transaction():
             self._db.execute(tables.DROP_CONSUMER, (name,))
+            self._db.execute(tables.DROP_ANNOUNCEMENTS, (name,))
             if not left:
                 self._db.execute("DELETE FROM notifications")
         known.consumers = left
@@ -254,6 +271,7 @@ class SubscriptionStore:
         """Delete what belongs to a group, within the transaction of a batch."""
         self._db.execute(tables.FORGET_NOTIFICATIONS, (group,))
         self._db.execute(tables.FORGET_KEYS, (group,))
+        self._db.execute(tables.FORGET_ANNOUNCEMENTS, (group,))
         self._db.execute(tables.FORGET_REFUTED, (group,))
         self._cache = None
 

@@ -22,6 +22,12 @@ CREATE TABLE consumers (
     lost_to INTEGER NOT NULL,
     lost INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE announcements (
+    group_id TEXT NOT NULL,
+    consumer TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (group_id, consumer)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE keys (
     number INTEGER PRIMARY KEY,
     group_id TEXT NOT NULL,
@@ -65,6 +71,12 @@ SELECT name, acked, sent_to, created, updated, filter, attempts, lost_from, lost
 """
 PUT_CONSUMER: Final = "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 DROP_CONSUMER: Final = "DELETE FROM consumers WHERE name = ?"
+PUT_ANNOUNCEMENT: Final = "INSERT OR REPLACE INTO announcements VALUES (?, ?, ?)"
+DROP_ANNOUNCEMENT: Final = "DELETE FROM announcements WHERE group_id = ? AND consumer = ?"
+DROP_ANNOUNCEMENTS: Final = "DELETE FROM announcements WHERE consumer = ?"
+FORGET_ANNOUNCEMENTS: Final = "DELETE FROM announcements WHERE group_id = ?"
+ANNOUNCEMENTS: Final = "SELECT consumer, body FROM announcements WHERE group_id = ? ORDER BY consumer"
+"""By consumer: whether it is a bot, and its commands (JSON)."""
 
 NOTE_REFUTED: Final = """
 INSERT OR IGNORE INTO refuted_unacked SELECT id, group_id FROM events
