@@ -232,6 +232,7 @@ def alone(monkeypatch, fake_agent) -> dict[str, Any]:
             unused_s: float | None = None,
             log_format: str | None = None,
             hooks: bool = False,
+            owner: str = "",
         ) -> None:
             assert key == b"key"
             self.home = home

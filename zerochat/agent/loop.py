@@ -184,6 +184,8 @@ class AgentLoop:
             self.integrity.run_if_due()
         if self.control.drain.is_set():
             self._drain()
+        else:
+            self.handlers.begin_shutdown(0)
         self.recording.reload(self.agent, self.control.heartbeat, end=True)
         self.log.info("stopped")
 

@@ -49,6 +49,7 @@ class Options(Struct, frozen=True):
     hidden: bool = False
     unused_s: float | None = None
     hooks: bool = False
+    owner: str = ""
 
 
 class _Addresses(Struct, frozen=True):
@@ -146,6 +147,7 @@ def _build(
     )
     handlers.telemetry = lambda method, params: loop.recording.handle(method, params, loop.agent, control.heartbeat)
     handlers.reload = control.reload.set
+    handlers.owner = options.owner
     handlers.review_disputes = disputes.schedule
     loop.apply(settings)
     loop.set_hooks()

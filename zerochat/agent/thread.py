@@ -51,13 +51,15 @@ class AgentThread(threading.Thread):
         unused_s: float | None = None,
         log_format: LogFormat | None = None,
         hooks: bool = False,
+        owner: str = "",
     ) -> None:
         """`key`: the journal's raw key. `listen`, `advertise`: win over the settings file; where the file sets neither,
         they are remembered for later starts. `unused_s`: end after this time without a client. `log_format`: also
-        write the log to standard error. `hooks`: run the programs of the settings."""
+        write the log to standard error. `hooks`: run the programs of the settings. `owner`: the client
+        with which the agent ends; other clients are informed of it."""
         super().__init__(name="zerochat-agent", daemon=True)
         self._paths, self._key, self._log_format = paths, key, log_format
-        self._options = Options(listen, advertise, hidden, unused_s, hooks)
+        self._options = Options(listen, advertise, hidden, unused_s, hooks, owner)
         self._control = LoopControl()
         self._log = logging.Logger("zerochat.agent")  # not shared by name: one process may run several agents
         self.failure: BaseException | None = None

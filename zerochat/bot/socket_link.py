@@ -48,7 +48,7 @@ class SocketLink:
         await self._disconnect()
         if not self._attach_tried:
             attached = await asyncio.to_thread(attach, self._places, self._passphrase, name=self._name)
-            self._attach_tried = True
+            self._attach_tried = not attached.owner  # of a command: it ends soon
             if attached.own:
                 self._attached = attached
             else:

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from zerochat.agent.api.attach import Attached
     from zerochat.agent.storage.paths import ProfilePaths
 
+COMMAND = "cli"
+"""The name of a command as a client of the agent."""
+
 
 def paths_of(options: Options) -> "ProfilePaths":
     return profile_paths(options.profile, os.environ)
 
 
-def attached(options: Options, name: str = "cli") -> "Attached":
+def attached(options: Options, name: str = COMMAND) -> "Attached":
     """A context manager with a client of the profile's agent."""
     from zerochat.agent.api.attach import attach
 

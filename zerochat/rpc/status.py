@@ -46,6 +46,9 @@ class Hello(Struct, frozen=True, kw_only=True):
     """The methods of this agent."""
     features: list[str] = field(default_factory=list)
     """Further features: `consumers` (named consumers), `keys` (idempotency keys), `retry` (retry hints in errors)."""
+    owner: str = ""
+    """The client (`cli`, `tui`, `bot`…) that has started the agent for itself. The agent ends with it: attach again, or
+    start one. Empty: the agent runs on its own."""
 
 
 class HelloParams(Struct, frozen=True, forbid_unknown_fields=False):

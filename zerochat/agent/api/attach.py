@@ -4,34 +4,133 @@ Clients work the same with a running agent and with their own: both are used thr
 modules are only imported to start one.
 """
 
+import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from msgspec.structs import replace
 
 from zerochat.agent.api.client import Client, connect
-from zerochat.agent.api.client_connection import AgentGone, NoAgent
+from zerochat.agent.api.client_connection import ANSWER_S_MAX, AgentGone, NoAgent
+from zerochat.agent.api.client_protocol import Notification
+from zerochat.rpc import METHODS, Event, Sent, StoppingNotification
 
 if TYPE_CHECKING:
     from zerochat.agent.storage.paths import ProfilePaths
     from zerochat.agent.thread import AgentThread
 
-OWNER_S_MAX = 5.0
-"""Time until the control socket of an agent that another process has just started must listen."""
+OWNER_S_MAX = 20.0
+"""Time until another process must have started its agent, so that its control socket listens, or have ended it."""
 RETRY_S = 0.02
+KEYED: Final = frozenset(name for name, (params, _) in METHODS.items() if "key" in params.__struct_fields__)
+"""The methods with an idempotency key."""
+READING: Final = ("get_", "list_", "search_", "wait_", "subscribe")
+"""Beginnings of the names of the methods that change nothing."""
+
+Access: TypeAlias = "tuple[Client, AgentThread | None]"
+"""A client, and the agent that was started for it."""
+
+
+class AttachedClient(Client):
+    """A client that attaches again, or starts an agent, when the agent was temporary and has ended.
+
+    An agent that ends in an orderly way says which requests it has not carried out: these are repeated. After a kill,
+    only a request that reads or has an idempotency key is repeated; other ones fail with AgentGone.
+    """
+
+    def __init__(self, opened: Access, open_again: Callable[[], Access]) -> None:
+        self._open_again = open_again
+        self._subscribed: dict[str, object] | None = None
+        self._seq = 0
+        """The local seq of the last event that the subscription has brought."""
+        self._ended = False
+        """The agent has reported its end."""
+        self.thread: AgentThread | None = None
+        self._adopt(*opened)
+
+    def _adopt(self, client: Client, thread: "AgentThread | None") -> None:
+        super().__init__(client._socket)
+        self._protocol, self.owner, self.thread, self._ended = client._protocol, client.owner, thread, False
+
+    def call(self, method: str, *, within_s: float = ANSWER_S_MAX, **params: object) -> Any:
+        deadline = time.monotonic() + within_s
+        own_key = self._foreign and method in KEYED and params.get("key") is None
+        if own_key:
+            params["key"] = f"once:{secrets.token_urlsafe(16)}"
+        while True:
+            try:
+                left_s = max(deadline - time.monotonic(), 0.0)
+                result = super().call(method, within_s=left_s, **params)
+            except AgentGone:
+                may_repeat = self._ended or method in KEYED or method.startswith(READING)
+                if not (self._foreign and may_repeat):
+                    raise
+                self._attach_again()
+                if "timeout_s" in params:
+                    params["timeout_s"] = max(deadline - ANSWER_S_MAX - time.monotonic(), 0.0)
+                continue
+            if method == "subscribe":
+                self._subscribed, self._seq = params, result.latest
+            return replace(result, duplicate=False) if own_key and isinstance(result, Sent) else result
+
+    def next_notification(self, within_s: float | None = None) -> Notification | None:
+        deadline = None if within_s is None else time.monotonic() + within_s
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                news = super().next_notification(left)
+            except AgentGone:
+                if not self._foreign:
+                    raise
+                self._attach_again()
+                continue
+            if news is None or not (isinstance(news.params, StoppingNotification) and self._foreign):
+                return news
+
+    @property
+    def _foreign(self) -> bool:
+        """Whether the agent is the temporary one of another process."""
+        return bool(self.owner) and self.thread is None
+
+    def _attach_again(self) -> None:
+        """Attach to another agent, or start one, and continue the subscription."""
+        unread = [each for each in self._notifications if not isinstance(each.params, StoppingNotification)]
+        self.close()
+        self._adopt(*self._open_again())
+        self._notifications.extend(unread)
+        if self._subscribed is not None:
+            super().call("subscribe", within_s=ANSWER_S_MAX, **{**self._subscribed, "since": self._seq})
+
+    def _read(self, deadline: float | None) -> bool:
+        before = len(self._notifications)
+        found = super()._read(deadline)
+        for index in range(before, len(self._notifications)):
+            match self._notifications[index].params:
+                case Event(seq=seq):
+                    self._seq = max(self._seq, seq)
+                case StoppingNotification(within_s=0):
+                    self._ended = True
+        return found
 
 
 class Attached:
     """A client of the profile's agent. Leaving the context stops the agent if it is `own`."""
 
-    def __init__(self, client: Client, thread: "AgentThread | None" = None) -> None:
+    def __init__(self, client: AttachedClient) -> None:
         self.client = client
-        self._thread = thread
 
     @property
     def own(self) -> bool:
         """True: this process started the agent."""
-        return self._thread is not None
+        return self.client.thread is not None
+
+    @property
+    def owner(self) -> str:
+        """The client that has started the agent for itself, as `Hello.owner`."""
+        return self.client.owner
 
     def __enter__(self) -> Self:
         return self
@@ -40,13 +139,14 @@ class Attached:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        if isinstance(error, AgentGone) and self._thread is not None and self._thread.failure is not None:
-            raise self._thread.failure from error
+        thread = self.client.thread
+        if isinstance(error, AgentGone) and thread is not None and thread.failure is not None:
+            raise thread.failure from error
 
     def close(self) -> None:
         self.client.close()
-        if self._thread is not None:
-            self._thread.stop()
+        if self.client.thread is not None:
+            self.client.thread.stop()
 
 
 def attach(
@@ -62,8 +162,19 @@ def attach(
     `passphrase` is called only to start an agent of a profile with a passphrase; `listen` and `advertise` are for that
     case too. `name` identifies the client to the agent. Raises what `connect`, `unlock` and `AgentThread.start` raise.
     """
+    opened = partial(_open, places, passphrase, listen, advertise, name)
+    return Attached(AttachedClient(opened(), opened))
+
+
+def _open(
+    places: "ProfilePaths",
+    passphrase: Callable[[], bytes] | None,
+    listen: str | None,
+    advertise: str | None,
+    name: str,
+) -> Access:
     try:
-        return Attached(connect(places, name))
+        return connect(places, name), None
     except NoAgent:
         pass
     from zerochat.agent.storage.profiles import ProfileOwned, unlock
@@ -73,14 +184,14 @@ def attach(
 
     deadline = time.monotonic() + OWNER_S_MAX
     while True:
-        thread = AgentThread(places, key, listen=listen, advertise=advertise)
+        thread = AgentThread(places, key, listen=listen, advertise=advertise, owner=name or "client")
         try:
             thread.start()
-            return Attached(connect(places, name), thread)
+            return connect(places, name), thread
         except ProfileOwned:
-            # Somebody else was faster, and will answer soon; or was about to end, and leaves the profile to us.
+            # Another process was faster, and will answer soon; or was about to end, and leaves the profile to us.
             try:
-                return Attached(connect(places, name))
+                return connect(places, name), None
             except NoAgent:
                 if time.monotonic() > deadline:
                     raise

@@ -428,7 +428,11 @@ def connect(places: "ProfilePaths", name: str = "") -> Client:
         hello = client.hello(name)
         if hello.protocol != PROTOCOL:
             raise AgentUnclear(why=f"it uses protocol {hello.protocol}, and this program {PROTOCOL}")
+    except AgentGone:  # it was about to end
+        client.close()
+        raise NoAgent(profile=places.profile) from None
     except BaseException:
         client.close()
         raise
+    client.owner = hello.owner
     return client

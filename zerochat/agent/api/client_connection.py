@@ -61,6 +61,8 @@ class ClientConnection(Closing):
         self._protocol = ClientProtocol()
         self._notifications: deque[Notification] = deque()
         self._replies: dict[int, object | AgentError] = {}
+        self.owner = ""
+        """The client with which the agent ends; empty: none."""
 
     def close(self) -> None:
         self._socket.close()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.cli.agent_access import attached
+from zerochat.cli.agent_access import COMMAND, attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, positive, timeout_option
@@ -199,11 +199,11 @@ def delivery_lines(report: DeliveryReport) -> list[str]:
 
 
 def report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
-    """Print whether the message is delivered or queued; a temporary agent first tries to deliver it."""
+    """Print whether the message is delivered or queued; the agent of a command first tries to deliver it."""
     if sent.of == 0:
         narrate(ALONE)
         return ExitCode.OK
-    if agent.own:
+    if agent.own or agent.owner == COMMAND:
         report = agent.client.wait_for_delivery(sent.group, sent.id, timeout_s=OWN_AGENT_S_MAX)
         if report.complete:
             narrate(f"Delivered to {f'all {report.of} other members' if report.of > 1 else 'the other member'}.")

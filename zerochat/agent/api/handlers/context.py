@@ -92,6 +92,8 @@ class Services:
     """The agent is stopping: commands are refused."""
     stopped: bool = False
     """A client has requested the stop."""
+    owner: str = ""
+    """The client that has started the agent for itself; empty: none."""
     _names: dict[str, tuple[str, dict[str, str]]] = dataclass_field(default_factory=dict)
     """By group: the checksum of its view, and the display names by DID."""
 

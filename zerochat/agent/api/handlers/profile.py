@@ -31,6 +31,7 @@ def hello(context: Context[rpc.HelloParams]) -> rpc.Hello:
         nick=status.nick,
         methods=list(rpc.METHODS),
         features=list(FEATURES),
+        owner=context.services.owner,
     )
 
 

@@ -1,0 +1,111 @@
+"""Clients of an agent that another client has started: they outlive it, and nothing is sent twice."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import until
+from zerochat.agent.api.attach import Attached, attach
+from zerochat.agent.api.client_connection import AgentGone
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.agent.storage.profiles import create_profile
+
+Open = Callable[[], Attached]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Opens clients of one profile, which has a group."""
+    places = profile_paths("p", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(places, "Alice", None)
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(attach(places, listen="127.0.0.1", name="cli"))
+
+
+def texts(client: Any) -> list[str]:
+    return [each.body["text"] for each in client.get_history("g").events if each.type == "message"]
+
+
+class LosesAnswers:
+    """A socket whose connection breaks after a request was carried out and before its answer arrives."""
+
+    def __init__(self, real: Any, done: Callable[[], object]) -> None:
+        self._real, self._done = real, done
+
+    def sendall(self, line: bytes) -> None:
+        self._real.sendall(line)
+        until(self._done, "the request")
+
+    def recv(self, size: int) -> bytes:
+        return b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_a_client_outlives_the_owner_of_its_agent(opened: Open) -> None:
+    owner = opened()
+    owner.client.create_group("g")
+    guest = opened()
+    assert [(each.own, each.owner) for each in (owner, guest)] == [(True, "cli"), (False, "cli")]
+    guest.client.subscribe(["g"])
+    first = owner.client.send_message("g", "one")
+    owner.close()
+    second = guest.client.send_message("g", "two")
+    assert guest.own and not second.duplicate and texts(guest.client) == ["one", "two"]
+    news = [guest.client.next_notification(30) for _ in range(2)]
+    assert [each and getattr(each.params, "id", "") for each in news] == [first.id, second.id]
+
+
+def test_a_waiting_client_becomes_the_owner(opened: Open) -> None:
+    owner = opened()
+    owner.client.create_group("g")
+    guest = opened()
+    guest.client.subscribe(["g"])
+    owner.close()
+    assert guest.client.next_notification(0.1) is None  # the end of the agent is no news
+    until(lambda: guest.client.next_notification(0.05) is None and guest.own, "the take-over")
+    assert guest.client.create_group("h").name == "h"
+
+
+def test_a_request_without_answer_is_not_sent_twice(opened: Open) -> None:
+    owner = opened()
+    owner.client.create_group("g")
+    guest = opened()
+    client: Any = guest.client
+    client._socket = LosesAnswers(client._socket, lambda: texts(owner.client))
+    assert not client.send_message("g", "once").duplicate
+    assert texts(owner.client) == ["once"] and not guest.own
+    client._socket = LosesAnswers(client._socket, lambda: len(owner.client.list_groups()) == 2)
+    with pytest.raises(AgentGone):
+        client.create_group("h")
+    assert len(owner.client.list_groups()) == 2
+
+
+@pytest.mark.slow
+def test_commands_at_once_all_succeed(tmp_path: Path) -> None:
+    environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path), "ZEROCHAT_PROFILE": "p"}
+    places = profile_paths("p", environment)
+    create_profile(places, "Alice", None)
+    with attach(places, listen="127.0.0.1") as agent:
+        agent.client.create_group("g")
+        sending = [
+            subprocess.Popen(
+                [sys.executable, "-m", "zerochat", "send", "g", "-m", str(number)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for number in range(8)
+        ]
+    failed = [said for each in sending for said in [each.communicate(timeout=120)[1]] if each.returncode]
+    assert not failed
+    with attach(places) as agent:
+        assert sorted(texts(agent.client)) == [str(number) for number in range(8)]
