@@ -29,7 +29,7 @@ def test_the_screen_at_80x24(tmp_path):
             assert len(lines) == 24
             assert lines[0].strip() == "weekend  2/2 connected · 0/2 verified"
             assert lines[1].startswith(" 1 weekend ") and lines[2].startswith(" 2 work ")
-            assert "12:03     alice │ seven at the station                ✓1/2" in it.text
+            assert "12:03      alice │ seven at the station                   ✓1/2" in it.text
             assert "Message weekend" in lines[-2]
             assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
             await it.pilot.resize_terminal(100, 24)
@@ -101,7 +101,7 @@ def test_unread_messages_elsewhere_are_counted(tmp_path):
             for number in range(3):
                 it.agent.say(work, 1, f"task {number}")
             await it.shows("3 unread elsewhere")
-            assert " 2 work          3 " in it.text
+            assert " 2 work      3 " in it.text
             await it.press("alt+a")
             await it.shows("task 2", "─ new ─")
             assert it.text.index("new ─") < it.text.index("task 0")

@@ -244,6 +244,59 @@ def test_the_mouse_is_captured_and_released():
     set_mouse(object(), False)
 
 
+def test_times_and_names_as_wanted(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(130, 24), setting=weekend) as it:
+            await it.shows("12:03        alice │ seven at the station")
+            await it.say("/set time_format %d.%m. %I:%M:%S %p")
+            await it.shows("20.11. 12:03:00 PM")
+            await it.say("/set nick_width 6")
+            await it.shows("20.11. 12:03:00 PM  alice │ seven at the station")
+            await it.say('/set time_format ""')
+            await it.gone("12:03")
+            await it.shows("alice │ seven at the station")
+            await it.say("/set time_format %c")
+            await it.until(lambda: "it must be a format such as" in it.told())
+            await it.say("/set time_format -")
+            await it.shows("12:03  alice │ seven at the station")
+
+    run(play())
+
+
+def sidebar_cells(it):
+    """The columns of the list of conversations, with its border; 0: it is hidden."""
+    return it.app.chat.group_list.outer_size.width if it.app.chat.group_list.display else 0
+
+
+def test_the_sidebar_is_hidden_and_resized(tmp_path, home):
+    async def play():
+        store = SettingsStore(home, environ={})
+        async with scene(tmp_path, setting=weekend, settings_store=store) as it:
+            await it.shows("2 work", "seven at the station")
+            assert sidebar_cells(it) == 16
+            await it.press("alt+shift+right")
+            await it.until(lambda: sidebar_cells(it) == 17)
+            await it.pilot.mouse_down(it.app.chat.group_list, offset=(16, 3))
+            await it.pilot.hover(offset=(25, 5))
+            await it.until(lambda: sidebar_cells(it) == 26)
+            await it.pilot.mouse_up(offset=(25, 5))
+            await it.until(lambda: "sidebar_width = 26" in home.config.read_text())
+            await it.press("alt+l")
+            await it.until(lambda: sidebar_cells(it) == 0)
+            assert "sidebar = false" in home.config.read_text()
+            await it.pilot.resize_terminal(70, 24)
+            await it.press("alt+l")  # a narrow window shows it too, but only for now
+            await it.until(lambda: sidebar_cells(it) == 26)
+            assert "sidebar = false" in home.config.read_text()
+            await it.pilot.resize_terminal(200, 50)
+            await it.say("/set sidebar on")
+            await it.until(lambda: sidebar_cells(it) == 26)
+            await it.say("/set sidebar_width -")
+            await it.until(lambda: sidebar_cells(it) == 32)
+
+    run(play())
+
+
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 

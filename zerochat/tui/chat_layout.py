@@ -44,6 +44,8 @@ DAMAGED = "JournalDamaged"
 """Error code whose sentence stays in the banner."""
 READING_S = 0.06
 """Display time of a sentence for each of its characters."""
+SIDEBAR_CELLS_MIN = 8
+"""Minimum width of the list of conversations with its border."""
 CANCEL_HINT = " (Esc cancels)"
 EMPTY = (
     Printable(""),
@@ -223,6 +225,22 @@ class ChatLayout(Screen[None]):
         shown = self.member_list.display
         self.set_class(not shown, "-members-on")
         self.set_class(shown, "-members-off")
+
+    def toggle_sidebar(self) -> bool:
+        """Show or hide the list of conversations, regardless of the width; returns whether it is shown now."""
+        shown = self.group_list.display
+        self.set_class(not shown, "-list-on")
+        self.set_class(shown, "-list-off")
+        return not shown
+
+    def show_sidebar(self, shown: bool, width: int) -> None:
+        """Show the list of conversations, where the window is wide enough; `width` 0: by the width of the window."""
+        if self.has_class("-list-off") == shown:
+            self.set_class(not shown, "-list-off")
+            self.remove_class("-list-on")
+        styles = self.group_list.styles
+        styles.width = width or None
+        styles.min_width, styles.max_width = (SIDEBAR_CELLS_MIN, "50%") if width else (None, None)
 
     # --- messages to the user -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.composer.composer import Composer, is_letter
-from zerochat.tui.panels.lists import MemberList
+from zerochat.tui.panels.lists import GroupList, MemberList
 from zerochat.tui.state.agent_link import AgentLink
 from zerochat.tui.state.feed_listener import (
     GroupNotification,
@@ -60,6 +60,9 @@ class ChatScreen(ChatView):
         _key("alt+m", "mention", "Previous mention of me", "go.mention"),
         _key("alt+left", "back", "Back to before the last jump", "go.back"),
         _key("f2,ctrl+b", "members", "Show or hide the members", "view.members"),
+        _key("alt+l", "sidebar", "Show or hide the conversations", "view.conversations"),
+        _key("alt+shift+left", "resize_sidebar(-1)", "Narrower list of conversations", "view.narrower"),
+        _key("alt+shift+right", "resize_sidebar(1)", "Wider list of conversations", "view.wider"),
         _key("f9", "delivery", "Delivery of my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
         _key("f12", "status", "Status of the agent", "agent.status"),
@@ -235,6 +238,23 @@ class ChatScreen(ChatView):
 
     def action_members(self) -> None:
         self.toggle_members()
+
+    def action_sidebar(self) -> None:
+        from zerochat.tui.actions import sidebar
+
+        sidebar.toggle(self)
+
+    def action_resize_sidebar(self, cells: int) -> None:
+        from zerochat.tui.actions import sidebar
+
+        sidebar.resize(self, self.group_list.outer_size.width + cells)
+
+    @on(GroupList.Resized)
+    def _on_sidebar_resized(self, event: GroupList.Resized) -> None:
+        from zerochat.tui.actions import sidebar
+
+        sidebar.resize(self, event.width)
+        self.composer.focus()  # the click on the border took it
 
     def action_messages(self) -> None:
         self.pane.ensure_selection()

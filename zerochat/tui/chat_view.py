@@ -27,6 +27,7 @@ from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.composer.composer import Composer
 from zerochat.tui.composer.drafts import SAVE_DELAY_S
 from zerochat.tui.messages.pane import MessagePane
+from zerochat.tui.messages.row import Look
 from zerochat.tui.messages.timeline import Key
 from zerochat.tui.panels.bars import StatusLine
 from zerochat.tui.panels.lists import GroupList
@@ -198,6 +199,8 @@ class ChatView(ChatLayout):
     def apply_preferences(self, preferences: Preferences) -> None:
         """Apply the preferences."""
         self.pane.markdown, self.pane.folded = preferences.markdown, preferences.folded
+        self.pane.look = Look(preferences.time_format, preferences.nick_width)
+        self.show_sidebar(preferences.sidebar, preferences.sidebar_width)
         self.pane.redraw()
         self.status_line.hints = StatusLine.HINTS
         if preferences.keys or preferences.keymap != "default":

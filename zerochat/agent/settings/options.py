@@ -64,6 +64,25 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _flag("chat.markdown", "render *emphasis* and `code` in messages", True),
         _flag("chat.folded", "combine consecutive joins, leaves and renames in one line", True),
         _flag("chat.mouse", "use the mouse in the chat; without it the terminal selects text", True),
+        Option(
+            "chat.time_format",
+            'the time beside a message, as in strftime: "%H:%M:%S", "%d %b %H:%M", "%I:%M %p"; empty: none',
+            values.time_format,
+            "%H:%M",
+        ),
+        Option(
+            "chat.nick_width",
+            "columns for the names beside the messages; 0: by the width of the window",
+            number("columns", 0, 32),
+            0,
+        ),
+        _flag("chat.sidebar", "show the list of conversations, in windows of at least 80 columns", True),
+        Option(
+            "chat.sidebar_width",
+            "columns for that list, at most half of the window; 0: by the width of the window",
+            number("columns", 0, 60),
+            0,
+        ),
         _choice(
             "chat.read_trigger",
             "when messages in the open conversation count as read: while the window has the focus, whenever they are"

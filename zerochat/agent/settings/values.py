@@ -1,6 +1,7 @@
 """Validation of setting values: each check returns the value in its canonical form or raises ValueError."""
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
@@ -32,6 +33,9 @@ TEXTUAL_THEMES: Final = (
 THEMES: Final = (*OWN_THEMES, *TEXTUAL_THEMES)
 COMMAND_WORDS_MAX: Final = 64
 KEY_CHARS_MAX: Final = 256
+TIME_DIRECTIVES: Final = "HIMSpdmyYab"
+TIME_FORMAT_CHARS_MAX: Final = 24
+_TIME_FORMAT: Final = re.compile(rf"([^%]|%[{TIME_DIRECTIVES}%])*")
 SHORT_LIST_MAX: Final = 5
 """Lists of choices up to this length are printed in full; longer ones get a suggestion."""
 SHOWN_CHARS_MAX: Final = 80
@@ -130,6 +134,17 @@ def ways(value: object) -> tuple[Way, ...]:
     if not isinstance(parts, list) or not parts:
         raise ValueError("it must be one or more of bell, desktop or command")
     return tuple(dict.fromkeys(cast(Way, _choice(WAYS, part)) for part in parts))
+
+
+def time_format(value: object) -> str:
+    """A subset of strftime that is the same everywhere and fits one line."""
+    written = text(value).strip()
+    if len(written) > TIME_FORMAT_CHARS_MAX or not written.isprintable() or not _TIME_FORMAT.fullmatch(written):
+        raise ValueError(
+            f'it must be a format such as "%H:%M", with at most {TIME_FORMAT_CHARS_MAX} characters and only'
+            f" {', '.join(f'%{letter}' for letter in TIME_DIRECTIVES)}"
+        )
+    return written
 
 
 def level(value: object) -> Level:

@@ -118,7 +118,8 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
     starts = timeline.starts_group(index)
     if columns.stacked and starts and not row.action:
         nick = names.byline(row.author, columns.nick)
-        head = [Segment(nick, palette.nicks[hue_of(row.author)]), Segment(f" {row.time}", palette["time"])]
+        time = Segment(f" {columns.clock(row)}".rstrip(), palette["time"])
+        head = [Segment(nick, palette.nicks[hue_of(row.author)]), time]
         strips.append(Strip(head).crop(0, columns.width))
     first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
     width = columns.text_width
@@ -156,11 +157,11 @@ def _gutters(
     space = " " * (columns.nick - cell_len(shown))
     beside = Segment(f" {bar:1} ", bar_style)
     first = [
-        Segment(f"{row.time:5} ", palette["time"]),
+        Segment(columns.clock(row), palette["time"]),
         Segment(space + shown, palette["quiet"] if row.action else palette.nicks[hue_of(row.author)]),
         beside,
     ]
-    return first, [Segment(" " * (6 + columns.nick), palette.base), beside]
+    return first, [Segment(" " * (columns.time_cells + columns.nick), palette.base), beside]
 
 
 def _line(row: Row, line: LayoutLine, width: int, names: Names, palette: Palette) -> list[Segment]:
@@ -224,7 +225,7 @@ def _lit(strip: Strip, width: int, style: Style) -> Strip:
 def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> list[Strip]:
     columns = timeline.columns
     name, (first, *others) = columns.quiet_lines(row)
-    gutter = "— "[: columns.gutter] if columns.stacked else f"{row.time:5} {'—':>{columns.nick}}   "
+    gutter = "— "[: columns.gutter] if columns.stacked else f"{columns.clock(row)}{'—':>{columns.nick}}   "
     lines = [gutter + (names.past_byline(row.author, row.nick, name) if name else "") + first]
     lines += [" " * columns.gutter + line for line in others]
     return [Strip([Segment(line, palette["quiet"])]).crop(0, columns.width) for line in lines]

@@ -20,6 +20,7 @@ from textual.strip import Strip
 
 from zerochat.terminal_text import Printable
 from zerochat.tui.messages.paint import LABELS, Palette, nick_styles, note, paint
+from zerochat.tui.messages.row import DEFAULT_LOOK
 from zerochat.tui.messages.timeline import Key, Place, Timeline
 from zerochat.tui.style.text import Names, wrap
 
@@ -58,6 +59,8 @@ class MessagePane(ScrollView, can_focus=True):
         """The selected message."""
         self.markdown = True
         """Whether Markdown is rendered; applied by `redraw`."""
+        self.look = DEFAULT_LOOK
+        """The user's columns; applied by `redraw`."""
         self.folded = True
         """Whether consecutive membership changes are folded; applied by `redraw`."""
         self._painted: dict[Key, list[Strip]] = {}
@@ -96,8 +99,9 @@ class MessagePane(ScrollView, can_focus=True):
         if timeline is not None:
             timeline.dirty.clear()
         width = self.text_width
-        if timeline is not None and width > 0 and (timeline.width, timeline.markdown) != (width, self.markdown):
-            timeline.markdown = self.markdown
+        wanted = (width, self.markdown, self.look)
+        if timeline is not None and width > 0 and (timeline.width, timeline.markdown, timeline.look) != wanted:
+            timeline.markdown, timeline.look = self.markdown, self.look
             timeline.resize(width)
             self._painted.clear()
         held = self._selection_top()

@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -10,7 +11,7 @@ from msgspec import structs
 from zerochat.rpc import Attachment, Event, Quote, Reaction
 from zerochat.terminal_text import Printable, cells, printable, printable_line
 from zerochat.tui.messages.events import text_of
-from zerochat.tui.style.text import SUFFIX_CHARS, day_text, display_time, name_of, wrap
+from zerochat.tui.style.text import SUFFIX_CHARS, clip, day_text, display_time, name_of, time_cells, wrap
 
 Key: TypeAlias = tuple[int, str, str]
 """(Lamport time, author DID, event id): the total order of the log."""
@@ -29,6 +30,7 @@ EMOJI_CELLS_MAX = 8
 """Width of one reaction; joined emoji count two cells per part."""
 REACTIONS_SHOWN_MAX = 12
 """Distinct reactions shown below a post; the rest is counted."""
+TIME_FORMAT = "%H:%M"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Row:
     """The membership change, where the row can be folded."""
     fold: int = 0
     """Number of rows folded into this one."""
+    at: datetime | None = None
+    """The moment of `time`."""
 
     @property
     def has_mark(self) -> bool:
@@ -161,6 +165,7 @@ def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None
         reactions=tuple(_reacted(reaction, me) for reaction in event.reactions if reaction.by),
         files=() if event.deleted else tuple(event.attachments),
         change=_change(event),
+        at=moment,
     )
 
 
@@ -221,6 +226,18 @@ def _truncated(shown: Printable, text: str, group: str) -> tuple[Printable, Prin
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """The user's choices for the columns."""
+
+    time_format: str = TIME_FORMAT
+    nick_width: int = 0
+    """The width of the names; 0: by the width of the pane."""
+
+
+DEFAULT_LOOK = Look()
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
     """The columns at a pane width: [time nick │] text [mark]; `stacked`: time and nick above the text."""
 
@@ -228,13 +245,26 @@ class Columns:
     stacked: bool
     nick: int
     gutter: int
+    time_format: str = TIME_FORMAT
+    time_cells: int = 6
+    """Cells of the time and the space after it."""
 
     @classmethod
-    def of(cls, width: int) -> "Columns":
+    def of(cls, width: int, look: Look = DEFAULT_LOOK) -> "Columns":
+        time = min(time_cells(look.time_format), width // 3)
+        time += time > 0
         if width < STACKED_BELOW:
-            return cls(width, True, max(width - 8, 1), 2 if width > 20 else 0)
-        nick = max(6, min(14, width // 6))
-        return cls(width, False, nick, 6 + nick + 3)
+            return cls(width, True, max(width - 2 - time, 1), 2 if width > 20 else 0, look.time_format, time)
+        nick = min(look.nick_width, width // 3) or max(6, min(14, width // 6))
+        return cls(width, False, nick, time + nick + 3, look.time_format, time)
+
+    def clock(self, row: Row) -> str:
+        """The time of a row in its column."""
+        if row.at is None or self.time_format == TIME_FORMAT:
+            text = row.time
+        else:
+            text = row.at.strftime(self.time_format)
+        return f"{clip(text, self.time_cells - 1):{self.time_cells}}" if self.time_cells else ""
 
     @property
     def text_width(self) -> int:

@@ -12,7 +12,18 @@ from zerochat.rpc import Attachment
 from zerochat.terminal_text import Printable
 from zerochat.tui.messages.folding import FOLD_MIN, can_fold, summary
 from zerochat.tui.messages.layout import lines_of
-from zerochat.tui.messages.row import MARGIN, Columns, Key, QuotedMessage, Row, quote_of, row_of, with_file
+from zerochat.tui.messages.row import (
+    DEFAULT_LOOK,
+    MARGIN,
+    Columns,
+    Key,
+    Look,
+    QuotedMessage,
+    Row,
+    quote_of,
+    row_of,
+    with_file,
+)
 from zerochat.tui.style.text import wrap
 
 __all__ = ["MARGIN", "ROWS_MAX", "ROWS_SPARE", "Columns", "Key", "Place", "Row", "Timeline", "row_of"]
@@ -64,6 +75,7 @@ class Timeline:
     """While `detached`: the newest loaded event, if it has no row."""
     markdown: bool = True
     """Whether Markdown is rendered."""
+    look: Look = DEFAULT_LOOK
     quoted_by: dict[str, set[Key]] = field(default_factory=dict)
     """Keys of the replies by id of the quoted post."""
     folding: bool = True
@@ -156,7 +168,7 @@ class Timeline:
     def resize(self, width: int) -> None:
         """Measure all rows for a new width."""
         self.width = max(width, 1)
-        self.columns = Columns.of(self.width)
+        self.columns = Columns.of(self.width, self.look)
         self.heights = [self._measure(index) for index in range(len(self.rows))]
         self._sum(0)
 
@@ -312,7 +324,7 @@ class Timeline:
             return None
         last = self.rows[-1]
         key = (last.key[0], last.key[1], f"{last.key[2]}~")
-        row = Row(key, "quiet", author, nick, text, last.day, last.time, local=True)
+        row = Row(key, "quiet", author, nick, text, last.day, last.time, local=True, at=last.at)
         if last.local and (last.author, last.text) == (author, text):
             return None
         return next(iter(self.add([row])), None)
@@ -325,7 +337,7 @@ class Timeline:
             above = next((row for row in of_author if row.position <= after), None)
             if (above := above or next((row for row in reversed(self.rows) if not row.local), None)) is not None:
                 key = (above.key[0], above.key[1], f"{above.key[2]}~{author}")
-                wanted[author] = Row(key, "quiet", author, nick, text, above.day, above.time, local=True)
+                wanted[author] = Row(key, "quiet", author, nick, text, above.day, above.time, local=True, at=above.at)
         shown = {author: at for author, key in self.gaps.items() if (at := self.index(key)) is not None}
         if {author: self.rows[at] for author, at in shown.items()} == wanted:
             return False

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import MouseDown, MouseMove, MouseUp
 from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
@@ -77,6 +78,36 @@ class GroupList(QuietList):
         def __init__(self, group: str) -> None:
             super().__init__()
             self.group = group
+
+    class Resized(Message):
+        """The border was dragged: the new width, with the border."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.width = width
+
+    _dragged_to = 0
+    """The width of the list while its border is dragged, which is shown at once and kept at the end."""
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        if event.x == self.outer_size.width - 1:
+            event.stop()
+            self._dragged_to = self.outer_size.width
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        if self._dragged_to:
+            event.stop()
+            self._dragged_to = max(event.screen_x + 1 - self.region.x, 1)
+            self.styles.min_width, self.styles.max_width = 1, "50%"
+            self.styles.width = self._dragged_to
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        if self._dragged_to:
+            event.stop()
+            self.release_mouse()
+            width, self._dragged_to = self._dragged_to, 0
+            self.post_message(self.Resized(width))
 
     def show_groups(self, conversations: Conversations) -> None:
         self.rebuild = lambda: self.show_groups(conversations)

@@ -56,7 +56,8 @@ class SettingsStore:
 
         if self.places is None:
             try:
-                check_value(name, value)
+                if value is not None:
+                    check_value(name, value)
             except ValueError as error:
                 raise BadSetting(why=with_full_stop(str(error))) from error
             self._overrides = {each: kept for each, kept in self._overrides.items() if each != name}

@@ -4,7 +4,8 @@ Text from the agent is sanitised here or where a display value is built.
 """
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -82,6 +83,18 @@ def display_time(sent: str, received: str) -> datetime | None:
     if sent_at is None or (received_at is not None and sent_at > received_at + CLOCK_AHEAD_MAX):
         return received_at
     return sent_at
+
+
+@lru_cache(maxsize=64)
+def time_cells(format: str) -> int:
+    """The greatest width of a time in this format, in the language of the user."""
+    days = (
+        datetime(2025, month, day, hour, 59, 59, tzinfo=UTC)
+        for month in range(1, 13)
+        for day in range(22, 29)
+        for hour in (9, 22)
+    )  # every month, weekday and half of the day
+    return max(cell_len(day.strftime(format)) for day in days) if format else 0
 
 
 def day_text(moment: datetime) -> str:
