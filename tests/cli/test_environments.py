@@ -28,7 +28,7 @@ def python(*arguments: str, **more: object) -> "subprocess.CompletedProcess[str]
 
 
 def test_sentences_of_errors_without_docstrings() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    kinds: list[type] = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, Exception)]
     assert len(kinds) > 10
     for kind in kinds:
         assert errors._docstring_in_source(kind) == kind.__doc__

@@ -386,7 +386,7 @@ class ZerochatApp(BaseApp):
         await super().on_event(event)
 
     def action_command_palette(self) -> None:
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, CommandPalette):
             self.push_screen(Palette(id="--command-palette"))
 
     def action_help(self) -> None:
