@@ -5,7 +5,6 @@ arguments: what happened, why, and what to do. A RemoteError is counted, never s
 """
 
 import shlex
-import sys
 from collections.abc import Iterable
 from functools import cache
 from typing import ClassVar, Literal, TypeAlias
@@ -32,7 +31,7 @@ def unique_prefixes(ids: Iterable[str], least: int = 8) -> list[str]:
 
 def docstring(kind: type) -> str:
     """The docstring of a class itself; under `python -OO`, which removes docstrings, that of its source."""
-    return kind.__dict__.get("__doc__") or (_docstring_in_source(kind) if sys.flags.optimize >= 2 else "")
+    return kind.__dict__.get("__doc__") or ("" if __debug__ else _docstring_in_source(kind))
 
 
 @cache
