@@ -151,6 +151,8 @@ def _linked(shape: Any) -> str:
         return _linked(parts[0])
     if origin is list:
         return f"list of {_linked(parts[0])}"
+    if origin is tuple and parts[-1] is not Ellipsis:
+        return f"[{', '.join(map(_linked, parts))}]"
     if origin is dict:
         return "object"
     if shape is Any:
