@@ -90,6 +90,7 @@ def test_a_path_is_recognised_in_any_notation(tmp_path: Path) -> None:
     quoted = str(path).replace(" ", "%20").replace("é", "%C3%A9")
     for text in (str(path), f"  {path}\n", f"'{path}'", f'"{path}"', f"file://{quoted}", str(path).replace(" ", "\\ ")):
         assert picture_path(text) == path, text
+    assert picture_path("~/gone/x.png") == Path("~/gone/x.png").expanduser()  # the reader says why it cannot be read
     for text in (
         "",
         CODE,
@@ -99,7 +100,7 @@ def test_a_path_is_recognised_in_any_notation(tmp_path: Path) -> None:
         "/etc/passwd",
         "x" * 9_000 + ".png",
         "a\nb.png",
-        "~nobody/x.png",
+        "https://example.org/x.png",
     ):
         assert picture_path(text) is None, text
 

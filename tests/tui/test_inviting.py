@@ -198,8 +198,8 @@ def test_a_qr_code_is_saved_and_read_back(tmp_path, monkeypatch):
             await it.press("escape", "f8")
             await it.shows("Paste the invitation")
             await it.paste(str(first).replace(" ", "\\ "))
-            await it.until(lambda: it.app.screen._box.text == CODE)
             await it.shows("Code read. Press Enter to join.")
+            assert "invitation" in it.app.screen._box.text  # what was pasted stays
             await it.press("enter")
             await it.until(lambda: it.agent.count("join_group") == 1)
             assert asked(it.agent, "join_group")[0]["invitation"] == CODE
@@ -224,6 +224,30 @@ def test_a_picture_without_a_code_keeps_the_input(tmp_path):
             it.app.screen._box.set_text(URL)
             await it.press("enter")
             await it.until(lambda: it.agent.count("join_group") == 1)
+
+    run(play())
+
+
+def test_the_join_box_inserts_and_names_what_it_cannot_read(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f8")
+            await it.shows("Paste the invitation")
+            box = it.app.screen._box
+            await it.paste(f"{tmp_path}/gone.png")
+            await it.shows("Cannot read the picture", "No such file or directory")
+            assert box.text == f"{tmp_path}/gone.png"
+            await it.press("enter")
+            await it.shows("No such file or directory")
+            assert box.text == f"{tmp_path}/gone.png" and it.agent.count("join_group") == 0
+            box.set_text("Join us:  and bring cake")
+            box.move_cursor((0, 9))
+            await it.paste(URL)
+            assert box.text == f"Join us: {URL} and bring cake"
+            await it.press("enter")
+            await it.until(lambda: it.agent.count("join_group") == 1)
+            assert asked(it.agent, "join_group")[0]["invitation"] == box.text  # the agent finds it in the sentence
 
     run(play())
 
@@ -408,7 +432,11 @@ def test_joining_by_paste(tmp_path):
             del it.agent.refuse["join_group"]
             await it.press("enter")
             await it.shows("● contact the inviter")
-            assert ("join_group", {"invitation": URL, "name": "alice", "role": "writer"}) in it.agent.asked
+            params = asked(it.agent, "join_group")[-1]
+            assert ("".join(params["invitation"].split()), params["role"]) == (
+                URL,
+                "writer",
+            )  # the agent joins the lines
             it.agent.joining("exchanging", "Exchanging keys with bob.")
             await it.shows("✓ contact the inviter", "● exchange keys", "Exchanging keys with bob.")
             it.agent.joining("failed", "bob does not answer. Ask whether zerochat is running there.", error="NoAnswer")

@@ -47,7 +47,8 @@ class NoCodeThere(LocalError):
 
 
 def picture_path(text: str) -> Path | None:
-    """The picture file whose path was pasted, typed or dropped onto the terminal; None: not a picture path."""
+    """The path of a picture that was pasted, typed or dropped onto the terminal, whether it can be read or not; None:
+    not a picture path."""
     text = text.strip()
     if not text or len(text) > PATH_CHARS_MAX or "\n" in text or "\0" in text:
         return None
@@ -58,12 +59,11 @@ def picture_path(text: str) -> Path | None:
     elif "\\ " in text:  # terminals escape spaces in dropped paths
         text = text.replace("\\ ", " ")
     path = Path(text)
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES or "://" in text:
         return None
     try:
-        path = path.expanduser()
-        return path if path.is_file() else None
-    except (OSError, RuntimeError, ValueError):
+        return path.expanduser()
+    except RuntimeError:  # no such user
         return None
 
 

@@ -63,8 +63,8 @@ class JoinDialog(Dialog[str | None]):
         self._invitation = invitation
         self._initial_status = running
         self._join = ""
-        self._read_path: Path | None = None
-        """The picture read last."""
+        self._read: tuple[Path | None, str] = None, ""
+        """The picture read last, and the invitation in it; empty: it could not be read."""
         self._statuses: dict[str, JoinStatus] = {}
         # Attributes instead of queries: a response may arrive while the screen is being removed.
         self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation", field=True)
@@ -127,11 +127,12 @@ class JoinDialog(Dialog[str | None]):
 
     @on(TextArea.Changed)
     def _changed(self) -> None:
-        """Replace the path of a picture by the invitation in its QR code; clear the previous error."""
+        """Read the QR code of a picture whose path is entered; clear the previous error."""
         if self._status_text.has_class("-trouble"):
             self._show_text(Printable(""))
-        if self._picture(self._box.text) is not None:
-            self._read_picture(join=False)
+        path = self._picture(self._box.text)
+        if path is not None and path != self._read[0]:
+            self._read_picture(path, join=False)
 
     def _picture(self, text: str) -> Path | None:
         """The path of a picture; None: the text is no such path."""
@@ -139,16 +140,13 @@ class JoinDialog(Dialog[str | None]):
 
         return picture_path(text)
 
-    def _read_picture(self, *, join: bool) -> None:
-        """Replace the path by the invitation in the picture's QR code; `join`: then start joining."""
+    def _read_picture(self, path: Path, *, join: bool) -> None:
+        """Read the invitation in the picture's QR code; the path stays in the box. `join`: then start joining."""
         from zerochat.agent.invitations.qr_pictures import read_code
         from zerochat.errors import LocalError
 
-        path, found = self._picture(self._box.text), list[str]()
-        assert path is not None
-        if path == self._read_path and not join:
-            return  # its result is shown already
-        self._read_path = path
+        found = list[str]()
+        self._read = path, ""
 
         async def read() -> None:
             self._show_text(Printable("Reading the code in the picture…"))
@@ -157,7 +155,7 @@ class JoinDialog(Dialog[str | None]):
             except LocalError as error:
                 self._show_text(printable(str(error)), trouble=True)
                 return
-            self._box.set_text(found[0])
+            self._read = path, found[0]
             self._show_text(Printable("Code read. Press Enter to join."))
             if join:
                 self._start()
@@ -165,10 +163,12 @@ class JoinDialog(Dialog[str | None]):
         self.run_worker(read(), exclusive=True)
 
     def _start(self) -> None:
-        if self._picture(self._box.text) is not None:
-            self._read_picture(join=True)
-            return
-        invitation = "".join(self._box.text.split())  # a pasted link may be wrapped
+        invitation, path = self._box.text.strip(), self._picture(self._box.text)
+        if path is not None:
+            invitation = self._read[1] if path == self._read[0] else ""
+            if not invitation:
+                self._read_picture(path, join=True)
+                return
         if not invitation:
             self._show_text(Printable("Paste the invitation first."), trouble=True)
             return
