@@ -1224,20 +1224,6 @@ def test_an_interrupted_demo_leaves_nothing_behind(monkeypatch, tmp_path, where)
     assert not list(tmp_path.glob("zerochat-demo-*"))
 
 
-def test_a_full_disk_behind_standard_output(agent) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("there is no /dev/full here")
-    agent(get_status=lambda _: STATUS)
-    with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-m", "zerochat", "status"]
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[2], stdout=full, stderr=subprocess.PIPE, timeout=20, check=False
-        )
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"zerochat: No space left on device")
-    assert b"Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("words", others_slow([["send", "hikers", "-m", "x"], ["--profile", "nobody", "status"]]))
 def test_an_unreadable_standard_error_changes_nothing(agent, words: list[str]) -> None:
     """The terminal has gone, or the disk of the log is full."""

@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -145,10 +143,3 @@ def test_a_container_file_contains_valid_commands(run: Any, tmp_path: Any, monke
     assert made[made.index("-v") + 1].partition(":")[2] == orders["VOLUME"]
     told = parse(made[made.index("--entrypoint") + 3 :])
     assert (told.verb, told.profile) == ("init", "ci"), "it makes the profile that the container runs with"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_a_full_disk_behind_standard_output_is_one_error() -> None:
-    with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run([sys.executable, "-m", "zerochat", "help"], stdout=full, stderr=subprocess.PIPE)
-    assert (ended.returncode, ended.stderr) == (1, b"zerochat: No space left on device\n")

@@ -27,8 +27,9 @@ class Terminated(BaseException):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (None: the arguments of the process) and return its exit code."""
     sys.excepthook = _report_fault
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a message stays printable in a poor locale
     try:
         options = parse(argv)
@@ -37,11 +38,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ExitCode.OK
     except KeyboardInterrupt:
-        if sys.stderr is not None and sys.stderr.isatty():
+        if sys.stderr.isatty():
             print(file=sys.stderr)  # the terminal wrote ^C; the prompt belongs on a new line
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED
+
+
+def _open_streams() -> None:
+    """Put /dev/null in the place of each standard stream that the caller has closed (`>&-`), so that no socket and no
+    file of ours gets its number, and output to it is discarded."""
+    while (number := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _report_fault(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
@@ -52,18 +63,25 @@ def _report_fault(kind: type[BaseException], error: BaseException, trace: "Trace
 
 
 def _run(options: Options) -> int:
-    from zerochat.cli.output import Output, discard_output, narrate, set_hint_profile
+    from zerochat.cli.output import Output, OutputFailed, discard_output, narrate, set_hint_profile
 
     set_hint_profile(options.profile, os.environ.get("ZEROCHAT_PROFILE"))
+    out = Output(options.format)
+    code: int = ExitCode.OK
     try:
-        code = options.run(options, Output(options.format))
-        sys.stdout.flush()
+        code = options.run(options, out)
+        out.flush()
+        if out.failure is not None:
+            raise out.failure
+    except OutputFailed as error:
+        narrate(f"zerochat: {error.sentence()}")
+        return code or error.exit_code
     except LocalError as error:
         narrate(f"zerochat: {error.sentence()}")
         return error.exit_code
     except BrokenPipeError:
         discard_output(sys.stdout)  # the reader of the pipe has closed it, as `head` does
-        return ExitCode.OK
+        return code
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         narrate(f"zerochat: {error.strerror or error}{where}")

@@ -25,5 +25,6 @@ class ExitCode(IntEnum):
     INTEGRITY = 7, "Integrity error: stored or received data is inconsistent."
     REMOVED = 8, "You were removed from the group; its history stays readable."
     STUCK = 9, "A bot's handler hangs; restart the bot."
+    OUTPUT = 10, "Standard output cannot be written; all changes have been made."
     INTERRUPTED = 130, "Interrupted with Ctrl+C."
     TERMINATED = 143, "Terminated by SIGTERM."

@@ -8,25 +8,44 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TextIO
+from typing import ClassVar, TextIO
 
 from msgspec import Struct, to_builtins
 
 from zerochat.agent.storage.paths import DEFAULT_PROFILE
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.errors import LocalError
 from zerochat.terminal_text import printable
 
 WIDTH = 79
 """Columns of a terminal that does not report its width."""
 
 
+class OutputFailed(LocalError):
+    """Standard output cannot be written: {why}. Only the output is lost: what the command changes has been changed."""
+
+    exit_code: ClassVar[int] = ExitCode.OUTPUT
+
+
 class Output:
-    """Standard output as text or as JSON lines."""
+    """Standard output as text or as JSON lines. The methods raise OutputFailed, and BrokenPipeError once the reader of
+    a pipe has closed it."""
 
     def __init__(self, format_: str) -> None:
         self.jsonl = format_ in ("json", "jsonl")
+        self.failure: OutputFailed | BrokenPipeError | None = None
+        """Why the output of `report` is lost."""
+
+    def report(self, value: Struct | dict[str, object], text: Iterable[str]) -> None:
+        """Print what a verb has done that goes on afterwards; if it cannot be written, the verb goes on too."""
+        try:
+            self.data(value, text)
+        except (OutputFailed, BrokenPipeError) as error:
+            self.failure = error
+            discard_output(sys.stdout)
 
     def data(self, value: Struct | dict[str, object], text: Iterable[str]) -> None:
         """Print one item: as one line of JSON, or as these lines of text."""
@@ -38,16 +57,35 @@ class Output:
             import json
 
             for value in values:
-                print(json.dumps(to_builtins(value), ensure_ascii=True, separators=(",", ":")))
+                self._write(json.dumps(to_builtins(value), ensure_ascii=True, separators=(",", ":")))
         else:
             for line in text:
-                print(printable(line))
-        sys.stdout.flush()
+                self._write(printable(line))
+        self.flush()
 
-    @staticmethod
-    def exactly(text: str) -> None:
+    def exactly(self, text: str) -> None:
         """Print trusted text unchanged: an invitation, a QR code, a path."""
-        print(text, flush=True)
+        self._write(text)
+        self.flush()
+
+    def _write(self, line: str) -> None:
+        with _failures():
+            print(line)
+
+    def flush(self) -> None:
+        with _failures():
+            sys.stdout.flush()
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output(sys.stdout)  # Python would write it again at its end, and report that too
+        raise OutputFailed(why=(error.strerror or str(error)).lower()) from error
 
 
 def narrate(text: str) -> None:

@@ -15,8 +15,8 @@ class Progress:
     """Progress of transfers: in a terminal one line that is redrawn; otherwise only the result."""
 
     def __init__(self, write: Callable[[str], object] | None = None) -> None:
-        self._live = sys.stderr is not None and sys.stderr.isatty()
-        self._write = write or (sys.stderr.write if sys.stderr is not None else len)
+        self._live = sys.stderr.isatty()
+        self._write = write or sys.stderr.write
         self._shown = ""
 
     def show(self, file: Attachment, mine: bool = False) -> None:

@@ -203,7 +203,7 @@ def _print_ready(options: Options, out: Output) -> None:
 
     with connect(paths_of(options), "cli") as client:
         ready = client.get_status()
-    out.data(ready, [_ready_line(ready)])
+    out.report(ready, [_ready_line(ready)])
 
 
 def _ready_line(ready: "Status") -> str:

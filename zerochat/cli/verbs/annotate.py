@@ -129,5 +129,5 @@ def topic(options: Options, out: Output) -> ExitCode:
 
 
 def _print_sent(agent: "Attached", sent: "Sent", out: Output) -> ExitCode:
-    out.data(sent, [sent.id])
+    out.report(sent, [sent.id])
     return report_delivery(agent, sent)

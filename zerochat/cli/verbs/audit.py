@@ -144,7 +144,7 @@ def _check(summary: LogSummary, rows: Iterable[LogRow]) -> "AuditReport":
 
 def _with_progress(rows: Iterable[_T], total: int) -> Iterator[_T]:
     """The rows, with a progress display in a terminal."""
-    shown = total >= PROGRESS_EVENTS and sys.stderr is not None and sys.stderr.isatty()
+    shown = total >= PROGRESS_EVENTS and sys.stderr.isatty()
     drawn = time.monotonic()
     for number, row in enumerate(rows):
         if shown and time.monotonic() - drawn >= PROGRESS_S:

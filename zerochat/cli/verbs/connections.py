@@ -228,7 +228,7 @@ def message(options: Options, out: Output) -> ExitCode:
         client = agent.client
         client.subscribe()
         sent: SentConnectionMessage = client.call("send_connection_message", peer=options.peer, text=text)
-        out.data(sent, [sent.id])
+        out.report(sent, [sent.id])
         if agent.own and not _ping_answered(client, options.peer):
             narrate(f"{name_of(options.peer)} has not answered; the message may not have arrived.")
             return ExitCode.UNREACHABLE

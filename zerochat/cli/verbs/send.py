@@ -119,7 +119,7 @@ def send(options: Options, out: Output) -> ExitCode:
         _report_duplicate(sent)
         if options.wait is not None:
             return _wait(agent.client, sent, options.wait, options.timeout_s, out)
-        out.data(sent, [sent.id])
+        out.report(sent, [sent.id])
         return report_delivery(agent, sent)
 
 
@@ -142,7 +142,7 @@ def _send_files(options: Options, out: Output, paths: list[str]) -> ExitCode:
             deadline = time.monotonic() + options.timeout_s
             code = _wait(client, sent, options.wait, options.timeout_s, out)
             return code if _files_delivered(client, sent, options.wait, deadline) else ExitCode.TIMEOUT
-        out.data(sent, [sent.id])
+        out.report(sent, [sent.id])
         code = report_delivery(agent, sent)
         if agent.own and sent.of and not _files_delivered(client, sent, -1, time.monotonic() + OWN_AGENT_S_MAX):
             narrate("The other members can download the files while your agent runs: `zerochat agent`.")

@@ -395,7 +395,7 @@ def _study_passphrase() -> str:
 
 def _with_progress(batches: "Iterable[list[Record]]", total: int) -> "Iterator[list[Record]]":
     """The rows, with a progress display in a terminal."""
-    shown = total >= PROGRESS_ROWS and sys.stderr is not None and sys.stderr.isatty()
+    shown = total >= PROGRESS_ROWS and sys.stderr.isatty()
     drawn, done = time.monotonic(), 0
     for rows in batches:
         if shown and time.monotonic() - drawn >= PROGRESS_S:
