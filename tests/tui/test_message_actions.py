@@ -419,7 +419,7 @@ def test_mentions_are_counted_and_come_first(tmp_path):
                 group = it.agent.groups[id]
                 event = it.agent.post(group, 1, text, minute=9)
                 it.agent.tell("event", it.agent.change(group, event.id, mentions=called))
-            await it.shows("@1, 3 unread elsewhere", " 3 more       @1 2 ")
+            await it.shows("@1, 3 unread elsewhere", " 3 more   @1 2 ")
             await it.press("alt+a")
             await it.shows("┃ @alice look")
             assert it.app.chat.conversations.open_id == "g3"
@@ -444,7 +444,7 @@ def test_mentions_by_edits_are_counted(tmp_path):
             it.agent.tell("event", said)
             edit = it.agent._log(group, 1, "message_edited", {"target": said.id, "text": "@alice look"}, minute=10)
             it.agent.tell("event", it.agent.change(group, edit.id, mentions=[ME]))
-            await it.shows("@1, 1 unread elsewhere", "more       @1 1 ")
+            await it.shows("@1, 1 unread elsewhere", "more   @1 1 ")
 
     run(play())
 

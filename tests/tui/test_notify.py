@@ -339,7 +339,7 @@ def test_muting_shows_a_mark_and_is_stored(tmp_path):
         async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
             await it.shows("seven at the station")
             await it.say("/mute")
-            await it.shows("1 weekend       ∅")
+            await it.shows("1 weekend   ∅")
             assert "weekend is muted. /unmute ends it." in it.told()
             await it.say("/mute all")
             await it.shows("1 weekend       *")
@@ -350,7 +350,7 @@ def test_muting_shows_a_mark_and_is_stored(tmp_path):
             await it.until(lambda: "is no longer muted" in it.told())
             assert "notify" not in home.config.read_text()
             await it.say("/mute for 2h")
-            await it.shows("1 weekend       ∅", "weekend is muted for 2 h.")
+            await it.shows("1 weekend   ∅", "weekend is muted for 2 h.")
             await it.say("/mute loudly")
             await it.until(lambda: "Usage: /mute" in it.told())
             await it.say("/mute for ever")

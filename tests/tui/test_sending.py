@@ -25,7 +25,7 @@ def test_sending(tmp_path):
             await it.type("world")
             await it.until(lambda: it.composer.size.height == 2, "a composer of two lines")
             await it.press("enter")
-            await it.shows("12:30           │ hello")
+            await it.shows("12:30            │ hello")
             assert asked(it.agent, "send_message")[-1]["text"] == "hello\nworld"
             await it.until(lambda: it.composer.text == "" and it.composer.size.height == 1)
             await it.press("ctrl+up")
