@@ -143,6 +143,8 @@ COMMANDS = {
         CommandInfo("message", "NAME TEXT", "send a message to a connection", title="Message a connection"),
         CommandInfo("messages", "NAME", "show the messages of a connection", title="Messages of a connection"),
         CommandInfo("search", "[WORDS]", "search messages by words, authors and dates"),
+        CommandInfo("mentions", "[WORDS]", "list the messages that mention you", title="Mentions of me"),
+        CommandInfo("read", "[all]", "mark this group as read, or all groups", last=("all",), title="Mark as read"),
         CommandInfo(
             "goto",
             "DATE",

@@ -96,6 +96,8 @@ class FakeAgent:
         self.open_invitations: list[rpc.OpenInvitation] = []
         self.drafts: dict[str, str] = {}
         self.shares: list[str] = []
+        self.read: dict[str, int] = {}
+        """The read markers: local numbers by group. What `post` puts into the log is read, what `say` does is not."""
         self.readers: set[str] = set()
         """The nicks of those who say that they have read everything."""
         self.early: list[tuple[str, msgspec.Struct]] = []
@@ -197,7 +199,9 @@ class FakeAgent:
 
     def post(self, group: FakeGroup, who: int, text: str, **details: Any) -> Event:
         """A post that is in the log already; `who` is the author's place among the members (0: me)."""
-        return self._log(group, who, "message", {"text": text}, **details)
+        event = self._log(group, who, "message", {"text": text}, **details)
+        self.read[group.info.id] = self._seq
+        return event
 
     # --- telling ---------------------------------------------------------------------------------------------------
 
@@ -208,9 +212,30 @@ class FakeAgent:
 
     def say(self, group: FakeGroup, who: int, text: str, **details: Any) -> Event:
         """A post that arrives now."""
-        event = self.post(group, who, text, **details)
+        return self.arrive(group, self._log(group, who, "message", {"text": text}, **details))
+
+    def arrive(self, group: FakeGroup, event: Event, **fields: Any) -> Event:
+        """An event of the log arrives now, with these changes."""
+        event = self.change(group, event.id, **fields)
         self.tell("event", event)
+        self.tell("read_changed", self.read_state(group))
         return event
+
+    def read_state(self, group: FakeGroup) -> rpc.ReadState:
+        marker = self.read.get(group.info.id, 0)
+        others = [one for one in group.events if not one.self and not one.deleted]
+        posts = [one for one in others if one.type == "message" and one.seq > marker]
+        edits = [one for one in others if one.type == "message_edited" and one.seq > marker]
+        read_upto = max((place_of(one) for one in group.events if one.seq <= marker), default=None)
+        places = [place_of(one) for one in posts]
+        fresh = [place for place in places if read_upto is None or place > read_upto]
+        return rpc.ReadState(
+            group=group.info.id,
+            unread=len(posts),
+            mentions=sum(ME in one.mentions for one in (*posts, *edits)),
+            first_unread=min(fresh or places, default=None),
+            read_upto=read_upto,
+        )
 
     # --- what becomes of a message -----------------------------------------------------------------------------------
 
@@ -231,6 +256,7 @@ class FakeAgent:
         """Change a message and notify."""
         event = self.change(group, id, **fields)
         self.tell("message_changed", rpc.MessageChanged(event))
+        self.tell("read_changed", self.read_state(group))
         return event
 
     def edit(self, group: FakeGroup, id: str, text: str) -> Event:
@@ -366,7 +392,11 @@ class FakeAgent:
         )
 
     def _list_groups(self, params: NoParams) -> list[GroupInfo]:
-        return [group.info for group in self.groups.values()]
+        def info(group: FakeGroup) -> GroupInfo:
+            state = self.read_state(group)
+            return replace(group.info, **{name: getattr(state, name) for name in state.__struct_fields__[1:]})
+
+        return [info(group) for group in self.groups.values()]
 
     def _list_members(self, params: rpc.GroupParams) -> list[MemberInfo]:
         return self.groups[params.group].members
@@ -377,7 +407,7 @@ class FakeAgent:
             for event in sorted(every, key=lambda each: each.seq):
                 if event.seq > params.since:
                     self.tell("event", replace(event, replayed=True))
-        return rpc.Subscribed()
+        return rpc.Subscribed(self._seq)
 
     def _get_history(self, params: rpc.HistoryParams) -> History:
         events = self.groups[params.group].events
@@ -705,6 +735,15 @@ class FakeAgent:
 
     def _send_read_receipt(self, params: rpc.ReadReceiptParams) -> rpc.EphemeralResult:
         return rpc.EphemeralResult(len(self.groups[params.group].members) - 1)
+
+    def _mark_read(self, params: rpc.MarkReadParams) -> list[rpc.ReadState]:
+        states = []
+        for group in [self.groups[params.group]] if params.group else self.groups.values():
+            upto = self._seq if params.upto is None else min(params.upto, self._seq)
+            self.read[group.info.id] = max(self.read.get(group.info.id, 0), upto)
+            states.append(self.read_state(group))
+            self.tell("read_changed", states[-1])
+        return states
 
     def _reload_settings(self, params: NoParams) -> NoParams:
         return params

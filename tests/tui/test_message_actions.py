@@ -417,8 +417,7 @@ def test_mentions_are_counted_and_come_first(tmp_path):
             await it.shows("seven at the station")
             for id, text, called in [("g2", "hi all", []), ("g3", "hi all", []), ("g3", "@alice look", [ME])]:
                 group = it.agent.groups[id]
-                event = it.agent.post(group, 1, text, minute=9)
-                it.agent.tell("event", it.agent.change(group, event.id, mentions=called))
+                it.agent.arrive(group, it.agent._log(group, 1, "message", {"text": text}, minute=9), mentions=called)
             await it.shows("@1, 3 unread elsewhere", " 3 more   @1 2 ")
             await it.press("alt+a")
             await it.shows("┃ @alice look")
@@ -440,10 +439,9 @@ def test_mentions_by_edits_are_counted(tmp_path):
         async with scene(tmp_path, setting=setting) as it:
             await it.shows("seven at the station")
             group = it.agent.groups["g3"]
-            said = it.agent.post(group, 1, "look", minute=9)
-            it.agent.tell("event", said)
+            said = it.agent.say(group, 1, "look", minute=9)
             edit = it.agent._log(group, 1, "message_edited", {"target": said.id, "text": "@alice look"}, minute=10)
-            it.agent.tell("event", it.agent.change(group, edit.id, mentions=[ME]))
+            it.agent.arrive(group, edit, mentions=[ME])
             await it.shows("@1, 1 unread elsewhere", "more   @1 1 ")
 
     run(play())

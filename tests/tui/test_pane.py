@@ -226,17 +226,17 @@ def test_the_window_is_trimmed_away_from_the_reader(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("big")
     known = conversation(agent, group)
-    known.add_live([(agent.post(group, 1, f"{n}"), 2) for n in range(ROWS_MAX + 100)], seen=True)
+    known.add_live([(agent.post(group, 1, f"{n}"), 2) for n in range(ROWS_MAX + 100)])
     assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.more and not known.timeline.detached
     assert known.timeline.rows[-1].text == f"{ROWS_MAX + 99}"
     known.place.following, known.place.key = False, known.timeline.keys[3]
     more = [(agent.post(group, 1, f"{n}"), 3) for n in range(ROWS_MAX)]
-    known.add_live(more, seen=True)
+    known.add_live(more)
     assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.detached
     assert known.place.key in known.timeline.keys  # What is being read stays.
     assert known.timeline.tops[-1] == sum(known.timeline.heights) + len(known.timeline.head_lines())
     last = known.timeline.keys[-1]
-    known.add_live([(agent.post(group, 1, "after the gap"), 4)], seen=True)
+    known.add_live([(agent.post(group, 1, "after the gap"), 4)])
     assert known.timeline.keys[-1] == last  # Nothing is shown behind a gap as if nothing was missing.
 
 
@@ -492,9 +492,10 @@ def test_following_starts_only_at_the_end(tmp_path):
         async with shown(known, (60, 15)) as (pilot, pane):
 
             def arrive(text, **details):
-                keys = known.add_live([(agent.post(group, 1, text, **details), 2)], seen=True)
+                keys = known.add_live([(agent.post(group, 1, text, **details), 2)])
                 pane.redraw(keys)
 
+            known.place.read_upto = known.timeline.keys[-1]
             arrive("newest one")
             assert "newest one" in lines(pane)[-1]
             pane.page(-1)

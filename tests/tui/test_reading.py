@@ -336,3 +336,179 @@ def test_rows_do_not_shift_and_selectors_are_sent(tmp_path):
             assert cells_in_tmux(row) == cell_len(row)
 
     run(play())
+
+
+# --- unread messages --------------------------------------------------------------------------------------------------
+
+
+def missed(count, before=30):
+    """A group with messages that were read, and others that came while no chat ran."""
+
+    def setting(agent):
+        group = agent.add_group("hikers", ["bob", "carol"])
+        for number in range(before):
+            agent.post(group, 1, f"known {number}.")
+        for number in range(count):
+            agent._log(group, 1 + number % 2, "message", {"text": f"missed {number}."})
+        agent.add_group("work", ["dave"])
+
+    return setting
+
+
+def test_missed_messages_that_fit_are_below_the_line(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=missed(5)) as it:
+            await it.shows("missed 4.", "─ new ─")
+            assert it.text.index("known 29.") < it.text.index("─ new ─") < it.text.index("missed 0.")
+            await it.until(lambda: not it.agent.read_state(it.agent.groups["g1"]).unread)
+            assert "unread" not in it.text and "▲" not in it.text
+            await it.press("alt+2", "alt+1")
+            await it.gone("─ new ─")
+
+    run(play())
+
+
+@pytest.mark.parametrize("count", [100, 700])
+def test_alt_u_goes_to_the_first_missed_message(tmp_path, count):
+    async def play():
+        async with scene(tmp_path, setting=missed(count)) as it:
+            hikers = it.agent.groups["g1"]
+            await it.shows(f"missed {count - 1}.", f"▲ {count} unread", f" 1 hikers      {count} ")
+            it.agent.say(hikers, 1, "one more")
+            await it.shows("one more", f"▲ {count + 1} unread")
+            assert it.agent.read_state(hikers).unread == count + 1, "what was never in sight is not read"
+            await it.press("alt+u")
+            await it.shows("─ new ─", "missed 0.")
+            await it.until(lambda: not it.agent.read_state(hikers).unread)
+            await it.gone("unread")
+            await it.press("ctrl+end")
+            await it.shows("one more")
+            assert "▲" not in it.text
+            await it.press("alt+u")
+            await it.shows("─ new ─")
+
+    run(play())
+
+
+def test_a_burst_leaves_a_line_and_a_badge(tmp_path):
+    """When a chat with its own agent starts, the missed messages arrive while it runs."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            events = [it.agent._log(group, 1, "message", {"text": f"burst {number}."}) for number in range(300)]
+            for event in events:
+                it.agent.tell("event", event)
+            it.agent.tell("read_changed", it.agent.read_state(group))
+            await it.shows("burst 299.", "▲ 300 unread")
+            assert "late above" not in it.text
+            await it.press("alt+u")
+            await it.shows("─ new ─", "burst 0.")
+            await it.until(lambda: not it.agent.read_state(group).unread)
+            await it.press("ctrl+end")
+            await it.shows("burst 299.")
+            assert "above" not in it.text and "unread" not in it.text
+
+    run(play())
+
+
+def test_messages_in_another_conversation_are_not_late(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("alt+2", "alt+1")
+            for number in range(50):
+                it.agent.say(it.agent.groups["g2"], 1, f"task {number}.")
+            await it.shows("50 unread elsewhere")
+            await it.press("alt+2")
+            await it.shows("task 49.", "▲ 50 unread")
+            assert "late" not in it.text
+            await it.press("alt+1")
+            await it.until(lambda: not it.agent.read_state(it.agent.groups["g2"]).unread, "leaving it reads it")
+            await it.press("alt+2")
+            await it.shows("task 49.")
+            assert "▲" not in it.text
+
+    run(play())
+
+
+def test_unread_counts_fall_with_deletions_and_other_clients(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            work = it.agent.groups["g2"]
+            posts = [it.agent.say(work, 1, f"task {number}") for number in range(3)]
+            await it.shows("3 unread elsewhere")
+            it.agent.delete(work, posts[0].id)
+            await it.shows("2 unread elsewhere")
+            it.agent._mark_read(rpc.MarkReadParams("g2"))
+            await it.gone("unread elsewhere")
+
+    run(play())
+
+
+@pytest.mark.parametrize("keys", ["alt+r", "/read all"])
+def test_all_conversations_are_marked_as_read(tmp_path, keys):
+    def setting(agent):
+        missed(40)(agent)
+        agent._log(agent.groups["g2"], 1, "message", {"text": "for you"})
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("missed 39.", "▲ 40 unread", "1 unread elsewhere")
+            await (it.press(keys) if keys == "alt+r" else it.say(keys))
+            await it.shows("Marked 41 messages as read.")
+            assert "▲" not in it.text
+            assert not any(it.agent.read_state(group).unread for group in it.agent.groups.values())
+            await it.press(*(["alt+r"] if keys == "alt+r" else []))
+            await it.press("alt+u")
+            await it.shows("─ new ─")
+
+    run(play())
+
+
+def test_reading_this_conversation_only(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=missed(40)) as it:
+            await it.shows("missed 39.", "▲ 40 unread")
+            it.agent.say(it.agent.groups["g2"], 1, "for you")
+            await it.shows("1 unread elsewhere")
+            await it.say("/read")
+            await it.until(lambda: not it.agent.read_state(it.agent.groups["g1"]).unread)
+            await it.gone("▲")
+            assert "1 unread elsewhere" in it.text
+            await it.say("/read this")
+            await it.until(lambda: "Usage: /read [all]" in it.told())
+
+    run(play())
+
+
+def test_quitting_keeps_unseen_messages_unread(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=missed(40)) as it:
+            await it.shows("▲ 40 unread")
+            await it.press("ctrl+q")
+            await it.until(lambda: not it.app.is_running)
+            assert it.agent.read_state(it.agent.groups["g1"]).unread == 40
+            it.agent.read["g1"] = it.agent._seq - 3
+            app = it.app
+            assert not app.is_running
+
+    run(play())
+
+
+def test_mentions_are_listed(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        agent.change(
+            agent.groups["g2"], agent.post(agent.groups["g2"], 1, "@alice look").id, mentions=["did:key:z6MkAlice"]
+        )
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("seven at the station")
+            await it.say("/mentions")
+            await it.shows("@alice look", "work")
+
+    run(play())

@@ -128,8 +128,11 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     unread: int = 0
     """The number of unread messages, as in `ReadState`."""
     mentions: int = 0
+    """The number of unread mentions, as in `ReadState`."""
     first_unread: Place | None = None
+    """As in `ReadState`."""
     read_upto: Place | None = None
+    """As in `ReadState`."""
 
 
 class InvitationInfo(Struct, frozen=True, kw_only=True):

@@ -19,10 +19,10 @@ class ReadState(Struct, frozen=True, kw_only=True):
     mentions: int = 0
     """The number of unread messages that mention me, and of messages that an unread edit has made mention me."""
     first_unread: Place | None = None
-    """The first unread message in the order of the log, without those that arrived late before messages that were read
-    (unless there are no others)."""
+    """The first unread message in the order of the log (Lamport time, author's DID, id), without those that arrived
+    late before messages that were read (unless there are no others)."""
     read_upto: Place | None = None
-    """The newest event that was read; null: none."""
+    """The newest event that was read, in the same form; null: none."""
 
 
 class MarkReadParams(Struct, frozen=True):

@@ -166,6 +166,7 @@ class ZerochatApp(BaseApp):
 
     async def _terminate(self) -> None:
         if self.chat.is_mounted:
+            await self.chat.read_marks.send_now()
             await self.chat.draft_saver.save_now()
         self.exit(return_code=TERMINATED)
 
@@ -418,6 +419,7 @@ class ZerochatApp(BaseApp):
         """Save the drafts and quit; where a draft cannot be saved, quit only when asked twice."""
         drafts: list[Printable] = []
         if self.chat.is_mounted:
+            await self.chat.read_marks.send_now()
             await self.chat.draft_saver.save_now()
             drafts = self.chat.unsaved_drafts()
         if drafts and monotonic() - self._quit_requested > REPEAT_S:

@@ -31,6 +31,7 @@ from zerochat.tui.state.feed_listener import FeedListener
 from zerochat.tui.state.hints import banner_text, join_progress, join_request_notice, placeholder
 from zerochat.tui.state.jump_history import JumpHistory
 from zerochat.tui.state.pending_requests import PendingRequests
+from zerochat.tui.state.read_marks import ReadMarks
 from zerochat.tui.style.keymaps import LETTER_KEYMAPS
 from zerochat.tui.style.text import clip, name_of
 
@@ -91,6 +92,7 @@ class ChatLayout(Screen[None]):
         self._journal_fault = Printable("")
         self.conversations = Conversations()
         self.feed = Feed(link, self.conversations, controller)
+        self.read_marks = ReadMarks(link, lambda: self.feed.seq, self.set_timer, self.run_worker)
         self.nick = Printable("")
         self._initial_group = open_group
         self._status: Status | None = None

@@ -46,6 +46,7 @@ class ChatScreen(ChatView):
         _key("alt+up", "go_beside(-1)", "Previous conversation", "go.previous"),
         _key("alt+down,ctrl+n", "go_beside(1)", "Next conversation", "go.next"),
         _key("alt+a", "go_unread", "Next unread conversation", "go.unread"),
+        _key("alt+r", "read_all", "Mark all conversations as read", "go.read_all"),
         _key("ctrl+k,alt+g", "switch", "Find a conversation", "go.switch"),
         *(
             _key(f"alt+{number}", f"go_number({number})", f"Conversation {number}", f"go.{number}")
@@ -218,6 +219,9 @@ class ChatScreen(ChatView):
             self.flash(Printable("No unread messages elsewhere."))
         self.open_group(unread)
 
+    def action_read_all(self) -> None:
+        self.run_command("read", "all")
+
     def action_page(self, direction: int) -> None:
         self.pane.page(direction)
 
@@ -227,14 +231,22 @@ class ChatScreen(ChatView):
     def action_newest(self) -> None:
         self.pane.action_end()
 
+    @on(Composer.BadgePressed)
     def action_first_unread(self) -> None:
+        """Go to the first unread message, to where the badge points, or to the unread line."""
         conversation = self.conversations.open
-        if self.pane.go_to_unseen():  # the badge takes precedence over the unread line
+        line = conversation.timeline.unread if conversation is not None else None
+        missed = conversation is not None and conversation.place.missed
+        if not missed and self.pane.go_to_unseen():
             return
-        if conversation is None or conversation.timeline.unread is None:
+        if conversation is None or line is None:
             self.flash(Printable("No unread messages here."))
+        elif conversation.timeline.index(line) is not None:
+            self.pane.go_to(line)
         else:
-            self.pane.go_to(conversation.timeline.unread)
+            from zerochat.tui.actions import jumps
+
+            jumps.to_unread(self, conversation.info.id, line[2])
 
     def action_members(self) -> None:
         self.toggle_members()

@@ -134,6 +134,50 @@ class ChatView(ChatLayout):
         self.warnings_changed()
         self._refresh_dialogs()
 
+    def read_changed(self, conversation: Conversation) -> None:
+        if conversation is self.conversations.open:
+            self.note_read()
+        elif not conversation.unread:
+            conversation.forget_unseen()
+
+    def note_read(self) -> None:
+        """Mark the open conversation as read where its first unread message is visible; else set the unread line above
+        it, and the badge."""
+        conversation = self.conversations.open
+        if conversation is None or not conversation.loaded:
+            return
+        visible, first = self.is_visible_now(), conversation.first_unread
+        conversation.seen_once |= visible
+        sight = self.pane.sight_of(first) if first is not None else 0
+        conversation.place.missed = conversation.unread if sight < 0 and conversation.timeline.unread == first else 0
+        if not conversation.unread and not conversation.mentions:
+            self.pane.drop_passed()
+        elif visible and not sight:
+            self.mark_read(conversation)
+        elif first != conversation.timeline.unread and not conversation.only_late:
+            before = conversation.timeline.unread
+            conversation.timeline.set_unread(first)
+            conversation.place.missed = conversation.unread if sight < 0 else 0
+            self.pane.redraw(self._with_neighbours(conversation, [key for key in (before, first) if key is not None]))
+
+    def mark_read(self, conversation: Conversation) -> None:
+        """Everything that arrived in a conversation is read."""
+        conversation.mark_read()
+        if conversation is self.conversations.open:
+            self.pane.drop_passed()
+            self.composer.border_title = self.pane.badge
+        self.read_marks.mark(conversation.info.id)
+        self.draw_lists()
+
+    async def mark_all_read(self) -> None:
+        """Mark all conversations as read. Raises AgentError."""
+        await self.read_marks.mark_all()
+        for conversation in self.conversations.by_id.values():
+            conversation.mark_read()
+            conversation.forget_unseen()
+        self.composer.border_title = self.pane.badge
+        self.draw_lists()
+
     def members_changed(self) -> None:
         conversation = self.conversations.open
         self.member_list.show_members(conversation)
@@ -212,9 +256,8 @@ class ChatView(ChatLayout):
 
     def _on_app_focus(self, focus: bool) -> None:
         """The terminal window gained or lost focus; on focus, visible messages count as read."""
-        if focus and (conversation := self.conversations.open) is not None and not conversation.read_on_send:
-            conversation.mark_read()
-            self.draw_lists()
+        if focus:
+            self.note_read()
 
     # --- conversations ------------------------------------------------------------------------------------------------
 
@@ -240,6 +283,8 @@ class ChatView(ChatLayout):
         if (before := self.conversations.open) is not None:
             before.draft = self.composer.text if before.recalled == 0 else before.draft
             before.recalled = 0
+            if before.loaded and before.unread and self.is_visible_now():
+                self.mark_read(before)
             before.leave()
         self.unflash()
         self.conversations.open_id = self._initial_group = group  # opened again when it is joined anew
@@ -281,6 +326,7 @@ class ChatView(ChatLayout):
 
     @on(MessagePane.Unseen)
     def _unseen(self) -> None:
+        self.note_read()
         self.composer.border_title = self.pane.badge
         self.ephemeral.schedule_read_report(self.visible_conversation)
 
@@ -308,10 +354,6 @@ class ChatView(ChatLayout):
     @on(Composer.CompletionsChanged)
     def _on_completions(self, event: Composer.CompletionsChanged) -> None:
         self.completion_list.show(event.labels, event.at)
-
-    @on(Composer.BadgePressed)
-    def _go_to_unseen(self) -> None:
-        self.pane.go_to_unseen()
 
     def schedule_draft_save(self) -> None:
         """Save the drafts half a second after the first change."""

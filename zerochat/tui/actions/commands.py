@@ -406,5 +406,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "telemetry": _telemetry,
     "search": _search,
     "goto": jumps.goto,
+    "read": jumps.read,
+    "mentions": lambda chat, argument: _search(chat, f"to:me {argument} "),
     "quit": _quit,
 }

@@ -9,7 +9,7 @@ from typing import Final
 
 from zerochat.rpc import Found, SearchParams
 from zerochat.terminal_text import Printable, printable_line
-from zerochat.tui.actions.targets import open_conversation
+from zerochat.tui.actions.targets import open_conversation, report_usage
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.messages.row import Key
 from zerochat.tui.state.conversation import Conversation
@@ -53,6 +53,30 @@ def _show(chat: ChatView, key: Key, *, select: bool) -> None:
     if select:
         pane.focus()
         pane.select(key, reveal=False)
+
+
+def to_unread(chat: ChatView, group: str, event: str) -> None:
+    """Jump to the first unread message, which is not loaded."""
+    chat.run_request(move_to(chat, group, event=event, select=False))
+
+
+def read(chat: ChatView, argument: str) -> None:
+    """`/read`, `/read all`."""
+    if argument not in ("", "all"):
+        report_usage(chat, "read")
+    elif not argument:
+        if (conversation := open_conversation(chat)) is not None:
+            chat.mark_read(conversation)
+    elif sum(each.unread or each.mentions for each in chat.conversations.by_id.values()):
+        chat.run_request(_read_all(chat))
+    else:
+        chat.flash(Printable("No unread messages."))
+
+
+async def _read_all(chat: ChatView) -> None:
+    count = sum(each.unread for each in chat.conversations.by_id.values())
+    await chat.mark_all_read()
+    chat.flash(Printable(f"Marked {count} message{'s' * (count != 1)} as read."))
 
 
 def goto(chat: ChatView, argument: str) -> None:

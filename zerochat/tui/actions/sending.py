@@ -15,7 +15,8 @@ def send(chat: ChatView, text: str, *, action: bool = False, line: str = "") -> 
     chat.composer.set_text("")
     conversation.remember_text(line)
     chat.ephemeral.message_sent(conversation.info.id)
-    conversation.mark_read()
+    if conversation.unread or conversation.mentions:
+        chat.mark_read(conversation)
     conversation.draft = ""
     chat.draft_saver.sending(conversation.info.id, line)
     target, conversation.compose_target = conversation.compose_target, None

@@ -199,10 +199,11 @@ class MessagePane(ScrollView, can_focus=True):
             self.post_message(self.Newer())
 
     def _note_seen(self) -> None:
-        unseen = self.place.unseen
-        if self.timeline is not None and unseen and self.size.height:
+        place = self.place
+        if self.timeline is not None and (place.unseen or place.late) and self.size.height:
             first, last = self._keys_in_sight()
-            unseen[:] = [key for key in unseen if not first <= key <= last]
+            for keys in (place.unseen, place.late):
+                keys[:] = [key for key in keys if not first <= key <= last]
         self.post_message(self.Unseen())
 
     def _keys_in_sight(self) -> tuple[Key, Key]:
@@ -214,29 +215,44 @@ class MessagePane(ScrollView, can_focus=True):
         last = max(self.timeline.row_at(top + self.size.height - 1)[0], 0)
         return self.timeline.keys[first], self.timeline.keys[last]
 
-    def unseen_counts(self) -> tuple[int, int]:
-        """Unseen posts (above, below) the visible lines."""
-        if self.timeline is None or not self.place.unseen:
-            return 0, 0
+    def sight_of(self, key: Key) -> int:
+        """Whether a row is above (-1), in (0) or below (1) the visible lines."""
+        if self.timeline is None or not self.timeline.rows or not self.size.height:
+            return 1
+        first, last = self._keys_in_sight()
+        return -1 if key < first else int(key > last)
+
+    def _unseen(self) -> tuple[list[Key], list[Key]]:
+        """Unseen posts: late ones above the visible lines, and those below. What else was pushed out of sight is below
+        the unread line."""
+        if self.timeline is None or not (self.place.unseen or self.place.late):
+            return [], []
         first, _ = self._keys_in_sight()
-        above = sum(key < first for key in self.place.unseen)
-        return above, len(self.place.unseen) - above
+        late = [key for key in self.place.late if key < first]
+        return late, [key for key in (*self.place.unseen, *self.place.late) if key >= first]
+
+    def drop_passed(self) -> None:
+        """Everything was read: drop the unseen posts above the visible lines, except late ones."""
+        below = set(self._unseen()[1])
+        self.place.unseen[:] = [key for key in self.place.unseen if key in below]
 
     @property
     def badge(self) -> str:
-        """The badge text about unseen posts; empty: none."""
-        above, below = self.unseen_counts()
-        parts = [f"▲ {above} late above"] * (above > 0) + [f"▼ {below} new below"] * (below > 0)
+        """The badge text about posts out of sight; empty: none."""
+        late, below = self._unseen()
+        missed = self.place.missed
+        parts = [f"▲ {missed} unread"] * (missed > 0) + [f"▲ {len(late)} late above"] * bool(late)
+        parts += [f"▼ {len(below)} new below"] * bool(below)
         return f" {'  '.join(parts)} " if parts else ""
 
     def go_to_unseen(self) -> bool:
-        """Go to the end for new posts, else to the first late one; False: there is no badge."""
-        above, below = self.unseen_counts()
+        """Go to the end for new posts, else to the first late one; False: there are none."""
+        late, below = self._unseen()
         if below:
             self.action_end()
-        elif above:
-            self.go_to(min(self.place.unseen))
-        return bool(above or below)
+        elif late:
+            self.go_to(min(late))
+        return bool(late or below)
 
     def unfold(self, y: int) -> bool:
         """Unfold the row at line `y` of the pane; False: it is not folded."""

@@ -44,6 +44,12 @@ class Place:
     """Lines from the text of row `key` to the top of the pane."""
     unseen: list[Key] = field(default_factory=list)
     """Posts that arrived out of sight."""
+    late: list[Key] = field(default_factory=list)
+    """Those of them that arrived late, before posts that were read."""
+    read_upto: Key | None = None
+    """The newest event that was read."""
+    missed: int = 0
+    """Unread posts while the unread line is above the visible lines and was not visited."""
 
 
 @dataclass(slots=True)
@@ -404,7 +410,7 @@ class Timeline:
     def clear(self) -> None:
         """Remove all rows."""
         self._drop(0, len(self.rows))
-        self.more, self.detached, self.unread, self.floor, self.ceiling = True, False, None, None, None
+        self.more, self.detached, self.floor, self.ceiling = True, False, None, None
         self._sum(0)
 
     def _drop(self, start: int, end: int) -> None:

@@ -206,7 +206,7 @@ class StatusLine(Widget):
         if self.keys:
             return Content.assemble(("Message  ", "bold"), "  ".join(fitting_hints(self.keys, width - 9)))
         left = f"[{clip(self.me, 20)}]" if self.me else ""
-        if self.elsewhere:
+        if self.elsewhere or self.mentions:
             called = f"@{self.mentions}, " if self.mentions else ""
             left += f"  {called}{self.elsewhere} unread elsewhere{self._where(width - cells(left))} (Alt+A)"
         if self.join_requests:
@@ -243,7 +243,7 @@ def activity(conversations: Conversations) -> tuple[str, ...]:
     found = [
         (not each.mentions, number, each)
         for number, (id, each) in enumerate(conversations.by_id.items(), 1)
-        if each.unread and id != conversations.open_id
+        if (each.unread or each.mentions) and id != conversations.open_id
     ]
     shown = []
     for _, number, each in sorted(found, key=lambda entry: entry[:2]):

@@ -131,7 +131,7 @@ def group_line(number: int, conversation: Conversation, width: int, *, is_open: 
     """ "2 weekend  ?1 @2 14": number, name, join requests, unread mentions, unread posts; or "left", "removed"."""
     unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
     if conversation.mentions:
-        unread = f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)} {unread}"
+        unread = f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)} {unread}".rstrip()
     if conversation.info.requests:
         unread = f"?{len(conversation.info.requests)} {unread}".rstrip()
     if conversation.info.state == "left":

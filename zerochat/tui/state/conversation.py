@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 
 from zerochat.presentation.history_rules import backfill_text, start_sentence
-from zerochat.rpc import Event, FileNotification, GroupInfo, History, MemberInfo
+from zerochat.rpc import Event, FileNotification, GroupInfo, History, MemberInfo, ReadState
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.messages.reply_bar import ComposeTarget
 from zerochat.tui.messages.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
@@ -21,11 +21,6 @@ SENT_MAX = 100
 """Sent texts recalled by Ctrl+Up."""
 UNSEEN_MAX = 5_000
 """Maximum unseen posts counted."""
-
-
-def newly_mentions(event: Event, me: str) -> bool:
-    """Whether it is an edit that mentions me in a message that did not mention me before."""
-    return event.type == "message_edited" and bool(me) and me in event.mentions and not event.self
 
 
 class Conversation(Struct):
@@ -47,11 +42,15 @@ class Conversation(Struct):
     last_line: int = 0
     """Line number of the last live event."""
     unread: int = 0
+    """Unread messages, as the agent counts them; 0 as soon as they were seen."""
     mentions: int = 0
     """Unread mentions."""
+    read_line: int = 0
+    """Line number of the newest read state."""
     compose_target: ComposeTarget | None = None
     """The message that the composer replies to or edits."""
     first_unread: Key | None = None
+    """The first unread message, loaded or not."""
     seen_once: bool = False
     """Some of it was read since the chat started."""
     disambiguator: str = ""
@@ -282,8 +281,8 @@ class Conversation(Struct):
         self.update_gaps()
         return True
 
-    def add_live(self, events: Sequence[tuple[Event, int]], *, seen: bool) -> list[Key]:
-        """Add live events with their line numbers; returns the new keys. Unless `seen`, count them as unread."""
+    def add_live(self, events: Sequence[tuple[Event, int]]) -> list[Key]:
+        """Add live events with their line numbers; returns the new keys."""
         timeline = self.timeline
         rows = self._rows(events)
         self.last_line = max([self.last_line, *(line for _, line in events)])
@@ -301,13 +300,13 @@ class Conversation(Struct):
         positions = {row.author: row.position for row in rows if row.author in doubtful and not row.relayed}
         new += [key for author, position in positions.items() for key in timeline.confirm(author, position)]
         posts = [row for row in rows if row.kind == "post" and not row.own and (row.key in fresh or not known)]
-        if not seen:
-            self._count_unread(posts)
-            self.mentions += sum(newly_mentions(event, self.info.me) for event, _ in events)
         if known:
-            unseen = self.place.unseen
-            unseen += [row.key for row in posts]
-            del unseen[: max(len(unseen) - UNSEEN_MAX, 0)]
+            place = self.place
+            for row in posts:
+                late = place.read_upto is not None and row.key < place.read_upto
+                (place.late if late else place.unseen).append(row.key)
+            for keys in (place.unseen, place.late):
+                del keys[: max(len(keys) - UNSEEN_MAX, 0)]
             self._trim()
             self._set_head()
             self.relabelled |= self.update_gaps()
@@ -320,13 +319,6 @@ class Conversation(Struct):
     def update_file(self, notification: FileNotification) -> list[Key]:
         """Update a file's state; returns the changed keys."""
         return self.timeline.update_file(notification.file) if self.loaded else []
-
-    def _count_unread(self, posts: Iterable[Row]) -> None:
-        for row in posts:
-            self.unread += 1
-            self.mentions += row.mention
-            if self.first_unread is None or row.key < self.first_unread:
-                self.first_unread = row.key
 
     def _rows(self, events: Iterable[tuple[Event, int]]) -> list[Row]:
         rows = []
@@ -369,24 +361,43 @@ class Conversation(Struct):
 
     # --- read state ------------------------------------------------------------------------------------------------
 
+    def set_read_state(self, state: ReadState | GroupInfo, line: int) -> bool:
+        """Update what is unread; False: `line` is older than the last update."""
+        if line < self.read_line:
+            return False
+        self.read_line = line
+        self.unread, self.mentions, self.first_unread = state.unread, state.mentions, state.first_unread
+        self.place.read_upto = state.read_upto
+        return True
+
+    @property
+    def only_late(self) -> bool:
+        """Whether all unread messages arrived late, before messages that were read."""
+        first, read = self.first_unread, self.place.read_upto
+        return first is not None and read is not None and first < read
+
     def enter(self) -> None:
         """The conversation is opened: set the unread line above the first unread post."""
         if self.first_unread is not None:
             self.timeline.set_unread(self.first_unread)
-        if not self.read_on_send:
-            self.mark_read()
 
     def mark_read(self) -> None:
-        """Mark everything as read; the unread line stays until `leave`."""
-        self.unread, self.mentions, self.first_unread, self.seen_once = 0, 0, None, True
+        """Everything is read; the unread line stays until `leave`."""
+        self.unread, self.mentions, self.first_unread, self.place.missed = 0, 0, None, 0
 
     def leave(self) -> None:
         self.timeline.set_unread(None)
+        self.place.missed = 0
+        self.forget_unseen()
+
+    def forget_unseen(self) -> None:
+        self.place.unseen.clear()
+        self.place.late.clear()
 
     @property
     def seen_upto(self) -> int:
         """Lamport time up to which everything was read; 0: unknown."""
-        keys, unseen = self.timeline.keys, self.place.unseen
+        keys, unseen = self.timeline.keys, [*self.place.unseen, *self.place.late]
         if not (self.loaded and self.seen_once and keys) or self.unread or self.timeline.detached:
             return 0
         return min(unseen)[0] - 1 if unseen else keys[-1][0]

@@ -20,13 +20,15 @@ class Conversations(Struct):
     def open(self) -> Conversation | None:
         return self.by_id.get(self.open_id)
 
-    def update(self, groups: Sequence[GroupInfo]) -> None:
-        """Update from the agent's list of groups. A group that is gone, or was joined anew, is no longer open."""
+    def update(self, groups: Sequence[GroupInfo], line: int) -> None:
+        """Update from the agent's list of groups. A group that is gone, or was joined anew, is no longer open.
+        `line`: the line number of the response."""
         known = {info.id: each for info in groups if (each := self.by_id.get(info.id)) and each.info.me == info.me}
         self.by_id = {}
         for info in groups:
             conversation = known.get(info.id) or Conversation(info)
             conversation.info = info
+            conversation.set_read_state(info, line)
             conversation.relabelled |= conversation.update_gaps()
             conversation.relabelled |= conversation.update_head()
             conversation.names.learn(info.me, info.nick)

@@ -31,6 +31,7 @@ from zerochat.rpc import (
     MessageChanged,
     NoParams,
     PeerNotification,
+    ReadState,
     ReceiptNotification,
     RefutedNotification,
     Status,
@@ -104,7 +105,8 @@ class Feed:
         """The lists of groups and members must be loaded again."""
         self._backfill_due: set[str] = set()
         """Ids of groups with backfilled events that are not loaded yet."""
-        self._seq: int | None = None
+        self.seq: int | None = None
+        """Local number of the last live event."""
         self._refreshing: asyncio.Future[None] | None = None
         self._join_statuses = 0
 
@@ -114,7 +116,8 @@ class Feed:
         """Connected: subscribe from the last event, then load the visible state."""
         trouble = None
         try:
-            await self.link.request("subscribe", SubscribeParams(since=self._seq), Subscribed)
+            subscribed = await self.link.request("subscribe", SubscribeParams(since=self.seq), Subscribed)
+            self.seq = subscribed.latest if self.seq is None else self.seq
         except LinkLost:
             raise
         except AgentError as error:  # load what is readable, then report this
@@ -151,7 +154,8 @@ class Feed:
         try:
             while True:
                 self.stale = False
-                self.conversations.update(await self.link.request("list_groups", NoParams(), list[GroupInfo]))
+                found = await self.link.request_with_line("list_groups", NoParams(), list[GroupInfo])
+                self.conversations.update(*found)
                 self.listener.groups_changed()
                 self._redraw()
                 if (conversation := self.conversations.open) is not None:
@@ -331,7 +335,7 @@ class Feed:
         conversation.timeline.clear()
         conversation.window += 1
         conversation.place.following, conversation.place.key = True, None
-        conversation.place.unseen.clear()
+        conversation.forget_unseen()
         await self.load(conversation)
 
     # --- notifications ---------------------------------------------------------------------------------------------
@@ -358,11 +362,17 @@ class Feed:
     def drain(self) -> bool:
         """Handle one batch of notifications; True when more are waiting."""
         changed: dict[str, list[Key]] = {}
+        read: dict[str, None] = {}
         came, start = False, monotonic()
         for _ in range(BATCH // SLICE):
             arrived: dict[str, list[tuple[Event, int]]] = {}
             for notification in self.link.take(SLICE):
-                self._dispatch(notification, arrived, changed)
+                if isinstance(state := notification.value, ReadState):
+                    known = self.conversations.by_id.get(state.group)
+                    if known is not None and known.set_read_state(state, notification.line):
+                        read[state.group] = None
+                else:
+                    self._dispatch(notification, arrived, changed)
             for group, events in arrived.items():
                 self._add_live(group, events, changed)
             came = came or bool(arrived)
@@ -372,7 +382,9 @@ class Feed:
             conversation = self.conversations.by_id[group]
             self.listener.rows_changed(conversation, None if conversation.relabelled else keys)
             conversation.relabelled = False
-        if came:
+        for group in read:
+            self.listener.read_changed(self.conversations.by_id[group])
+        if came or read:
             self.listener.groups_changed()
         return self.link.waiting > 0
 
@@ -381,8 +393,8 @@ class Feed:
     ) -> None:
         value = received.value
         if isinstance(value, Event):
-            if self._seq is None or value.seq > self._seq:
-                self._seq = value.seq
+            if self.seq is None or value.seq > self.seq:
+                self.seq = value.seq
                 arrived.setdefault(value.group, []).append((value, received.line))
             return
         if isinstance(value, ABOUT_EVENTS):
@@ -445,12 +457,8 @@ class Feed:
             for event, _ in events
         ):
             self.stale = True
-        seen = conversation is self.conversations.open and self.listener.is_visible_now()
-        changed.setdefault(group, []).extend(conversation.add_live(events, seen=seen))
+        changed.setdefault(group, []).extend(conversation.add_live(events))
         self.listener.on_events(conversation, [event for event, _ in events])
-        missed = conversation is self.conversations.open and not seen and conversation.loaded
-        if missed and conversation.timeline.unread is None:
-            conversation.timeline.set_unread(conversation.first_unread)
 
 
 def _key_at(keys: Sequence[Key], event: str, at: int | None) -> Key | None:

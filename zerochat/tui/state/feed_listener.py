@@ -76,6 +76,9 @@ class FeedListener(Protocol):
 
     def groups_changed(self) -> None: ...
 
+    def read_changed(self, conversation: Conversation) -> None:
+        """What is unread in a conversation changed; its rows are drawn."""
+
     def members_changed(self) -> None: ...
 
     def on_join_status(self, status: JoinStatus) -> None: ...
@@ -101,6 +104,3 @@ class FeedListener(Protocol):
 
     def report_error(self, sentence: Printable) -> None:
         """Show an error."""
-
-    def is_visible_now(self) -> bool:
-        """Whether the user can see the open conversation now."""
