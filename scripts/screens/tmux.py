@@ -73,6 +73,16 @@ class Screen:
     def resize(self, columns: int, lines: int) -> None:
         self._tmux("resize-window", "-t", "tour", "-x", str(columns), "-y", str(lines))
 
+    def foreground(self) -> int:
+        """The process group that has the terminal: the id of the program that a shell has started."""
+        shell = self._tmux("display-message", "-p", "-t", "tour", "#{pane_pid}").strip()
+        done = subprocess.run(["ps", "-o", "tpgid=", "-p", shell], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    def write(self, text: str) -> None:
+        """Write to the terminal, as another program does."""
+        Path(self._tmux("display-message", "-p", "-t", "tour", "#{pane_tty}").strip()).write_text(text)
+
     def press(self, *keys: str) -> None:
         """Keys by tmux's names: `Enter`, `C-k`, `M-u`, `F3`."""
         for key in keys:
@@ -86,6 +96,14 @@ class Screen:
     def text(self, *, colours: bool = False) -> str:
         """The screen, a line each; `colours`: with escape sequences."""
         return self._tmux("capture-pane", "-t", "tour", "-p", *(["-e", "-N"] if colours else []))
+
+    def gone(self, sign: str) -> None:
+        """Wait until a text is not on the screen."""
+        deadline = time.monotonic() + SHOWS_S_MAX
+        while sign in self.text():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{sign!r} stays on the screen")
+            time.sleep(0.1)
 
     def shows(self, sign: str = "", *, columns: int = 0) -> None:
         """Wait for a text, if one is given, and until the screen is stable. `columns`: the text must end a cell before

@@ -72,11 +72,15 @@ class Terminal:
         self.process.send_signal(signal.SIGHUP)
         self.close()
 
-    def close(self):
-        """Stop reading before the descriptor number is reused."""
+    def stop_reading(self):
+        """The terminal stays open, and its buffer fills up."""
         self._bell.close()
         self._reader.join(20)
         assert not self._reader.is_alive()
+
+    def close(self):
+        """Stop reading before the descriptor number is reused."""
+        self.stop_reading()
         if self._main >= 0:
             os.close(self._main)
         self._ear.close()

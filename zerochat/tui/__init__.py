@@ -32,7 +32,8 @@ def echo_off() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(0, termios.TCSANOW, before)
+        with suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(0, termios.TCSANOW, before)
 
 
 @contextmanager

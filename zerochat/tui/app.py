@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import InvalidModeError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette, DiscoveryHit, Hits, Provider
@@ -29,6 +29,7 @@ from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.base_app import BaseApp
 from zerochat.tui.chat_screen import REPEAT_S, ChatScreen
 from zerochat.tui.composer.composer import is_letter
+from zerochat.tui.host.driver import TerminalGone
 from zerochat.tui.host.terminal import register_keys
 from zerochat.tui.state.agent_link import AgentLink, LinkState, in_thread
 from zerochat.tui.state.preferences import SettingsStore
@@ -99,6 +100,7 @@ class ZerochatApp(BaseApp):
         Binding("ctrl+q", "quit", "Quit", show=False, id="app.quit"),
         Binding("ctrl+c", "interrupt", "Copy the selection; twice: quit", show=False, id="app.interrupt"),
         Binding("ctrl+p", "command_palette", "All commands", show=False, id="app.palette"),
+        Binding("ctrl+l", "redraw", "Draw the screen anew", show=False, id="app.redraw"),
     ]
 
     def __init__(
@@ -162,7 +164,12 @@ class ZerochatApp(BaseApp):
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread, or unsupported
             for entry in (signal.SIGHUP, signal.SIGTERM):
                 if signal.getsignal(entry) is not signal.SIG_IGN:
-                    asyncio.get_running_loop().add_signal_handler(entry, lambda: self.run_worker(self._terminate()))
+                    asyncio.get_running_loop().add_signal_handler(entry, self._leave)
+
+    @on(TerminalGone)
+    def _leave(self) -> None:
+        """The terminal was closed: shut down as on SIGHUP, which may be ignored or come later."""
+        self.run_worker(self._terminate())
 
     async def _terminate(self) -> None:
         if self.chat.is_mounted:

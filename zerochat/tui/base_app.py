@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, cast
 
+from textual import on
 from textual.app import App
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -11,7 +12,8 @@ from textual.theme import Theme
 
 from zerochat.agent.settings.client_preferences import Preferences
 from zerochat.terminal_text import printable
-from zerochat.tui.host.terminal import StableEmojiWidths
+from zerochat.tui.host.driver import TerminalDriver, TerminalStale
+from zerochat.tui.host.terminal import StableEmojiWidths, mouse_wanted
 from zerochat.tui.state.preferences import SettingsStore
 from zerochat.tui.style.keymaps import merged
 from zerochat.tui.style.themes import NO_COLOUR, THEMES
@@ -35,7 +37,7 @@ class BaseApp(App[str]):
         # Before styling: a later theme change makes Textual parse all styles again.
         self.set_reactive(App.theme, NO_COLOUR if no_color else self.settings_store.current.theme)
         # Without ansi_color Textual would keep greys.
-        super().__init__(ansi_color=True if no_color else None)
+        super().__init__(TerminalDriver, ansi_color=True if no_color else None)
         for theme in THEMES:
             self.register_theme(theme)
         self._shown_warnings: set[str] = set()
@@ -83,7 +85,12 @@ class BaseApp(App[str]):
         """Capture the mouse, or leave it to the terminal for selecting and copying."""
         from zerochat.tui.host.terminal import set_mouse
 
-        set_mouse(self._driver, self.settings_store.current.mouse)
+        set_mouse(self._driver, mouse_wanted(self.settings_store.current.mouse))
+
+    @on(TerminalStale)
+    def action_redraw(self) -> None:
+        """Draw the whole screen anew."""
+        self.refresh()
 
     def write_raw(self, text: str) -> None:
         """Write an escape sequence to the terminal: a bell or a notification."""

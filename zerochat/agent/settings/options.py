@@ -63,7 +63,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _choice("chat.keymap", "the key bindings", "default", values.KEYMAPS),
         _flag("chat.markdown", "render *emphasis* and `code` in messages", True),
         _flag("chat.folded", "combine consecutive joins, leaves and renames in one line", True),
-        _flag("chat.mouse", "use the mouse in the chat; without it the terminal selects text", True),
+        _flag("chat.mouse", "use the mouse, but not in GNU screen; without it the terminal selects text", True),
         Option(
             "chat.time_format",
             'the time beside a message, as in strftime: "%H:%M:%S", "%d %b %H:%M", "%I:%M %p"; empty: none',

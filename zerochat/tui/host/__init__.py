@@ -1,1 +1,1 @@
-"""Host integration: terminal keys and mouse, clipboard, desktop notifications."""
+"""Host integration: terminal output, keys and mouse, clipboard, desktop notifications."""

@@ -5,7 +5,9 @@ and Textual, but one in tmux 3.3, xterm and others, where the rest of the row wo
 it by a space on output; the stored text is unchanged. Joined sequences (U+200D) are left alone.
 """
 
+import os
 import re
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,11 @@ def register_keys() -> None:
     table: dict[str, object] = _ansi_sequences.ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
     for sequence, key in _SEQUENCES.items():
         table[sequence] = (SimpleNamespace(value=key),)
+
+
+def mouse_wanted(setting: bool, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether to use the mouse. Not in GNU screen: with it, screen holds Escape back until the next key."""
+    return setting and "STY" not in environ
 
 
 def set_mouse(driver: Any, wanted: bool) -> None:
