@@ -66,9 +66,8 @@ def test_requests_sent_to_the_agent(run: Any, agent: Any) -> None:
 
 
 def test_deletion_needs_confirmation(run: Any, agent: Any) -> None:
-    meant = DeliveryReport(
-        "GROUPID", "id7", 1, 2, False, [], event=event(7, ALICE, "alice", body={"text": NASTY + "x"})
-    )
+    own = replace(event(7, ALICE, "alice", body={"text": NASTY + "x"}), self=True)
+    meant = DeliveryReport("GROUPID", "id7", 1, 2, False, [], event=own)
     served = agent(get_delivery=lambda _: meant, delete_message=lambda _: SENT)
     code, out, err = run("delete hikers last")
     assert (code, out) == (2, "") and "Deleting a message in hikers requires confirmation" in err

@@ -762,11 +762,11 @@ def test_sending_a_message_and_disconnecting(run, agent) -> None:
         SendConnectionMessageParams("archive 2", "keep it"),
         *[SendConnectionMessageParams("archive", "piped")] * 2,
     ]
-    assert run("disconnect archive")[0] == 2
-    code, out, err = run("disconnect archive", stdin=b"\n", tty=True)
+    assert run("disconnect CONNECTION")[0] == 2
+    code, out, err = run("disconnect CONNECTION", stdin=b"\n", tty=True)
     assert (code, out) == (1, "") and "[y/N]" in err
     assert of(served, "close_connection") == []
-    assert run("disconnect archive", stdin=b"y\n", tty=True)[0] == 0
+    assert run("disconnect CONNECTION", stdin=b"y\n", tty=True)[0] == 0
     assert "Ended the connection with archive⏎2." in run("disconnect CONNECTION --yes")[2]
     code, _, err = run(["route", "remove", "archive 2"])
     assert code == 1 and "You have no mediator archive 2" in err
@@ -775,7 +775,7 @@ def test_sending_a_message_and_disconnecting(run, agent) -> None:
     served.answers["list_groups"] = lambda _: []
     assert run("route remove relay") == (0, "", "Removed the mediator relay.\n")
     whom = [params.peer for params in of(served, "close_connection")]
-    assert whom == ["archive", "CONNECTION", "RELAYID", "RELAYID"]
+    assert whom == ["CONNECTION", "CONNECTION", "RELAYID", "RELAYID"]
 
 
 def test_messages_of_a_connection_are_listed(run, agent) -> None:

@@ -14,6 +14,7 @@ from tests.support.cli_members import CREW, DAVE, PEOPLE, WORDS, until
 from zerochat.agent.views.members import NotTheWords
 from zerochat.errors import GroupExists
 from zerochat.group.key_modes import MODES
+from zerochat.group.lookup import UnknownPeer
 from zerochat.limits import MEMBERS_MAX
 from zerochat.presentation import group_rules
 from zerochat.rpc import (
@@ -335,6 +336,28 @@ def test_removing_a_member(run, crew, votes, needed, out, said, unseen) -> None:
     assert run("remove hikers bob --yes") == (0, said + "\n", "")
     assert json.loads(run("remove hikers bob --yes --format jsonl")[1])["removed"] is out
     assert of(crew, "remove_member") == [RemoveMemberParams("GROUPID", BOB)] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("leave nowhere", "nowhere"),
+        ("forget nowhere", "nowhere"),
+        ("resume nowhere", "nowhere"),
+        ("remove nowhere bob", "nowhere"),
+        ("remove hikers zoe", "zoe"),
+        ("remove hikers alice", "is called did:key"),
+        ("disconnect nowhere", "is called nowhere"),
+    ],
+)
+def test_what_is_impossible_is_refused_before_confirmation(run, crew, line, why) -> None:
+    def refuse(params):
+        raise UnknownPeer(peer=getattr(params, "peer", "") or params.member)
+
+    crew.answers |= {"list_connections": lambda _: [], "remove_member": refuse, "close_connection": refuse}
+    for more in ({}, {"stdin": b"y\n", "tty": True}):
+        code, out, err = run(line, **more)
+        assert (code, out) == (1, "") and why in err and "--yes" not in err and "[y/N]" not in err
 
 
 def test_removing_a_member_needs_confirmation(run, crew) -> None:

@@ -21,8 +21,24 @@ WORDS = ["apple", "river", "stone", "lamp", "cloud", "tiger", "window", "bread"]
 
 PEOPLE = [
     MemberInfo(did=ALICE, nick="alice", connection="self", joined_at="x", role="owner"),
-    MemberInfo(did=BOB, nick="Bob", connection="connected", joined_at="x", role="admin", trust="verified"),
-    MemberInfo(did=CAROL, nick="carol\x1b", connection="connected", joined_at="x", role="reader", trust="changed"),
+    MemberInfo(
+        did=BOB,
+        nick="Bob",
+        connection="connected",
+        joined_at="x",
+        role="admin",
+        trust="verified",
+        allowed_actions=["remove"],
+    ),
+    MemberInfo(
+        did=CAROL,
+        nick="carol\x1b",
+        connection="connected",
+        joined_at="x",
+        role="reader",
+        trust="changed",
+        allowed_actions=["remove"],
+    ),
 ]
 
 DAVE = JoinRequestInfo(

@@ -798,7 +798,8 @@ class FakeAgent:
             mine="accuser",
             state="waiting",
         )
-        self.accused.append(case)
+        if not params.check:
+            self.accused.append(case)
         return case
 
     def _list_cases(self, params: rpc.GroupParams) -> list[rpc.CaseInfo]:

@@ -420,7 +420,12 @@ def test_accusing_a_member_and_following_the_case(tmp_path):
             await it.say("/accuse bob")
             await it.shows("of withholding a")
             await it.press("escape")
-            assert it.agent.count("accuse_member") == 0, "only after confirmation"
+            assert not it.agent.accused, "only after confirmation"
+            it.agent.refuse["accuse_member"] = Refusal("bob has withheld no message from you.")
+            await it.say("/accuse bob")
+            await it.shows("bob has withheld no message from you.")
+            assert "Accuse bob in the log" not in it.text and it.composer.text == "/accuse bob"
+            del it.agent.refuse["accuse_member"]
             await it.say("/accuse bob")
             await it.shows("of withholding a")
             await it.pilot.click("#yes")

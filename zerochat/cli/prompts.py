@@ -100,7 +100,10 @@ def _has_terminal() -> bool:
     return True
 
 
-def confirmed(question: str) -> bool:
-    """Whether the user answers yes."""
+def confirmed(question: str, otherwise: LocalError) -> bool:
+    """Whether the user answers yes. Ask last: what is impossible needs no answer. Raises `otherwise` without a
+    terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise otherwise
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -14,6 +14,8 @@ class AccuseParams(Struct, frozen=True):
 
     group: str
     member: str
+    check: bool = False
+    """Only check that it is possible: nothing is stored."""
 
 
 class CaseParams(Struct, frozen=True):

@@ -47,8 +47,9 @@ class CannotAccuseSelf(LocalError):
 
 
 def accuse_member(journal: Journal, group: Group, params: rpc.AccuseParams, now: int) -> CaseInfo:
-    """Accuse a current or former member: store the accusation, which the dispute monitor posts to the log. `now`: UTC
-    ms. Raises NotAMember, CannotAccuseSelf, or like `find_author` and `accuse`."""
+    """Accuse a current or former member: store the accusation, which the dispute monitor posts to the log; with
+    `check` only say that it is possible. `now`: UTC ms. Raises NotAMember, CannotAccuseSelf, or like `find_author` and
+    `accuse`."""
     if group.state != "active":
         raise NotAMember(group=group.name)
     member = find_author(group, params.member)
@@ -57,7 +58,10 @@ def accuse_member(journal: Journal, group: Group, params: rpc.AccuseParams, now:
     case_file = accuse(journal, journal.tlog, group, member, now)
     rules = rules_of(journal.tlog, group.id, case_file.subscription[1].rules)
     assert rules is not None, "or it could not be accused"
-    journal.cases.add(group.id, stored_case(case_file.accusation, rules.origin, case_file, now))
+    new = stored_case(case_file.accusation, rules.origin, case_file, now)
+    if params.check:
+        return _info(journal, journal.tlog, group, new, [])
+    journal.cases.add(group.id, new)
     found = journal.cases.find(group.id, case_file.digest)
     assert found is not None
     return _info(journal, journal.tlog, group, found, [])

@@ -1,6 +1,5 @@
 """Verbs react, edit, delete and topic: annotations of messages, and the topic of a group."""
 
-import sys
 from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import attached
@@ -102,15 +101,15 @@ def edit(options: Options, out: Output) -> ExitCode:
 
 
 def delete(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(doing="Deleting a message in", group=options.group)
     with attached(options) as agent:
         event = options.event
         if not options.yes:
             report = agent.client.get_delivery(options.group, options.event)
             event = report.id  # delete exactly the message that was confirmed
             shown = message_name(report.event) if report.event is not None else printable_line(event)
-            if not confirmed(f"Delete {shown}? {group_rules.DELETE}"):
+            possible = report.event is None or (report.event.self and not report.event.deleted)  # else it is refused
+            unasked = NotConfirmed(doing="Deleting a message in", group=printable_line(options.group))
+            if possible and not confirmed(f"Delete {shown}? {group_rules.DELETE}", unasked):
                 narrate("Nothing was changed.")
                 return ExitCode.REFUSED
         return _print_sent(agent, agent.client.delete_message(options.group, event), out)

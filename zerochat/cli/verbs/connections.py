@@ -1,6 +1,5 @@
 """Verbs connect, connections, message, messages and disconnect: relationships outside of groups."""
 
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -261,14 +260,12 @@ def _ping_answered(client: "Client", peer: str) -> bool:
 
 
 def disconnect(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(doing="Ending the connection with", group=options.peer)
     with attached(options) as agent:
         one = find_connection(all_connections(agent.client), options.peer)
         who = name_of(options.peer) if one is None else connection_name(one)
-        if not options.yes and not confirmed(
-            f"End the connection with {who}? To connect again you need a new invitation."
-        ):
+        question = f"End the connection with {who}? To connect again you need a new invitation."
+        unasked = NotConfirmed(doing="Ending the connection with", group=who)
+        if not options.yes and one is not None and not confirmed(question, unasked):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         agent.client.call("close_connection", peer=options.peer)

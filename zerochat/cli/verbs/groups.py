@@ -1,6 +1,5 @@
 """Verbs new, info, leave, forget and resume: create, show and leave groups."""
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -218,8 +217,6 @@ def warn_of_signing(group: GroupInfo) -> None:
 
 
 def leave(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(doing="Leaving", group=options.group)
     with attached(options) as agent:
         client = agent.client
         group = find_group(client.list_groups(), options.group)
@@ -256,18 +253,20 @@ def _confirmed_leave(group: GroupInfo, warning: str) -> bool:
     """Whether the user confirms; `warning`: printed first, may be empty."""
     if warning:
         narrate(warning)
-    return confirmed(f"Leave {name_of(group.name)}? To return you need a new invitation.")
+    question = f"Leave {name_of(group.name)}? To return you need a new invitation."
+    return confirmed(question, NotConfirmed(doing="Leaving", group=name_of(group.name)))
 
 
 def forget(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(doing="Forgetting", group=options.group)
     with attached(options) as agent:
         group = find_group(agent.client.list_groups(), options.group)
         if (
             not options.yes
             and group.state in ("leaving", "left")
-            and not confirmed(f"Forget {name_of(group.name)}? {group_rules.FORGET}")
+            and not confirmed(
+                f"Forget {name_of(group.name)}? {group_rules.FORGET}",
+                NotConfirmed(doing="Forgetting", group=name_of(group.name)),
+            )
         ):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
@@ -281,11 +280,11 @@ def forget(options: Options, out: Output) -> ExitCode:
 
 
 def resume(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(doing="Resuming", group=options.group)
     with attached(options) as agent:
         group = find_group(agent.client.list_groups(), options.group)
-        if not options.yes and group.suspended and not confirmed(f"Resume {name_of(group.name)}? {group_rules.RESUME}"):
+        question = f"Resume {name_of(group.name)}? {group_rules.RESUME}"
+        unasked = NotConfirmed(doing="Resuming", group=name_of(group.name))
+        if not options.yes and group.suspended and not confirmed(question, unasked):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         group = agent.client.resume_group(group.id)

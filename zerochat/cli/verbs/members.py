@@ -1,9 +1,8 @@
 """Verbs members, remove, role and rename: list and change the members of a group."""
 
-import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import attached
 from zerochat.cli.event_text import COMMAND_CELLS_MAX
@@ -21,8 +20,7 @@ from zerochat.cli.formatting import (
 )
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, member_argument, yes_option
 from zerochat.cli.output import Output, narrate
-from zerochat.cli.prompts import confirmed
-from zerochat.errors import LocalError
+from zerochat.cli.prompts import NotConfirmed, confirmed
 from zerochat.presentation import group_rules
 from zerochat.rpc import MemberInfo
 from zerochat.terminal_text import printable_line
@@ -100,12 +98,6 @@ CONNECT_S_MAX = 2.0
 POLL_S = 0.1
 SPREAD_S_MAX = 5.0
 """How long a temporary agent stays to send a change to the other members."""
-
-
-class RemovalNotConfirmed(LocalError):
-    """Removing {member} requires confirmation, and there is no terminal: add --yes."""
-
-    exit_code: ClassVar[int] = ExitCode.USAGE
 
 
 def members(options: Options, out: Output) -> ExitCode:
@@ -223,8 +215,6 @@ def _trust(member: MemberInfo) -> str:
 
 
 def remove(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise RemovalNotConfirmed(member=options.peer)
     with attached(options) as agent:
         client = agent.client
         group = find_group(client.list_groups(), options.group)
@@ -234,7 +224,8 @@ def remove(options: Options, out: Output) -> ExitCode:
             out.data(before, [group_rules.removal_state(before, name_of(member.nick))])
             narrate("You have already voted.")
             return ExitCode.OK
-        if not options.yes and not _confirmed_removal(group.policy.remove, name_of(member.nick), name_of(group.name)):
+        asked = not options.yes and "remove" in member.allowed_actions  # else the agent refuses
+        if asked and not _confirmed_removal(group.policy.remove, name_of(member.nick), name_of(group.name)):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         vote = client.remove_member(group.id, member.did)
@@ -245,7 +236,8 @@ def remove(options: Options, out: Output) -> ExitCode:
 
 def _confirmed_removal(rule: str, who: str, group: str) -> bool:
     question = f"Vote to remove {who} from {group}?" if rule == "quorum" else f"Remove {who} from {group}?"
-    return confirmed(f"{question} To return, {who} needs a new invitation.")
+    unasked = NotConfirmed(doing="Removing", group=who)
+    return confirmed(f"{question} To return, {who} needs a new invitation.", unasked)
 
 
 def role(options: Options, out: Output) -> ExitCode:

@@ -221,8 +221,6 @@ def _on(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.telemetry.consent import ConsentNeeded, TelemetryForbidden
 
     _check_allowed(options)
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise ConsentNeeded
     with attached(options) as agent:
         status: TelemetryStatus = agent.client.call("get_telemetry")
         if status.forbidden:
@@ -230,7 +228,7 @@ def _on(options: Options, out: Output) -> ExitCode:
         if not status.on and not options.yes:
             for paragraph in status.question[1:]:
                 narrate(paragraph)
-            if not confirmed(status.question[0]):
+            if not confirmed(status.question[0], ConsentNeeded()):
                 narrate("Telemetry stays off.")
                 return ExitCode.REFUSED
         status = agent.client.call("set_telemetry", on=True, consent=status.consent)
@@ -308,11 +306,14 @@ def _shown(value: object) -> str:
 
 
 def _delete(options: Options, out: Output) -> ExitCode:
-    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(doing="Deleting", group="the telemetry")
     with attached(options) as agent:
         status: TelemetryStatus = agent.client.call("get_telemetry")
-        if not options.yes and not confirmed(f"Delete {status.rows:,} rows of telemetry? This cannot be undone."):
+        question = f"Delete {status.rows:,} rows of telemetry? This cannot be undone."
+        if (
+            not options.yes
+            and status.rows
+            and not confirmed(question, NotConfirmed(doing="Deleting", group="telemetry"))
+        ):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         status = agent.client.call("delete_telemetry")

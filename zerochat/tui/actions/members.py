@@ -219,6 +219,9 @@ def _remove(chat: ChatView, conversation: Conversation, member: MemberInfo) -> N
         if yes:
             chat.run_request(request())
 
+    if "remove" not in member.allowed_actions:  # the agent says why
+        chat.run_request(request())
+        return
     policy, gone = conversation.info.policy, f"{who} can only come back with a new invitation."
     if policy.remove == "quorum":
         needed = min(policy.quorum, max(len(conversation.members) - 1, 1))
@@ -242,6 +245,11 @@ def _accuse(chat: ChatView, conversation: Conversation, member: MemberInfo) -> N
 
     who = name_of(member.nick)
 
+    async def ask() -> None:
+        params = AccuseParams(conversation.info.id, member.did, check=True)
+        await chat.link.request("accuse_member", params, CaseInfo)
+        chat.app.push_screen(ConfirmDialog(printable_line(question), "Accuse", "Cancel"), answered)
+
     async def put() -> None:
         await chat.link.request("accuse_member", AccuseParams(conversation.info.id, member.did), CaseInfo)
         chat.report(
@@ -255,7 +263,7 @@ def _accuse(chat: ChatView, conversation: Conversation, member: MemberInfo) -> N
     question = (
         f"Accuse {who} in the log of {conversation.name} of withholding a message from you? This cannot be undone."
     )
-    chat.app.push_screen(ConfirmDialog(printable_line(question), "Accuse", "Cancel"), answered)
+    chat.run_request(ask())
 
 
 def role(chat: ChatView, argument: str) -> None:

@@ -99,6 +99,10 @@ def edit(chat: ChatView, argument: str) -> None:
 def _delete(chat: ChatView, conversation: Conversation, row: Row) -> None:
     from zerochat.tui.dialogs.dialog import ConfirmDialog
 
+    if why := why_read_only(conversation.info, conversation.members):
+        chat.report_error(why)
+        return
+
     async def delete() -> None:
         await chat.link.request("delete_message", DeleteMessageParams(conversation.info.id, row.key[2]), Sent)
 

@@ -124,6 +124,9 @@ async def _delete(chat: ChatView) -> None:
     from zerochat.tui.dialogs.dialog import ConfirmDialog
 
     status = await _fetch_status(chat)
+    if not status.rows:
+        chat.report(Printable("No telemetry is recorded."))
+        return
 
     async def delete() -> None:
         gone = await chat.link.request("delete_telemetry", NoParams(), TelemetryStatus)

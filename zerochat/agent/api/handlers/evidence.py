@@ -40,7 +40,8 @@ def accuse_member(context: Context[rpc.AccuseParams]) -> rpc.CaseInfo:
     group = context.group
     now = int(time.time() * 1000) - context.agent.clock_offset_ms
     case = handlers.accuse_member(context.services.journal, group, context.params, now)
-    context.services.review_disputes(group.id)
+    if not context.params.check:
+        context.services.review_disputes(group.id)
     return case
 
 
