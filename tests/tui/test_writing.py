@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from textual._xterm_parser import XTermParser
 from textual.events import Key
+from textual.widgets import Input
 
 from tests.support.machines import machines, until
 from tests.support.marks import others_slow
@@ -42,6 +44,47 @@ LONG = "\n".join(f"line {number}" for number in range(6))
 )
 def test_long_pastes_open_a_dialog(text, long):
     assert paste.is_long(text) is long
+
+
+JOINED = ["می‌خواهم", "👨‍👩‍👧‍👦 home", "क्‍ष", "a\u00a0b", "東京\u3000駅"]
+
+
+@pytest.mark.parametrize("text", JOINED)
+@pytest.mark.parametrize("pasted", [False, True], ids=["typed", "pasted"])
+def test_invisible_characters_of_scripts_survive(tmp_path, text, pasted):
+    """As the terminal's parser reports them: Python calls none of the joiners and wide spaces printable."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for place in ("the composer", "a dialog"):
+                if place == "a dialog":
+                    await it.press("f7")
+                    await it.shows("Name of the new group")
+                if pasted:
+                    await it.paste(text)
+                else:
+                    for key in XTermParser().feed(text):
+                        it.app.post_message(key)
+                if place == "the composer":
+                    await it.until(lambda: it.composer.text == text)
+                    await it.press("enter")
+                    await it.until(lambda: said(it.agent) == [text])
+                else:
+                    await it.until(lambda: it.app.screen.query_one(Input).value == text)
+
+    run(play())
+
+
+def test_what_a_paste_drops_cannot_be_typed(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key in XTermParser().feed("a\u202eb\u00adc\ufeffd"):
+                it.app.post_message(key)
+            await it.until(lambda: it.composer.text == "abcd")
+
+    run(play())
 
 
 def test_dropped_paths_are_recognised(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
+from unicodedata import category
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -181,10 +182,13 @@ class Composer(TextArea, inherit_bindings=False):
                 self.action_newline()
             else:
                 self._send_held_enter()
-        if is_letter(event):
+        if is_letter(event) and event.is_printable:
             return
         event.prevent_default()
         event.stop()
+        if is_letter(event) and event.character:
+            self._replace_via_keyboard(event.character, *self.selection)
+            return
         if close and self.text and sends:
             if self._in_burst:
                 self.action_newline()
@@ -357,11 +361,27 @@ def _place(text: str, at: int) -> tuple[int, int]:
 
 def is_letter(event: events.Key) -> bool:
     """Whether a key types its character; Alt+A also carries "a" but must not type it."""
-    return event.is_printable and not event.key.startswith(("alt+", "ctrl+", "super+", "hyper+", "meta+"))
+    if event.key.startswith(("alt+", "ctrl+", "super+", "hyper+", "meta+")):
+        return False
+    return event.is_printable or (event.character is not None and _is_kept(event.character))
+
+
+def _is_kept(character: str) -> bool:
+    """Whether a space or format character that Python does not call printable is text: the joiners of Persian, Indic
+    scripts and emoji, wide and unbreakable spaces. What the sanitiser drops from a paste cannot be typed either."""
+    return (
+        len(character) == 1 and category(character) in ("Zs", "Cf") and printable(f"あ{character}") == f"あ{character}"
+    )
 
 
 class LineInput(Input):
     """A single-line input; pasted text becomes one printable line."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if is_letter(event) and not event.is_printable and event.character:  # Textual would drop it
+            event.prevent_default()
+            event.stop()
+            self.replace(event.character, *self.selection)
 
     def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
