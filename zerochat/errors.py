@@ -4,6 +4,7 @@ The docstring of an error class is the message that the user reads, with `{field
 arguments: what happened, why, and what to do. A RemoteError is counted, never shown in full, and changes no state.
 """
 
+import re
 import shlex
 from collections.abc import Iterable
 from functools import cache
@@ -11,6 +12,9 @@ from typing import ClassVar, Literal, TypeAlias
 
 Retry: TypeAlias = Literal["never", "later", "now"]
 """Whether a client may retry the same request: not before something changes, after a while, or at once."""
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def quoted(*names: str) -> str:
@@ -71,7 +75,8 @@ class ZerochatError(Exception):
         pieces = docstring(type(self)).split("`")
         typed = {name: quoted(value) if isinstance(value, str) else value for name, value in self.fields.items()}
         filled = (piece.format(**(typed if index % 2 else self.fields)) for index, piece in enumerate(pieces))
-        return " ".join("`".join(filled).split())
+        # Bytes of arguments and paths that are no text would fail in every log and every answer.
+        return _LONE_SURROGATE.sub("\ufffd", " ".join("`".join(filled).split()))
 
 
 class LocalError(ZerochatError):

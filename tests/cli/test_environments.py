@@ -1,18 +1,27 @@
 """Unusual environments: an optimising interpreter, closed streams, other encodings, a user without a home."""
 
 import os
+import pwd
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import cli_harness
+from tests.support.agents import meet, people
 from tests.support.cli_harness import SENT, of
 from zerochat import errors
+from zerochat.agent.storage.paths import path_from_wire, path_to_wire, profile_paths, user_path
+from zerochat.cli import main
+from zerochat.cli.grammar import Options
+from zerochat.cli.output import Output
+from zerochat.cli.verbs.chat import NoUnicodeTerminal, chat
 
-agent, home = cli_harness.agent, cli_harness.home
+agent, run, home = cli_harness.agent, cli_harness.run, cli_harness.home
+__all__ = ["people"]
 
 EVERY_ERROR = """
 import importlib, pkgutil, zerochat
@@ -96,3 +105,74 @@ def test_errors_keep_their_exit_code_whatever_stream_is_closed(home: Any, stream
     for line, code in (("status", 6), ("send", 2)):
         done = shell(f"{ZEROCHAT} {line} {streams}")
         assert done.returncode == code and "internal error" not in done.stderr + done.stdout
+
+
+# --- other encodings ------------------------------------------------------------------------------------------------
+
+LATIN = os.fsdecode(b"caf\xe9.txt")
+
+
+@pytest.mark.parametrize("words", [["search", LATIN], ["new", LATIN], ["send", LATIN, "-m", "x"]])
+def test_arguments_that_are_no_text_are_refused(run: Any, agent: Any, words: list[str]) -> None:
+    served = agent()
+    code, out, err = run(words)
+    assert (code, out) == (2, "") and "caf\ufffd.txt" in err and "Nothing was done" in err
+    assert all(method in ("hello", "list_groups") for method, _ in served.asked)
+
+
+def test_errors_contain_no_lone_surrogates() -> None:
+    assert str(errors.UnknownGroup(group=LATIN)).startswith("Unknown group caf\ufffd.txt")
+
+
+@pytest.mark.parametrize("name", [LATIN, "é.txt", "a b.txt", "%C3.txt"])
+def test_paths_reach_an_agent_with_another_encoding(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / name
+    wire = path_to_wire(path)
+    assert wire.encode() and path_from_wire(wire) == path
+    # An agent in a Latin-1 locale finds the same bytes.
+    monkeypatch.setattr(os, "fsdecode", lambda raw: raw.decode("latin-1"))
+    assert str(path_from_wire(wire)).encode("latin-1") == os.fsencode(path)
+
+
+def test_a_file_whose_name_is_no_text_is_sent_and_saved(people: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    monkeypatch.setenv("ZEROCHAT_HOME", str(alice.places.config.parent))
+    (tmp_path / LATIN).write_text("x")
+    assert main(["--profile", "alice", "send", "friends", "--file", str(tmp_path / LATIN)]) == 0
+    (file,) = alice.client.list_files("friends")
+    to = tmp_path / os.fsdecode(b"b\xe9.txt")
+    assert main(["--profile", "alice", "files", "save", "friends", file.file.id, "-o", str(to)]) == 0
+    assert to.read_text() == "x"
+
+
+def test_folder_that_the_database_cannot_open_is_refused(run: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / LATIN))
+    code, _, err = run("status")
+    assert code == 6 and "caf\ufffd" in err and "UTF-8" in err
+
+
+def test_the_chat_needs_a_unicode_terminal(run: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("zerochat.cli.verbs.chat._on_a_terminal", lambda: True)
+    monkeypatch.setattr(sys, "stderr", TextIOWrapper(BytesIO(), encoding="iso-8859-1"))
+    with pytest.raises(NoUnicodeTerminal, match="iso-8859-1"):
+        chat(Options(), Output("text"))
+
+
+# --- a user without a home ------------------------------------------------------------------------------------------
+
+
+def test_a_user_without_a_home_gets_a_sentence(run: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    def unknown(_: object) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
+    for name in [name for name in os.environ if name == "HOME" or name.startswith(("XDG_", "ZEROCHAT_"))]:
+        monkeypatch.delenv(name)
+    code, _, err = run("status")
+    assert code == 6 and "HOME is not set" in err and "ZEROCHAT_HOME" in err
+    assert [str(user_path(text)) for text in ("~/x", "~nosuch/x")] == ["~/x", "~nosuch/x"]
+    for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
+    assert profile_paths(None, os.environ).data == tmp_path / "DATA" / "zerochat" / "default"

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 from zerochat import rpc
 from zerochat.agent.api.client_connection import FILES_S_MAX
 from zerochat.agent.api.client_protocol import AgentError
+from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.bot.agent_link import ANSWER_S_MAX
 from zerochat.bot.events import Group, JoinRequest, Message, Receipts, Sent
 from zerochat.errors import LocalError
@@ -119,7 +120,7 @@ class BotApi:
         params: dict[str, object] = {"group": id_of(group), "text": text, "reply_to": reply_to, "action": action}
         if not files:
             return await self._send("send_message", params, key)
-        params["paths"] = [str(Path(one).absolute()) for one in files]
+        params["paths"] = [path_to_wire(Path(one).absolute()) for one in files]
         return await self._send("send_files", params, key, FILES_S_MAX)
 
     async def edit(self, group: str | Group, event: str, text: str, *, key: str | None = None) -> Sent:
@@ -159,7 +160,7 @@ class BotApi:
 
     async def save_files(self, message: Message, folder: str | Path, timeout: float) -> list[Path]:
         saved: list[Path] = []
-        to = str(Path(folder).absolute()) if folder else ""
+        to = path_to_wire(Path(folder).absolute()) if folder else ""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         for one in message.attachments:
@@ -171,7 +172,7 @@ class BotApi:
                 await asyncio.sleep(FILE_POLL_S)
                 info = await self._request("fetch_file", wanted)
             kept = await self._request("save_file", {**wanted, "to": to}, FILES_S_MAX)
-            saved.append(Path(kept.path))
+            saved.append(path_from_wire(kept.path))
         return saved
 
 

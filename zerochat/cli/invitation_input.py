@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.grammar import Options
@@ -57,11 +58,10 @@ def invitation_text(options: Options, verb: str) -> str:
 
 def _from_image(path: str) -> str:
     """The text of the QR code in an image file."""
-    from pathlib import Path
 
     from zerochat.agent.invitations.qr_pictures import read_code
 
-    return read_code(Path(path).expanduser())
+    return read_code(user_path(path))
 
 
 def _given(options: Options, verb: str) -> str:

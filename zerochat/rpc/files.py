@@ -58,7 +58,7 @@ class SendFilesParams(Struct, frozen=True):
 
     group: str
     paths: list[str]
-    """Absolute paths of regular files, at most 8."""
+    """Absolute paths of regular files, at most 8; a path that is not UTF-8 as a `file:` URI."""
     text: str = ""
     reply_to: str | None = None
     action: bool = False
@@ -77,11 +77,12 @@ class SaveParams(Struct, frozen=True):
     group: str
     file: str
     to: str = ""
-    """The absolute path of a file or folder; empty: the user's download folder."""
+    """The absolute path of a file or folder, or its `file:` URI; empty: the user's download folder."""
 
 
 class Saved(Struct, frozen=True):
     path: str
+    """Its absolute path; one that is not UTF-8 as a `file:` URI."""
     size: int
     sha256: str
     """Of the content, in hexadecimal."""

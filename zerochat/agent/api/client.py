@@ -18,6 +18,7 @@ from zerochat.agent.api.client_connection import (
     NoAgent,
 )
 from zerochat.agent.api.client_protocol import AgentUnclear
+from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.rpc import (
     PROTOCOL,
     AcknowledgeResult,
@@ -190,7 +191,7 @@ class Client(ClientConnection):
             "send_files",
             within_s=FILES_S_MAX,
             group=group,
-            paths=list(paths),
+            paths=[path_to_wire(path) for path in paths],
             text=text,
             reply_to=reply_to,
             action=action,
@@ -217,7 +218,9 @@ class Client(ClientConnection):
         return info
 
     def save_file(self, group: str, file: str, to: str = "") -> Saved:
-        saved: Saved = self.call("save_file", within_s=FILES_S_MAX, group=group, file=file, to=to)
+        saved: Saved = self.call(
+            "save_file", within_s=FILES_S_MAX, group=group, file=file, to=path_to_wire(to) if to else ""
+        )
         return saved
 
     def wait_for_delivery(
@@ -402,7 +405,7 @@ class Client(ClientConnection):
     def create_backup(self) -> str:
         """The path of an encrypted copy of the journal. Move it away."""
         copied: BackupCopy = self.call("create_backup", within_s=BACKUP_S_MAX)
-        return copied.path
+        return str(path_from_wire(copied.path))
 
     def stop_agent(self) -> None:
         """Stop the agent; it may exit before it answers."""

@@ -17,6 +17,15 @@ class AgentUnclear(LocalError):
     exit_code: ClassVar[int] = 6
 
 
+NOT_UNICODE_CHARS_MAX = 64
+
+
+class NotUnicode(LocalError):
+    """Not text in the encoding of this terminal: {text}. Nothing was done. Check the locale, or write it in UTF-8."""
+
+    exit_code: ClassVar[int] = 2
+
+
 class AgentError(LocalError):
     """{message}"""
 
@@ -91,12 +100,16 @@ class ClientProtocol:
         self._scanned = 0
 
     def request(self, method: str, params: dict[str, object]) -> tuple[int, bytes]:
-        """The id of the `Reply`, and the line to send."""
+        """The id of the `Reply`, and the line to send. Raises NotUnicode."""
         request_id = self._next_id
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        try:
+            line = msgspec.json.encode(message) + b"\n"
+        except UnicodeEncodeError as error:
+            raise NotUnicode(text=error.object[:NOT_UNICODE_CHARS_MAX]) from None
         self._next_id += 1
         self._pending[request_id] = method
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        return request_id, msgspec.json.encode(message) + b"\n"
+        return request_id, line
 
     def receive(self, data: bytes) -> list[Reply | Notification]:
         """The replies and notifications that `data` completes. Unknown notifications are skipped.

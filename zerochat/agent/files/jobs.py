@@ -12,6 +12,7 @@ from zerochat.agent.files.saving import Saved, downloads, safe_name, save
 from zerochat.agent.files.thumbnail import small_picture
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.storage.journal import Journal
+from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.agent.views import event_pages
 from zerochat.agent.views.events import load_record
 from zerochat.errors import LocalError, NotAMember, Unauthentic
@@ -91,7 +92,7 @@ def attach(
         raise sources.NoFiles
     left = agent.file_rules.total_max - catalogue.used_bytes(agent)
     limit = agent.file_rules.size_max
-    paths, name = list(params.paths), group.id
+    paths, name = [str(path_from_wire(path)) for path in params.paths], group.id
     worker.submit(lambda: sources.import_files(worker.blobs, name, paths, limit, left, worker.is_running), then)
 
 
@@ -100,9 +101,10 @@ def save_file(
 ) -> None:
     """Save a downloaded file; `then` gets an `rpc.Saved` or a LocalError."""
     file = _whole(journal, group, params.file)
-    if params.to and not Path(params.to).is_absolute():
-        raise sources.NotAbsolute(path=ascii(params.to))
-    worker.submit(lambda: _save(worker, group.id, file, params.to), then)
+    to = str(path_from_wire(params.to)) if params.to else ""
+    if to and not Path(to).is_absolute():
+        raise sources.NotAbsolute(path=ascii(to))
+    worker.submit(lambda: _save(worker, group.id, file, to), then)
 
 
 def show_picture(
@@ -135,4 +137,4 @@ def _save(worker: FileWorker, group: str, file: File, to: str) -> rpc.Saved:
         saved: Saved = save(file.name, worker.blobs.content(group, file.id, file.size), to, downloads(os.environ))
     except Unauthentic:
         raise FileDamaged(name=ascii(safe_name(file.name))) from None
-    return rpc.Saved(str(saved.path), file.size, saved.sha256)
+    return rpc.Saved(path_to_wire(saved.path), file.size, saved.sha256)

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from zerochat.agent.storage.database import disk_error, sync_folder
+from zerochat.agent.storage.paths import system_folder, user_path
 from zerochat.errors import LocalError
 from zerochat.names import without_hidden
 
@@ -42,12 +43,10 @@ class Saved(Struct, frozen=True):
 
 
 def downloads(environ: Mapping[str, str]) -> Path:
-    """The user's download folder (XDG), or `downloads` under ZEROCHAT_HOME."""
+    """The user's download folder (XDG), or `downloads` under ZEROCHAT_HOME. Raises NoHome."""
     if home := environ.get("ZEROCHAT_HOME"):
-        return Path(home).expanduser().absolute() / "downloads"
-    from platformdirs import PlatformDirs
-
-    return PlatformDirs().user_downloads_path
+        return user_path(home).absolute() / "downloads"
+    return system_folder("downloads")
 
 
 def save(name: str, parts: Iterable[bytes], target: str, folder: Path) -> Saved:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from zerochat.agent.files import thumbnail_decoder
+from zerochat.agent.storage.paths import user_path
 from zerochat.errors import LocalError
 from zerochat.qr import qr_modules
 
@@ -61,10 +62,7 @@ def picture_path(text: str) -> Path | None:
     path = Path(text)
     if path.suffix.lower() not in SUFFIXES or "://" in text:
         return None
-    try:
-        return path.expanduser()
-    except RuntimeError:  # no such user
-        return None
+    return user_path(path)
 
 
 def read_code(path: Path) -> str:

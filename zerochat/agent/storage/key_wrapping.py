@@ -21,6 +21,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from zerochat.agent.storage.database import KEY_BYTES
+from zerochat.agent.storage.paths import user_path
 from zerochat.crypto.encoding import Count, b64url, b64url_bytes
 from zerochat.errors import LocalError, Malformed
 
@@ -105,7 +106,7 @@ def passphrase_source(environ: Mapping[str, str], variable: str = PASSPHRASE_FIL
     The file may be a pipe or a mounted secret (`/dev/fd/3`), so its permissions are not checked.
     """
     name = environ.get(variable)
-    return (lambda: _passphrase_in(Path(name).expanduser(), variable)) if name else None
+    return (lambda: _passphrase_in(user_path(name), variable)) if name else None
 
 
 def _passphrase_in(path: Path, variable: str) -> bytes:

@@ -38,6 +38,20 @@ class FolderTaken(LocalError):
     exit_code: ClassVar[int] = 6
 
 
+class NoHome(LocalError):
+    """There is no home folder: HOME is not set, and the system does not know user {uid}. Set HOME, or ZEROCHAT_HOME to
+    a folder for all files of zerochat."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class FolderNotUnicode(LocalError):
+    """The folder {path} cannot be used: SQLite needs its name in UTF-8, and it has another encoding, or the locale has.
+    Choose a locale with UTF-8 (LC_ALL=C.UTF-8), or set ZEROCHAT_HOME to another folder."""
+
+    exit_code: ClassVar[int] = 6
+
+
 class ProfilePaths(Struct, frozen=True):
     """The paths of one profile, which need not exist yet."""
 
@@ -89,31 +103,64 @@ def profile_paths(profile: str | None, environ: Mapping[str, str]) -> ProfilePat
     """The paths of the named profile, or of ZEROCHAT_PROFILE, or of `default`.
 
     ZEROCHAT_HOME puts everything into one folder; otherwise the XDG base directories are used, or their counterparts on
-    macOS. Raises BadProfile or FolderTaken.
+    macOS. Raises BadProfile, NoHome, FolderNotUnicode or FolderTaken.
     """
     name = profile or environ.get("ZEROCHAT_PROFILE") or DEFAULT_PROFILE
     if not PROFILE.fullmatch(name):
         raise BadProfile(profile=ascii(name[:64]))
     if home := environ.get("ZEROCHAT_HOME"):
-        root = Path(home).expanduser().absolute()
+        root = user_path(home).absolute()
         config, data, state, cache = root, root / "data", root / "state", root / "cache"
         runtime: Path | None = root / "run"
     else:
         config, data, state, cache = (folder / "zerochat" for folder in _base_folders(environ))
         runtime = _runtime_folder(environ)
     data = data / name
+    if os.fsencode(data) != str(data).encode(errors="replace"):
+        raise FolderNotUnicode(path=data)
     choices = [*([runtime / f"{name}.sock"] if runtime else []), data / "agent.sock"]
     return ProfilePaths(name, config / "config.toml", data, state / name, cache / name, _socket(choices, name))
 
 
+def user_path(text: str | Path) -> Path:
+    """A path that a user gave: `~` and `~NAME` stand for home folders, and for themselves where there is none."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  # that of `Path` raises an error
+
+
+def path_to_wire(path: str | Path) -> str:
+    """An absolute path for the other side of the control socket, whose locale may have another encoding: as UTF-8, or
+    as a `file:` URI if its bytes are none."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        return Path(path).as_uri()
+
+
+def path_from_wire(text: str) -> Path:
+    """The path that `path_to_wire` has written."""
+    if not text.startswith("file:///"):
+        return Path(os.fsdecode(text.encode(errors="surrogateescape")))
+    from urllib.parse import unquote_to_bytes
+
+    return Path(os.fsdecode(unquote_to_bytes(text.removeprefix("file://"))))
+
+
 def _base_folders(environ: Mapping[str, str]) -> list[Path]:
-    """The XDG base directories for configuration, data, state and cache. Relative paths are ignored."""
+    """The XDG base directories for configuration, data, state and cache. Relative paths are ignored. Raises NoHome."""
+    kinds = ("config", "data", "state", "cache")
+    named = {kind: Path(environ.get(f"XDG_{kind.upper()}_HOME", "")) for kind in kinds}
+    return [path if path.is_absolute() else system_folder(kind) for kind, path in named.items()]
+
+
+def system_folder(kind: str) -> Path:
+    """The system's default for a user's folder: config, data, state, cache or downloads. Raises NoHome."""
     from platformdirs import PlatformDirs
 
-    system = PlatformDirs()
-    usual = (system.user_config_path, system.user_data_path, system.user_state_path, system.user_cache_path)
-    named = (Path(environ.get(f"XDG_{kind}_HOME", "")) for kind in ("CONFIG", "DATA", "STATE", "CACHE"))
-    return [path if path.is_absolute() else default for path, default in zip(named, usual, strict=True)]
+    try:
+        folder: Path = getattr(PlatformDirs(), f"user_{kind}_path")
+    except RuntimeError:
+        raise NoHome(uid=os.geteuid()) from None
+    return folder
 
 
 def _runtime_folder(environ: Mapping[str, str]) -> Path | None:

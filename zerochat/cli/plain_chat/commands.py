@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from zerochat.agent.api.client import Client
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import find_member, name_of, near_time, removal_votes
 from zerochat.cli.grammar import Options
@@ -210,7 +210,7 @@ def _edit(chat: Session, rest: str) -> list[str]:
 
 
 def _send(chat: Session, rest: str) -> list[str]:
-    return ["send", f"--file={Path(_needed('send', rest)).expanduser()}", "--", _here(chat)]
+    return ["send", f"--file={user_path(_needed('send', rest))}", "--", _here(chat)]
 
 
 def _message(chat: Session, rest: str) -> list[str]:
@@ -231,7 +231,7 @@ def _evidence(chat: Session, rest: str) -> list[str]:
 
 def _proof(chat: Session, rest: str) -> list[str]:
     message, path = message_and_path(_needed("proof", rest))
-    out = Path(_needed("proof", path)).expanduser()
+    out = user_path(_needed("proof", path))
     return ["proof", f"--output={out}", "--", _here(chat), message or _newest(chat).id]
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, quoted
@@ -136,7 +137,7 @@ def backup(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.storage.backup import BackupThere, NotForMediators, write_backup
     from zerochat.agent.storage.profiles import key_location, unlock
 
-    paths, target = paths_of(options), Path(options.file).expanduser().absolute()
+    paths, target = paths_of(options), user_path(options.file).absolute()
     lock = key_location(paths)
     if (paths.data / "mediator.db").exists():
         raise NotForMediators(profile=paths.profile, path=paths.data)
@@ -192,7 +193,7 @@ def _copy(paths: "ProfilePaths", key: "Callable[[], JournalKey]") -> Path:
 def restore(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.storage import backup as backups
 
-    paths, source = paths_of(options), Path(options.file).expanduser().absolute()
+    paths, source = paths_of(options), user_path(options.file).absolute()
     found = with_passphrase(lambda ask: backups.restore(paths, source, ask))
     facts = {"profile": paths.profile, "was": found.profile, "made": found.made_at, "lock": found.key_location}
     out.data({**facts, "alone": found.groups_without_others, "data": str(paths.data)}, [str(paths.data)])

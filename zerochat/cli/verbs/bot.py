@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, name_of, table
@@ -417,7 +418,7 @@ def _container(options: Options, out: Output) -> ExitCode:
 
 def _app(options: Options) -> Path:
     """The bot's file, which need not exist yet."""
-    path = Path(options.path or f"{options.name or ''}.py").expanduser()
+    path = user_path(options.path or f"{options.name or ''}.py")
     if not path.exists():
         narrate(f"{path} does not exist yet; create it with `zerochat bot new`.")
     return path

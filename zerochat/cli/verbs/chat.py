@@ -1,6 +1,7 @@
 """Verbs chat and demo: open the terminal application or the plain chat."""
 
 import argparse
+import codecs
 import os
 import sys
 from typing import ClassVar
@@ -16,6 +17,13 @@ from zerochat.errors import LocalError
 class NoTerminal(LocalError):
     """The chat needs a terminal. Use `zerochat chat --plain` without one, and `zerochat send`, `zerochat tail` and
     `zerochat history` in scripts."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class NoUnicodeTerminal(LocalError):
+    """The chat needs UTF-8, and the encoding of this terminal is {encoding}. Choose a locale with UTF-8, for example
+    `LC_ALL=C.UTF-8 zerochat`, or use `zerochat chat --plain`."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
@@ -88,6 +96,7 @@ def chat(options: Options, out: Output) -> int:
         return plain_chat(options, out)
     if not _on_a_terminal():
         raise NoTerminal
+    _check_encoding()
     from zerochat.tui import run_chat
 
     return run_chat(
@@ -106,6 +115,7 @@ def demo(options: Options, out: Output) -> int:
         from zerochat.demo import run_script
 
         return run_script(out.exactly)
+    _check_encoding()
     from zerochat.demo import GROUP, Cast
     from zerochat.tui import run_chat
 
@@ -125,6 +135,13 @@ def _on_a_terminal() -> bool:
         and sys.stderr.isatty()  # where Textual draws
         and os.environ.get("TERM", "") not in ("", "dumb")
     )
+
+
+def _check_encoding() -> None:
+    """Raises NoUnicodeTerminal."""
+    encoding = sys.stderr.encoding  # Textual draws on standard error
+    if codecs.lookup(encoding).name != "utf-8":
+        raise NoUnicodeTerminal(encoding=encoding)
 
 
 def _is_dumb() -> bool:

@@ -1,9 +1,9 @@
 """Verb files: lists, downloads, saves and removes the files of a group."""
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, find_group, name_of, near_time, table
@@ -81,7 +81,7 @@ def files(options: Options, out: Output) -> ExitCode:
         if options.files_action == "get":
             out.data(found, [file_line(found.file)])
             return ExitCode.OK
-        to = str(Path(options.output).expanduser().absolute()) if options.output else ""
+        to = str(user_path(options.output).absolute()) if options.output else ""
         saved = client.save_file(found.group, found.file.id, to)
         out.data(saved, [saved.path])
     return ExitCode.OK

@@ -1,7 +1,6 @@
 """Verb invite: creates, lists and revokes the invitations of a group."""
 
-from pathlib import Path
-
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import local_time, name_of, table
@@ -150,7 +149,7 @@ def _write_image(invitation: InvitationInfo, file: str) -> None:
     """Write the QR code to a new PNG file."""
     from zerochat.agent.invitations.qr_pictures import code_png
 
-    path = Path(file).expanduser()
+    path = user_path(file)
     try:
         png = code_png(printable(invitation.short or invitation.code or invitation.url))
         with path.open("xb") as out:

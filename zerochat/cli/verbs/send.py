@@ -3,9 +3,9 @@
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import COMMAND, attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, table
@@ -221,7 +221,7 @@ def report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
 
 def _absolute_paths(paths: list[str]) -> list[str]:
     """Absolute paths, as the agent runs in another folder."""
-    return [str(Path(path).expanduser().absolute()) for path in paths]
+    return [str(user_path(path).absolute()) for path in paths]
 
 
 def _files_delivered(client: "Client", sent: "Sent", wanted: int, deadline: float) -> bool:

@@ -5,9 +5,9 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import find_group, table
@@ -355,7 +355,7 @@ def _export(options: Options, out: Output) -> ExitCode:
             summary = dry_run(say, rows, names, pseudonyms, wanted)
             print(json.dumps({"file": "manifest.json", **summary.manifest}, separators=(",", ":")), flush=True)
         else:
-            summary = export(Path(options.path or "").expanduser().absolute(), rows, names, pseudonyms, wanted)
+            summary = export(user_path(options.path or "").absolute(), rows, names, pseudonyms, wanted)
     count = sum(summary.rows.values())
     left = f" {summary.skipped:,} rows of deleted groups are left out." if summary.skipped else ""
     if options.dry_run:
@@ -383,7 +383,7 @@ def _study_passphrase() -> str:
 
     if name := os.environ.get(STUDY_FILE):
         try:
-            with Path(name).expanduser().open("rb") as file:
+            with user_path(name).open("rb") as file:
                 return file.read(PASSPHRASE_BYTES_MAX).decode("utf-8", "replace")
         except OSError as error:
             raise BadStudyPassphrase(why=f"{name} cannot be read ({(error.strerror or str(error)).lower()})") from error

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from textual.content import Content
 
+from zerochat.agent.storage.paths import path_to_wire
 from zerochat.presentation.files import file_line, name_and_state, short_name, transfer_state
 from zerochat.rpc import (
     Attachment,
@@ -47,7 +48,9 @@ def send(chat: ChatView, argument: str) -> None:
     reading = printable_line(f"Reading {Path(path).name}…")
 
     async def attach() -> None:
-        await chat.link.request("send_files", SendFilesParams(conversation.info.id, [path], "", reply_to), Sent)
+        await chat.link.request(
+            "send_files", SendFilesParams(conversation.info.id, [path_to_wire(path)], "", reply_to), Sent
+        )
         chat.unflash(reading)
         if reply_to is not None and chat.compose_target is about:
             chat.set_compose_target(None)
@@ -119,7 +122,9 @@ def _save_or_get(chat: ChatView, conversation: Conversation, file: Attachment, t
 
 
 async def _save(chat: ChatView, conversation: Conversation, wanted: str, to: str = "") -> None:
-    saved = await chat.link.request("save_file", SaveParams(conversation.info.id, wanted, to), Saved)
+    saved = await chat.link.request(
+        "save_file", SaveParams(conversation.info.id, wanted, path_to_wire(to) if to else ""), Saved
+    )
     chat.report(printable_line(f"Saved as {saved.path}"))
 
 

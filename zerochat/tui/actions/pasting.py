@@ -4,6 +4,7 @@ from pathlib import Path
 
 from textual.content import Content
 
+from zerochat.agent.storage.paths import path_to_wire
 from zerochat.rpc import SendFilesParams, Sent
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.actions import sending
@@ -64,7 +65,9 @@ async def _attach(chat: ChatView, conversation: Conversation, path: str | None, 
             except OSError as error:
                 chat.report_error(printable_line(f"Not sent: {(error.strerror or str(error)).lower()}."))
                 return
-        await chat.link.request("send_files", SendFilesParams(conversation.info.id, [path or str(made)]), Sent)
+        await chat.link.request(
+            "send_files", SendFilesParams(conversation.info.id, [path_to_wire(path or str(made))]), Sent
+        )
     finally:
         if made is not None:
             erase(made)

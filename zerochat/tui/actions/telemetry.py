@@ -3,10 +3,10 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from msgspec.structs import replace
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.errors import LocalError
 from zerochat.rpc import NoParams
 from zerochat.rpc.telemetry import TelemetryRows, TelemetryRowsParams, TelemetrySetParams, TelemetryStatus
@@ -156,7 +156,7 @@ async def _export(chat: ChatView, where: str) -> None:
         with connect(places, "tui") as client:
             end = collection.last_batch(client.call)
             names, rows = collection.names(client.call), collection.batches(client.call, end)
-            result = export(Path(where).expanduser().absolute(), rows, names, Pseudonyms.single(), Selection())
+            result = export(user_path(where).absolute(), rows, names, Pseudonyms.single(), Selection())
         return sum(result.rows.values())
 
     try:

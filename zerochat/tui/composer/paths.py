@@ -1,9 +1,9 @@
 """Parsing of typed, pasted and dropped paths; path completion."""
 
 import os
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from zerochat.agent.storage.paths import user_path
 from zerochat.terminal_text import printable_line
 
 COMPLETIONS_MAX = 200
@@ -17,16 +17,16 @@ def path_of(text: str) -> str:
     for quote in ("'", '"'):
         if len(text) > 1 and text.startswith(quote) and text.endswith(quote):
             text = text[1:-1]
-    path = Path(text).expanduser()
+    path = user_path(text)
     if not path.exists() and "\\" in text:
-        path = Path(text.replace("\\ ", " ").replace("\\(", "(").replace("\\)", ")")).expanduser()
+        path = user_path(text.replace("\\ ", " ").replace("\\(", "(").replace("\\)", ")"))
     return str(path.absolute())
 
 
 def paths_for(typed: str) -> list[str]:
     """Completions of a path, folders with a slash; hidden ones only after a typed dot."""
     folder, _, start = typed.rpartition("/")
-    place = Path(f"{folder}/" if typed.startswith("/") or folder else ".").expanduser()
+    place = user_path(f"{folder}/" if typed.startswith("/") or folder else ".")
     before = f"{folder}/" if "/" in typed else ""
     try:
         with os.scandir(place) as entries:

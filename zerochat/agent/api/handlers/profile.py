@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.storage import drafts
+from zerochat.agent.storage.paths import path_to_wire
 from zerochat.agent.views.groups import joins
 from zerochat.errors import LocalError
 from zerochat.group.lookup import find_group
@@ -87,7 +88,7 @@ def telemetry(context: Context[Struct]) -> Struct:
 def create_backup(context: Context[NoParams]) -> rpc.BackupCopy:
     from zerochat.agent.storage.backup import copy_journal
 
-    return rpc.BackupCopy(str(copy_journal(context.services.journal)))
+    return rpc.BackupCopy(path_to_wire(copy_journal(context.services.journal)))
 
 
 def stop_agent(context: Context[NoParams]) -> NoParams:
