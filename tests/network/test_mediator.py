@@ -28,7 +28,16 @@ from zerochat.agent.mediator.store import Store
 from zerochat.agent.storage.database import UnsupportedJournal, WrongKey
 from zerochat.didcomm.did import new_peer4, resolve
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import features, mediation, mediation_client, pickup, ping, problem, routing
+from zerochat.didcomm.protocols import (
+    features,
+    mediation,
+    mediation_client,
+    pickup,
+    ping,
+    problem,
+    routing,
+    short_links,
+)
 from zerochat.didcomm.protocols.mediation import Change, Page
 from zerochat.didcomm.protocols.mixing import Mix
 from zerochat.didcomm.rotation import Prior, from_prior
@@ -37,7 +46,7 @@ from zerochat.didcomm.service import Route
 bob, path, site = mediator_site.bob, mediator_site.path, mediator_site.site
 
 NAMES = ["updates", "updated", "recipient_did", "action", "result", "paginate", "limit", "offset", "message_id_list"]
-NAMES += ["live_delivery", "routing_did", "keys"]
+NAMES += ["live_delivery", "routing_did", "keys", "oobid", "oobids", "sealed", "until"]
 
 
 # --- who is taken in ------------------------------------------------------------------------------------------------
@@ -412,7 +421,7 @@ def test_another_store_version_is_refused_unchanged(site, path):
     assert path.read_bytes() == before
 
 
-TYPES = [uri for known in (mediation._TYPES, pickup._TYPES) for uri in known.values()]
+TYPES = [uri for known in (mediation._TYPES, pickup._TYPES, short_links._TYPES) for uri in known.values()]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=9) | st.sampled_from([BOB.did, "did:"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),

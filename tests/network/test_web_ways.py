@@ -12,7 +12,9 @@ from tests.support.web_peers import PATIENCE_S, Proxy, hear, raw, request, respo
 from zerochat.agent.network.web import Delivered, Failed, NoInvitationThere, Opened, Web, fetch_invitation
 from zerochat.agent.network.web.event_loop import BadProxy
 from zerochat.agent.network.web.events import ENCRYPTED
+from zerochat.agent.network.web.limits import SHORT_LINKS_MAX
 from zerochat.agent.network.web.short_links import ShortLinks
+from zerochat.didcomm.protocols import short_links
 
 nodes, scripted, tls = web_peers.nodes, web_peers.scripted, web_peers.tls
 
@@ -83,9 +85,9 @@ def test_a_short_link_leads_to_its_invitation_until_used_up(nodes):
 
 def test_short_links_expire():
     links = ShortLinks()
-    for number in range(1000):
+    for number in range(SHORT_LINKS_MAX + 9):
         links.publish(str(number), LONG, 10, None)
-    assert links.find("0", 1) is None and links.find("999", 1).url == LONG and len(links._links) == 256
+    assert links.find("0", 1) is None and links.find("999", 1).url == LONG and len(links._links) == SHORT_LINKS_MAX
     assert links.find("999", 10) is None and links.find("999", 1) is None
 
 
@@ -101,6 +103,28 @@ def test_fetching_an_invitation(nodes, scripted, tls):
     assert fetch_invitation(there.uri).result(PATIENCE_S) == LONG
     with pytest.raises(NoInvitationThere, match="not trusted"):
         fetch_invitation(short).result(PATIENCE_S)
+
+
+def test_a_sealed_invitation_needs_the_key_of_its_link(nodes):
+    """The server of a link with a key can neither read the invitation nor replace it, not even by a redirect."""
+    b, key = nodes(), bytes(range(16))
+    sealed = short_links.seal(LONG, key)
+    b.web.publish_document("sealed", short_links.document(sealed), 60)
+    b.web.publish_invitation("open", LONG, 60)
+    b.web.publish_document("other", short_links.document(short_links.seal(LONG, bytes(16))), 60)
+    link = short_links.link(f"{b.uri}/", "sealed", key)
+    assert fetch_invitation(link).result(PATIENCE_S) == LONG
+    for url, why in {
+        link.partition("#")[0]: "end of the link is missing",
+        link.replace("sealed", "other"): "does not belong to this link",
+        link.replace("sealed", "open"): "replaced",
+    }.items():
+        with pytest.raises(NoInvitationThere, match=why):
+            fetch_invitation(url).result(PATIENCE_S)
+    with pytest.raises(NoInvitationThere, match="cut off"):
+        fetch_invitation(link[:-2])
+    page = hear(raw(b, request(b"GET", b"/?_oobid=sealed", Content_Type="", Accept="text/html")))
+    assert page.startswith(b"HTTP/1.1 200 ") and b"text/plain" in page and b"F8" in page and b"sealed" not in page
 
 
 NO_INVITATION = {

@@ -33,6 +33,7 @@ from zerochat.didcomm.protocols import (
     pickup,
     problem,
     routing,
+    short_links,
     standard_answer,
 )
 from zerochat.didcomm.protocols.features import Features
@@ -45,6 +46,7 @@ SPOKEN = STANDARD | Features(
         (mediation.PROTOCOL + "2.0", ("mediator",)),
         (mediation.PROTOCOL + "3.0", ("mediator",)),
         (pickup.PROTOCOL, ("mediator",)),
+        (short_links.PROTOCOL, ("mediator",)),
     )
 )
 UNSUPPORTED = "e.m.msg.unsupported"
@@ -162,7 +164,7 @@ class Mediator:
         self.handlers.rotated(message, sender)
         self.handlers.addressed(sender, ours)
         reply = self.handlers.answer(message, sender, ours, session, now_s)
-        if reply is None and mediation.kind_of(message) is None and pickup.kind_of(message) is None:
+        if reply is None and not any(one.kind_of(message) for one in (mediation, pickup, short_links)):
             reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
             if reply is None and problem.may_report(message) and self.handlers.recipient(sender, now_s) is not None:
                 reply = problem.problem(UNSUPPORTED, message, self._random)
@@ -398,6 +400,7 @@ class Mediator:
         """Restore the state before a failed transaction."""
         self._sent = dict(in_flight)
         self.handlers.changed.clear()
+        self.handlers.links_changed.clear()
 
     def sweep(self, now_s: int) -> bool:
         """Delete expired messages; True: there may be more."""

@@ -79,15 +79,16 @@ class MediatorIdentity(Redacted, frozen=True):
     def link(self) -> str:
         """The complete invitation link."""
         message = oob_write.invitation(self.identity.did, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
-        return oob_write.link(self._page, replace(message, id=self.invitation))
+        return oob_write.link(self.page, replace(message, id=self.invitation))
 
     @property
     def short_link(self) -> str:
         """A link to the invitation served by the mediator itself, short enough for a QR code."""
-        return oob_write.short_link(self._page, self.oobid)
+        return oob_write.short_link(self.page, self.oobid)
 
     @property
-    def _page(self) -> str:
+    def page(self) -> str:
+        """The address of short links, without the query."""
         return self.uri if urlsplit(self.uri).path else self.uri + "/"
 
 

@@ -28,6 +28,12 @@ class Limits(Struct, frozen=True):
     """Delayed messages may use one part in so many of a recipient's limit: they cannot be fetched, so an attacker who
     knows a recipient's name could otherwise block it for a week."""
     envelope_bytes: int = ENVELOPE_BYTES_KEPT
+    links: int = 64
+    """Short links of one recipient: as many as it has open invitations."""
+    links_total: int = 4_096
+    """Short links in total, some 24 MB of memory. The limit per recipient shrinks like the one of bytes."""
+    link_age_s: int = 31 * DAY_S
+    """Longest time for which a short link is served: invitations are valid for up to 30 days."""
     live: int = 4
     """Connections in live mode of one recipient: its devices, and stale ones."""
     window: int = 64

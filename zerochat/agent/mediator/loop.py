@@ -7,7 +7,7 @@ An envelope is confirmed only when it is on disk. When the disk fails, senders g
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from math import inf
 from typing import Final
@@ -38,6 +38,7 @@ from zerochat.agent.network.web.events import ENCRYPTED
 from zerochat.agent.network.web.limits import Limits as WebLimits
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import JournalKey, lock_profile
+from zerochat.didcomm.protocols import short_links
 from zerochat.errors import LocalError, RemoteError
 
 LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator serves others
@@ -168,7 +169,9 @@ class Service:
         self.mediator = Mediator(
             self._store,
             self.identity.identity,
-            policy=Policy(self.identity.invitation, options.is_open),
+            policy=Policy(
+                self.identity.invitation, options.is_open, "" if self.identity.behind else self.identity.page
+            ),
             uris=self.identity.uris,
             random=os.urandom,
             limits=self._limits,
@@ -181,6 +184,7 @@ class Service:
             self._upstream_uri = live_uri(node)
             self._web.hold(self._upstream_uri)
         self._web.publish_invitation(self.identity.oobid, self.identity.link, SHORT_LINK_S)
+        self._serve_links({oobid: (sealed, expires) for oobid, sealed, expires in self._store.links()})
 
     def serve(self) -> None:
         """Run until `stop`. Raises WebFailed when the web thread has ended."""
@@ -243,6 +247,8 @@ class Service:
             self.mediator.counts["fault"] += 1
             self._undo(events, before, fetching, MediatorFault(what=type(error).__name__))
             return
+        self._serve_links(self.mediator.handlers.links_changed)
+        self.mediator.handlers.links_changed.clear()
         for handle, outcome in outcomes:
             self._answer(handle, outcome)
         if self._upstream is not None:
@@ -332,6 +338,14 @@ class Service:
         if outcome.answer is not None:
             self._web.answer(handle, outcome.answer, outcome.media_type)
         self._web.accept(handle)
+
+    def _serve_links(self, changed: Mapping[str, tuple[bytes, int] | None]) -> None:
+        """Serve the recipients' short links, and drop those without content."""
+        for oobid, link in changed.items():
+            if link is None:
+                self._web.withdraw(oobid)
+            elif (left_s := link[1] - time.time()) > 0:
+                self._web.publish_document(oobid, short_links.document(link[0]), left_s)
 
     def _dispatch(self, dispatch: Dispatch) -> None:
         if not self._web.send(dispatch.uri, dispatch.envelope, dispatch.media_type, dispatch.ticket):

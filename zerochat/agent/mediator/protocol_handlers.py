@@ -1,4 +1,4 @@
-"""Protocol handlers for recipients: coordinate-mediation 2.0 and 3.0, and pickup 3.0.
+"""Protocol handlers for recipients: coordinate-mediation 2.0 and 3.0, pickup 3.0, and short links.
 
 Senders are authenticated. Changes are written in the current transaction, and answers sent after it.
 """
@@ -18,7 +18,7 @@ from zerochat.agent.mediator.tables import QueuedMessage, Recipient
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, pickup, problem
+from zerochat.didcomm.protocols import mediation, pickup, problem, short_links
 from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
 from zerochat.didcomm.rotation import prior_did, verify_from_prior
@@ -56,7 +56,7 @@ class Session(Struct):
 
 
 class Policy(Redacted, frozen=True):
-    """Which recipients are admitted."""
+    """Which recipients are admitted, and where their short links are served."""
 
     REDACTED = ("invitation",)
 
@@ -64,6 +64,8 @@ class Policy(Redacted, frozen=True):
     """The id of the mediator's invitation: a holder names it as the parent thread."""
     is_open: bool = False
     """Whether every request is granted."""
+    page: str = ""
+    """The page of short links; empty: joiners cannot reach this mediator, because it is behind another one."""
 
     def admits(self, asked: Message) -> bool:
         named = (asked.pthid or "").encode()
@@ -91,6 +93,8 @@ class ProtocolHandlers:
         self.live: dict[int, list[Session]] = {}
         """Connections in live mode, by recipient."""
         self.changed: set[int] = set()
+        self.links_changed: dict[str, tuple[bytes, int] | None] = {}
+        """Changed short links by id: sealed bytes and expiry (UTC seconds); None: dropped."""
 
     def recipient(self, sender: str, now_s: int) -> Recipient | None:
         """The recipient with this DID, in either form; None: unknown."""
@@ -120,8 +124,8 @@ class ProtocolHandlers:
     def answer(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | None:
         """The answer to a mediation or pickup message that was addressed to our DID `ours`; None: another protocol.
         Raises RemoteError."""
-        asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
-        if asked is None and fetched is None:
+        asked, fetched, linked = mediation.kind_of(message), pickup.kind_of(message), short_links.kind_of(message)
+        if asked is None and fetched is None and linked is None:
             return None
         recipient = self.recipient(sender, now_s)
         session.is_known = session.is_known or recipient is not None
@@ -130,7 +134,11 @@ class ProtocolHandlers:
         if recipient is None:
             self.counts["unknown_sender"] += 1
             return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
-        match asked[1] if asked is not None else fetched:
+        match asked[1] if asked is not None else fetched or linked:
+            case "publish":
+                return self._publish(message, recipient, now_s)
+            case "keep":
+                self._keep_links(message, recipient, now_s)
             case "update":
                 return self._update(message, sender, ours, recipient, now_s)
             case "query":
@@ -299,6 +307,38 @@ class ProtocolHandlers:
             if len(connections) > self._limits.live:
                 self.close(connections[0])
         return self._status(message, recipient, session, now_s)
+
+    # --- short links ------------------------------------------------------------------------------------------------
+
+    def _publish(self, message: Message, recipient: Recipient, now_s: int) -> Message | None:
+        wanted = short_links.read_publish(message)
+        if not self._store.is_fresh(recipient.id, message.id, now_s):
+            return None  # a replay, perhaps of a link that was dropped
+        why = self._why_not(wanted, recipient)
+        if not why:
+            expires = min(wanted.until, now_s + self._limits.link_age_s)
+            self._store.put_link(recipient.id, wanted.oobid, wanted.sealed, expires)
+            self.links_changed[wanted.oobid] = wanted.sealed, expires
+        self.counts["unlinked" if why else "linked"] += 1
+        return short_links.answer(message, short_links.Answer(self._policy.page, why), self._random)
+
+    def _why_not(self, wanted: short_links.Publication, recipient: Recipient) -> str:
+        """Why this short link is not served; empty: it is."""
+        if not self._policy.page:
+            return "behind"
+        if len(wanted.sealed) > short_links.SEALED_BYTES_MAX:
+            return "large"
+        owner = self._store.link_owner(wanted.oobid)
+        if owner is not None:
+            return "" if owner == recipient.id else "full"
+        own, total = self._store.link_counts(recipient.id)
+        left, limits = self._limits.links_total - total, self._limits
+        return "" if own < min(limits.links, -(-limits.links * 4 * left // limits.links_total)) else "full"
+
+    def _keep_links(self, message: Message, recipient: Recipient, now_s: int) -> None:
+        kept = short_links.read_keep(message)
+        if self._store.is_fresh(recipient.id, message.id, now_s):
+            self.links_changed |= dict.fromkeys(self._store.keep_links(recipient.id, kept))
 
     def close(self, session: Session) -> None:
         """End live mode: it was turned off, or the connection has ended."""

@@ -6,6 +6,7 @@
     messages         envelopes to be fetched; `seq` is the order of arrival
     delayed          envelopes with a delay, or to be relayed (`target`)
     delivered        digests of delivered messages, to discard duplicates
+    short_links      sealed invitations that are served to joiners
 
 All changes happen inside a `transaction` for one batch, which is on disk when it ends; only then results are sent. The
 usage per recipient is cached in memory, because every message needs it.
@@ -349,6 +350,38 @@ class Store(Closing):
                 self._note(digest, until_s)
             self._used(recipient, -1, -size, delayed=True)
 
+    # --- short links ------------------------------------------------------------------------------------------------
+
+    def link_counts(self, recipient: int) -> tuple[int, int]:
+        """Number of short links of a recipient, and in total."""
+        query = "SELECT coalesce(sum(recipient = ?), 0), count(*) FROM short_links"
+        own, total = self._rows(query, (recipient,))[0]
+        return own, total
+
+    def link_owner(self, oobid: str) -> int | None:
+        """The recipient that has published a short link; None: it does not exist."""
+        rows = self._rows("SELECT recipient FROM short_links WHERE oobid = ?", (oobid,))
+        return rows[0][0] if rows else None
+
+    def put_link(self, recipient: int, oobid: str, sealed: bytes, expires: int) -> None:
+        self._write(
+            "INSERT INTO short_links VALUES (?, ?, ?, ?) ON CONFLICT (oobid)"
+            " DO UPDATE SET sealed = excluded.sealed, expires = excluded.expires",
+            (oobid, recipient, sealed, expires),
+        )
+
+    def keep_links(self, recipient: int, oobids: Collection[str]) -> list[str]:
+        """Delete all short links of a recipient but these; the deleted ones."""
+        rows = self._rows("SELECT oobid FROM short_links WHERE recipient = ?", (recipient,))
+        gone = [oobid for (oobid,) in rows if oobid not in oobids]
+        for oobid in gone:
+            self._write("DELETE FROM short_links WHERE oobid = ?", (oobid,))
+        return gone
+
+    def links(self) -> list[tuple[str, bytes, int]]:
+        """Id, sealed bytes and expiry (UTC seconds) of all short links."""
+        return self._rows("SELECT oobid, sealed, expires FROM short_links")
+
     # --- cleanup ----------------------------------------------------------------------------------------------------
 
     def sweep(self, now_s: int, idle_s: int) -> tuple[int, bool]:
@@ -371,6 +404,7 @@ class Store(Closing):
             (now_s,),
         )
         self._delivered -= len(forgotten)
+        self._write("DELETE FROM short_links WHERE expires <= ?", (now_s,))
         for (idle,) in self._rows("SELECT id FROM recipients WHERE last_seen <= ? LIMIT 16", (now_s - idle_s,)):
             self._drop(idle)
         self._write(
@@ -383,7 +417,7 @@ class Store(Closing):
 
     def _drop(self, recipient: int) -> None:
         self._write("DELETE FROM names WHERE did IN (SELECT id FROM dids WHERE recipient = ?)", (recipient,))
-        for table in ("messages", "delayed", "replay_digests"):
+        for table in ("messages", "delayed", "replay_digests", "short_links"):
             self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
         self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
         gone = self.usage.pop(recipient, QueueUsage())

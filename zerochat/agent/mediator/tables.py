@@ -74,6 +74,14 @@ CREATE TABLE replay_digests (
     PRIMARY KEY (recipient, digest)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX replay_digests_by_time ON replay_digests (recipient, at);
+CREATE TABLE short_links (
+    oobid TEXT PRIMARY KEY,
+    recipient INTEGER NOT NULL,
+    sealed BLOB NOT NULL,
+    expires INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX short_links_by_recipient ON short_links (recipient);
+CREATE INDEX short_links_by_expiry ON short_links (expires);
 CREATE TABLE delivered (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX delivered_by_end ON delivered (until);
 PRAGMA application_id = {APPLICATION_ID};

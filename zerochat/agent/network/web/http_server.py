@@ -40,6 +40,10 @@ from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 PLAIN = "application/didcomm-plain+json"
 JSON_TYPES = (PLAIN, "application/json")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+FOR_BROWSERS = (
+    b"This is an invitation to a group in zerochat. It cannot be used in a browser. Install zerochat, run it, choose to"
+    b" join a group (F8), and paste the whole link, with the part after #.\n"
+)
 PRIVATE = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
@@ -225,6 +229,8 @@ class Server:
         asked = next((media_type for media_type in JSON_TYPES if media_type in accept), None)
         if link.document is not None and asked is not None:
             return BareResponse(body=link.document, headers={"Content-Type": asked, **PRIVATE})
+        if not link.url:
+            return BareResponse(body=FOR_BROWSERS, headers={"Content-Type": "text/plain; charset=utf-8", **PRIVATE})
         return bare(HTTPStatus.FOUND, {"Location": link.url, **PRIVATE}, last=False)
 
     def _refuse(self, status: HTTPStatus) -> BareResponse:

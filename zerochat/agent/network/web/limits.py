@@ -14,7 +14,8 @@ REPLY_BYTES_MAX = 16 * 1024
 """Of a signed response: a mediator receipt, which contains the mediator's DID twice."""
 INVITATION_BYTES_MAX = 64 * 1024
 """Of the document behind a short link. An invitation with three endpoints has 4 KiB."""
-SHORT_LINKS_MAX = 256
+SHORT_LINKS_MAX = 8_192
+"""More than a mediator accepts from its recipients, so that its own invitation is never dropped."""
 OOBID_CHARS_MAX = 128
 LOOKUPS_MAX = 16
 """Concurrent name look-ups. Each takes a thread, because the system's resolver blocks."""

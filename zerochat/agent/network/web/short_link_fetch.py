@@ -15,7 +15,8 @@ from zerochat.agent.network.web.event_loop import WebLoop, parse_proxy
 from zerochat.agent.network.web.limits import INVITATION_BYTES_MAX, REDIRECTS_MAX, Limits
 from zerochat.agent.network.web.short_links import holds_invitation
 from zerochat.agent.network.web.tls import client_context
-from zerochat.errors import LocalError
+from zerochat.didcomm.protocols import short_links
+from zerochat.errors import LocalError, Malformed, RemoteError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,9 +34,11 @@ class NoInvitationThere(LocalError):
 def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None = None) -> "Future[str]":
     """Fetch a short link in a thread; the result is a long link, or an invitation as JSON text.
 
-    It ends within FETCH_S_MAX. A long link is returned as it is. `socks` and `ca_file` as for Web. Raises a LocalError,
+    It ends within FETCH_S_MAX. A long link is returned as it is. What a link with a key leads to must be sealed with
+    that key, so a server cannot replace it. `socks` and `ca_file` as for Web. Raises a LocalError,
     directly or through the Future.
     """
+    key = _key_of(uri)
     proxy = parse_proxy(socks) if socks is not None else None
     context = client_context(ca_file)
     result: Future[str] = Future()
@@ -44,7 +47,7 @@ def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None 
         try:
             with asyncio.Runner(loop_factory=lambda: WebLoop(proxy)) as runner:
                 runner.get_loop().set_exception_handler(lambda loop, context: None)
-                found = runner.run(_fetch(uri, context))
+                found = _opened(runner.run(_fetch(uri.partition("#")[0], context)), key)
         except Exception as error:  # noqa: BLE001  # the caller gets it through the Future
             result.set_exception(error)
         else:
@@ -55,6 +58,30 @@ def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None 
     else:
         threading.Thread(target=work, name="zerochat-web-fetch", daemon=True).start()
     return result
+
+
+def _key_of(uri: str) -> bytes | None:
+    if holds_invitation(uri):
+        return None
+    try:
+        return short_links.key_of(uri)
+    except Malformed:
+        raise NoInvitationThere(why="the link is cut off or damaged") from None
+
+
+def _opened(found: str, key: bytes | None) -> str:
+    """The invitation in what was found. Raises NoInvitationThere."""
+    try:
+        sealed = short_links.read_document(found) if found.startswith("{") else None
+        if sealed is None and key is not None:
+            raise NoInvitationThere(why="the server has replaced it by another document")
+        if sealed is None:
+            return found
+        if key is None:
+            raise NoInvitationThere(why="the end of the link is missing, from # on; copy the whole link")
+        return short_links.open_sealed(sealed, key)
+    except RemoteError:
+        raise NoInvitationThere(why="it does not belong to this link, or the link is damaged") from None
 
 
 async def _fetch(uri: str, context: ssl.SSLContext) -> str:

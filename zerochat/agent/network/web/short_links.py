@@ -21,8 +21,9 @@ INVITATION_PARAMETERS = ("_oob", "oob", "c_i")
 
 class Link(Struct):
     url: str
+    """Empty: there is only the document."""
     document: bytes | None
-    """The invitation as JSON, if the URL contains one."""
+    """The invitation as JSON, if the URL contains one; or a sealed invitation."""
     until: float
     uses: int | None
 
@@ -42,7 +43,14 @@ class ShortLinks:
 
     def publish(self, oobid: str, url: str, until: float, uses: int | None) -> None:
         """Publish a link; beyond SHORT_LINKS_MAX the oldest is dropped."""
-        self._links[self._name(oobid)] = Link(url, _document(url), until, uses)
+        self._put(oobid, Link(url, _document(url), until, uses))
+
+    def publish_document(self, oobid: str, document: bytes, until: float) -> None:
+        """Publish a sealed invitation, which has no long link here."""
+        self._put(oobid, Link("", document, until, None))
+
+    def _put(self, oobid: str, link: Link) -> None:
+        self._links[self._name(oobid)] = link
         while len(self._links) > SHORT_LINKS_MAX:
             del self._links[next(iter(self._links))]
 

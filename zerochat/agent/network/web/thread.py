@@ -170,5 +170,8 @@ class WebThread:
     def publish(self, oobid: str, url: str, for_s: float, uses: int | None) -> None:
         self._links.publish(oobid, url, self._now() + for_s, uses)
 
+    def publish_document(self, oobid: str, document: bytes, for_s: float) -> None:
+        self._links.publish_document(oobid, document, self._now() + for_s)
+
     def withdraw(self, oobid: str) -> None:
         self._links.withdraw(oobid)

@@ -294,6 +294,11 @@ class Web:
         if self._web_thread is not None:
             self._do(self._web_thread.publish, oobid, url, expires_s, uses)
 
+    def publish_document(self, oobid: str, document: bytes, expires_s: float) -> None:
+        """Serve this JSON document at `GET /?_oobid=ID` for so many seconds: a sealed invitation."""
+        if self._web_thread is not None:
+            self._do(self._web_thread.publish_document, oobid, document, expires_s)
+
     def withdraw(self, oobid: str) -> None:
         if self._web_thread is not None:
             self._do(self._web_thread.withdraw, oobid)
