@@ -78,7 +78,9 @@ COMMANDS = {
         CommandInfo("new", "NAME", "create a group"),
         CommandInfo("join", "INVITATION", "join a group with an invitation link or ZC: code"),
         CommandInfo("cancel", "[GROUP]", "cancel a pending join", title="Cancel a join"),
-        CommandInfo("invite", "[USES] [reader]", "create an invitation to this group, for one member or for USES"),
+        CommandInfo(
+            "invite", "[USES] [reader] [NAME]", "create an invitation, for one member or USES; NAME: what you call it"
+        ),
         CommandInfo("invitations", "", "list the open invitations and who used them", title="Open invitations"),
         CommandInfo("requests", "", "answer join requests"),
         CommandInfo(
@@ -266,3 +268,11 @@ def _unknown(word: str, matches: list[str]) -> Printable:
     nearest = get_close_matches(word.lower()[:32], harmless, n=1, cutoff=NEAR_MIN)
     advice = f"Did you mean /{nearest[0]}?" if nearest else "See /help."
     return Printable(f"No command /{shown}. {advice} {NOT_SENT}")
+
+
+def invite_arguments(text: str) -> tuple[int | None, bool, str]:
+    """The arguments of /invite: uses (None: the default), whether read-only, and the name of the invitation."""
+    words = text.split()
+    uses = int(words.pop(0)) if words and re.fullmatch(r"[1-9][0-9]{0,2}", words[0], re.ASCII) else None
+    reader = words[:1] == ["reader"]
+    return uses, reader, " ".join(words[reader:])

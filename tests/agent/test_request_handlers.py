@@ -15,7 +15,7 @@ from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest
 from zerochat.agent.invitations.pasted_text import BadLink, ForAConnection, ForAGroup, ForAMediator, read_pasted
 from zerochat.agent.views.connections import connection_info, is_hidden, mediators
-from zerochat.agent.views.groups import group_info, invitation_info
+from zerochat.agent.views.groups import group_info
 from zerochat.agent.views.members import member_infos
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.endpoint import Endpoint
@@ -206,10 +206,9 @@ def test_an_invitation_over_a_mediator_has_no_code():
     way = Route("https://relay.example/", ("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK",), (), "final")
     server = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
     hidden = Invitation(bytes(16), key, server, None, 1_800_000_000, mail=(way,))
-    info = invitation_info("g", hidden, 1)
-    assert (info.code, info.endpoint) == ("", "https://relay.example/") and info.url.startswith("https://")
-    direct = invitation_info("g", replace(hidden, endpoint=Endpoint("192.0.2.7", 4242), mail=()), 1)
-    assert direct.code.startswith("ZC:") and direct.endpoint == "zmq+tcp://192.0.2.7:4242"
+    assert (hidden.code(), hidden.address) == ("", "https://relay.example/") and hidden.url().startswith("https://")
+    direct = replace(hidden, endpoint=Endpoint("192.0.2.7", 4242), mail=())
+    assert direct.code().startswith("ZC:") and direct.address == "zmq+tcp://192.0.2.7:4242"
 
 
 def test_an_invitation_has_a_short_link_where_one_is_served(office):

@@ -818,7 +818,7 @@ def test_a_short_link_is_fetched_first_and_through_the_proxy(run, agent, home, m
         future.set_result('{"id":"1"}' if verb == "connect" else "https://x/?_oob=e30")
         return future
 
-    monkeypatch.setattr("zerochat.agent.network.web.short_link_fetch.fetch_invitation", fetch)
+    monkeypatch.setattr("zerochat.agent.invitations.resolving.fetch_invitation", fetch)
     config = profile_paths(None, os.environ).config
     config.parent.mkdir(parents=True)
     config.write_text('[network]\nsocks = "127.0.0.1:9050"\n')
@@ -861,7 +861,7 @@ def test_why_a_short_link_leads_nowhere(run, agent, monkeypatch, why, code, said
         raise NoInvitationThere(why=why)
 
     monkeypatch.setattr(
-        "zerochat.agent.network.web.short_link_fetch.fetch_invitation",
+        "zerochat.agent.invitations.resolving.fetch_invitation",
         lambda *a, **o: SimpleNamespace(result=lambda: fetch("")),
     )
     agent()

@@ -1,6 +1,8 @@
 """`zerochat invite` and `zerochat join` over real agents: pictures, listing, revocation."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,29 @@ def test_an_invitation_picture_leads_to_membership(two, tmp_path: Path) -> None:
     code, _, err = two("alice", f"invite hikers --revoke {first}")
     assert code == 1 and "No open invitation of yours to hikers is named" in err
     assert "bob" in two("alice", "members hikers")[1], "a revocation removes no member"
+
+
+def test_an_invitation_picture_is_private(two, tmp_path: Path) -> None:
+    """Its holder can join. The mode holds from the creation on, whatever the umask."""
+    two("alice", "new hikers")
+    picture, before = tmp_path / "code.png", os.umask(0)
+    try:
+        assert two("alice", f"invite hikers --image {picture}")[0] == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(picture.stat().st_mode) == 0o600
+
+
+def test_a_named_read_only_invitation(two) -> None:
+    """In a group without admins it does not bind: its inviter is told before it is handed out."""
+    two("alice", "new hikers")
+    code, out, err = two("alice", "invite hikers --read-only --name Bob")
+    assert code == 0 and "no admins, so a reader can become a writer" in err, err
+    assert out.startswith("name     Bob\n")
+    assert "Bob" in two("alice", "invite hikers --list")[1]
+    two("alice", "new council --roles admins")
+    code, out, err = two("alice", "invite council --read-only --format short")
+    assert code == 0 and "become a writer" not in err and "full one" in err and out.startswith("https://"), err
 
 
 def test_an_unreadable_picture_is_refused(two, tmp_path: Path) -> None:

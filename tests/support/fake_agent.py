@@ -89,6 +89,8 @@ class FakeAgent:
         self.warning = ""
         self.closed = False
         self.url, self.code = URL, CODE
+        self.short = self.short_missing = ""
+        self.others_open = 0
         self.connections: list[ConnectionInfo] = []
         self.letters: list[rpc.ConnectionMessage] = []
         self.hidden = False
@@ -331,8 +333,8 @@ class FakeAgent:
         group.info = replace(group.info, warnings=[*group.info.warnings, news])
         self.tell("warning", news)
 
-    def used(self, group: FakeGroup, nick: str, left: int = 0, invitation: str = "") -> None:
-        self.tell("invitation_used", InvitationNotification(group.info.id, nick, left, invitation))
+    def used(self, group: FakeGroup, nick: str, left: int = 0, invitation: str = "", name: str = "") -> None:
+        self.tell("invitation_used", InvitationNotification(group.info.id, nick, left, invitation, name))
 
     def joining(self, phase: rpc.JoinPhase, text: str, **details: Any) -> None:
         status = JoinStatus(join="j1", phase=phase, text=text, **details)
@@ -535,6 +537,11 @@ class FakeAgent:
             role="reader" if params.role == "reader" else "writer",
             history=params.history or "all",
             id=f"{self.count('create_invitation'):04x}",
+            name=params.name,
+            short=self.short,
+            short_missing=self.short_missing,
+            role_binds=params.role != "reader" or self.groups[params.group].info.policy.roles != "flat",
+            open_count=self.others_open + self.count("create_invitation") - self.count("revoke_invitation"),
         )
 
     def _list_invitations(self, params: rpc.GroupParams) -> list[rpc.OpenInvitation]:

@@ -278,7 +278,7 @@ def test_inviting_at_80x24(tmp_path):
             await it.shows("seven at the station")
             await it.say("/invite 2")
             await it.shows("Invitation to weekend", "for 2 people, expires 21 Nov 12:00")
-            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer", "history": None}
+            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer", "history": None, "name": ""}
             assert ("create_invitation", asked) in it.agent.asked
             qr = it.app.screen.query_one("#qr")
             assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
@@ -346,6 +346,7 @@ def test_an_invitation_via_a_mediator_has_only_a_link(tmp_path):
         async with scene(tmp_path, size=(150, 70), setting=weekend) as it:
             it.agent.code = ""
             it.agent.url = URL + "A" * 600
+            it.agent.short_missing = "There is no short link: the mediator has no room. The full link works."
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("Invitation to weekend")
@@ -359,7 +360,39 @@ def test_an_invitation_via_a_mediator_has_only_a_link(tmp_path):
             await it.pilot.resize_terminal(100, 24)
             await it.press("t")
             await it.until(lambda: not it.app.screen.query_one("#qr").display)
-            await it.shows("Enlarge the window to")
+            await it.shows("Enlarge the window to", "There is no short link")
+
+    run(play())
+
+
+def test_a_mediators_short_link_fits_80x24(tmp_path):
+    """The QR code is the short link's, `c` copies it, and the full link stands below it."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            it.agent.code, it.agent.url = "", URL + "A" * 600
+            it.agent.short = "https://mediator.home.example.org:8443/?_oobid=x_nrmN1ol4iox2Aq#u3jTsViIDfqV3k9EWj2Big"
+            it.agent.others_open = 5
+            await it.shows("seven at the station")
+            await it.say("/invite reader for Bob")
+            await it.shows("Invitation to weekend (for Bob)", "5 other invitations are open: o")
+            await it.shows("read only. This group has no admins,")
+            qr = it.app.screen.query_one("#qr")
+            assert qr.display and qr.region.bottom <= 24 and qr.region.width <= 80 - 18
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("c", "z")
+            assert copied == [it.agent.short, it.agent.url]
+            await it.shows("Copied the full link")
+            await it.press("r")
+            await it.until(lambda: it.agent.count("create_invitation") == 2)
+            await it.press("x")
+            await it.shows("Earlier invitations revoked. 5 other")
+            it.agent.used(it.agent.groups["g1"], "dave", invitation="ffff", name="for Dave")
+            await it.shows("dave has used your invitation “for Dave”.")
+            await it.press("escape")
+            it.agent.used(it.agent.groups["g1"], "dave", name="for Dave")
+            await it.shows("dave used your invitation “for Dave”.")
 
     run(play())
 

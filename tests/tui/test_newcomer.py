@@ -201,8 +201,8 @@ def test_the_help_starts_with_its_topic(tmp_path):
         "/help commands": ("Commands", "/help [COMMAND|TOPIC]"),
         "/help keys": ("Everywhere", "F3 "),
         "/help messages": ("/messages", "/messages NAME"),
-        "/help /invite": ("/invite", "/invite [USES] [reader]"),
-        "/help inv": ("/inv", "/invite [USES] [reader]"),
+        "/help /invite": ("/invite", "/invite [USES] [reader] [NAME]"),
+        "/help inv": ("/inv", "/invite [USES] [reader] [NAME]"),
     }
 
     async def play():

@@ -17,7 +17,6 @@ from zerochat.terminal_text import cells
 
 INVITATION_BYTES_MAX = 64 * 1024
 """Limit of the input. Our invitations have less than 2 kB, but others may contain a credential offer."""
-SHORT_LINK_MARK = "_oobid="
 
 
 class NoInvitation(LocalError):
@@ -26,30 +25,17 @@ class NoInvitation(LocalError):
     exit_code: ClassVar[int] = ExitCode.USAGE
 
 
-class LinkGone(LocalError):
-    """The invitation behind this short link no longer exists: it has expired or was used. Ask its sender
-    for a new one."""
-
-
-class LinkUnanswered(LocalError):
-    """This short link cannot be resolved now: {why}. Try again later, when an agent of its sender is running, or ask
-    for the long link."""
-
-    exit_code: ClassVar[int] = ExitCode.UNREACHABLE
-
-
-class NoInvitationBehind(LocalError):
-    """There is no invitation behind this short link: {why}. Ask its sender for a new one."""
-
-
 def invitation_text(options: Options, verb: str) -> str:
     """The invitation from the argument, the prompt or the pipe; a short link is resolved. Raises LocalError."""
+    from zerochat.agent.invitations import resolving
     from zerochat.agent.invitations.pasted_text import only_invitation, read_for_group, read_pasted
 
     image = getattr(options, "image", None)  # an option of `join`
     given = _from_image(image) if image is not None else _given(options, verb)
     text = only_invitation(given)
-    text = _fetch_short_link(options, text) if _is_short(text) else text
+    if resolving.is_short(text):
+        narrate("Resolving the short link…")
+        text = resolving.resolve(paths_of(options), text)
     if not paths_of(options).data.is_dir():  # an invalid invitation is reported before a missing profile
         now_s = int(time.time())
         _ = read_for_group(text, now_s) if verb == "join" else read_pasted(text, now_s)
@@ -81,41 +67,6 @@ def _given(options: Options, verb: str) -> str:
     if not text:
         raise NoInvitation(verb=verb)
     return text
-
-
-# --- short links ------------------------------------------------------------------------------------------------------
-
-
-def _is_short(text: str) -> bool:
-    return text.lower().startswith(("http://", "https://")) and SHORT_LINK_MARK in text
-
-
-def _fetch_short_link(options: Options, link: str) -> str:
-    """The invitation behind a short link, fetched through the proxy of the profile's settings if there is one."""
-    from zerochat.agent.network.web.short_link_fetch import SENTENCES, NoInvitationThere, fetch_invitation
-    from zerochat.agent.settings.reader import load_settings
-
-    settings = load_settings(paths_of(options))
-    narrate("Resolving the short link…")
-    fetching = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities)
-    try:
-        found = fetching.result()
-    except NoInvitationThere as error:
-        why = str(error.fields["why"])
-        if why in ("the server answered with status 404", "the server answered with status 410"):
-            raise LinkGone from None
-        if why in (*SENTENCES.values(), "the connection was lost"):
-            raise LinkUnanswered(why=why) from None
-        raise NoInvitationBehind(why=why) from None
-    return _as_link(found) if found.startswith("{") else found
-
-
-def _as_link(message: str) -> str:
-    """The link that contains this message: the form that all invitation parsers accept."""
-    from zerochat.crypto.encoding import b64url
-    from zerochat.didcomm.invitation import URL_PREFIX
-
-    return URL_PREFIX + b64url(message.encode())
 
 
 # --- QR codes ---------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.event_log import delivery, own_events
 from zerochat.group.event_log.event import GENESIS, Event
-from zerochat.group.external import connections, mediators, standard_protocols
+from zerochat.group.external import connections, mediators, short_links, standard_protocols
 from zerochat.group.files import catalogue
 from zerochat.group.inputs import (
     AcceptConnection,
@@ -68,7 +68,7 @@ from zerochat.group.inputs import (
 from zerochat.group.joining import cancellation, invitations, joiner, requests
 from zerochat.group.key_modes import MODES
 from zerochat.group.links import mediator_mail, pairing
-from zerochat.group.links.contact import new_identity, sign_possession, transport_public
+from zerochat.group.links.contact import join_link, new_identity, sign_possession, transport_public
 from zerochat.group.lookup import find_connection, find_group, find_peer
 from zerochat.group.membership import check_control, decisions, leave, may_post, resolve_view
 from zerochat.group.messages import indicators
@@ -120,9 +120,10 @@ def handle_command(tx: Transaction, command: Command) -> Result:
     match command:
         case CreateGroup():
             return GroupCreated(_create_group(tx, command))
-        case CreateInvitation(reference, lifetime_s, uses, role, history):
+        case CreateInvitation(reference, lifetime_s, uses, role, history, name):
             group = find_group(tx.agent, reference)
-            made = invitations.invite(tx, group, lifetime_s, uses, joiner.checked_role(role), history)
+            made = invitations.invite(tx, group, lifetime_s, uses, joiner.checked_role(role), history, name)
+            short_links.add(tx, join_link(made.id))
             return InvitationCreated(group.id, made)
         case RevokeInvitation(reference, which):
             return requests.revoke_invitation(tx, reference, which)

@@ -13,7 +13,7 @@ from zerochat.errors import (
     Unauthentic,
 )
 from zerochat.group.event_log import receiving
-from zerochat.group.external import connections, mediators, standard_protocols
+from zerochat.group.external import connections, mediators, short_links, standard_protocols
 from zerochat.group.files import download, upload
 from zerochat.group.joining import inviter, joiner, member_connections
 from zerochat.group.key_modes.sender_key import is_signed
@@ -285,6 +285,8 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
     message = connections.receive_envelope(tx, name, envelope, handle)
     mediators.handle_rotation(tx, name, before)
     if message is None:
+        return
+    if short_links.receive(tx, name, message):
         return
     if mediators.receive_mediation(tx, name, message, lambda inner: receive_web(tx, inner, None, "mediator")):
         return

@@ -24,7 +24,7 @@ from zerochat.group.effects import (
     Measure,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators
+from zerochat.group.external import connections, mediators, short_links
 from zerochat.group.files import download, upload
 from zerochat.group.inputs import (
     BatchEnded,
@@ -98,6 +98,7 @@ def step(
         if tx.agent.clock_offset_ms != agent.clock_offset_ms:
             clock_changes.clamp_deadlines(tx)
         mediators.update_mailboxes(tx)
+        short_links.update(tx)
     except RemoteError as error:
         if isinstance(input_, CommandInput):
             return agent, [CommandFailed(input_.ticket, _refusal(error))]

@@ -56,6 +56,8 @@ class CreateInvitation(Struct, frozen=True):
     """The highest role that a joiner gets: reader or writer."""
     history: str = "all"
     """The history rule of its joiners, within the limits of the group's rule (`Policy.history`)."""
+    name: str = ""
+    """What the inviter calls it, for example "for Bob"; its users do not see it."""
 
 
 class RevokeInvitation(Struct, frozen=True):

@@ -7,6 +7,7 @@ from zerochat.errors import LocalError
 from zerochat.limits import MEMBERS_MAX
 from zerochat.presentation import history_rules
 from zerochat.rpc import GroupInfo, MemberInfo, PolicyInfo, VoteInfo
+from zerochat.terminal_text import Printable, printable_line
 
 JOIN_RULES: Final = ("invited", "ask", "open")
 REMOVE_RULES: Final = ("anyone", "admins", "quorum")
@@ -287,3 +288,14 @@ def removers_of(info: GroupInfo) -> list[str]:
     if info.removed_by is None or info.removed_by.did == info.me:
         return []
     return [one.nick for one in info.voters] or [info.removed_by.nick]
+
+
+ROLE_NOT_BOUND: Final = (
+    "This group has no admins, so a reader can become a writer. In a group created with `--roles admins`, only admins"
+    " can change that."
+)
+
+
+def your_invitation(name: str) -> Printable:
+    """An invitation of ours in a sentence; `name`: what we call it, or empty."""
+    return printable_line(f"your invitation \u201c{name}\u201d" if name else "your invitation")

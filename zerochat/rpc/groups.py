@@ -148,11 +148,19 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     role: Role = "writer"
     """The highest role of a user that joins with it."""
     short: str = ""
-    """A short link to the invitation, while the agent serves HTTP; empty otherwise."""
+    """A short link to the invitation, served by a mediator of mine or by this agent; empty: there is none."""
+    short_missing: str = ""
+    """Why a mediator serves no short link, as a sentence; empty: it does, or I have no mediator."""
+    role_binds: bool = True
+    """Whether its users keep `role` until an admin changes it. False: in a flat group, a reader can become a writer."""
     history: str = "all"
     """The earlier history that it gives, as in `PolicyInfo`, at most as much as the group's rule."""
     id: str = ""
     """Its `OpenInvitation.id`."""
+    name: str = ""
+    """What I call it."""
+    open_count: int = 1
+    """How many invitations of mine to this group can be used now, with this one."""
 
 
 InviteeState = Literal["joining", "waiting", "joined", "gone"]
@@ -180,6 +188,8 @@ class OpenInvitation(Struct, frozen=True, kw_only=True):
     """How many users can join with it; 0: no limit."""
     role: Role = "writer"
     history: str = "all"
+    name: str = ""
+    """What I call it."""
     invitees: list[Invitee] = field(default_factory=list)
     """Its users, oldest first."""
 
@@ -221,6 +231,8 @@ class InvitationNotification(Struct, frozen=True):
     """The remaining uses of the invitation."""
     invitation: str = ""
     """Its `OpenInvitation.id`."""
+    name: str = ""
+    """What I call it."""
 
 
 class ViewNotification(Struct, frozen=True):
@@ -287,13 +299,15 @@ class CreateGroupParams(Struct, frozen=True):
 
 class CreateInvitationParams(Struct, frozen=True):
     """`uses`: how many users can join with it; null: one, or without limit in an `open` group. `history`: as in
-    `PolicyInfo`, at most as much as the group's rule; null: the group's rule."""
+    `PolicyInfo`, at most as much as the group's rule; null: the group's rule. `name`: what I call it; its users do not
+    see it."""
 
     group: str
     expires_s: int = 24 * 3600
     uses: int | None = None
     role: str = "writer"
     history: str | None = None
+    name: str = ""
 
 
 class RevokeInvitationParams(Struct, frozen=True):

@@ -13,7 +13,15 @@ from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import Document, new_peer2, resolve, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, mediator_receipt, oob_write, pickup, problem, routing
+from zerochat.didcomm.protocols import (
+    mediation,
+    mediator_receipt,
+    oob_write,
+    pickup,
+    problem,
+    routing,
+    short_links,
+)
 from zerochat.didcomm.protocols.mediation import Changed
 from zerochat.didcomm.protocols.oob_read import OutOfBand, ShortLink, read_invitation
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
@@ -53,6 +61,9 @@ class SimulatedMediator:
         """Registered DIDs whose ownership is proven."""
         self.waiting: dict[str, dict[str, bytes]] = {}
         """Stored envelopes by recipient and parcel id."""
+        self.links: dict[str, dict[str, bytes]] = {}
+        """Sealed invitations by recipient and id."""
+        self.serves_links = True
         self._long: dict[str, str] = {}
         self._parcels = 0
         self.dropped = 0
@@ -131,6 +142,7 @@ class SimulatedMediator:
         self.mailboxes.clear()
         self.proven.clear()
         self.waiting.clear()
+        self.links.clear()
         self._long.clear()
 
     def store(self, recipient: str, envelope: bytes) -> None:
@@ -149,6 +161,8 @@ class SimulatedMediator:
             return mediation.grant(message, self.did, self._random)
         if me not in self.waiting:
             return problem.problem("e.p.req", message, self._random)
+        if (linked := short_links.kind_of(message)) is not None:
+            return self._link(message, me, linked)
         match asked[1] if asked is not None else fetched:
             case "update":
                 return self._update(message, me)
@@ -166,6 +180,17 @@ class SimulatedMediator:
             case _:
                 return None
         return pickup.status(message, Waiting(len(self.waiting[me])), 0, self._random)
+
+    def _link(self, message: Message, me: str, kind: short_links.Kind) -> Message | None:
+        if not self.serves_links:
+            return problem.problem("e.m.msg.unsupported", message, self._random)
+        links = self.links.setdefault(me, {})
+        if kind == "keep":
+            self.links[me] = {oobid: links[oobid] for oobid in short_links.read_keep(message) & links.keys()}
+            return None
+        wanted = short_links.read_publish(message)
+        links[wanted.oobid] = wanted.sealed
+        return short_links.answer(message, short_links.Answer(self.http), self._random)
 
     def _update(self, message: Message, me: str) -> Message:
         changed = []

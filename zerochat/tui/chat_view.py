@@ -13,6 +13,7 @@ from textual.screen import Screen
 
 from zerochat.agent.settings.client_preferences import Preferences
 from zerochat.errors import AmbiguousGroup
+from zerochat.presentation import group_rules
 from zerochat.rpc import (
     ConnectionInfo,
     Event,
@@ -204,7 +205,9 @@ class ChatView(ChatLayout):
 
     def on_invitation_used(self, notification: InvitationNotification) -> None:
         if self.invitation_listener is None or not self.invitation_listener(notification):
-            self.flash(printable_line(f"{name_of(notification.nick)} used your invitation."))
+            self.flash(
+                printable_line(f"{name_of(notification.nick)} used {group_rules.your_invitation(notification.name)}.")
+            )
 
     def on_status(self, status: Status) -> None:
         self._status = status

@@ -119,9 +119,10 @@ class Client(ClientConnection):
         uses: int | None = None,
         role: str = "writer",
         history: str | None = None,
+        name: str = "",
     ) -> InvitationInfo:
         info: InvitationInfo = self.call(
-            "create_invitation", group=group, expires_s=expires_s, uses=uses, role=role, history=history
+            "create_invitation", group=group, expires_s=expires_s, uses=uses, role=role, history=history, name=name
         )
         return info
 

@@ -12,11 +12,13 @@ from functools import partial
 from msgspec import Struct
 
 from zerochat import rpc
+from zerochat.agent.api import short_link_waits
 from zerochat.agent.api.delivery_waits import DeliveryWaits
 from zerochat.agent.api.handlers import HANDLERS
 from zerochat.agent.api.handlers.context import TYPING_RECEIVED_S, AgentStopping, Context, Services
 from zerochat.agent.api.results import Ticket, result_of
 from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.api.short_link_waits import ShortLinkWaits
 from zerochat.agent.api.subscriptions.hub import Subscriptions
 from zerochat.agent.api.subscriptions.live import FEED_ROWS
 from zerochat.agent.api.subscriptions.store import SubscriptionRecords
@@ -30,8 +32,9 @@ from zerochat.agent.views.notifications import notification_of
 from zerochat.agent.views.unread import UnreadMessages
 from zerochat.errors import AmbiguousGroup, InternalFault, LocalError, NotAMember
 from zerochat.group import notifications
-from zerochat.group.effects import CommandDone, CommandFailed, Effect, JournalEffect, Posted
+from zerochat.group.effects import CommandDone, CommandFailed, Effect, InvitationCreated, JournalEffect, Posted
 from zerochat.group.inputs import Command, CommandInput
+from zerochat.group.links.contact import join_link
 from zerochat.group.lookup import find_group
 from zerochat.group.state import Agent
 from zerochat.presentation import group_rules
@@ -69,6 +72,7 @@ class RequestHandlers(Services):
         )  # fmt: skip
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = next_ticket
+        self.short_links = ShortLinkWaits()
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -129,8 +133,17 @@ class RequestHandlers(Services):
             self.files.discard(command, agent)
             self._refuse(call, _explained(effect.error, command, agent))
             return
+        done = effect.result
+        if isinstance(done, InvitationCreated) and short_link_waits.is_pending(
+            agent, link := join_link(done.invitation.id)
+        ):
+            self.short_links.add(call, link, partial(self._answer, call, command, effect), time.monotonic())
+        else:
+            self._answer(call, command, effect, agent)
+
+    def _answer(self, call: Call, command: Command, done: CommandDone, agent: Agent) -> None:
         try:
-            result = result_of(self, call, command, effect, agent)
+            result = result_of(self, call, command, done, agent)
         except LocalError as error:
             self._refuse(call, error)
         else:
@@ -154,7 +167,8 @@ class RequestHandlers(Services):
         """Answer waiting requests that are due, and send progress of files; the next deadline on the monotonic
         clock."""
         now = time.monotonic()
-        deadlines = (self.waits.review(agent, now), self.files.review(agent, now))
+        waits = self.waits, self.short_links, self.files
+        deadlines = [one.review(agent, now) for one in waits]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def begin_shutdown(self, within_s: float) -> None:

@@ -38,10 +38,8 @@ def _result_of(services: Services, call: Call, command: Command, done: effects.C
     match done.result:
         case effects.GroupCreated(group) | effects.GroupLeft(group):
             return services.group_info(agent, agent.groups[group])
-        case effects.InvitationCreated(group, invitation):
-            made = agent.invitations[join_link(invitation.id)]
-            short = services.shorten(invitation.url(), invitation.expires)
-            return invitation_info(group, invitation, made.uses, short, made.role, made.history)
+        case effects.InvitationCreated(_, invitation):
+            return invitation_info(agent, agent.invitations[join_link(invitation.id)], services.shorten)
         case effects.Voted(group, member, votes, needed):
             return replace(vote(agent.groups[group], member), votes=votes, needed=needed)
         case effects.GroupChanged(group):

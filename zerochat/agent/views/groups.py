@@ -1,8 +1,8 @@
 """Groups, invitations, join requests and joins as the control protocol shows them."""
 
 import time
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -12,18 +12,19 @@ from zerochat.agent.views import tlog_status
 from zerochat.agent.views.completeness import completeness
 from zerochat.agent.views.delivery import reach
 from zerochat.agent.views.members import display_names
-from zerochat.didcomm.invitation import Invitation
+from zerochat.group.external import short_links
 from zerochat.group.joining import requests
 from zerochat.group.links.contact import join_link
 from zerochat.group.membership import (
     attestation,
 )
-from zerochat.group.state import Agent, BackfillProgress, Claim, Group, Join, JoinState
+from zerochat.group.state import Agent, BackfillProgress, Claim, Group, Join, JoinState, OpenInvitation
 from zerochat.group.state.joins import AWAITING_INVITER, ENDS
 from zerochat.group.sync import stale_profile
 from zerochat.group.sync.backfill import remaining
 from zerochat.rpc import Author, GroupInfo, HistoryStart, InvitationInfo
 from zerochat.rpc.common import timestamp
+from zerochat.terminal_text import printable_line
 
 
 def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState | None = None) -> GroupInfo:
@@ -104,21 +105,51 @@ def unacknowledged(group: Group) -> int:
 # --- invitations and joins --------------------------------------------------------------------------------------------
 
 
-def invitation_info(
-    group: str, invitation: Invitation, uses: int, short: str = "", role: str = "writer", history: str = "all"
-) -> InvitationInfo:
+def invitation_info(agent: Agent, one: OpenInvitation, shorten: Callable[[str, int], str]) -> InvitationInfo:
+    """`shorten` serves a link here, as in `Services`, where no mediator does."""
+    invitation, group = one.invitation, agent.groups[one.group]
+    now_ms = int(time.time() * 1000)
     return InvitationInfo(
-        group=group,
+        group=group.id,
         url=invitation.url(),
         code=invitation.code(),
         expires_at=timestamp(invitation.expires * 1000),
-        uses=uses,
+        uses=one.uses,
         endpoint=invitation.address,
-        role=roster.as_role(role),
-        short=short,
-        history=history,
+        role=roster.as_role(one.role),
+        short=short_links.link_of(one) or shorten(invitation.url(), invitation.expires),
+        short_missing=_why_no_short_link(agent, one),
+        role_binds=one.role != "reader" or group.view.policy.roles != "flat",
+        history=one.history,
         id=requests.invitation_name(join_link(invitation.id)),
+        name=one.name,
+        open_count=sum(
+            other.group == group.id and short_links.is_usable(other, now_ms) for other in agent.invitations.values()
+        ),
     )
+
+
+NO_SHORT_LINK: Final = {
+    "unsupported": "the mediator ({label}) runs an older version or another program, which cannot serve one",
+    "full": "the mediator ({label}) has no room for another one",
+    "behind": "the mediator ({label}) is behind another one, so joiners cannot reach it",
+    "large": "the invitation is too long for the mediator ({label})",
+    "offline": "this agent is not connected to the mediator ({label})",
+    "": "the mediator ({label}) has not answered",
+}
+"""Why a mediator serves no short link, by its refusal (`short_links.REFUSALS`)."""
+
+
+def _why_no_short_link(agent: Agent, one: OpenInvitation) -> str:
+    short = one.short
+    if short is None or short.page:
+        return ""
+    connection = agent.connections.get(short.connection)
+    label = "unknown" if connection is None else printable_line(connection.label, 64)
+    why = NO_SHORT_LINK.get(
+        short.why if short.why or short.asked else "offline", "the mediator ({label}) refused"
+    ).format(label=label)
+    return f"There is no short link: {why}. The full link works."
 
 
 def open_invitations(agent: Agent, group: Group) -> list[rpc.OpenInvitation]:
@@ -132,6 +163,7 @@ def open_invitations(agent: Agent, group: Group) -> list[rpc.OpenInvitation]:
             uses=one.uses,
             role=roster.as_role(one.role),
             history=one.history,
+            name=one.name,
             invitees=[
                 _invitee(group, claim) for claim in sorted(one.claims.values(), key=lambda claim: claim.claimed_at)
             ],

@@ -39,11 +39,10 @@ def notification_of(
         case notifications.JoinProgress():
             return "join_changed", "", _join_status(change, agent)
         case notifications.InvitationUsed(group, label, uses_left, link):
-            return (
-                "invitation_used",
-                group,
-                rpc.InvitationNotification(group, label, uses_left, requests.invitation_name(link)),
-            )
+            open_ = agent.invitations.get(link)
+            name = open_.name if open_ is not None else ""
+            used = rpc.InvitationNotification(group, label, uses_left, requests.invitation_name(link), name)
+            return "invitation_used", group, used
         case notifications.DidRotated(group, member, mine):
             return "did_rotated", group, rpc.RotatedNotification(group, member, nick(group, member), mine)
         case notifications.Typing(group, member):

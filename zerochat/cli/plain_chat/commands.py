@@ -17,7 +17,7 @@ from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
 from zerochat.presentation import delivery, group_rules
 from zerochat.rpc import Event, GroupInfo, MemberDelivery, MemberInfo
-from zerochat.slash_commands import ALIASES, COMMANDS, CommandInfo, message_and_path, usage_of
+from zerochat.slash_commands import ALIASES, COMMANDS, CommandInfo, invite_arguments, message_and_path, usage_of
 from zerochat.terminal_text import printable, printable_line
 
 HISTORY_EVENTS = 20
@@ -163,10 +163,9 @@ def _about_peer(verb: str) -> Callable[[Session, str], list[str]]:
 
 
 def _invite(chat: Session, rest: str) -> list[str]:
-    words = rest.split()
-    reader = ["--read-only"] if words[-1:] == ["reader"] else []
-    uses = words[: len(words) - len(reader)]
-    return ["invite", *reader, *(["--uses", uses[0]] if uses else []), "--", _here(chat), *uses[1:]]
+    uses, reader, name = invite_arguments(rest)
+    options = [*(["--read-only"] if reader else []), *(["--uses", str(uses)] if uses else [])]
+    return ["invite", *options, *([f"--name={name}"] if name else []), "--", _here(chat)]
 
 
 def _role(chat: Session, rest: str) -> list[str]:

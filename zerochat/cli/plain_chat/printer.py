@@ -9,7 +9,7 @@ from zerochat.cli.formatting import name_of, near_time
 from zerochat.cli.output import Output, narrate
 from zerochat.names import ambiguous_prefixes
 from zerochat.presentation import delivery, tlog
-from zerochat.presentation.group_rules import removed_from
+from zerochat.presentation.group_rules import removed_from, your_invitation
 from zerochat.rpc import (
     BackfillNotification,
     ChainDifferenceNotification,
@@ -66,8 +66,8 @@ class Printer:
                 self.show(item)
             case JoinRequestNotification(group=group, nick=nick, state="asked"):
                 narrate(f"{self._prefix(group)}{name_of(nick)} asks to join: /requests, /admit NAME, /refuse NAME.")
-            case InvitationNotification(group=group, nick=nick):
-                narrate(f"{self._prefix(group)}{name_of(nick)} used your invitation.")
+            case InvitationNotification(group=group, nick=nick, name=name):
+                narrate(f"{self._prefix(group)}{name_of(nick)} used {your_invitation(name)}.")
             case WarningNotification(group=group, text=text):
                 narrate(f"{self._prefix(group)}Warning: {printable_line(text)}")
             case RemovedNotification(group=group, nick=nick, voters=voters):

@@ -1,5 +1,7 @@
 """Verb invite: creates, lists and revokes the invitations of a group."""
 
+import os
+
 from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
@@ -18,11 +20,12 @@ from zerochat.cli.grammar import (
 from zerochat.cli.invitation_input import qr_lines
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
-from zerochat.presentation import history_rules
+from zerochat.presentation import group_rules, history_rules
 from zerochat.rpc import InvitationInfo, Invitee
-from zerochat.terminal_text import printable
+from zerochat.terminal_text import printable, printable_line
 
-INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
+NO_SERVER = "You have no mediator, which would serve a short link: this is the full one."
+INVITATION_FORMATS = ("text", "short", "url", "code", "qr", "json", "jsonl")
 
 
 def add(verbs: "Verbs[Parser]") -> None:
@@ -34,6 +37,8 @@ def add(verbs: "Verbs[Parser]") -> None:
         "you trust. Every member can invite. Your agent must be running when the invitation is used.",
         """
 zerochat invite hikers
+zerochat invite hikers --name "for Bob"
+zerochat invite hikers --format short
 zerochat invite hikers --read-only
 zerochat invite hikers --history none
 zerochat invite hikers --format url | wl-copy
@@ -64,6 +69,11 @@ zerochat invite hikers --list
         metavar="N",
         help="number of members who can use it (default: 1; no limit in an open group)",
     )
+    parser.add_argument(
+        "--name",
+        metavar="TEXT",
+        help='what you call it, such as "for Bob", in --list and when it is used; its users do not see it',
+    )
     parser.add_argument("--read-only", action="store_true", help="admit members as readers, who cannot post")
     parser.add_argument(
         "--history",
@@ -76,7 +86,7 @@ zerochat invite hikers --list
 
 
 class NoCode(LocalError):
-    """This invitation uses a mediator and has no short code. Use its link: --format url."""
+    """This invitation uses a mediator and has no short code. Use a link: --format short, or --format url."""
 
 
 class NoCodeFits(LocalError):
@@ -99,6 +109,7 @@ def invite(options: Options, out: Output) -> ExitCode:
             uses=options.uses,
             role="reader" if options.read_only else "writer",
             history=options.history_rule,
+            name=options.name or "",
         )
         if agent.own:
             narrate(
@@ -106,6 +117,8 @@ def invite(options: Options, out: Output) -> ExitCode:
                 "until it"
                 " has been used."
             )
+        if not invitation.role_binds:
+            narrate(group_rules.ROLE_NOT_BOUND)
         _print_invitation(invitation, options.format, out)
         if options.image is not None:
             _write_image(invitation, options.image)
@@ -113,7 +126,13 @@ def invite(options: Options, out: Output) -> ExitCode:
 
 
 def _print_invitation(invitation: InvitationInfo, format_: str, out: Output) -> None:
+    if not invitation.short and format_ in ("text", "qr", "short") and invitation.short_missing:
+        narrate(printable_line(invitation.short_missing))
+    elif not invitation.short and format_ == "short":
+        narrate(NO_SERVER)
     match format_:
+        case "short":
+            out.exactly(printable(invitation.short or invitation.url))
         case "url":
             out.exactly(printable(invitation.url))
         case "code":
@@ -134,9 +153,10 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
     uses = {0: "unlimited uses", 1: "one use"}.get(invitation.uses, f"{invitation.uses} uses")
     return table(
         [
+            *([("name", printable_line(invitation.name))] if invitation.name else []),
+            *([("short", invitation.short)] if invitation.short else []),
             ("link", invitation.url),
             *([("code", invitation.code)] if invitation.code else []),
-            *([("short", invitation.short)] if invitation.short else []),
             ("valid", f"{uses}, until {local_time(invitation.expires_at)}"),
             *([("role", "reader, who cannot post")] if invitation.role == "reader" else []),
             *([("history", history_rules.rule_text(invitation.history))] if invitation.history != "all" else []),
@@ -152,7 +172,8 @@ def _write_image(invitation: InvitationInfo, file: str) -> None:
     path = user_path(file)
     try:
         png = code_png(printable(invitation.short or invitation.code or invitation.url))
-        with path.open("xb") as out:
+        # Its holder can join, so no other user of this machine may read it: created private, whatever the umask.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             out.write(png)
     except ValueError:
         raise NoCodeFits from None
@@ -175,6 +196,7 @@ def _list(options: Options, out: Output) -> ExitCode:
         rows = [
             (
                 one.id,
+                printable_line(one.name),
                 f"{sum(each.state == 'joined' for each in one.invitees)}/{one.uses or '∞'} joined",
                 f"until {local_time(one.expires_at)}",
                 one.role,

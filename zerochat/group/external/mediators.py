@@ -16,7 +16,7 @@ from zerochat.didcomm.protocols.mediation_client import MediationState, Mediatio
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import CloseWebSocket, Measure, Notify, OpenWebSocket
-from zerochat.group.external import connections
+from zerochat.group.external import connections, short_links
 from zerochat.group.links import mediator_mail, pairing
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.notifications import ConnectionChanged
@@ -57,6 +57,7 @@ def begin_mediation(tx: Transaction, name: str) -> None:
 
 def end_mediation(tx: Transaction, name: str) -> None:
     """Stop using this mediator."""
+    short_links.withdraw_all(tx, name)
     _unregister(tx, tx.agent.connections[name])
     _release(tx, name, websocket_uri(tx.agent.connections[name]))
     tx.update_agent(
@@ -114,6 +115,7 @@ def _start_session(tx: Transaction, one: Connection) -> None:
     _use_long_did(tx, one)
     wanting = replace(state, desired=mediator_mail.mailboxes(tx.agent))
     _apply_output(tx, one, mediation_client.connected(wanting, tx.context.random))
+    short_links.reconnected(tx, one.id)
 
 
 def _use_long_did(tx: Transaction, one: Connection) -> None:

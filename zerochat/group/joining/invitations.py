@@ -50,7 +50,13 @@ class Unreachable(LocalError):
 
 
 def invite(
-    tx: Transaction, group: Group, lifetime_s: int, uses: int | None, role: str = "writer", history: str = "all"
+    tx: Transaction,
+    group: Group,
+    lifetime_s: int,
+    uses: int | None,
+    role: str = "writer",
+    history: str = "all",
+    name: str = "",
 ) -> Invitation:
     """Create an invitation to a group and allow connections from its holders. `uses`: None is the group's rule: one
     use, or no limit in a group that is open to every invitee. `history`: the history that its users may read
@@ -92,7 +98,7 @@ def invite(
     else:
         uses = max(1, min(uses, USES_MAX))
     client_key = x25519_public(invitation.join_secret_key())
-    open_ = OpenInvitation(invitation, seed, client_key, group.id, uses, role, nonce, history=history)
+    open_ = OpenInvitation(invitation, seed, client_key, group.id, uses, role, nonce, history=history, name=name)
     tx.update_agent(invitations={**tx.agent.invitations, link: open_})
     allow_joiners(tx, link)
     return invitation

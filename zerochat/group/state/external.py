@@ -64,6 +64,8 @@ class Connection(Struct, frozen=True):
     """v1: the DID exchange under way."""
     mediation: MediationState | None = None
     """Its state as our mediator; None: it is none."""
+    served_links: frozenset[str] = frozenset()
+    """Ids of short links that it may serve for us, as our mediator."""
     expires: int = 0
     """When an unanswered invitation of ours expires, UTC ms."""
     breaker: Breaker = Breaker()

@@ -73,6 +73,24 @@ class Claim(Struct, frozen=True):
     """When it began, UTC ms."""
 
 
+class ShortLink(Redacted, frozen=True):
+    """The short link of an invitation of ours, served by a mediator (`external/short_links.py`)."""
+
+    REDACTED = ("key",)
+
+    oobid: str
+    key: bytes
+    """Seals the invitation; only the link contains it."""
+    connection: str
+    """The connection with the mediator."""
+    asked: str = ""
+    """The id of the message that published it; empty: not sent since the last reconnection."""
+    page: str = ""
+    """Where the mediator serves it; empty: it has not answered, or refused."""
+    why: str = ""
+    """Why the mediator refused (`short_links.REFUSALS`)."""
+
+
 class OpenInvitation(Redacted, frozen=True):
     """An invitation of ours that can still be used."""
 
@@ -96,6 +114,10 @@ class OpenInvitation(Redacted, frozen=True):
     """Uses returned by joiners that cancelled."""
     history: str = "all"
     """The history that its users may read, as far as the group's own rule allows."""
+    name: str = ""
+    """What its inviter calls it; stays here."""
+    short: ShortLink | None = None
+    """Its short link; None: we have no mediator."""
     rate_limit: RateLimit = RateLimit()
     """The shared rate limit of its holders (`rate_limits.spend_join_envelope`)."""
 

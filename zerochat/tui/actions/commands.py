@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from textual.content import Content
 
+from zerochat.errors import LocalError
 from zerochat.presentation import group_rules
 from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import (
@@ -26,11 +27,14 @@ from zerochat.rpc import (
     SearchParams,
     Status,
 )
+from zerochat.slash_commands import invite_arguments
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, settings
-from zerochat.tui.actions.targets import open_conversation, report_usage
+from zerochat.tui.actions.targets import open_conversation
+from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.panels.bars import short_view
+from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.state.hints import left_notice
 from zerochat.tui.style.text import clock_text, name_of
 
@@ -82,6 +86,7 @@ def _join(chat: ChatView, argument: str) -> None:
     from zerochat.tui.dialogs.join import JoinDialog
 
     async def load(invitation: str, nick: str, role: str) -> JoinStatus:
+        invitation = await _long_link(chat, invitation)
         return await chat.link.request("join_group", JoinGroupParams(invitation, nick or None, role), JoinStatus)
 
     def closed(group: str | None) -> None:
@@ -104,6 +109,25 @@ def _join(chat: ChatView, argument: str) -> None:
     chat.app.push_screen(screen, closed)
 
 
+async def _long_link(chat: ChatView, invitation: str) -> str:
+    """The invitation, or the one behind a short link. Raises AgentError."""
+    from zerochat.agent.invitations import resolving
+    from zerochat.agent.invitations.pasted_text import only_invitation
+
+    places, found = app_of(chat).settings_store.places, [invitation]
+
+    def resolve() -> None:
+        link = only_invitation(invitation)
+        if places is not None and resolving.is_short(link):
+            found.append(resolving.resolve(places, link))
+
+    try:
+        await in_thread(resolve)
+    except LocalError as error:
+        raise AgentError(error.sentence(), error.code) from None
+    return found[-1]
+
+
 def _warn_signing(chat: ChatView) -> None:
     """Warn before the first post that messages in the open group are signed, where they are."""
     conversation = chat.conversations.open
@@ -118,17 +142,12 @@ def _cancel(chat: ChatView, argument: str) -> None:
 def _invite(chat: ChatView, argument: str) -> None:
     if (conversation := open_conversation(chat)) is None:
         return
-    words = argument.split()
-    reader = words[-1:] == ["reader"]
-    number = " ".join(words[:-1] if reader else words)
-    if number and not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number)):
-        report_usage(chat, "invite", "3 reader")
-        return
+    uses, reader, name = invite_arguments(argument)
     from zerochat.tui.dialogs.invite import InviteDialog
 
     async def make(role: str, history: str | None, expires_s: int) -> InvitationInfo:
-        group, uses = conversation.info.id, int(number) if number else None
-        params = CreateInvitationParams(group, expires_s=expires_s, uses=uses, role=role, history=history)
+        group = conversation.info.id
+        params = CreateInvitationParams(group, expires_s=expires_s, uses=uses, role=role, history=history, name=name)
         return await chat.link.request("create_invitation", params, InvitationInfo)
 
     def closed(_: None) -> None:

@@ -98,7 +98,10 @@ class InvitationsDialog(Dialog[None]):
         width = self._list.room(12)
         joined = sum(each.state == "joined" for each in invitation.invitees)
         waiting = sum(each.state == "waiting" for each in invitation.invitees)
-        left = f"{joined} of {invitation.uses or 'any number'} joined" + (f", {waiting} waiting" if waiting else "")
+        name = f"{printable_line(invitation.name)}: " if invitation.name else ""
+        left = f"{name}{joined} of {invitation.uses or 'any number'} joined" + (
+            f", {waiting} waiting" if waiting else ""
+        )
         right = f"until {clock_text(invitation.expires_at)}"
         left = clip(left, max(width - cells(right) - 1, 4))
         return Content.assemble(left, " " * max(width - cells(left) - cells(right), 1), (right, "$text-muted"))

@@ -1,8 +1,8 @@
 """The invitation dialog: QR code, link, and who used it.
 
 The QR code is black on white in every theme, as scanners require. The link is shown beside it, and alone with `t` so
-that the terminal can select it. An invitation via a mediator has no short code: its link is drawn as the QR code
-where the window is large enough.
+that the terminal can select it. An invitation via a mediator has no code; its mediator serves a short link, which fits
+80x24. Without that link the QR code is the long link's, where the window is large enough.
 """
 
 import os
@@ -17,6 +17,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Static
 
+from zerochat.presentation import group_rules
 from zerochat.presentation.history_rules import exceeds, read_rule, rule_text
 from zerochat.rpc import InvitationInfo, InvitationNotification
 from zerochat.terminal_text import Printable, printable, printable_line
@@ -42,7 +43,7 @@ class InviteDialog(Dialog[None]):
     BINDING_GROUP_TITLE = "Invitation"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "copy_link", "Copy the link", id="invite.copy_link"),
-        Binding("z", "copy_code", "Copy the ZC: code", id="invite.copy_code"),
+        Binding("z", "copy_code", "Copy the ZC: code, or the full link", id="invite.copy_code"),
         Binding("t", "text_only", "Text only", id="invite.text_only"),
         Binding("p", "picture", "Save the code as a picture (PNG)", id="invite.picture"),
         Binding("s", "hide", "Hide or show the invitation", id="invite.hide"),
@@ -78,6 +79,8 @@ class InviteDialog(Dialog[None]):
         self._revoke = revoke
         self._earlier: list[str] = []
         """Ids of unused invitations created here before the shown one."""
+        self._others = 0
+        """The number of other open invitations to the group, not counting `_earlier`."""
         self._expires_s = EXPIRIES_S[0]
         self._hidden = False
         self._invitation: InvitationInfo | None = None
@@ -144,6 +147,7 @@ class InviteDialog(Dialog[None]):
         self._invitation = invitation
         self._used.clear()
         self._uses_left = invitation.uses
+        self._others = max(invitation.open_count - 1 - len(self._earlier), 0)
         try:
             self._qr = qr_half_blocks(printable_line(invitation.short or invitation.code) or printable(invitation.url))
         except ValueError:
@@ -161,6 +165,8 @@ class InviteDialog(Dialog[None]):
             self._draw()
             return True
         which = "an earlier invitation" if notification.invitation in self._earlier else "another invitation"
+        if notification.name:
+            which = group_rules.your_invitation(notification.name)
         if notification.uses_left == 0 and notification.invitation in self._earlier:
             self._earlier.remove(notification.invitation)  # used up: nothing to revoke
             self._draw()
@@ -182,9 +188,10 @@ class InviteDialog(Dialog[None]):
         if shown:
             self._code.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
         uses = "1 person" if invitation.uses == 1 else f"{invitation.uses or 'any number of'} people"
-        about = [f"Invitation to {self._group}", f"for {uses}, expires {clock_text(invitation.expires_at)}"]
+        called = f" ({printable_line(invitation.name)})" if invitation.name else ""
+        about = [f"Invitation to {self._group}{called}", f"for {uses}, expires {clock_text(invitation.expires_at)}"]
         if invitation.role == "reader":
-            about.append("read only")
+            about.append("read only" if invitation.role_binds else f"read only. {group_rules.ROLE_NOT_BOUND}")
         if invitation.history != "all" or self._group_history != "all":
             narrower = invitation.history if invitation.history != "all" else self._group_history
             about.append(f"New members get {rule_text(narrower)}.")
@@ -193,6 +200,8 @@ class InviteDialog(Dialog[None]):
         elif not fits and self._qr and not self._text_only:
             width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
+        if invitation.short_missing and not invitation.short:
+            about.append(printable_line(invitation.short_missing))
         if self._by_request:
             about.append("Anyone who has it can ask to join; you answer with F4.")
         else:
@@ -201,14 +210,18 @@ class InviteDialog(Dialog[None]):
             count = len(self._earlier)
             earlier = "The earlier invitation is" if count == 1 else f"The {count} earlier invitations are"
             about.append(f"{earlier} still valid: x revokes {'it' if count == 1 else 'them'}.")
+        if self._others:
+            about.append(self._other_invitations())
         self._about.update(Content("\n".join(about)))
         self._back_button.display = bool(self._earlier)
         self._open_button.display = not self._earlier  # 80 columns have no room for both; the key still works
-        self._link.update(Content(printable(invitation.url)))
-        self._compact.update(Content(printable_line(invitation.code)))
+        link, other = _forms(invitation)
+        self._link.update(Content(printable(link)))
+        self._compact.update(Content(printable(other)))
         self._link.display = not self._hidden
-        self._compact.display = bool(invitation.code) and not self._hidden
-        self._copy_button.display = bool(invitation.code)
+        self._compact.display = bool(other) and not self._hidden
+        self._copy_button.display = bool(other)
+        self._copy_button.label = Content("z code" if invitation.code else "z full")
         self._link_button.display = self._text_button.display = self._read_button.display = True
         self._hide_button.display = self._expiry_button.display = True
         self._picture_button.display = bool(self._qr)
@@ -221,6 +234,11 @@ class InviteDialog(Dialog[None]):
         else:
             left = "used up" if self._uses_left == 0 else f"{self._uses_left} left"
             self._feedback.set_default(f"✓ used by {', '.join(self._used[-5:])} ({left})")
+
+    def _other_invitations(self) -> str:
+        """How many invitations are open besides the shown one and the earlier ones of this dialog."""
+        one = self._others == 1
+        return f"{self._others} other invitation{' is' if one else 's are'} open: o lists {'it' if one else 'them'}."
 
     def _fits(self) -> bool:
         if not self._qr:
@@ -241,10 +259,11 @@ class InviteDialog(Dialog[None]):
         self.call_next(self.run_action, event.button.id or "close")
 
     def action_copy_link(self) -> None:
-        self._copy("link", self._invitation.url if self._invitation else "")
+        self._copy("link", _forms(self._invitation)[0] if self._invitation else "")
 
     def action_copy_code(self) -> None:
-        self._copy("code", self._invitation.code if self._invitation else "")
+        if self._invitation is not None:
+            self._copy("code" if self._invitation.code else "full link", _forms(self._invitation)[1])
 
     def _copy(self, what: str, text: str) -> None:
         if not text:
@@ -313,7 +332,8 @@ class InviteDialog(Dialog[None]):
                     return
             self._earlier.pop(0)
         self._draw()
-        self._feedback.show_briefly("Earlier invitations revoked. Only this one is valid.")
+        rest = self._other_invitations() if self._others else "Only this one is open."
+        self._feedback.show_briefly(Printable(f"Earlier invitations revoked. {rest}"))
 
     def action_open(self) -> None:
         self.dismiss(None)
@@ -350,3 +370,10 @@ class InviteDialog(Dialog[None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+
+def _forms(invitation: InvitationInfo) -> tuple[str, str]:
+    """What to send, and the same invitation in another form; empty: there is none."""
+    if invitation.short and not invitation.code:
+        return invitation.short, invitation.url
+    return invitation.url, invitation.code

@@ -172,7 +172,7 @@ class JoinDialog(Dialog[str | None]):
         if not invitation:
             self._show_text(Printable("Paste the invitation first."), trouble=True)
             return
-        self._show_text(Printable(""))
+        self._show_text(Printable("Resolving the short link…" if "_oobid=" in invitation else ""))
         self.run_worker(self._run(invitation, self._nick_input.value.strip(), self._role.value), exclusive=True)
 
     async def _run(self, invitation: str, nick: str, role: str) -> None:

@@ -26,6 +26,7 @@ from zerochat.group.inputs import (
 from zerochat.group.key_modes import MODES
 from zerochat.group.membership import Policy
 from zerochat.group.state import Group
+from zerochat.names import checked_name
 from zerochat.presentation import group_rules, history_rules
 from zerochat.rpc import GroupParams
 
@@ -58,7 +59,8 @@ def create_invitation(context: Context[rpc.CreateInvitationParams]) -> CreateInv
     if not (1 <= params.expires_s <= EXPIRES_S_MAX and (params.uses is None or params.uses >= 1)):
         raise BadRequest(why="an invitation is valid for 1 second to 30 days and for at least one use")
     history = "all" if params.history is None else _invitation_history(context.group, params.history)
-    return CreateInvitation(params.group, params.expires_s, params.uses, _joining_role(params.role), history)
+    name = checked_name(params.name, "name of an invitation") if params.name else ""
+    return CreateInvitation(params.group, params.expires_s, params.uses, _joining_role(params.role), history, name)
 
 
 def _invitation_history(group: Group, rule: str) -> str:

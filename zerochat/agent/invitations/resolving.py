@@ -1,0 +1,48 @@
+"""Follows the short link in a pasted text: the invitation behind it, as a long link."""
+
+from typing import ClassVar, Final
+
+from zerochat.agent.network.web.short_link_fetch import SENTENCES, NoInvitationThere, fetch_invitation
+from zerochat.agent.settings.reader import load_settings
+from zerochat.agent.storage.paths import ProfilePaths
+from zerochat.crypto.encoding import b64url
+from zerochat.didcomm.invitation import URL_PREFIX
+from zerochat.errors import LocalError
+
+SHORT_LINK_MARK: Final = "_oobid="
+
+
+class LinkGone(LocalError):
+    """The invitation behind this short link no longer exists: it has expired, was used or was revoked. Ask its sender
+    for a new one."""
+
+
+class LinkUnanswered(LocalError):
+    """This short link cannot be resolved now: {why}. Try again later, when the server of the link is running, or ask
+    for the long link."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class NoInvitationBehind(LocalError):
+    """There is no invitation behind this short link: {why}. Ask its sender for a new one."""
+
+
+def is_short(text: str) -> bool:
+    return text.lower().startswith(("http://", "https://")) and SHORT_LINK_MARK in text
+
+
+def resolve(paths: ProfilePaths, link: str) -> str:
+    """The long link behind a short one, fetched through the proxy of the profile's settings if there is one. Blocks.
+    Raises a LocalError."""
+    settings = load_settings(paths)
+    try:
+        found = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities).result()
+    except NoInvitationThere as error:
+        why = str(error.fields["why"])
+        if why in ("the server answered with status 404", "the server answered with status 410"):
+            raise LinkGone from None
+        if why in (*SENTENCES.values(), "the connection was lost"):
+            raise LinkUnanswered(why=why) from None
+        raise NoInvitationBehind(why=why) from None
+    return URL_PREFIX + b64url(found.encode()) if found.startswith("{") else found
