@@ -135,6 +135,9 @@ def test_settings(xdg: dict[str, str]):
     assert settings(xdg, '[network]\nlisten = "[::1]:4242:4243"\nadvertise = "2001:DB8::7"\n') == Settings(
         "[::1]:4242:4243", "2001:db8::7"
     )
+    assert settings(xdg, '[network]\nlisten = "::1"\nadvertise = "[2001:db8::7]"\nsocks = "[::1]:9050"\n') == Settings(
+        "::1", "2001:db8::7", socks="[::1]:9050"
+    )
 
 
 def test_unknown_settings_warn_with_the_nearest_name(xdg: dict[str, str]):
@@ -160,6 +163,8 @@ def test_unknown_settings_warn_with_the_nearest_name(xdg: dict[str, str]):
         ('[network]\nsocks = "localhost:9050"', "such as 127.0.0.1:9050"),
         ('[network]\nsocks = "127.0.0.1"', "such as 127.0.0.1:9050"),
         ('[network]\nsocks = "127.0.0.1:99999"', "such as 127.0.0.1:9050"),
+        ('[network]\nadvertise = "[2001:db8::7]:4242"', "without a port"),
+        ('[network]\nlisten = "127.0.0.1:4242:4242"', "two ports must differ"),
         ("[network]\nadvertise = 7", "a text in quotes"),
         ('[network]\nweb_public = "http://me:secret@example.org"', "network.web_public"),
         ('[network]\nweb_public = "http://"', "network.web_public"),

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 
 import pytest
 import zmq
@@ -10,7 +11,7 @@ from tests.support.sockets import Peer, Relay, Stranger, befriend, curve, peers,
 from zerochat.agent.network.addresses import source_prefix
 from zerochat.agent.network.zmq import bans, socket_options, transport, zap
 from zerochat.agent.network.zmq.bans import BAN_S, STRIKES_MAX, STRIKES_S, Bans
-from zerochat.agent.network.zmq.listener import CannotListen
+from zerochat.agent.network.zmq.listener import CannotListen, PortTaken
 from zerochat.agent.network.zmq.socket_options import public_key
 from zerochat.agent.network.zmq.tcp_control import BACKLOG_BYTES_MAX, HEARTBEAT_BYTES_PER_S, Connection
 from zerochat.agent.network.zmq.transport import INPUTS_MAX, MEMBER_CONNECTIONS_MAX, Transport
@@ -264,13 +265,19 @@ def test_foreign_descriptors_are_reported():
             a.transport.unwatch(near.fileno())
 
 
-def test_a_taken_port_is_replaced_and_a_foreign_address_refused():
+def test_a_taken_port_is_refused_and_replaced_only_on_request():
     with peers(1) as (a,):
-        second = Peer(ports=a.ports)
-        try:
-            assert not set(second.ports) & set(a.ports)
-        finally:
-            second.transport.close()
+        with Transport(os.urandom(32), "127.0.0.1", *a.ports) as second, pytest.raises(PortTaken) as caught:
+            second.bind()
+        assert str(a.ports[0]) in str(caught.value)
+        assert sys.platform != "linux" or f"process {os.getpid()} (" in str(caught.value)
+        with Transport(os.urandom(32), "127.0.0.1", 0, a.ports[1]) as second, pytest.raises(PortTaken):
+            second.bind((True, False))
+        with Transport(os.urandom(32), "127.0.0.1", *a.ports) as second:
+            assert not set(second.bind((True, True))) & set(a.ports)
+
+
+def test_a_foreign_address_is_refused():
     stranger = Transport(os.urandom(32), "192.0.2.1", 0, 0)
     with stranger, pytest.raises(CannotListen, match=r"192\.0\.2\.1"):
         stranger.bind()

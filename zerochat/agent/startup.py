@@ -16,7 +16,13 @@ from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.effects import EffectExecutor
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.loop import AgentLoop, LoopControl
-from zerochat.agent.network.addresses import ALL_ADDRESSES, own_address, parse_listen, remembered_addresses
+from zerochat.agent.network.addresses import (
+    ALL_ADDRESSES,
+    own_address,
+    parse_listen,
+    remember_addresses,
+    remembered_addresses,
+)
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.transport import Transport
 from zerochat.agent.service.hooks import Hooks
@@ -34,6 +40,7 @@ from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.inputs import Input, Started
 from zerochat.group.state import Agent
+from zerochat.rpc import ReplacedPort
 
 FILES_SECRET: Final = "files_secret"  # noqa: S105  # its name
 """In the journal's meta table: the 32 bytes from which the keys of all files are derived."""
@@ -59,6 +66,8 @@ class _Addresses(Struct, frozen=True):
     ports: tuple[int, int]
     """Requested or remembered; 0: the system chooses."""
     host: str
+    fallback: tuple[bool, bool]
+    """Whether any free port may replace a taken one."""
 
 
 @contextmanager
@@ -81,11 +90,16 @@ def open_loop(
         files = FileWorker(paths.files, _files_secret(journal), wake, log)
         hooks = Hooks(paths.profile, log, os.environ)
         with transport, web, files, hooks, ControlServer(paths.socket) as server:
-            pair, queue = _bind(journal, transport, addresses)
+            pair, queue, replaced = _bind(journal, transport, addresses)
+            if settings.listen is None and settings.advertise is None:
+                remember_addresses(journal, options.listen, options.advertise)
+            for one in replaced:
+                log.warning("port %d was in use, listening on port %d instead", one.port, one.by)
             transport.watch(control.wakeup.fileno())
             loop = _build(
                 paths, journal, settings, options, control, log, transport, web, files, hooks, server, (pair, queue)
             )
+            loop.attention.replaced = replaced
             anew = not loop.clock.restore(journal.meta_get("clock") or b"")
             uris = web.start(hidden)
             public = x25519_public(secret)
@@ -162,15 +176,22 @@ def _addresses(journal: Journal, settings: Settings, options: Options) -> _Addre
     listen_host, *ports = parse_listen(listen or ALL_ADDRESSES)
     # Ports that the system chose stay the same: open invitations and the other members' state contain them.
     pair, queue = (port or int(journal.meta_get(name) or 0) for name, port in zip(PORTS, ports, strict=True))
-    return _Addresses(listen_host, (pair, queue), advertise or own_address(listen_host))
+    fallback = (settings.port_fallback or not ports[0], settings.port_fallback or not ports[1])
+    return _Addresses(listen_host, (pair, queue), advertise or own_address(listen_host), fallback)
 
 
-def _bind(journal: Journal, transport: Transport, addresses: _Addresses) -> tuple[Endpoint, Endpoint]:
-    ports = transport.bind()
+def _bind(
+    journal: Journal, transport: Transport, addresses: _Addresses
+) -> tuple[Endpoint, Endpoint, list[ReplacedPort]]:
+    """Where the agent listens, and the taken ports. These stay remembered for the next start."""
+    ports = transport.bind(addresses.fallback)
+    replaced = []
     for name, requested, port in zip(PORTS, addresses.ports, ports, strict=True):
         if not requested:
             journal.meta_set(name, str(port).encode())
-    return Endpoint(addresses.host, ports[0]), Endpoint(addresses.host, ports[1])
+        elif requested != port:
+            replaced.append(ReplacedPort(requested, port))
+    return Endpoint(addresses.host, ports[0]), Endpoint(addresses.host, ports[1]), replaced
 
 
 def _files_secret(journal: Journal) -> bytes:

@@ -47,5 +47,6 @@ class StatusReport:
             hidden=is_hidden(agent),
             web=list(agent.web_uris),
             mediators=mediators(agent),
+            replaced_ports=list(self.attention.replaced),
             shares=["typing"] * agent.indicators.typing + ["read"] * agent.indicators.read_receipts,
         )

@@ -197,7 +197,7 @@ from zerochat.rpc.proofs import (
 )
 from zerochat.rpc.search import Found, Hit, SearchParams
 from zerochat.rpc.settings import ChangeSettingParams, SettingInfo
-from zerochat.rpc.status import BackupCopy, Hello, HelloParams, NoParams, Status
+from zerochat.rpc.status import BackupCopy, Hello, HelloParams, NoParams, ReplacedPort, Status
 from zerochat.rpc.subscriptions import (
     ITEM_TYPES,
     AcknowledgeParams,
@@ -367,6 +367,7 @@ __all__ = [
     "RemoveMemberParams",
     "RemovedNotification",
     "RenderPictureParams",
+    "ReplacedPort",
     "Request",
     "RevokeInvitationParams",
     "Role",

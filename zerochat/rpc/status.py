@@ -6,6 +6,13 @@ from zerochat.rpc.connections import ConnectionInfo
 from zerochat.rpc.groups import GroupInfo, JoinStatus
 
 
+class ReplacedPort(Struct, frozen=True):
+    """A port that another program used when the agent started: it listens on another one."""
+
+    port: int
+    by: int
+
+
 class Status(Struct, frozen=True, kw_only=True):
     profile: str
     nick: str
@@ -35,6 +42,7 @@ class Status(Struct, frozen=True, kw_only=True):
     """The number of unread messages in all groups."""
     mentions: int = 0
     """The number of unread mentions in all groups."""
+    replaced_ports: list[ReplacedPort] = field(default_factory=list)
 
 
 class Hello(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from contextlib import closing
 
 from zerochat.agent.doctor.findings import ON_THIS_MACHINE, CheckContext, Findings, State
 from zerochat.agent.network.addresses import ALL_ADDRESSES, parse_listen
+from zerochat.agent.network.port_holder import port_holder
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
 
@@ -58,12 +59,17 @@ def _pages(home: ProfilePaths, key: bytes) -> Findings:
     yield "ok", f"Every page of the journal is intact: {home.journal}.", ""
 
 
+PORT_REMEDY = "Stop the program that uses the port, or set network.listen to another one, and restart the agent."
+
+
 def check_ports(context: CheckContext) -> Findings:
     status = context.status
     if status is not None:
         if status.closed:
             yield "fail", "The agent no longer accepts new connections.", "Stop the agent and start it again."
-        else:
+        for one in status.replaced_ports:
+            yield "warn", f"The agent listens on port {one.by}, because {one.port} was in use.", PORT_REMEDY
+        if not (status.closed or status.replaced_ports):
             yield "ok", f"The agent listens: {status.pair} and {status.queue}.", ""
         return
     if context.refused is not None:
@@ -118,7 +124,7 @@ def _taken(host: str, port: int) -> tuple[State, str, str] | None:
             remedy = (
                 f"Stop the program that uses it (`ss -ltnp 'sport = :{port}'`), or set network.listen to another port."
             )
-            return "fail", f"Port {port} on {host} is in use by another program.", remedy
+            return "fail", f"Port {port} on {host} is in use by {port_holder(port)}.", remedy
         if error.errno == errno.EADDRNOTAVAIL:
             return "fail", f"This machine has no address {host}.", "Set network.listen to an address of this machine."
         if error.errno == errno.EACCES:

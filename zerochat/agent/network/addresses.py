@@ -27,41 +27,80 @@ class MetaStore(Protocol):
     def meta_set(self, key: str, value: bytes) -> None: ...
 
 
+def split_address(text: str) -> tuple[str, list[int]]:
+    """The IP address without brackets, and the ports behind it: `192.0.2.1`, `192.0.2.1:80`, `::1`, `[::1]`,
+    `[::1]:80:81`. Raises ValueError with a sentence without its full stop."""
+    host, ports = text, ""
+    if text.startswith("["):
+        host, bracket, ports = text[1:].partition("]")
+        if not bracket or (ports and not ports.startswith(":")):
+            raise ValueError("after an address in brackets comes a port, such as [::1]:5555")
+        ports = ports[1:]
+    elif not _is_ip(text):
+        host, _, ports = text.partition(":")
+    if not _is_ip(host):
+        raise ValueError(f"{host!r} is not an IP address" if host else "the host is missing")
+    found = ports.split(":") if ports else []
+    numbers = [int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1 for port in found]
+    if any(not 0 <= number <= 65535 for number in numbers):
+        raise ValueError("a port is a number from 1 to 65535")
+    return host, numbers
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """The IP address without brackets, and its one port from 1 on. Raises ValueError as `split_address`."""
+    try:
+        host, (port,) = split_address(text)
+    except ValueError:
+        host, port = "", 0
+    if not port:
+        raise ValueError("it must be an IP address and a port, such as 127.0.0.1:9050 or [::1]:9050")
+    return host, port
+
+
 def parse_listen(text: str) -> tuple[str, int, int]:
     """Host, pair port and queue port from HOST, HOST:PORT or HOST:PORT:PORT; a missing port is 0 (any).
 
     Raises BadAddress.
     """
-    host, ports = text, ""
-    if text.startswith("["):
-        host, _, ports = text[1:].partition("]")
-        ports = ports.removeprefix(":")
-    elif text.count(":") in (1, 2):
-        host, _, ports = text.partition(":")
     try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise BadAddress(text=text, why=f"{host!r} is not an IP address" if host else "the host is missing") from None
-    found = ports.split(":") if ports else []
-    numbers = [int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1 for port in found]
-    if len(numbers) > 2 or any(not 0 <= number <= 65535 for number in numbers):
-        raise BadAddress(text=text, why="a port is a number from 1 to 65535, and at most two are allowed")
+        host, numbers = split_address(text)
+    except ValueError as error:
+        raise BadAddress(text=text, why=error) from None
+    if len(numbers) > 2:
+        raise BadAddress(text=text, why="at most two ports are allowed")
     pair, queue = [*numbers, 0, 0][:2]
+    if pair and pair == queue:
+        raise BadAddress(text=text, why="the two ports must differ")
     return host, pair, queue
 
 
 def remembered_addresses(store: MetaStore, listen: str | None, advertise: str | None) -> tuple[str | None, str | None]:
-    """The addresses to listen on and to advertise: those given now, which are stored, or else the stored ones.
+    """The addresses to listen on and to advertise: those given now, or else the stored ones.
 
     A later start may come from a CLI verb that gives no address; an agent that was restricted to this machine must not
     become reachable from outside because of that. A new listening address replaces both stored values.
     """
+    before, to = ((store.meta_get(name) or b"").decode() or None for name in ("listen", "advertise"))
+    if listen is None and advertise is None:
+        return before, to
+    return listen or before, advertise
+
+
+def remember_addresses(store: MetaStore, listen: str | None, advertise: str | None) -> None:
+    """Store what was given, once the agent listens there."""
+    if listen is not None:
+        store.meta_set("listen", listen.encode())
     if listen is not None or advertise is not None:
-        if listen is not None:
-            store.meta_set("listen", listen.encode())
         store.meta_set("advertise", (advertise or "").encode())
-    before = ((store.meta_get(name) or b"").decode() or None for name in ("listen", "advertise"))
-    return next(before), next(before)
 
 
 def own_address(listen: str) -> str:

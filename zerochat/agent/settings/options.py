@@ -106,6 +106,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
             values.listen,
             example="0.0.0.0:4242:4243",
         ),
+        _flag("network.port_fallback", "listen on any free port when the requested one is in use", False),
         Option("network.advertise", "the IP address that peers connect to", values.advertise, example="203.0.113.7"),
         Option("network.socks", "a SOCKS5 proxy for all outgoing connections", values.socks, example="127.0.0.1:9050"),
         _flag("network.hidden", "announce no address", False),

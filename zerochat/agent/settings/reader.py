@@ -21,6 +21,7 @@ class Settings(Struct, frozen=True):
     """None: as at the last start, or all addresses."""
     advertise: str | None = None
     """None: as at the last start, or detected."""
+    port_fallback: bool = False
     socks: str | None = None
     cover: bool = False
     hidden: bool = False

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
-from zerochat.agent.network.addresses import BadAddress, parse_listen
+from zerochat.agent.network.addresses import BadAddress, parse_listen, split_address, split_host_port
 from zerochat.errors import Malformed
 
 Check: TypeAlias = Callable[[object], Any]
@@ -178,7 +178,10 @@ def advertise_address(address: str) -> str:
     try:
         from zerochat.didcomm.endpoint import Endpoint  # imports the whole of cryptography
 
-        return Endpoint(str(ipaddress.ip_address(address)), 1).host
+        host, ports = split_address(address)
+        if ports:
+            raise ValueError
+        return Endpoint(str(ipaddress.ip_address(host)), 1).host
     except Malformed as error:
         raise ValueError(f"it is {error.fields['why']}") from None
     except ValueError:
@@ -189,14 +192,8 @@ def advertise_address(address: str) -> str:
 
 
 def socks(value: object) -> str:
-    host, _, port = text(value).rpartition(":")
-    try:
-        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        raise ValueError("it must be an IP address and a port, such as 127.0.0.1:9050") from None
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError("it must end with a port, such as 127.0.0.1:9050")
-    return f"{host}:{port}"
+    host, port = split_host_port(text(value))
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def web_listen(value: object) -> str:

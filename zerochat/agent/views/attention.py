@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from zerochat.rpc import ReplacedPort
+
 CLOCKS_DIFFER: Final = (
     "Messages are dated more than five minutes in the future: the clock of this machine is slow, or the sender's is"
     " fast. They are kept until the clocks agree."
@@ -28,6 +30,10 @@ LOW_DISK: Final = (
     "The disk has only {free} MB left. Messages are stored until everyone has received them; when the disk is full,"
     " nothing can be sent or received."
 )
+PORT_REPLACED: Final = (
+    "Port {port} was in use when the agent started, so it listens on port {by}: open invitations name the old port, and"
+    " a router may forward only that. Free the port and restart the agent."
+)
 FREE_BYTES_MIN: Final = 100 << 20
 """A busy group writes some megabytes per day, so this leaves time to free space."""
 DISK_CHECK_S: Final = 30.0
@@ -40,6 +46,8 @@ class Attention:
         """`folder`: where the journal is."""
         self.fault = ""
         """Why the last batch could not be committed; empty: it was."""
+        self.replaced: list[ReplacedPort] = []
+        """The ports on which the agent does not listen as requested."""
         self._folder = folder
         self._clocks_until = 0.0
         self._checked_at, self._free_bytes = -DISK_CHECK_S, FREE_BYTES_MIN
@@ -71,6 +79,8 @@ class Attention:
             self._checked_at, self._free_bytes = now, self._free()
         if self._free_bytes < FREE_BYTES_MIN:
             return LOW_DISK.format(free=self._free_bytes >> 20)
+        if self.replaced:
+            return PORT_REPLACED.format(port=self.replaced[0].port, by=self.replaced[0].by)
         return BANNED if banned else ""
 
     def _free(self) -> int:

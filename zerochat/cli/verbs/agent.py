@@ -207,7 +207,8 @@ def _print_ready(options: Options, out: Output) -> None:
 
 
 def _ready_line(ready: "Status") -> str:
-    return f"ready profile={ready.profile} pid={ready.pid} pair={ready.pair} queue={ready.queue}"
+    replaced = "".join(f" replaced={one.port}:{one.by}" for one in ready.replaced_ports)
+    return f"ready profile={ready.profile} pid={ready.pid} pair={ready.pair} queue={ready.queue}{replaced}"
 
 
 def _serve(signals: Signals, thread: "AgentThread", notifier: "ServiceNotifier") -> None:

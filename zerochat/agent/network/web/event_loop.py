@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from zerochat.agent.network.addresses import split_host_port
 from zerochat.agent.network.web.limits import LOOKUPS_MAX
 from zerochat.errors import LocalError
 
@@ -43,16 +44,10 @@ class BadProxy(LocalError):
 
 def parse_proxy(text: str) -> tuple[str, int]:
     """Address and port of a proxy from "ADDRESS:PORT". Raises BadProxy."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
     try:
-        ipaddress.ip_address(host)
-        number = int(port)
+        return split_host_port(text)
     except ValueError:
         raise BadProxy(text=text) from None
-    if not 0 < number < 65536:
-        raise BadProxy(text=text)
-    return host, number
 
 
 class WebLoop(asyncio.SelectorEventLoop):

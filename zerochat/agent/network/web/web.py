@@ -4,6 +4,7 @@ Only `start` and `stop` block. Envelopes handed over and not settled yet are cou
 `take` returns their result. So `send` knows at once whether there is room.
 """
 
+import errno
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from msgspec import Struct
 
 from zerochat.agent.network.addresses import BadAddress, parse_listen
+from zerochat.agent.network.port_holder import port_holder
 from zerochat.agent.network.web.event_loop import parse_proxy
 from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.events import (
@@ -144,8 +146,11 @@ class Web:
             self._thread.join(STOP_S_MAX)
             if self._listen is None or isinstance(error, TimeoutError):
                 raise WebFailed(why=type(error).__name__) from error
-            address = ":".join(map(str, self._listen))
-            raise CannotListenForWeb(address=address, why=(error.strerror or str(error)).lower()) from error
+            host, number = self._listen
+            taken = error.errno == errno.EADDRINUSE
+            why = f"{port_holder(number)} uses this port" if taken else (error.strerror or str(error)).lower()
+            address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+            raise CannotListenForWeb(address=address, why=why) from error
         except Exception as error:
             self._thread.join(STOP_S_MAX)
             raise WebFailed(why=type(error).__name__) from error

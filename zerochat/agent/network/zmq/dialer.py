@@ -20,6 +20,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
+from zerochat.agent.network.addresses import split_host_port
 from zerochat.agent.network.zmq import socket_options
 from zerochat.agent.network.zmq.client_session import ClientSession
 from zerochat.agent.network.zmq.heartbeat import Heartbeat
@@ -267,8 +268,7 @@ class DialedConnection:
         host, port = self._endpoint.host, self._endpoint.port
         if self._socks is not None:
             self._proxy = Socks5Handshake(self._endpoint)
-            host, _, digits = self._socks.rpartition(":")
-            host, port = host.strip("[]"), int(digits)
+            host, port = split_host_port(self._socks)
         kind, first = (b"XSUB", [b"\1" + queue for queue in self.queues]) if self.queues else (b"DEALER", [b""])
         try:
             self._session = ClientSession(kind, *self._keys, first, os.urandom)

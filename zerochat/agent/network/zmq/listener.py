@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import zmq
 
 from zerochat.agent.network.descriptors import file_limit
+from zerochat.agent.network.port_holder import port_holder
 from zerochat.agent.network.zmq import socket_options
 from zerochat.agent.network.zmq.tcp_control import (
     BACKLOG_BYTES_MAX,
@@ -70,6 +71,14 @@ class CannotListen(LocalError):
     127.0.0.1 (this machine only) or 0.0.0.0 (every network that it is connected to)."""
 
 
+class PortTaken(LocalError):
+    """Cannot listen on {host}: {holder} uses port {port}. Stop that program, choose another port (`--listen`,
+    network.listen), or allow any free port instead (network.port_fallback)."""
+
+    exit_code: ClassVar[int] = 6
+    facts: ClassVar[tuple[str, ...]] = ("host", "port", "holder")
+
+
 class Listener:
     """A hardened and monitored socket that is not bound yet."""
 
@@ -106,15 +115,15 @@ class Listener:
         self._closed = False
 
     def bind(self, port: int) -> int:
-        """Bind to this port, or to any free one when it is 0 or taken; the port. Raises CannotListen."""
+        """Bind to this port, or to any free one when it is 0; the port. Raises CannotListen or PortTaken."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        for choice in (str(port), "*") if port else ("*",):
-            try:
-                self.socket.bind(f"tcp://{host}:{choice}")
-                break
-            except zmq.ZMQError as error:
-                if choice == "*" or error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                    raise CannotListen(host=self._host, why=error.strerror) from error
+        try:
+            self.socket.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            if port and error.errno == errno.EADDRINUSE:
+                raise PortTaken(host=self._host, port=port, holder=port_holder(port)) from error
+            where = f"{self._host}, port {port}" if port else self._host
+            raise CannotListen(host=where, why=error.strerror.lower()) from error
         bound = self.socket.get(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         return int(bound.rstrip(b"\0").rpartition(b":")[2])

@@ -30,7 +30,7 @@ from zerochat.agent.network.zmq.bans import Bans
 from zerochat.agent.network.zmq.dialer import DialedConnection
 from zerochat.agent.network.zmq.flood_guard import FloodGuard
 from zerochat.agent.network.zmq.links import LinkReason, LinkTable
-from zerochat.agent.network.zmq.listener import PairListener, QueueListener
+from zerochat.agent.network.zmq.listener import Listener, PairListener, PortTaken, QueueListener
 from zerochat.agent.network.zmq.multiplexing import (
     HEADER_BYTES,
     MULTIPLEX_S,
@@ -66,6 +66,15 @@ POLL_BYTES_MAX = 8 * 1024 * 1024
 """Bytes that one poll reads, so that large envelopes do not pile up between the sockets and the core."""
 
 NetworkEffect: TypeAlias = AllowClient | RevokeClient | Dial | Disconnect | SendEnvelope | Reply | Publish
+
+
+def _bind(listener: Listener, port: int, *, fallback: bool) -> int:
+    try:
+        return listener.bind(port)
+    except PortTaken:
+        if not fallback:
+            raise
+        return listener.bind(0)
 
 
 class Transport(Closing):
@@ -135,20 +144,21 @@ class Transport(Closing):
         """Number of links that are banned now."""
         return len(self._bans)
 
-    def bind(self) -> tuple[int, int]:
-        """Start listening; the ports of pair and queue, which differ from those asked for if these are taken.
+    def bind(self, fallback: tuple[bool, bool] = (False, False)) -> tuple[int, int]:
+        """Start listening; the ports of pair and queue. `fallback`: whether any free port replaces a taken one.
 
-        Raises CannotListen.
+        Raises CannotListen or PortTaken; then it can only be closed.
         """
         self._zap.start()
-        ports = self._pair.bind(self._ports[0]), self._queue.bind(self._ports[1])
+        listeners = zip((self._pair, self._queue), self._ports, fallback, strict=True)
+        pair, queue = (_bind(listener, port, fallback=may) for listener, port, may in listeners)
         self._poller.add_socket(self._pair.socket, self._read_pair)
         self._poller.add_monitor(self._pair.monitor, self._pair.observe)
         self._poller.add_socket(self._queue.socket, self._queue.read)
         self._poller.add_monitor(self._queue.monitor, self._queue.observe)
         self._poller.add_wakeup(self._wakeup.fileno(), self._wakeup.drain)
         self._flood_guard.start()
-        return ports
+        return pair, queue
 
     def close(self) -> None:
         """Close everything; what was just sent has `LINGER_MS` to leave. Does not hang."""
