@@ -101,14 +101,14 @@ def test_every_dialog_quits_and_helps():
 
 def test_the_first_run_and_the_tour_have_help_and_quit(tmp_path):
     async def play():
-        async with scene(tmp_path, create_profile=lambda nick: None) as it:
+        async with scene(tmp_path, create_profile=lambda nick, passphrase: None) as it:
             await it.shows("Welcome to zerochat")
             await it.press("f1")
             await it.shows("Help", "First run", "Create a group at once")
             await it.press("escape")
             await it.shows("Welcome to zerochat")
             await it.type("alice")
-            await it.press("enter", "1")
+            await it.press("enter", "enter", "1")
             await it.shows("Name of the new group")
             await it.press("escape")
             await it.say("/tour")

@@ -28,18 +28,21 @@ def test_the_first_run_creates_a_group(tmp_path):
     async def play():
         made = []
 
-        def create(nick):
+        def create(nick, passphrase):
+            assert passphrase is None
             if not made:
                 made.append("refused")
                 raise OSError("The home folder is read-only: choose another with ZEROCHAT_HOME.")
             made.append(nick)
 
         async with scene(tmp_path, create_profile=create, demo=True) as it:
-            await it.shows("Welcome to zerochat", "Your name, as other members see it:", "profile with `zerochat init")
+            await it.shows("Welcome to zerochat", "Your name, as other members see it:")
             await it.press("enter")
             await it.shows("Enter a name.")
             await it.type("alice1")
             assert it.app.screen.query_one(Input).value == "alice1"  # A digit in a name chooses nothing.
+            await it.press("enter")
+            await it.shows("A passphrase (optional):", "Enter skips it")
             await it.press("enter")
             await it.shows("1  Create a group", "2  Join a group", "3  Try the demo")
             assert it.agent.asked == []
@@ -56,14 +59,14 @@ def test_a_second_choice_at_the_first_run_creates_nothing(tmp_path):
     async def play():
         made, go = [], threading.Event()
 
-        def create(nick):
+        def create(nick, passphrase):
             made.append(nick)
             assert go.wait(20)
             assert len(made) == 1, "The profile default exists already."
 
         async with scene(tmp_path, create_profile=create, demo=True) as it:
             await it.type("alice")
-            await it.press("enter", "2", "enter", "3")
+            await it.press("enter", "enter", "2", "enter", "3")
             await it.until(lambda: made)
             go.set()
             await it.shows("Paste the invitation")
@@ -76,13 +79,13 @@ def test_a_second_choice_at_the_first_run_creates_nothing(tmp_path):
 def test_the_first_run_has_the_keys_of_the_chat(tmp_path, key, dialog):
     async def play():
         made = []
-        async with scene(tmp_path, create_profile=made.append) as it:
+        async with scene(tmp_path, create_profile=lambda nick, passphrase: made.append((nick, passphrase))) as it:
             await it.press(key)
             await it.shows("Enter a name.")
             await it.type("alice")
             await it.press(key)
             await it.shows(dialog)
-            assert made == ["alice"]
+            assert made == [("alice", None)]
 
     run(play())
 
@@ -91,14 +94,84 @@ def test_the_first_run_has_the_keys_of_the_chat(tmp_path, key, dialog):
 def test_the_first_run_can_end_in_the_demo(tmp_path):
     async def play():
         async with scene(
-            tmp_path, create_profile=lambda nick: pytest.fail("the demo needs no profile"), demo=True
+            tmp_path, create_profile=lambda *given: pytest.fail("the demo needs no profile"), demo=True
         ) as it:
             await it.type("alice")
-            await it.press("enter", "down", "down", "enter")
+            await it.press("enter", "enter", "down", "down", "enter")
             await it.until(lambda: not it.app.is_running)
             assert it.app.return_value == "demo"
 
     run(play())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+def test_the_first_run_offers_a_passphrase(tmp_path, size):
+    """It is typed twice, shown nowhere, and may be skipped with Enter."""
+
+    async def play():
+        made = []
+        async with scene(
+            tmp_path, size=size, create_profile=lambda *given: made.append(given), start_agent=lambda prompt: None
+        ) as it:
+            await it.shows("Welcome to zerochat")
+            await it.type("alice")
+            await it.press("enter")
+            await it.shows("A passphrase (optional):", "encrypts this profile's key")
+            await it.type("2 birds")
+            await it.press("enter")
+            await it.shows("The passphrase again:")
+            await it.type("2 bird")
+            await it.press("enter")
+            await it.shows("The passphrases do not match.")
+            assert "bird" not in it.text and not made
+            await it.type("2 birds")
+            await it.press("f7")
+            await it.shows("The passphrases do not match.")
+            await it.type("2 birds")
+            await it.press("enter")
+            await it.type("2 birds")
+            await it.press("enter")
+            await it.shows("The passphrase is set.", "1  Create a group")
+            assert "bird" not in it.text and not made
+            await it.press("escape", "enter", "enter", "enter", "1")
+            await it.until(lambda: made)
+            assert made == [("alice", b"2 birds")]
+
+    run(play())
+
+
+def test_a_passphrase_of_the_first_run_is_not_asked_for_at_once(tmp_path, monkeypatch):
+    """The agent of the first run starts with it; the next start asks."""
+    from zerochat.agent.storage.profiles import unlock
+    from zerochat.tui import _AgentStarter
+
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path))
+    places = profile_paths(None, os.environ)
+    create_profile(places, "alice", b"2 birds")
+    asked = []
+
+    class Attached:
+        own = False
+
+        def close(self):
+            pass
+
+    def attach(given, passphrase, **options):
+        unlock(given, passphrase)
+        return Attached()
+
+    def prompt():
+        asked.append(1)
+        return b"2 birds"
+
+    monkeypatch.setattr("zerochat.agent.api.attach.attach", attach)
+    starter = _AgentStarter(places, None, None, None)
+    starter.typed = b"2 birds"
+    app = ZerochatApp(places.socket)
+    starter.start(app, prompt)
+    assert not asked
+    starter.start(app, prompt)
+    assert asked == [1]
 
 
 def test_the_first_frame_does_not_wait_for_the_agent(tmp_path):

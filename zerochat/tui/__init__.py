@@ -63,6 +63,8 @@ class _AgentStarter:
         self._listen, self._advertise = listen, advertise
         self._attached: Attached | None = None
         self._locked = False
+        self.typed: bytes | None = None
+        """The passphrase typed at the first run, for the first start only."""
 
     def lock(self) -> None:
         self._locked = True
@@ -74,6 +76,8 @@ class _AgentStarter:
         from zerochat.agent.storage.profiles import key_location, unlock
 
         self.close()
+        if (typed_before := self.typed) is not None:
+            self.typed, prompt = None, lambda: typed_before
         if self._locked:  # an agent in another process is already unlocked
             typed = prompt()
             unlock(self._places, lambda: typed)
@@ -119,10 +123,11 @@ def run_chat(
     gc.enable()
     agent = _AgentStarter(places, passphrase, listen, advertise)
 
-    def create_profile(nick: str) -> None:
+    def create_profile(nick: str, secret: bytes | None) -> None:
         from zerochat.agent.storage.profiles import create_profile
 
-        create_profile(places, nick, None)
+        create_profile(places, nick, secret)
+        agent.typed = secret
 
     store = SettingsStore(places, overrides)
     shown = places.state / "toured"

@@ -81,10 +81,10 @@ class ZerochatApp(BaseApp):
     """`run()` returns "demo" when the user chose the demo at the first run, else None.
 
     `start_agent` ensures that an agent serves `socket`; it may call its argument to prompt for the passphrase.
-    `create_profile` creates the profile with a name; it is given exactly when the profile does not exist yet. Both
-    block, run in their own thread, and may raise: the user reads the text of the exception. `lock` is called after
-    inactivity: from then on `start_agent` must ask for the passphrase, even of a running agent; without `lock` the
-    chat closes instead. `demo`: offer the demo at the first run. `open_group`: a name or an id prefix.
+    `create_profile` creates the profile with a name and perhaps a passphrase; it is given exactly when the profile does
+    not exist yet. Both block, run in their own thread, and may raise: the user reads the text of the exception. `lock`
+    is called after inactivity: from then on `start_agent` must ask for the passphrase, even of a running agent; without
+    `lock` the chat closes instead. `demo`: offer the demo at the first run. `open_group`: a name or an id prefix.
     `settings_store`: the settings; None: defaults. `on_tour_shown` is called once when the tour is shown; None: no
     tour.
     """
@@ -108,7 +108,7 @@ class ZerochatApp(BaseApp):
         socket: Path,
         *,
         start_agent: Callable[[Callable[[], bytes]], None] | None = None,
-        create_profile: Callable[[str], None] | None = None,
+        create_profile: Callable[[str, bytes | None], None] | None = None,
         lock: Callable[[], None] | None = None,
         demo: bool = False,
         open_group: str = "",
@@ -231,10 +231,10 @@ class ZerochatApp(BaseApp):
 
     # --- startup and locking ---------------------------------------------------------------------------------------
 
-    async def _make_profile(self, nick: str) -> None:
+    async def _make_profile(self, nick: str, passphrase: bytes | None) -> None:
         create = self._create_profile
         assert create is not None
-        await in_thread(lambda: create(nick))
+        await in_thread(lambda: create(nick, passphrase))
 
     def _on_first_run_done(self, choice: str | None) -> None:
         if choice == "demo":
