@@ -113,7 +113,9 @@ class Reading:
         self.consumers.committed(notes.consumers)
 
     def ack(self, seq: int, name: str = "ci") -> Any:
-        self.consumers.acknowledge(Call(1, "ack", "acknowledge", rpc.NoParams()), name, seq)
+        reader = self.consumers._readers.get(name)
+        client = (reader and reader.client) or 1
+        self.consumers.acknowledge(Call(client, "ack", "acknowledge", rpc.NoParams()), name, seq)
         assert not self.consumers.pending or "ack" not in self.server.answers, "it is on disk before it is answered"
         if self.consumers.pending:
             self.tx()

@@ -134,6 +134,17 @@ def test_a_consumer_has_one_reader(people: Any) -> None:
     assert second.texts(2) == ["one", "two"]
     news = first.client.next_notification(agents.DEADLINE_S)
     assert news is not None and news.params == ConsumerTakenNotification("ci") and quiet(first.client)
+    for write in (
+        lambda: first.client.acknowledge("ci", first.items[0].seq),
+        lambda: first.client.send_message("friends", "from the past", key="k"),
+        lambda: first.client.call("set_topic", group="friends", text="from the past"),
+        lambda: first.client.send_files("friends", ["/nowhere"]),
+        lambda: alice.client.acknowledge("ci", second.items[0].seq),
+    ):
+        with pytest.raises(AgentError) as refused:
+            write()
+        assert refused.value.code == "ConsumerTaken"
+    assert first.client.list_groups() and second.client.list_consumers()[0].acked < second.items[0].seq
     second.close()
     until(lambda: not alice.client.list_consumers()[0].connected, "the end of the connection")
     alice.client.delete_consumer("ci")

@@ -8,16 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from tests.support.agents import DEADLINE_S, meet, until
 from tests.support.bot_processes import connected, consumer, environment, reached, running
-from zerochat import Bot, Message, SyncBot, rpc
+from zerochat import Bot, Message, SyncBot, SyncMessage, rpc
 from zerochat.agent.api.client_protocol import AgentError, ClientProtocol, Reply
 from zerochat.bot.bot import store_path
-from zerochat.bot.runner import ConsumerReplaced
+from zerochat.bot.connection import ConsumerReplaced
 from zerochat.bot.store import DeadLetter, Store
 from zerochat.rpc import Event, Sent
 
@@ -221,6 +222,34 @@ def test_bots_of_one_profile_announce_side_by_side(pair, monkeypatch):
     with pytest.raises(AgentError, match="with the other bots of this profile, a bot has at most 32"):
         bob.client.announce_bot("friends", [rpc.AnnouncedCommand("one-more")], consumer="fun")
     assert bob.client.announce_bot("friends", many, consumer="ops").unchanged, "the refused one is not stored"
+
+
+def test_a_replaced_bot_neither_sends_nor_acknowledges(pair, monkeypatch):
+    """A bot that was stopped while another one took over wakes up in the middle of a handler."""
+    alice, bob = pair
+    monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
+    old, new = Bot("worker", profile="bob", retries=()), Bot("worker", profile="bob", take_over=True)
+    begun, woken = threading.Event(), threading.Event()
+
+    @old.command
+    def work(m: SyncMessage):
+        begun.set()
+        assert woken.wait(DEADLINE_S)
+        m.reply("by the old one")
+
+    @new.command("work")
+    async def again(m: Message):
+        await m.reply(f"by the new one, attempt {m.attempt}")
+
+    with running(old) as failed:
+        alice.client.send_message("friends", "!work")
+        assert begun.wait(DEADLINE_S)
+        with running(new):
+            until(lambda: any("by the new" in text for text in alice.texts()), "the new one's answer")
+            woken.set()
+            until(lambda: failed, "the end of the old one")
+        assert isinstance(failed[0], ConsumerReplaced)
+    assert not any("by the old" in text for text in bob.texts()) and not new.dead_letters()
 
 
 async def _nothing(m: Message):

@@ -61,13 +61,15 @@ class Bot(HandlerRegistry):
         timeout: str | float | None = TIMEOUT,
         credit: int = CREDIT,
         help: bool = True,
+        take_over: bool = False,
     ) -> None:
         """`name`: the consumer name under which the agent stores the bot's position; unique per profile. `profile`:
         None for ZEROCHAT_PROFILE, or `default`. `groups`: only these groups (names or ids; None: all). `include`:
         events that are skipped by default: the profile's own (`self`), those of other bots (`bots`), and, on the first
         run of this name, the stored history (`replayed`). `retries`: delays before a failed handler is called again;
         after the last one the event becomes a dead letter. `timeout`: time limit of a handler or timer (None: no
-        limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer `!help`."""
+        limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer
+        `!help`. `take_over`: disconnect another process that runs a bot of this name, which then ends."""
         if not NAME.fullmatch(name):
             raise BadBot(why=f"the name {name!r} must be 1 to 64 characters of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:
@@ -79,7 +81,7 @@ class Bot(HandlerRegistry):
         except ValueError as error:
             raise BadBot(why=error) from None
         super().__init__(prefix, included("this bot", include), limit_s)
-        self._credit, self._help = credit, help
+        self._credit, self._help, self._take_over = credit, help, take_over
         self._store: Store | None = None
         self._runner: Runner | None = None
         self._ready = asyncio.Event()
@@ -262,6 +264,7 @@ class Bot(HandlerRegistry):
             self._retries,
             self._credit,
             "replayed" in self._include,
+            self._take_over,
             announced,
             self._arguments,
         )

@@ -12,18 +12,27 @@ from zerochat.bot.agent_link import ANSWER_S_MAX, AgentLink, AgentLinkLost
 from zerochat.bot.api import BotApi
 from zerochat.bot.events import Group
 from zerochat.bot.handlers import BotSpec
-from zerochat.errors import AmbiguousGroup
+from zerochat.errors import AmbiguousGroup, LocalError
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import printable_line
 
 AGENT_STOPPING: Final = "AgentStopping"
 """Error code of an agent that is shutting down and takes no new requests."""
+CONSUMER_TAKEN: Final = "ConsumerTaken"
+"""Error code of a request after another process has taken over the consumer."""
 BACKOFF_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Delays before the first, second, … reconnection attempt."""
 CONSUMER_BUSY_S_MAX = 10.0
 """Time limit for the agent to release a consumer whose process has ended, seconds."""
 INTERNAL_TYPES: Final = ("member_joined", "commands_announced", "consumer_taken", "overflow", "dropped")
 """Item types that every bot subscribes to, whatever its handlers need."""
+
+
+class ConsumerReplaced(LocalError):
+    """Another process has taken over the consumer {consumer}. Only one bot of a name can run at a time: stop the other
+    one, or give this one another name (`Bot(name=…)`)."""
+
+    exit_code = 6
 
 
 class KnownGroups:
@@ -63,6 +72,12 @@ class Connection:
         self.api = make_api(self)
         self.known = KnownGroups()
         self.connected = asyncio.Event()
+        self._ended = False
+
+    def end(self) -> None:
+        """Fail every request from now on. A thread of a handler can outlive the run, and must not wait for it."""
+        self._ended = True
+        self.connected.set()
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -71,18 +86,27 @@ class Connection:
         requests: queries, and commands with an idempotency key."""
         while True:
             await self.connected.wait()
+            if self._ended:
+                raise AgentLinkLost(why="the bot has stopped")
             try:
                 return await self._link.call(method, params, within_s)
             except AgentLinkLost:
                 await asyncio.sleep(BACKOFF_S[0])  # `run` reconnects
             except AgentError as error:
+                if error.code == CONSUMER_TAKEN:
+                    raise ConsumerReplaced(consumer=self._spec.consumer) from error
                 if error.code != AGENT_STOPPING:
                     raise
                 await asyncio.sleep(BACKOFF_S[2])
 
     async def acknowledge(self, upto: int, within_s: float = ANSWER_S_MAX) -> None:
-        """Acknowledge every item up to `upto`. Raises AgentLinkLost and AgentError."""
-        await self._link.call("acknowledge", {"consumer": self._spec.consumer, "seq": upto}, within_s)
+        """Acknowledge every item up to `upto`. Raises AgentLinkLost, ConsumerReplaced and AgentError."""
+        try:
+            await self._link.call("acknowledge", {"consumer": self._spec.consumer, "seq": upto}, within_s)
+        except AgentError as error:
+            if error.code == CONSUMER_TAKEN:
+                raise ConsumerReplaced(consumer=self._spec.consumer) from error
+            raise
 
     # --- notifications ----------------------------------------------------------------------------------------------
 
@@ -122,6 +146,7 @@ class Connection:
         if (unclear := self.known.ambiguity(self._configured_groups())) is not None:
             raise unclear
         wanted: dict[str, object] = {"consumer": plan.consumer, "types": types, "credit": plan.credit}
+        wanted["take_over"] = plan.take_over
         wanted["groups"] = None if plan.groups is None else list(plan.groups)
         wanted["since"] = "last_acked"
         if plan.from_beginning and all(one.consumer != plan.consumer for one in await line.call("list_consumers", {})):

@@ -15,7 +15,7 @@ from zerochat.agent.api.client_protocol import AgentError
 from zerochat.bot.acknowledgement import AckTracker
 from zerochat.bot.agent_link import AgentLinkLost
 from zerochat.bot.api import key_scope
-from zerochat.bot.connection import INTERNAL_TYPES, Connection
+from zerochat.bot.connection import INTERNAL_TYPES, Connection, ConsumerReplaced
 from zerochat.bot.cpu_watchdog import CpuLimitExceeded, CpuWatchdog, interruptible
 from zerochat.bot.dead_letters import DeadLetterQueue, EventRefuted, event_in_log
 from zerochat.bot.events import Event, event_from
@@ -177,7 +177,7 @@ class Dispatcher:
         if (upto := self.acks.take_ackable()) is not None and self._connection.connected.is_set():
             try:
                 await self._connection.acknowledge(upto, within_s)
-            except (AgentLinkLost, AgentError):
+            except (AgentLinkLost, AgentError, ConsumerReplaced):
                 self._log.info("the last events could not be acknowledged and will be redelivered")
 
     # --- handling ---------------------------------------------------------------------------------------------------
@@ -272,6 +272,8 @@ class Dispatcher:
                 with key_scope(f"{event.id}:{handler.name}"):
                     await self._call(handler, replace(call, event=replace(event, attempt=attempt)))
                 return True
+            except ConsumerReplaced:
+                raise  # the other process handles the event
             except Exception as error:  # noqa: BLE001  # a handler may raise any exception
                 self._log.error("%s failed on %s:\n%s", handler.name, event.id, format_failure(error))
                 if wait_s is None or _is_permanent(error):

@@ -211,6 +211,7 @@ class BotSpec:
     retries_s: Sequence[float]
     credit: int
     from_beginning: bool
+    take_over: bool
     announced_commands: Sequence[AnnouncedCommand]
     arguments: Callable[[Handler | Timer | StartHandler, Event | None], tuple[object, ...]]
     """Returns the first argument of a handler: the event, or its blocking variant."""

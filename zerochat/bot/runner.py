@@ -14,24 +14,16 @@ from zerochat import rpc
 from zerochat.agent.api.client_protocol import Notification
 from zerochat.bot.agent_link import AgentLink
 from zerochat.bot.api import BotApi, key_scope
-from zerochat.bot.connection import Connection
+from zerochat.bot.connection import Connection, ConsumerReplaced
 from zerochat.bot.dispatcher import Dispatcher
 from zerochat.bot.handlers import BotSpec, StartHandler, Timer
 from zerochat.bot.invoke import HandlerStuck, Invoker
 from zerochat.bot.store import Store
 from zerochat.bot.timers import TimerRunner
-from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import Item
 
 DRAIN_S_MAX: Final = 10.0
 """Time limit for running handlers to end on shutdown, seconds."""
-
-
-class ConsumerReplaced(LocalError):
-    """Another process has taken over the consumer {consumer}. Only one bot of a name can run at a time: stop the other
-    one, or give this one another name (`Bot(name=…)`)."""
-
-    exit_code = 6
 
 
 class Runner:
@@ -99,6 +91,7 @@ class Runner:
                 raise self._stuck
         finally:
             work.watchdog.stop()
+            self._connection.end()
             parts += [*self._tasks, *self._start_tasks]
             for part in parts:
                 part.cancel()

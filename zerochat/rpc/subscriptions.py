@@ -62,8 +62,8 @@ class SubscribeParams(Struct, frozen=True):
     credit: int = CREDIT
     """The number of unacknowledged items in flight, 1 to 4096."""
     take_over: bool = False
-    """Take the consumer over from another connection, which receives `consumer_taken`; otherwise the request is refused
-    (`ConsumerBusy`)."""
+    """Take the consumer over from another connection, which receives `consumer_taken` and can then only read
+    (`ConsumerTaken`) until it subscribes again; otherwise the request is refused (`ConsumerBusy`)."""
 
 
 class Item(Struct, frozen=True, kw_only=True):

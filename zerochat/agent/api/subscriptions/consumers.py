@@ -60,6 +60,11 @@ class ConsumerBusy(LocalError):
     retry_after_s: ClassVar[int] = 1
 
 
+class ConsumerTaken(LocalError):
+    """Another program has taken over the consumer {name}. This connection can no longer change anything; subscribe
+    again."""
+
+
 class NeverSent(LocalError):
     """The item {seq} was never sent to the consumer {name}, so it cannot be acknowledged."""
 
@@ -106,6 +111,9 @@ class Consumers(Struct):
     _ended: set[str] = field(default_factory=set)
     """The consumers whose connection has ended and whose attempts are not written."""
 
+    _taken: dict[int, str] = field(default_factory=dict)
+    """By client whose consumer was taken over: its name."""
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def subscribe(self, client: int, name: str, params: rpc.SubscribeParams, agent: Agent) -> rpc.Subscribed:
@@ -131,6 +139,7 @@ class Consumers(Struct):
             store.put(consumer)
         if other is not None:
             self.server.notify([other], "consumer_taken", rpc.ConsumerTakenNotification(name))
+            self._taken[other] = name
         self.leave(client)
         reader = reader or _Reader(name, consumer.sent_to, dict(consumer.attempts))
         self._readers[name] = _Reader(
@@ -157,22 +166,31 @@ class Consumers(Struct):
             raise TooManyConsumers(limit=CONSUMERS_MAX)
         return known
 
+    def require_current(self, client: int) -> None:
+        """Raises ConsumerTaken if the client's consumer was taken over: it must not act beside its successor."""
+        if client in self._taken:
+            raise ConsumerTaken(name=self._taken[client])
+
     def leave(self, client: int) -> None:
         """Disconnect a client from its consumer."""
+        self._taken.pop(client, None)
         for reader in self._readers.values():
             if reader.client == client:
                 reader.client = None
                 self._ended.add(reader.name)
 
     def acknowledge(self, call: Call, name: str, seq: int) -> None:
-        """Acknowledge all items up to a number; the commit answers. Raises NoSuchConsumer or NeverSent."""
+        """Acknowledge all items up to a number; the commit answers. Raises NoSuchConsumer, ConsumerTaken
+        or NeverSent."""
         known = self.journal.stream.consumers.get(name)
         if known is None:
             raise NoSuchConsumer(name=ascii(name[:64]))
+        reader = self._readers.get(name)
+        if reader is not None and reader.client not in (None, call.client):
+            raise ConsumerTaken(name=name)
         if seq <= known.acked:
             self.server.respond(call, rpc.AcknowledgeResult(name, known.acked))
             return
-        reader = self._readers.get(name)
         if seq > (reader.sent_to if reader is not None else known.sent_to):
             raise NeverSent(name=name, seq=seq)
         upto, waiting = self._acks.get(name, (0, []))
@@ -362,6 +380,7 @@ class Consumers(Struct):
 
     def _detach_disconnected(self) -> None:
         connected = self.server.clients
+        self._taken = {client: name for client, name in self._taken.items() if client in connected}
         for reader in self._readers.values():
             if reader.client is not None and reader.client not in connected:
                 self.leave(reader.client)
