@@ -95,6 +95,9 @@ COMMANDS = {
         ),
         CommandInfo("role", "[NAME] ROLE", "set a role; without NAME: yours", True, _ROLES, "Change a role"),
         CommandInfo(
+            "transfer", "NAME", "make a member the owner in your place", True, title="Hand over the group", drastic=True
+        ),
+        CommandInfo(
             "remove",
             "NAME",
             "remove a member, or vote for it",

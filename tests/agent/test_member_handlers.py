@@ -26,6 +26,7 @@ from zerochat.group.joining.cancellation import NoSuchJoin
 from zerochat.group.joining.requests import NoSuchRequest
 from zerochat.group.lookup import UnknownMember
 from zerochat.group.membership import Policy
+from zerochat.group.membership.decisions import NoRight
 from zerochat.group.membership.leave import StillMember
 from zerochat.limits import MEMBERS_MAX
 from zerochat.presentation import group_rules
@@ -195,7 +196,7 @@ def test_joins_under_way_are_a_part_of_the_status() -> None:
 def test_roles_and_their_permissions() -> None:
     world = Offices(3, ADMINS)
     assert (world.info("n0").role, world.info("n1").role) == ("owner", "writer")
-    assert world.member("n0", "n1").allowed_actions == ["remove", "reader", "admin"]
+    assert world.member("n0", "n1").allowed_actions == ["remove", "reader", "admin", "owner"]
     assert world.member("n1", "n2").allowed_actions == [] and world.member("n1", "n0").allowed_actions == []
     assert world.call("n0", "set_role", group="friends", role="admin", member="n1").role == "admin"
     assert world.member("n1", "n2").allowed_actions == ["remove", "reader"]
@@ -206,8 +207,13 @@ def test_roles_and_their_permissions() -> None:
         "role_changed",
         {"did": world.group("n2").me, "nick": "n2", "role": "reader"},
     )
-    with pytest.raises(BadRequest, match="unknown role 'owner'"):
-        world.call("n0", "set_role", group="friends", role="owner", member="n1")
+    with pytest.raises(BadRequest, match="unknown role 'king'"):
+        world.call("n0", "set_role", group="friends", role="king", member="n1")
+    with pytest.raises(NoRight, match="only the owner can hand over"):
+        world.call("n1", "set_role", group="friends", role="owner", member="n2")
+    assert world.call("n0", "set_role", group="friends", role="owner", member="n1").role == "owner"
+    assert (world.info("n0").role, world.info("n1").role) == ("admin", "owner")
+    assert world.history("n2")[-1].body["role"] == "owner"
 
 
 def test_a_changed_name_and_the_previous_one() -> None:

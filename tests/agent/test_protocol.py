@@ -58,6 +58,7 @@ VERBS: dict[str, set[str]] = {
     "requests": {"list_join_requests"},
     "resume": {"resume_group"},
     "role": {"set_role"},
+    "transfer": {"set_role"},
     "rotate": {"rotate_did"},
     "route": {"open_connection", "list_connections", "close_connection"},
     "rpc": set(METHODS),

@@ -391,6 +391,18 @@ def test_roles_and_names(run, crew) -> None:
     assert json.loads(run("role hikers bob writer --format jsonl")[1])["role"] == "writer"
 
 
+def test_transfer_requires_confirmation(run, crew) -> None:
+    members = crew.answers["list_members"]
+    crew.answers["list_members"] = lambda params: [replace(one, allowed_actions=["owner"]) for one in members(params)]
+    code, _, err = run("transfer hikers bob")
+    assert code == 2 and "add --yes" in err and of(crew, "set_role") == []
+    code, _, err = run("transfer hikers bob", stdin=b"\n", tty=True)
+    assert code == 1 and "Make Bob the owner of hikers? You become an admin" in err and of(crew, "set_role") == []
+    code, _, err = run("transfer hikers bob --yes")
+    assert (code, err) == (0, "Bob is now the owner of hikers, and you are an admin.\n")
+    assert [one.role for one in of(crew, "set_role")] == ["owner"]
+
+
 def test_a_temporary_agent_stays_until_all_members_acknowledge(run, alone, monkeypatch) -> None:
     behind = iter([2, 1])
     alone["list_groups"] = lambda _: [replace(HIKERS, unacknowledged=next(behind, 0))]

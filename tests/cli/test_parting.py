@@ -179,7 +179,7 @@ def test_an_owner_leaving_a_group_without_admins_is_warned(remove, said) -> None
     policy = replace(CREW.policy, remove=remove)
     group, members = replace(CREW, policy=policy), [PEOPLE[0], PEOPLE[2]]
     sentence = group_rules.owner_leaving_warning(group, members)
-    assert "Consider appointing an admin first" in sentence and ("remove members" in sentence) is said
+    assert "Consider handing over the group first" in sentence and ("remove members" in sentence) is said
     assert (
         group_rules.owner_leaving_warning(group, members[:1])
         == group_rules.owner_leaving_warning(replace(group, role="admin"), members)

@@ -153,6 +153,31 @@ def test_roles(tmp_path):
     run(play())
 
 
+def test_handing_over_the_group(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        change(agent, 0, role="owner")
+        change(agent, 1, allowed_actions=["owner"])
+
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=setting) as it:
+            await it.shows("seven at the station", "● bob")
+            await it.say("/transfer bob")
+            await it.shows("Make bob the owner of weekend?", "only bob can give it back")
+            await it.press("n")
+            await it.gone("Make bob the owner")
+            assert it.agent.count("set_role") == 0
+            await it.say("/whois bob")
+            await it.shows("o owner")
+            await it.press("o")
+            await it.shows("Make bob the owner of weekend?")
+            await it.press("y")
+            await it.until(lambda: "bob is now the owner here." in it.told())
+            assert asked(it.agent, "set_role") == [{"group": "g1", "role": "owner", "member": "did:key:z6Mkg10bob"}]
+
+    run(play())
+
+
 def test_roles_complete():
     names = ["Dora", "dora the second", "rea"]
     assert completed("/role wr", names) == "/role writer"

@@ -21,7 +21,7 @@ VOID = "  (void: not shown to all members)"
 """Mark of a void event (`Event.void`)."""
 INDENT = "    "
 """Prefix of the continuation lines of a message, so that one message cannot look like two."""
-_A_ROLE = {"reader": "a reader", "writer": "a writer", "admin": "an admin"}
+_A_ROLE = {"reader": "a reader", "writer": "a writer", "admin": "an admin", "owner": "the owner"}
 
 
 class EventText:

@@ -205,12 +205,20 @@ def owner_leaving_warning(group: GroupInfo, members: Sequence[MemberInfo]) -> st
     if group.role != "owner" or len(members) < 2:
         return ""
     if any(one.role == "admin" for one in members):
-        return "You are the owner: after you leave, no new admins can be appointed. The current admins stay."
+        return (
+            "You are the owner: after you leave, no new admins can be appointed. The current admins stay."
+            " /transfer hands over the group first."
+        )
     removal = " or remove members" if group.policy.remove == "admins" else ""
     return (
         f"You are the owner, and there are no admins: after you leave, no member can ever change who can post{removal}."
-        " Consider appointing an admin first."
+        " Consider handing over the group first (/transfer)."
     )
+
+
+def transfer_question(who: str, group: str) -> str:
+    """The question before a transfer of ownership."""
+    return f"Make {who} the owner of {group}? You become an admin, and only {who} can give it back."
 
 
 # --- members --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from zerochat.rpc.common import Role, Trust
 
 Connection = Literal["self", "connected", "connecting", "unreachable"]
 Via = Literal["link", "mediator", ""]
-MemberAction = Literal["remove", "reader", "writer", "admin"]
+MemberAction = Literal["remove", "reader", "writer", "admin", "owner"]
 
 
 class AnnouncedCommand(Struct, frozen=True):
@@ -63,7 +63,7 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     verdicts: list[str] = field(default_factory=list)
     """My verdicts against it: `upheld`, `forked`, `turned back` (`list_cases`)."""
     allowed_actions: list[MemberAction] = field(default_factory=list)
-    """What I may do now: remove it or vote for that (`remove`), or give it one of these roles."""
+    """What I may do now: remove it or vote for that (`remove`), or give it one of these roles (`owner`: mine)."""
 
 
 class SafetyWords(Struct, frozen=True, kw_only=True):
@@ -115,7 +115,8 @@ class RemoveMemberParams(Struct, frozen=True):
 
 
 class SetRoleParams(Struct, frozen=True):
-    """`role`: `reader`, `writer` or `admin`. `member`: as in `RemoveMemberParams`; empty: myself."""
+    """`role`: `reader`, `writer`, `admin`, or `owner`: the member succeeds me as the owner, and I become an admin.
+    `member`: as in `RemoveMemberParams`; empty: myself."""
 
     group: str
     role: str

@@ -187,7 +187,7 @@ class Users:
         wanted = [
             (member, role)
             for member in group.view.members
-            for role in (READER, WRITER, ADMIN)
+            for role in (READER, WRITER, ADMIN, OWNER)
             if group.view.members[member].role not in (role, OWNER)
             and may_change_role(group.view, group.me, member, role)
         ]

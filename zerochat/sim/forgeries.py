@@ -136,7 +136,7 @@ def unauthorised_change(adversary: Adversary) -> AttackResult | None:
     votes = voters_for(group.control, group.view, target)
     if adversary.rng.random() < 0.5 and not may_remove(group.view, group.me, target, votes):
         return send_to_some(adversary, adversary.event(REMOVE, {"member": target, "after": 0}))
-    role = adversary.rng.choice(("reader", "admin"))
+    role = adversary.rng.choice(("reader", "admin", "owner"))
     if may_change_role(group.view, group.me, target, role):
         return None
     return send_to_some(adversary, adversary.event(ROLE, {"member": target, "role": role, "after": 0}))

@@ -46,8 +46,8 @@ from zerochat.rpc import MemberAction, MemberInfo, PolicyInfo, Role, SafetyWords
 from zerochat.rpc.common import timestamp
 
 _ROLES: frozenset[str] = frozenset(get_args(Role))
-_GIVEN: tuple[Literal["reader", "writer", "admin"], ...] = ("reader", "writer", "admin")
-"""The roles that a member can give to another; the owner is fixed."""
+_GIVEN: tuple[Literal["reader", "writer", "admin", "owner"], ...] = ("reader", "writer", "admin", "owner")
+"""The roles that a member can give to another."""
 _STRANGE_MAX, _STRANGE_CHARS_MAX = 3, 32
 """How many words that there are not are named, and how much of each."""
 

@@ -243,6 +243,7 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "verify": lambda chat, rest: ["verify", "--", _here(chat), *([rest] if rest else [])],
     "role": _role,
     "remove": _about_member("remove"),
+    "transfer": _about_member("transfer"),
     "dismiss": _about_group("members", "--dismiss"),
     "rename": _about_member("rename"),
     "why": _why,

@@ -1,4 +1,4 @@
-"""Verbs members, remove, role and rename: list and change the members of a group."""
+"""Verbs members, remove, role, transfer and rename: list and change the members of a group."""
 
 import time
 from collections.abc import Sequence
@@ -79,6 +79,21 @@ zerochat role crew bob admin
     parser.add_argument(
         "role", choices=("reader", "writer", "admin"), metavar="reader|writer|admin", help="the new role"
     )
+    parser = add_verb(
+        verbs,
+        "transfer",
+        "make another member the owner of a group",
+        "Make another member the owner in your place, in a group with an owner and admins. You become an admin. Asks\n"
+        "for confirmation.",
+        """
+zerochat transfer crew bob
+zerochat transfer crew bob --yes
+""",
+        run=transfer,
+    )
+    group_argument(parser)
+    member_argument(parser)
+    yes_option(parser)
     parser = add_verb(
         verbs,
         "rename",
@@ -250,6 +265,22 @@ def role(options: Options, out: Output) -> ExitCode:
         article = "an" if changed.role in ("admin", "owner") else "a"
         since = "already" if before.get(changed.did) == changed.role else "now"
         narrate(f"{who} {since} {article} {changed.role} in {name_of(group.name)}.")
+        wait_until_spread(agent, group.id)
+    return ExitCode.OK
+
+
+def transfer(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        group = find_group(agent.client.list_groups(), options.group)
+        member = find_member(agent.client.list_members(group.id), options.peer, group.name)
+        if "owner" in member.allowed_actions and not options.yes:  # else the agent refuses
+            question = group_rules.transfer_question(name_of(member.nick), name_of(group.name))
+            if not confirmed(question, NotConfirmed(doing="Handing over", group=name_of(group.name))):
+                narrate("Nothing was changed.")
+                return ExitCode.REFUSED
+        changed = agent.client.set_role(group.id, "owner", member.did)
+        out.data(changed, ())
+        narrate(f"{name_of(changed.nick)} is now the owner of {name_of(group.name)}, and you are an admin.")
         wait_until_spread(agent, group.id)
     return ExitCode.OK
 

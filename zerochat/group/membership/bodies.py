@@ -113,10 +113,10 @@ class LeaveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member gets another role."""
+    """A member gets another role. As `owner` it succeeds the author, who becomes an admin."""
 
     member: Did
-    role: Literal["reader", "writer", "admin"]
+    role: Literal["reader", "writer", "admin", "owner"]
     after: _Place
     """The role applies to the events of the member's chain after this position."""
 

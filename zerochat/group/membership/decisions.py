@@ -82,7 +82,7 @@ def _confirmed_position(group: Group, member: str) -> int:
 
 
 def change_role(tx: Transaction, group_ref: str, member_ref: str, role: str) -> GroupChanged:
-    """Make a member, or ourselves, a reader, writer or admin."""
+    """Make a member, or ourselves, a reader, writer or admin, or another member the owner in our place."""
     group = _active_group(tx, group_ref)
     member = find_member(group, member_ref) if member_ref else group.me
     if group.view.members[member].role == role:
@@ -102,9 +102,12 @@ def change_role(tx: Transaction, group_ref: str, member_ref: str, role: str) -> 
 
 def _why_no_role(group: Group, member: str, role: str) -> str:
     if group.view.policy.roles == "flat":
-        return "this group has no admins" if role == ADMIN else "in this group each member sets only its own role"
+        given = role in (ADMIN, OWNER)
+        return "this group has no owner and no admins" if given else "in this group each member sets only its own role"
+    if role == OWNER:
+        return "only the owner can hand over the group"
     if group.view.members[member].role == OWNER:
-        return "the owner's role cannot change"
+        return "the owner's role only changes when the owner hands over the group"
     return "only the owner can appoint admins" if role == ADMIN else "only admins can do that"
 
 

@@ -33,7 +33,7 @@ from zerochat.group.membership.bodies import (
     rules_of,
     vote_of,
 )
-from zerochat.group.membership.view import OWNER, WRITER, Member, Terms, View, votes_needed
+from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, Terms, View, votes_needed
 from zerochat.group.membership.void_events import EventGraph, is_revocation
 
 RECENT_MAX = 16
@@ -208,10 +208,12 @@ class ViewBuilder:
                 self.terms = Terms(event.id, event.author, event.lamport, rules_of(event))
             case "role":
                 role = role_of(event)
-                known = self.current.known(role.member)
-                if known is not None:
-                    before = tuple(one for one in known.roles if one[0] < role.after)
-                    self._change(role.member, roles=(*before, (role.after, role.role)), role_by=event.author)
+                if role.role == OWNER:
+                    author = self.members.get(event.author)
+                    if author is None or author.role != OWNER or role.member not in self.members:
+                        return  # of several transfers by a member that equivocates, the first counts
+                    self._give_role(event.author, event.seq, ADMIN, event.author)
+                self._give_role(role.member, role.after, role.role, event.author)
 
     def bar(self, event: Event) -> None:
         """A member whose add events are all void never was a member, and cannot become one with this key."""
@@ -225,6 +227,12 @@ class ViewBuilder:
             self.members.pop(did, None)
             until = until if member.until is None else min(until, member.until)
             self.former[did] = replace(member, until=until)
+
+    def _give_role(self, did: str, after: int, role: str, by: str) -> None:
+        known = self.current.known(did)
+        if known is not None:
+            before = tuple(one for one in known.roles if one[0] < after)
+            self._change(did, roles=(*before, (after, role)), role_by=by)
 
     def _change(self, did: str, **changes: object) -> None:
         for where in (self.members, self.former):

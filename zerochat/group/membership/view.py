@@ -195,14 +195,16 @@ def may_remove(view: View, actor: str, target: str, votes: Collection[str] = ())
 
 
 def may_change_role(view: View, actor: str, target: str, role: str) -> bool:
-    """Whether the actor may make the target a reader, writer or admin."""
+    """Whether the actor may make the target a reader, writer or admin, or its successor as the owner."""
     me, target_member = view.members.get(actor), view.members.get(target)
-    if me is None or target_member is None or role not in (READER, WRITER, ADMIN):
+    if me is None or target_member is None or role not in _RANK:
         return False
     if view.policy.roles == "flat":
-        return actor == target and role != ADMIN
+        return actor == target and role in (READER, WRITER)
     if target_member.role == OWNER:
         return False
+    if role == OWNER:
+        return me.role == OWNER
     if actor == target:
         lifts = (target_member.role, role) == (READER, WRITER) and target_member.role_by == actor
         return lifts or _RANK[role] < _RANK[target_member.role]

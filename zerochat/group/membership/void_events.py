@@ -15,6 +15,12 @@ In a group whose founder added all members, all votes count from the beginning. 
 member, that member is the root, so the others are not powerless. A vote never takes away another's, and if others vote
 as well, their votes show that they had seen all members.
 
+A transfer of ownership protects its target: concurrent changes of the target's role are void, and, where only admins
+remove members, concurrent removals of the target too, since the owner cannot be removed. Otherwise such a removal makes
+the transfer void, as does a concurrent leave of the target, so that the group keeps an owner. A former owner that
+equivocates is limited like a demoted admin: only when the new owner demotes or removes it, its concurrent actions
+become void.
+
 Limits: a puppet that all members have seen for a while is an ordinary member; the founder is trusted with its
 additions; and members of two branches can confirm each other's puppets. If the quorum exceeds the group size, if the
 group has two members, or if all others came in through one member that the target had added itself, the target can
@@ -26,11 +32,12 @@ from collections.abc import Callable, Collection, Iterator
 
 from zerochat.group.event_log.event import ADD, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
 from zerochat.group.membership.bodies import Policy, add_of, remove_of, role_of, vote_of
-from zerochat.group.membership.view import ADMIN
+from zerochat.group.membership.view import ADMIN, OWNER
 
 
 def is_revocation(event: Event) -> bool:
-    """Whether this takes rights from another member: a removal, or a demotion below admin."""
+    """Whether this takes rights from another member: a removal, a demotion below admin, or a transfer of ownership,
+    which takes from others the right to remove or demote the new owner."""
     if event.type == ROLE:
         body = role_of(event)
         return body.member != event.author and body.role != ADMIN
@@ -95,11 +102,20 @@ class EventGraph:
         self.joins: list[tuple[int, str, str]] = []
         """The add events in order: adder, and added member."""
         self.promotions: dict[str, int] = {}
-        """By member: the events that made it an admin."""
+        """By member: the events that made it an admin or the owner."""
+        self.transfers: dict[str, int] = {}
+        """By member: the events that made it the owner."""
+        self.about: dict[str, int] = {}
+        """By member: the events that change its role."""
+        self.removals: dict[str, int] = {}
+        """By target."""
+        self.demotions = 0
+        """The events that take the founder's rights."""
         self.votes: dict[str, int] = {}
         """By target."""
-        self.powers: list[tuple[int, str]] = []
-        """Events that only an admin may create, and their authors, except the owner."""
+        self.powers: list[tuple[int, dict[str, int], str]] = []
+        """Events that only an admin or the owner may create, the promotions of which one is needed, and their authors;
+        except those of the founder before it was demoted."""
         self.counted: list[tuple[int, str]] = []
         """Removals by quorum, and their targets."""
         self._enough: dict[tuple[int, int], bool] = {}
@@ -117,23 +133,36 @@ class EventGraph:
             self.votes[target] = self.votes.get(target, 0) | 1 << at
         elif event.type == ROLE:
             role = role_of(event)
-            if role.role == ADMIN:
+            self.about[role.member] = self.about.get(role.member, 0) | 1 << at
+            by_owner = role.role in (ADMIN, OWNER)
+            if by_owner:
                 self.promotions[role.member] = self.promotions.get(role.member, 0) | 1 << at
-            if ruled and author not in (role.member, self.founder):
-                self.powers.append((at, author))
+            elif role.member == self.founder:
+                self.demotions |= 1 << at
+            if role.role == OWNER:
+                self.transfers[role.member] = self.transfers.get(role.member, 0) | 1 << at
+            if ruled and author != role.member:
+                self._add_power(at, author, self.transfers if by_owner else self.promotions)
         elif event.type == TERMS:
-            if ruled and author != self.founder:
-                self.powers.append((at, author))
+            if ruled:
+                self._add_power(at, author, self.promotions)
         elif event.type == REMOVE:
+            target = remove_of(event).member
+            self.removals[target] = self.removals.get(target, 0) | 1 << at
             if self.policy.remove == "quorum":
-                self.counted.append((at, remove_of(event).member))
-            elif self.policy.remove == "admins" and author != self.founder:
-                self.powers.append((at, author))
+                self.counted.append((at, target))
+            elif self.policy.remove == "admins":
+                self._add_power(at, author, self.promotions)
+
+    def _add_power(self, at: int, author: str, promotions: dict[str, int]) -> None:
+        if author != self.founder or self.past[at] & self.demotions:
+            self.powers.append((at, promotions, author))
 
     def void(self) -> frozenset[str]:
         """The names of the void events."""
         undecided = {at: self._voided_by(at) for at, event in enumerate(self.events) if is_revocation(event)}
-        held, killed, dead = 0, 0, self._closure(0) if self.counted else 0
+        held, killed = 0, self._declined()
+        dead = self._closure(killed) if self.counted or killed else 0
         while undecided := {at: voided for at, voided in undecided.items() if not dead >> at & 1}:
             pool = killed
             for voided in undecided.values():
@@ -147,11 +176,26 @@ class EventGraph:
         dead &= ~held
         return frozenset(name for at, name in enumerate(self.names) if dead >> at & 1) if dead else frozenset()
 
+    def _declined(self) -> int:
+        """The transfers of ownership to a member that left concurrently."""
+        found = 0
+        for member, transfers in self.transfers.items():
+            for leave in _bits(self.by.get(member, 0) & self.of_type.get(LEAVE, 0)):
+                found |= transfers & ~self.past[leave] & ~self._successors_among(leave, transfers)
+        return found
+
     def _voided_by(self, at: int) -> int:
         """The events that a revocation makes void directly: its target's events that are concurrent to it. Leave events
         remain valid."""
         revocation = self.events[at]
         target = remove_of(revocation).member if revocation.type == REMOVE else role_of(revocation).member
+        transfers = self.transfers.get(target, 0)
+        if transfers >> at & 1:
+            voided = self.about[target] & ~transfers
+            if self.policy.remove == "admins":
+                voided |= self.removals.get(target, 0)
+            voided &= ~self.past[at]
+            return voided & ~self._successors_among(at, voided)
         voided = self.by.get(target, 0) & ~self.past[at] & ~self.of_type.get(LEAVE, 0)
         if revocation.type == ROLE:
             by_right = REMOVE if self.policy.remove == "admins" else ROLE
@@ -164,7 +208,7 @@ class EventGraph:
             other = bit.bit_length() - 1
             if remove_of(self.events[other]).member == revocation.author and not self.past[other] >> at & 1:
                 voided ^= bit
-        return voided
+        return voided if self.policy.remove == "admins" else voided | transfers & ~self.past[at]
 
     def _successors_among(self, at: int, events: int) -> int:
         """Those of these events that have this one in their past."""
@@ -187,8 +231,8 @@ class EventGraph:
         for author, events in self.by.items():
             if author not in admitted:
                 dead |= events
-        for at, author in self.powers:
-            if not self.promotions.get(author, 0) & self.past[at] & ~dead:
+        for at, promotions, author in self.powers:
+            if not promotions.get(author, 0) & self.past[at] & ~dead:
                 dead |= 1 << at
         for at, target in self.counted:
             seen = self.past[at] & ~dead

@@ -398,6 +398,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "members": _members,
     "verify": members.verify,
     "role": members.role,
+    "transfer": members.transfer,
     "remove": members.remove,
     "dismiss": members.dismiss,
     "rename": members.rename,

@@ -127,6 +127,8 @@ def _run_key(chat: ChatView, conversation: Conversation, member: MemberInfo, wha
             _remove(chat, conversation, member)
         case "dismiss":
             chat.run_request(_dismiss(chat, conversation, member.did))
+        case "owner":
+            _transfer(chat, conversation, member)
         case "reader" | "writer" | "admin":
             chat.run_request(_change_role(chat, conversation, member.did, what))
         case _:
@@ -231,6 +233,28 @@ def _remove(chat: ChatView, conversation: Conversation, member: MemberInfo) -> N
         chat.app.push_screen(
             ConfirmDialog(printable_line(f"Remove {who} from {group}? {gone}"), "Remove", "Cancel"), answered
         )
+
+
+def transfer(chat: ChatView, argument: str) -> None:
+    conversation = open_conversation(chat)
+    member = find_member(chat, conversation, "transfer", argument) if conversation else None
+    if conversation is not None and member is not None:
+        _transfer(chat, conversation, member)
+
+
+def _transfer(chat: ChatView, conversation: Conversation, member: MemberInfo) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
+
+    if "owner" not in member.allowed_actions:  # the agent explains why
+        chat.run_request(_change_role(chat, conversation, member.did, "owner"))
+        return
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            chat.run_request(_change_role(chat, conversation, member.did, "owner"))
+
+    question = group_rules.transfer_question(name_of(member.nick), conversation.name)
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Hand over", "Cancel"), answered)
 
 
 def accuse(chat: ChatView, argument: str) -> None:

@@ -31,6 +31,7 @@ HINTS = {
     "member.reader": "reader",
     "member.writer": "writer",
     "member.admin": "admin",
+    "member.owner": "owner",
     "member.dismiss": "dismiss",
     "member.remove": "remove",
 }
@@ -39,7 +40,7 @@ ROLES = {
     "reader": "reader, cannot post",
     "writer": "writer",
     "admin": "admin",
-    "owner": "owner, founded the group",
+    "owner": "owner",
 }
 
 
@@ -55,6 +56,7 @@ class MemberDialog(Dialog[None]):
         Binding("r", "act('reader')", "Make a reader", id="member.reader"),
         Binding("w", "act('writer')", "Make a writer", id="member.writer"),
         Binding("a", "act('admin')", "Make an admin", id="member.admin"),
+        Binding("o", "act('owner')", "Hand over the group", id="member.owner"),
         Binding("d", "act('dismiss')", "Dismiss the warning", id="member.dismiss"),
         Binding("x", "act('remove')", "Remove, or vote to remove", id="member.remove"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="member.up"),

@@ -26,8 +26,8 @@ def remove_member(context: Context[rpc.RemoveMemberParams]) -> RemoveMember:
 
 def set_role(context: Context[rpc.SetRoleParams]) -> ChangeRole:
     group, role, member = context.group, context.params.role, context.params.member
-    if role not in ("reader", "writer", "admin"):
-        raise BadRequest(why=f"unknown role {role[:32]!a}; choose reader, writer or admin")
+    if role not in ("reader", "writer", "admin", "owner"):
+        raise BadRequest(why=f"unknown role {role[:32]!a}; choose reader, writer, admin or owner")
     return ChangeRole(group.id, find_member(group, member) if member else "", role)
 
 
