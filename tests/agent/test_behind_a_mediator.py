@@ -8,6 +8,7 @@ import pytest
 from tests.support import mediated_agents
 from tests.support.agents import until
 from tests.support.mediated_agents import MediatorProcess, Person
+from zerochat.agent.network.web import NoInvitationThere, fetch_invitation
 
 mediator, people = mediated_agents.mediator, mediated_agents.people
 
@@ -71,6 +72,26 @@ def test_a_killed_mediator_loses_and_repeats_no_message(people, mediator, count)
     readable = [word for word in secrets if word in kept.replace(mediator.link.encode(), b"")]
     assert not readable, "the mediator's disk must hold nothing that can be read"
     mediator.start()
+
+
+@pytest.mark.slow
+def test_the_mediator_serves_invitations_until_they_are_revoked(people, mediator):
+    alice, bob, _carol = people
+    made = bob.client.create_invitation("friends", name="for Dave")
+    assert made.name == "for Dave" and made.short.startswith(f"http://127.0.0.1:{mediator.port}/?_oobid=")
+    assert fetch_invitation(made.short).result(20) == made.url
+    mediator.kill()
+    mediator.start()
+    assert fetch_invitation(made.short).result(20) == made.url, "it is on the mediator's disk"
+    bob.client.revoke_invitation("friends", made.id)
+
+    def is_gone():
+        with contextlib.suppress(NoInvitationThere):
+            return not fetch_invitation(made.short).result(20)
+        return True
+
+    until(is_gone, "the withdrawal", 20)
+    assert made.short.partition("#")[2] not in repr(alice.client.list_invitations("friends"))
 
 
 # --- a chain of two mediators ---------------------------------------------------------------------------------------
