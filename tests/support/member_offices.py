@@ -16,6 +16,19 @@ from zerochat.group.membership import Policy
 
 
 class Journal:
+    """One without events, for requests about members."""
+
+    revision = 0
+
+    def meta_get(self, key: str) -> bytes | None:
+        return None
+
+    def unread_rows(self, group: str, since: int, me: str, limit: int) -> list[Row]:
+        return []
+
+    def by_seq(self, since: int, limit: int) -> list[Row]:
+        return []
+
     def last_seq(self) -> int:
         return 0
 
