@@ -373,7 +373,7 @@ def test_alt_u_goes_to_the_first_missed_message(tmp_path, count):
     async def play():
         async with scene(tmp_path, setting=missed(count)) as it:
             hikers = it.agent.groups["g1"]
-            await it.shows(f"missed {count - 1}.", f"▲ {count} unread", f" 1 hikers      {count} ")
+            await it.shows(f"missed {count - 1}.", f"▲ {count} unread", f" 1 hikers  {count} ")
             it.agent.say(hikers, 1, "one more")
             await it.shows("one more", f"▲ {count + 1} unread")
             assert it.agent.read_state(hikers).unread == count + 1, "what was never in sight is not read"
@@ -491,9 +491,6 @@ def test_quitting_keeps_unseen_messages_unread(tmp_path):
             await it.press("ctrl+q")
             await it.until(lambda: not it.app.is_running)
             assert it.agent.read_state(it.agent.groups["g1"]).unread == 40
-            it.agent.read["g1"] = it.agent._seq - 3
-            app = it.app
-            assert not app.is_running
 
     run(play())
 

@@ -121,7 +121,6 @@ class ChatLayout(Screen[None]):
         self.reply_bar = Banner(id="reply-bar")
         """Shows what the composer replies to or edits."""
         self.completion_list = CompletionList(id="completions")
-        """Completions of the composer's text."""
         self.connections: list[str] = []
         self.composer = Composer(
             controller.submit,
