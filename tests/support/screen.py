@@ -5,6 +5,7 @@ ignored.
 """
 
 import re
+from collections.abc import Callable
 
 from zerochat.terminal_text import cells
 
@@ -18,10 +19,11 @@ _PIECES = re.compile(
 
 
 class Picture:
-    """A screen of so many lines and columns."""
+    """A screen of so many lines and columns. `width`: what the terminal takes a character for."""
 
-    def __init__(self, lines: int, columns: int) -> None:
-        self._lines, self._columns = lines, columns
+    def __init__(self, lines: int, columns: int, width: Callable[[str], int] = cells) -> None:
+        self._lines, self._columns, self._width = lines, columns, width
+        self._saved = (0, 0)
         self._cells = [[" "] * columns for _ in range(lines)]
         self._row = self._column = 0
 
@@ -31,6 +33,10 @@ class Picture:
             said = piece[0]
             if piece[2]:
                 self._control(piece[1], piece[2])
+            elif said == "\x1b7":
+                self._saved = (self._row, self._column)
+            elif said == "\x1b8":
+                self._row, self._column = self._saved
             elif said == "\r":
                 self._column = 0
             elif said == "\n":
@@ -57,7 +63,7 @@ class Picture:
             self._column = min(self._column + max(given[0], 1), self._columns - 1)
 
     def _print(self, letter: str) -> None:
-        width = cells(letter)
+        width = self._width(letter)
         if self._column + width <= self._columns and width:
             self._cells[self._row][self._column : self._column + width] = [letter, *[""] * (width - 1)]
             self._column += width

@@ -1,4 +1,4 @@
-"""The terminal itself: one that is closed, does not read, or comes back."""
+"""The terminal itself: one that is closed, does not read, comes back, or counts cells differently."""
 
 import os
 import pty
@@ -9,12 +9,19 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from screens.tmux import Screen
-from tests.support.machines import machines
+from tests.support.machines import machines, meet, until
+from tests.support.screen import Picture
 from tests.support.terminals import terminal
+from zerochat.terminal_text import cells, printable_line
+from zerochat.tui.host.cell_grid import on_grid
 from zerochat.tui.host.driver import BACKLOG_CHARS_MAX, Output
 from zerochat.tui.host.terminal import mouse_wanted
+from zerochat.tui.style.text import wrap
 
 # --- output ---------------------------------------------------------------------------------------------------------
 
@@ -73,6 +80,64 @@ def test_the_end_writes_everything():
 def test_gnu_screen_keeps_escape():
     assert mouse_wanted(True, {}) and not mouse_wanted(False, {})
     assert not mouse_wanted(True, {"STY": "1234.pts-0.host"})
+
+
+# --- widths ---------------------------------------------------------------------------------------------------------
+
+HINDI, TAMIL, SINHALA, PERSIAN = "हिन्दी", "தமிழ்", "ශ්\u200dරී", "می\u200cخواهم"
+WAVE, FAMILY, FLAG, HEART, KEYCAP = "👋🏽", "👨\u200d👩\u200d👧", "🇩🇪", "\u2764\ufe0f", "1\ufe0f\u20e3"
+FUTURE = "\U0001faea"
+HARD = (HINDI, TAMIL, SINHALA, PERSIAN, WAVE, FAMILY, FLAG, HEART, KEYCAP, FUTURE, "e\u0301", "\u3042\u3099", "한")
+TERMINALS = {
+    "each character by itself": cells,
+    "marks and modifiers without a cell": cell_len,
+    "hearts and flags are wide": lambda char: 2 if char == "\u2764" or char > "\U0001f000" else cells(char),
+    "new emoji are narrow": lambda char: 1 if char == FUTURE else cells(char),
+}
+
+
+@pytest.mark.parametrize("width", TERMINALS.values(), ids=TERMINALS)
+@given(texts=st.lists(st.sampled_from([*HARD, " ", "a", "я", "│", "你"]), max_size=20))
+@example(texts=[HINDI, " ", FAMILY, "a", FLAG])
+@example(texts=["\u0301", KEYCAP])
+def test_rows_do_not_shift(width, texts):
+    text = printable_line("".join(texts))
+    picture = Picture(1, 200, width)
+    picture.write("#" * 200)
+    picture.write(on_grid(f"\x1b[1;1H\x1b[38;5;1m{text}\x1b[0m" + " " * (120 - cell_len(text)) + "│✓1/1"))
+    picture.write("\x1b[1;122H*")  # the cell of the tick, by its number
+    assert picture.text[0].endswith("│*1/1" + "#" * 75)
+    assert "#" not in picture.text[0].partition("│*")[0]
+
+
+@pytest.mark.parametrize("word", [HINDI, TAMIL, SINHALA, PERSIAN])
+def test_no_letter_of_a_word_is_overwritten(word):
+    picture = Picture(1, 80)
+    picture.write(on_grid(f"{word} {word}."))
+    shown = picture.text[0]
+    visible = "".join(char for char in word if cells(char))
+    assert shown.startswith(f"{visible} {visible}.")
+
+
+def test_no_picture_is_overwritten_by_another_one():
+    picture = Picture(1, 80)
+    picture.write(on_grid(f"{WAVE}{WAVE}{FAMILY}!"))
+    assert picture.text[0].startswith("👋👋👨!")
+
+
+def test_settled_text_is_sent_as_it_is():
+    for text in ("plain", "Привет, Ольга", "你好，世界", "한국어", "שלום", "│ box ─", "✓12/24 …"):
+        assert on_grid(f"\x1b[3;1H{text}\x1b[0m") == f"\x1b[3;1H{text}\x1b[0m"
+
+
+def test_control_sequences_are_not_part_of_a_run():
+    assert on_grid(f"\x1b[1m{FLAG}").startswith("\x1b[1m\x1b7")
+    assert on_grid(f"\x1b]0;{FLAG}\x07") == f"\x1b]0;{FLAG}\x07"
+
+
+def test_wrapped_lines_fit_a_terminal_with_vowel_signs():
+    for line in wrap(" ".join([HINDI, TAMIL] * 20), 30):
+        assert sum(map(cells, line)) <= 30
 
 
 # --- in a real terminal ---------------------------------------------------------------------------------------------
@@ -137,3 +202,23 @@ def test_the_chat_comes_back_whole(tmp_path, columns, lines, how):
             one.press("C-l")
             one.shows("typed")
             assert one.text() == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 50)])
+def test_ticks_stand_below_each_other_in_tmux(tmp_path, columns, lines):
+    """While messages arrive; `cells` counts as tmux does, except joined characters and new emoji."""
+    words = [word for word in HARD if word not in (FAMILY, FUTURE, SINHALA)]
+    with machines(tmp_path, ("alice", "bob")) as (alice, bob):
+        meet(alice, bob)
+        group = alice.group().id
+        with shell(tmp_path, alice, columns, lines) as one:
+            one.shows("friends")
+            for word in words:
+                bob.client.send_message(group, f"from bob: {word}{word}")
+                alice.client.send_message(group, f"{word} {word}, so")
+            one.shows(f"{words[-1]}, so")
+            until(lambda: one.text().count("✓1/1") >= 9, "that bob has them")
+            rows = one.text().split("\n")
+            ticks = {cells(row[: row.index("✓1/1")]) for row in rows if "✓1/1" in row}
+            assert len(ticks) == 1, rows

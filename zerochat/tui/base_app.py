@@ -1,26 +1,23 @@
 """The settings side of the application: themes, keymap, mouse, warnings; the type that screens see as their app."""
 
 import os
-from collections.abc import Sequence
 from typing import Any, cast
 
 from textual import on
 from textual.app import App
-from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import Theme
 
 from zerochat.agent.settings.client_preferences import Preferences
 from zerochat.terminal_text import printable
 from zerochat.tui.host.driver import TerminalDriver, TerminalStale
-from zerochat.tui.host.terminal import StableEmojiWidths, mouse_wanted
+from zerochat.tui.host.terminal import mouse_wanted
 from zerochat.tui.state.preferences import SettingsStore
 from zerochat.tui.style.keymaps import merged
 from zerochat.tui.style.themes import NO_COLOUR, THEMES
 
 WARNINGS_MAX = 5
 """Settings warnings shown; `zerochat config check` lists all."""
-EMOJI_WIDTHS = StableEmojiWidths()
 
 
 def app_of(screen: Screen[Any]) -> "BaseApp":
@@ -68,9 +65,6 @@ class BaseApp(App[str]):
         """Textual's themes and ours, also before ours are registered."""
         themes = super().available_themes
         return themes if THEMES[0].name in themes else {**themes, **{theme.name: theme for theme in THEMES}}
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        return [*super().get_line_filters(), EMOJI_WIDTHS]
 
     def apply_theme(self) -> None:
         """Apply the theme; with NO_COLOR there is only one."""

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len as cells
+
 from zerochat.rpc import AnnouncedCommand, MemberInfo
 from zerochat.slash_commands import ALIASES, COMMANDS, named
-from zerochat.terminal_text import Printable, cells, printable_line
+from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.composer.arguments import candidates, names_for
 from zerochat.tui.composer.emoji import find
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
+from rich.cells import cell_len as cells
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.await_complete import AwaitComplete
@@ -16,7 +17,7 @@ from textual.timer import Timer
 from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
-from zerochat.terminal_text import Printable, cells, printable
+from zerochat.terminal_text import Printable, printable
 from zerochat.tui.composer.composer import LineInput, is_letter
 from zerochat.tui.panels.bars import FLASH_S
 from zerochat.tui.state.agent_link import AgentError

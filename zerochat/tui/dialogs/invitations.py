@@ -6,6 +6,7 @@ The agent sends no notification about invitees that are not members yet, so the 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
+from rich.cells import cell_len as cells
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,7 +16,7 @@ from textual.widgets import OptionList, Static
 
 from zerochat.presentation.history_rules import rule_text
 from zerochat.rpc import Invitee, OpenInvitation
-from zerochat.terminal_text import Printable, cells, printable, printable_line
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.dialogs.dialog import ConfirmDialog, Dialog, Feedback, HangingText, rows
 from zerochat.tui.panels.lists import QuietList
 from zerochat.tui.state.agent_link import AgentError

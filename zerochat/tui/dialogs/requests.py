@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import ClassVar
 
+from rich.cells import cell_len as cells
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -17,7 +18,7 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 
 from zerochat.rpc import JoinRequestInfo
-from zerochat.terminal_text import Printable, cells, printable, printable_line
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.dialogs.dialog import Dialog, Feedback
 from zerochat.tui.panels.lists import QuietList
 from zerochat.tui.state.agent_link import AgentError

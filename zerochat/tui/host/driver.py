@@ -1,4 +1,4 @@
-"""The terminal driver: output that never blocks the chat, a lost terminal, and resuming.
+"""The terminal driver: output that never blocks the chat, a lost terminal, resuming, and a stable cell grid.
 
 Textual writes through a queue of 30 entries and waits where it is full. A terminal that does not read, or is gone,
 would stop the event loop for ever, and with it signals, input and the end of the program. Here output waits in a
@@ -18,6 +18,8 @@ from typing import Any, TextIO, cast
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
 from textual.message import Message
+
+from zerochat.tui.host.cell_grid import on_grid
 
 BACKLOG_CHARS_MAX = 1 << 19
 """Characters that wait for the terminal: some dozens of frames; above, frames are dropped."""
@@ -141,7 +143,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
 
     def write(self, data: str) -> None:
         if (output := self._output) is not None:
-            output.write(data)
+            output.write(on_grid(data))
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]

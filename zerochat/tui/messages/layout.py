@@ -11,7 +11,6 @@ from typing import Literal
 from rich.cells import cell_len
 
 from zerochat.presentation.files import file_line
-from zerochat.terminal_text import cells
 from zerochat.tui.messages.markdown import NAME, SIGN, Line, lay_out
 from zerochat.tui.messages.row import MARGIN, REACTIONS_SHOWN_MAX, Columns, Row
 from zerochat.tui.style.text import SUFFIX_CHARS, clip, wrap
@@ -103,7 +102,7 @@ def _part(line: Line, start: int, end: int | None) -> Line:
 
 def name_cells(row: Row, width: int) -> int:
     """Cells reserved for a name inside a text, including key suffix and warning sign."""
-    return min(cells(row.nick) + SUFFIX_CHARS + 2, width)
+    return min(cell_len(row.nick) + SUFFIX_CHARS + 2, width)
 
 
 def reactions_of(row: Row, width: int) -> Iterator[Line]:

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from msgspec import structs
+from rich.cells import cell_len as cells
 
 from zerochat.rpc import Attachment, Event, Quote, Reaction
-from zerochat.terminal_text import Printable, cells, printable, printable_line
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.messages.events import text_of
 from zerochat.tui.style.text import SUFFIX_CHARS, clip, day_text, display_time, name_of, time_cells, wrap
 

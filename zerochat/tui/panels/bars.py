@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len as cells
 from textual import events
 from textual.content import Content
 from textual.reactive import reactive
@@ -11,7 +12,7 @@ from textual.widgets import Static
 
 from zerochat.presentation import group_rules
 from zerochat.rpc import GroupInfo
-from zerochat.terminal_text import Printable, cells, printable_line
+from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.state.hints import names_text
 from zerochat.tui.style.text import clip, clock_of, name_of, with_suffix

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
+from rich.cells import cell_len as cells
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -12,7 +13,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from zerochat.rpc import JoinRequestInfo, MemberInfo, VoteInfo
-from zerochat.terminal_text import Printable, cells
+from zerochat.terminal_text import Printable
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.style.lookalikes import deceptive

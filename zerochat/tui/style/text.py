@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from zerochat.terminal_text import Printable, printable_line
+from zerochat.tui.style.cell_width import install_cell_width
 
 NAME_CELLS_MAX = 32
 """Width of a member's or group's name on the screen."""
@@ -22,6 +23,8 @@ SUFFIX_CHARS = 4
 """Characters of a key that disambiguate equal names: 58⁴ = 11 million possibilities."""
 CLOCK_AHEAD_MAX = timedelta(minutes=2)
 """Tolerance for an author's clock being ahead; beyond, the time of arrival is shown."""
+
+install_cell_width()
 
 _pieces = re.compile(r"\s*\S+|\s+").findall
 
