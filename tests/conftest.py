@@ -91,8 +91,9 @@ class FakeAgent:
         with self.server:
             while not self._ending:
                 wanted = self.server.fds()
-                writing = [fd for fd, also_write in wanted.items() if also_write]
-                readable, writable, _ = select.select([self._ear.fileno(), *wanted], writing, [], 10)
+                reading = [fd for fd, (read, _) in wanted.items() if read]
+                writing = [fd for fd, (_, write) in wanted.items() if write]
+                readable, writable, _ = select.select([self._ear.fileno(), *reading], writing, [], 10)
                 if self._ear.fileno() in readable:
                     self._ear.recv(64)
                 while self._todo:
@@ -108,7 +109,7 @@ class FakeAgent:
         answer = self.answers.get(call.method)
         if answer is None:
             message = f"No answer for {call.method}."
-            self.server.refuse(call.client, call.id, REFUSED, message, {"code": "NoAnswer"})
+            self.server.refuse(call, REFUSED, message, {"code": "NoAnswer"})
             return
         try:
             result = answer(call.params)

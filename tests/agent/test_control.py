@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.agents import until
 from zerochat.agent.api import server as control
 from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_connection import AgentGone, AgentSilent, AgentUnreachable, NoAgent
@@ -35,6 +36,7 @@ from zerochat.agent.api.server import (
 )
 from zerochat.errors import UnknownGroup
 from zerochat.rpc import (
+    BATCH_MAX,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -120,7 +122,7 @@ def call(method: str, params: object = None, request_id: object = 1) -> bytes:
         (b"hello?", PARSE_ERROR),
         (b"\xff\xfe\x00", PARSE_ERROR),
         (b'"\\ud800"', PARSE_ERROR),
-        (b"[" * 100_000, INVALID_REQUEST),
+        (b"[" * 100_000, PARSE_ERROR),
         (b'{"jsonrpc":"2.0","id":1,"method":"get_status"', PARSE_ERROR),
         (b'{"jsonrpc":"2.0","id":1,"method":"get_status","params":{"a":' + b"[" * 50_000, PARSE_ERROR),
         (b"[]", INVALID_REQUEST),
@@ -131,7 +133,7 @@ def call(method: str, params: object = None, request_id: object = 1) -> bytes:
         (b'{"jsonrpc":"2.0","id":[1],"method":"get_status"}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"get_status"}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":1,"method":"get_status","params":[1]}', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","method":"get_status"}', INVALID_REQUEST),
+        (b"[" + b",".join([b"{}"] * (BATCH_MAX + 1)) + b"]", INVALID_REQUEST),
         (b'{"id":1,"method":"get_status"}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":' + b"9" * 400 + b',"method":"get_status"}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":"' + b"x" * 500 + b'","method":"get_status"}', INVALID_REQUEST),
@@ -159,6 +161,103 @@ def test_ids_are_returned_unchanged(fake_agent) -> None:
     with dial(agent.server.path) as connection:
         connection.sendall(b"".join(call("hello", {"protocol": 1}, one) for one in ids))
         assert [answer["id"] for answer in lines(connection, len(ids))] == ids
+
+
+@pytest.mark.parametrize(
+    ("line", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":7}', 7),
+        (b'{"id":"a","method":"get_status"}', "a"),
+        (b'{"jsonrpc":"2.0","id":7,"method":"get_status","params":[1]}', 7),
+        (b'{"jsonrpc":"2.0","id":7}', 7),
+        (b'{"jsonrpc":"2.0","id":[7],"method":"get_status"}', None),
+        (b'{"jsonrpc":"2.0","id":true,"method":"get_status"}', None),
+        (b'{"jsonrpc":"2.0","id":9007199254740992,"method":7}', None),
+        (b'{"jsonrpc":"2.0","method":7}', None),
+        (b'{"jsonrpc":"2.0","id":7,', None),
+    ],
+)
+def test_an_invalid_request_is_answered_with_its_id(fake_agent, line: bytes, request_id: object) -> None:
+    with dial(fake_agent().server.path) as connection:
+        connection.sendall(line + b"\n")
+        (refusal,) = lines(connection, 1)
+    assert refusal["id"] == request_id and refusal["error"]["data"]["code"] in ("InvalidRequest", "ParseError")
+
+
+def test_notifications_of_clients_are_carried_out_and_not_answered(fake_agent) -> None:
+    agent = fake_agent(send_message=lambda _: SENT)
+    silent: list[dict[str, Any]] = [
+        {"method": "send_message", "params": {"group": "g", "text": "x"}},
+        {"method": "nonsense"},
+        {"method": "send_message", "params": {"group": 1}},
+        {"method": "get_status"},
+    ]
+    with dial(agent.server.path) as connection:
+        for each in silent:
+            connection.sendall(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n")
+        connection.sendall(call("hello", {"protocol": 1}, "last"))
+        assert [answer["id"] for answer in lines(connection, 1)] == ["last"]
+    assert [method for method, _ in agent.asked] == ["send_message", "get_status", "hello"]
+
+
+def test_a_batch_is_answered_in_one_line(fake_agent) -> None:
+    agent = fake_agent(send_message=lambda _: SENT, wait_for_delivery=lambda _: None, list_groups=lambda _: [])
+    batch = [
+        {"jsonrpc": "2.0", "id": 1, "method": "wait_for_delivery", "params": {"group": "g", "id": "e"}},
+        {"jsonrpc": "2.0", "method": "send_message", "params": {"group": "g", "text": "x"}},
+        7,
+        [],
+        {"jsonrpc": "2.0", "id": 2, "method": "nonsense"},
+        {"jsonrpc": "2.0", "id": 3, "method": "list_groups"},
+    ]
+    with dial(agent.server.path) as connection:
+        connection.sendall(json.dumps(batch).encode() + b"\n" + call("hello", {"protocol": 1}, "other"))
+        assert lines(connection, 1)[0]["id"] == "other"  # it need not wait for the batch
+        agent.do(lambda: agent.server.respond(agent.open[0], SENT))
+        (answers,) = lines(connection, 1)
+        found = {each["id"]: each.get("error", {}).get("code", 0) for each in answers}
+        assert found == {None: INVALID_REQUEST, 2: METHOD_NOT_FOUND, 3: 0, 1: 0} and len(answers) == 5
+        connection.sendall(b'[{"jsonrpc":"2.0","method":"list_groups"}]\n' + call("hello", {"protocol": 1}, "last"))
+        assert lines(connection, 1)[0]["id"] == "last"
+
+
+def test_the_answers_to_a_batch_fit_one_line(fake_agent) -> None:
+    agent = fake_agent(send_message=lambda _: Sent(group="x" * 30_000, id="e", lamport=1, position=1, of=1))
+    params = {"group": "g", "text": "x"}
+    batch = [
+        {"jsonrpc": "2.0", "id": "i" * 120 + str(number), "method": "send_message", "params": params}
+        for number in range(BATCH_MAX)
+    ]
+    with dial(agent.server.path) as connection:
+        connection.sendall(json.dumps(batch).encode() + b"\n")
+        (answers,) = lines(connection, 1)
+    refused = [each["error"]["code"] for each in answers if "error" in each]
+    assert len(answers) == BATCH_MAX and set(refused) == {INTERNAL_ERROR} and len(refused) < BATCH_MAX - 20
+    assert len(json.dumps(answers, separators=(",", ":"))) < LINE_BYTES_MAX
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_half_closed_connection_gets_its_answers(fake_agent, late: bool) -> None:
+    agent = fake_agent(send_message=lambda _: SENT, wait_for_delivery=lambda _: None)
+    wait = call("wait_for_delivery", {"group": "g", "id": "e"}, "late") if late else b""
+    with dial(agent.server.path) as connection:
+        connection.sendall(wait + call("send_message", {"group": "g", "text": "x"}).rstrip())  # without a newline
+        connection.shutdown(socket.SHUT_WR)
+        assert lines(connection, 1)[0]["id"] == 1
+        if late:
+            agent.do(lambda: agent.server.respond(agent.open[0], SENT))
+            assert lines(connection, 1)[0]["id"] == "late"
+        assert connection.recv(1) == b""
+
+
+def test_what_has_no_answer_when_the_agent_stops_is_refused(fake_agent) -> None:
+    agent = fake_agent(wait_for_delivery=lambda _: None)
+    with dial(agent.server.path) as connection:
+        connection.sendall(call("wait_for_delivery", {"group": "g", "id": "e"}, "late"))
+        until(lambda: agent.open, "the call")
+        agent.do(lambda: agent.server.refuse_pending(UnknownGroup(group="g")))
+        (refusal,) = lines(connection, 1)
+    assert refusal["id"] == "late" and refusal["error"]["data"]["code"] == "UnknownGroup"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -271,7 +370,7 @@ def test_a_poller_learns_which_descriptors_are_closed(tmp_path: Path) -> None:
             assert server.take_closed() == set()
         assert server.ready(fd) == []
         assert (server.take_closed(), server.take_closed()) == ({fd}, set())
-        assert server.fds() == {listener: False}
+        assert server.fds() == {listener: (True, False)}
         assert server.ready(fd) == []
 
 
@@ -332,7 +431,7 @@ def test_all_notifications_of_a_batch_reach_a_client_at_once(tmp_path: Path) -> 
             connection.recv(1)
         server.flush()
         assert connection.recv(1 << 16).count(b"\n") == 3
-        assert not any(server.fds().values())
+        assert not any(writing for _, writing in server.fds().values())
         server.notify(server.clients, "event", event("x" * SEND_BYTES, 4))  # so much does not wait
         assert connection.recv(1 << 16)
 

@@ -136,7 +136,7 @@ def test_half_lines_and_lines_without_end(people: Any) -> None:
         connection.sendall(b"\r\n" + b"\n" * 1000 + b"\xff\xfe{\n" + b"[" * 5_000 + b"\n" + b'{"jsonrpc":"2.0"}\n')
         found = answers(connection, 4)
         told = {one["id"]: one["error"] for one in found}
-        codes = [rpc.PARSE_ERROR, rpc.REFUSED, rpc.INVALID_REQUEST, rpc.INVALID_REQUEST]
+        codes = [rpc.PARSE_ERROR, rpc.REFUSED, rpc.PARSE_ERROR, rpc.INVALID_REQUEST]
         assert sorted(one["error"]["code"] for one in found) == sorted(codes)
         assert told[1]["data"]["code"] == "NoSuchConsumer"
     for half in (b"", b"{", ask[:-9]):

@@ -16,8 +16,9 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from zerochat.agent.api.handlers.context import AgentStopping
 from zerochat.agent.api.request_handlers import RequestHandlers
-from zerochat.agent.api.server import Call, ControlServer
+from zerochat.agent.api.server import Call, ControlServer, Interest
 from zerochat.agent.clock import Clock, Timers
 from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.effects import EffectExecutor
@@ -162,7 +163,7 @@ class AgentLoop:
     unused_s: float | None = None
     """End after this time without a client; None: never."""
     deferred: DeferredConnectivity = field(default_factory=DeferredConnectivity)
-    _watched: dict[int, bool] = field(default_factory=dict)
+    _watched: dict[int, Interest] = field(default_factory=dict)
     _hooks_seq: int = 0
     """The local seq up to which the hooks have run."""
     _review_at: float = 0.0
@@ -252,9 +253,9 @@ class AgentLoop:
         for fd in self.server.take_closed():
             self.transport.unwatch(fd)
             self._watched.pop(fd, None)
-        for fd, writing in wanted.items():
-            if self._watched.get(fd) is not writing:
-                self.transport.watch(fd, write=writing)
+        for fd, (reading, writing) in wanted.items():
+            if self._watched.get(fd) != (reading, writing):
+                self.transport.watch(fd, reading, writing)
         self._watched = wanted
 
     # --- step, commit, send -----------------------------------------------------------------------------------------
@@ -407,6 +408,7 @@ class AgentLoop:
             self.log.info("stopped before everything was acknowledged")
         self.handlers.review(self.agent)  # the last batch may have answered a waiting request
         self.handlers.feed(self.agent)
+        self.server.refuse_pending(AgentStopping())
 
 
 def _is_ack_timer(timer: str) -> bool:

@@ -1,8 +1,13 @@
-"""The control protocol: JSON-RPC 2.0 between clients and the agent, one object per line, in UTF-8.
+"""The control protocol: JSON-RPC 2.0 between clients and the agent, one object or batch per line, in UTF-8.
 
-A request has `id`, `method` and `params` (an object); a response has `result` or `error`. The agent also sends
-notifications, whose methods are the keys of `NOTIFICATIONS`. Clients ignore unknown notifications and unknown fields:
-new ones may be added at any time, but none changes its meaning within one `PROTOCOL` number.
+A request has `id`, `method` and `params` (an object); a response has `result` or `error`, and the same `id`, also where
+the request is invalid (null: its id cannot be read, or is longer than 128 characters or 53 bits). A request without an
+`id` is carried out and not answered. A batch is an array of requests; its responses come in one array, in the order in
+which they are ready, when the last one is. A client that closes its sending side receives what is pending, and is then
+disconnected. A stopping agent refuses what is pending (`AgentStopping`): it was not carried out.
+
+The agent also sends notifications, whose methods are the keys of `NOTIFICATIONS`. Clients ignore unknown notifications
+and unknown fields: new ones may be added at any time, but none changes its meaning within one `PROTOCOL` number.
 
 Times are RFC 3339 in UTC with milliseconds. A member's `did` is the did:key of the Ed25519 key that it has in one
 group. Text and everything else that a peer chooses (labels, key ids, protocol names, codes) is unmodified: clients
@@ -174,6 +179,7 @@ from zerochat.rpc.members import (
     Via,
 )
 from zerochat.rpc.methods import (
+    BATCH_MAX,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -224,6 +230,7 @@ from zerochat.rpc.tlog import (
 from zerochat.rpc.unread import MarkReadParams, ReadState
 
 __all__ = [
+    "BATCH_MAX",
     "CONTRADICTION",
     "EVENT_TYPES",
     "INTERNAL_ERROR",

@@ -29,6 +29,8 @@ from zerochat.rpc import (
 PROTOCOL = 1
 LINE_BYTES_MAX = 1 << 20
 """The size of one line on the control socket in bytes, in both directions."""
+BATCH_MAX = 100
+"""Requests in one line."""
 
 # JSON-RPC's error numbers, and one for all errors of zerochat (`data.code` has their names).
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
@@ -157,6 +159,8 @@ NOTIFICATIONS: dict[str, type[Struct]] = {
 
 
 class Request(Struct, frozen=True):
+    """Without an `id` it is a notification of the client, which is not answered."""
+
     method: str
     id: int | str | UnsetType | None = UNSET
     params: dict[str, Any] | UnsetType = UNSET

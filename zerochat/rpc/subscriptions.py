@@ -189,4 +189,4 @@ class StoppingNotification(Struct, frozen=True):
     """The agent is stopping and accepts no new commands."""
 
     within_s: float
-    """0: the last line of this connection; requests that have no answer by now were not carried out."""
+    """0: the last line of this connection. Requests that have no answer by then were not carried out."""

@@ -95,11 +95,9 @@ class FakeServer:
         if answer is not None and not answer.done():
             answer.set_result(result)
 
-    def refuse(
-        self, client: int, request_id: Any, code: int, message: str, data: Mapping[str, object] | None = None
-    ) -> None:
-        told = dict(data or {})
-        _, answer = self.pending.pop(request_id, (0, None))
+    def refuse(self, call: Call, code: int, message: str, data: Mapping[str, object]) -> None:
+        told = dict(data)
+        _, answer = self.pending.pop(cast(int, call.id), (0, None))
         if answer is not None and not answer.done():
             exit_code = cast(int, told.get("exit_code", 1))
             answer.set_exception(AgentError(str(told.get("code", "AgentError")), message, code, exit_code, told))

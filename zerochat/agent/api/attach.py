@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_connection import ANSWER_S_MAX, AgentGone, NoAgent
-from zerochat.agent.api.client_protocol import Notification
+from zerochat.agent.api.client_protocol import AgentError, Notification
 from zerochat.rpc import METHODS, Event, Sent, StoppingNotification
 
 if TYPE_CHECKING:
@@ -64,11 +64,15 @@ class AttachedClient(Client):
             try:
                 left_s = max(deadline - time.monotonic(), 0.0)
                 result = super().call(method, within_s=left_s, **params)
-            except AgentGone:
-                may_repeat = self._ended or method in KEYED or method.startswith(READING)
-                if not (self._foreign and may_repeat):
+            except (AgentGone, AgentError) as error:
+                if error.code not in ("AgentGone", "AgentStopping"):
                     raise
+                not_done = self._ended or error.code == "AgentStopping"
+                if not self._foreign or not (not_done or method in KEYED or method.startswith(READING)):
+                    raise
+                gone_at = time.monotonic()
                 self._attach_again()
+                deadline += time.monotonic() - gone_at
                 if "timeout_s" in params:
                     params["timeout_s"] = max(deadline - ANSWER_S_MAX - time.monotonic(), 0.0)
                 continue

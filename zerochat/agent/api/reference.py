@@ -57,7 +57,7 @@ def _opening() -> Iterator[str]:
     yield rest.rstrip()
     yield f"""
 This is protocol {rpc.PROTOCOL}. Send `hello` first: an agent with another protocol refuses it. A line has at most
-{rpc.LINE_BYTES_MAX} bytes, in both directions.
+{rpc.LINE_BYTES_MAX} bytes, in both directions, and a batch at most {rpc.BATCH_MAX} requests.
 
 ```json
 {{"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {{"protocol": {rpc.PROTOCOL}, "client": "ci"}}}}
@@ -73,11 +73,11 @@ This is protocol {rpc.PROTOCOL}. Send `hello` first: an agent with another proto
 ## Errors
 
 An error has one of JSON-RPC's numbers, or {rpc.REFUSED} for all errors of zerochat, and a sentence for the user. Errors
-of zerochat also have `data`: `code`, a stable name; `exit_code`, the exit code of a shell command; `retry`: `never`
-(the same request fails again until something changes), `later` (it may succeed, after `retry_after_s` seconds where
-known) or `now`. `KeyReused` also has the `group` and `id` of the event that was sent under the key; `AmbiguousGroup`
-has `ids`: distinct prefixes of the ids of the groups with that name, separated by spaces. A parameter `group` is a
-name, an id, or at least four characters of an id.
+have `data`: `code`, a stable name; those of zerochat also `exit_code`, the exit code of a shell command, and `retry`:
+`never` (the same request fails again until something changes), `later` (it may succeed, after `retry_after_s` seconds
+where known) or `now`. `KeyReused` also has the `group` and `id` of the event that was sent under the key;
+`AmbiguousGroup` has `ids`: distinct prefixes of the ids of the groups with that name, separated by spaces. A parameter
+`group` is a name, an id, or at least four characters of an id.
 
 ## Guarantees for consumers
 

@@ -178,8 +178,11 @@ class RequestHandlers(Services):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def begin_shutdown(self, within_s: float) -> None:
-        """Refuse commands from now on, and notify clients that the agent stops within this time."""
+        """Refuse commands from now on, and notify clients that the agent stops within this time; 0: now, so what has no
+        answer is refused."""
         self.draining = True
+        if not within_s:
+            self.server.refuse_pending(AgentStopping())
         self.server.notify(self.server.clients, "stopping", rpc.StoppingNotification(within_s))
 
     # --- notifications ----------------------------------------------------------------------------------------------

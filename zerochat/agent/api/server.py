@@ -6,6 +6,7 @@ a client that sends junk or never reads is answered, bounded and finally disconn
 """
 
 import os
+import select
 import socket
 import stat
 import struct
@@ -13,11 +14,15 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from zerochat.agent.api.calls import BadCall, Batch, CallDecoder, RequestId
+from zerochat.agent.api.calls import Call as Call
+from zerochat.agent.api.calls import decode_call as decode_call
 from zerochat.closing import Closing
 from zerochat.errors import LocalError
 from zerochat.rpc import (
@@ -26,10 +31,8 @@ from zerochat.rpc import (
     INVALID_REQUEST,
     LINE_BYTES_MAX,
     METHOD_NOT_FOUND,
-    METHODS,
     PARSE_ERROR,
     REFUSED,
-    Request,
 )
 
 CLIENTS_MAX = 64
@@ -43,14 +46,19 @@ READ_BYTES_MAX = 1 << 16
 """Bytes read from one client per batch: a flood from one leaves time for the others."""
 ACCEPTS_MAX = 16
 """New clients per batch."""
-INTEGER_END = 1 << 63
-ID_CHARS_MAX = 128
-"""The id of a request is echoed, so it must leave room for the answer."""
 PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
 """The size of `sun_path` without its closing zero byte."""
 
-RequestId: TypeAlias = int | str | UnsetType | None
-"""As in `Request.id`; never unset in a `Call`."""
+Interest: TypeAlias = tuple[bool, bool]
+"""Whether a descriptor is polled for reading, and for writing."""
+ERROR_NAMES: Final = {
+    PARSE_ERROR: "ParseError",
+    INVALID_REQUEST: "InvalidRequest",
+    METHOD_NOT_FOUND: "MethodNotFound",
+    INVALID_PARAMS: "InvalidParams",
+    INTERNAL_ERROR: "InternalError",
+}
+TOO_LARGE: Final = "The result is too large for one line. Request less."
 
 
 class SocketPathTooLong(LocalError):
@@ -79,15 +87,6 @@ class FolderOpenToOthers(LocalError):
     exit_code: ClassVar[int] = 6
 
 
-class Call(Struct, frozen=True, eq=False):
-    """A valid request: its client, id, method and decoded parameters. Each call is distinct (`eq=False`)."""
-
-    client: int
-    id: RequestId
-    method: str
-    params: Struct
-
-
 def peer_uid(connection: socket.socket) -> int | None:
     """The user id of the process that connected, from the kernel; None where the system does not report it."""
     system: str = sys.platform
@@ -103,26 +102,8 @@ def peer_uid(connection: socket.socket) -> int | None:
     return None
 
 
-def decode_call(client: int, request: Request) -> Call:
-    """The call with decoded parameters. Raises ValidationError."""
-    params_type = METHODS[request.method][0]
-    params = msgspec.convert({} if request.params is UNSET else request.params, params_type)
-    _check_numbers(params)
-    return Call(client, request.id, request.method, params)
-
-
-def _check_numbers(params: Struct) -> None:
-    """Raises ValidationError where a number does not fit the journal's 64 bits."""
-    for name in params.__struct_fields__:
-        value = getattr(params, name)
-        if isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
-            raise msgspec.ValidationError(f"Expected a number of 64 bits - at `$.{name}`")
-        if isinstance(value, Struct):
-            _check_numbers(value)
-
-
 class _Client:
-    __slots__ = ("closing", "id", "incoming", "outgoing", "scanned", "socket")
+    __slots__ = ("calls", "closing", "ended", "id", "incoming", "outgoing", "scanned", "socket")
 
     def __init__(self, client_id: int, connection: socket.socket) -> None:
         self.id = client_id
@@ -130,7 +111,9 @@ class _Client:
         self.incoming = bytearray()
         self.scanned = 0
         self.outgoing = bytearray()
-        self.closing = False  # true: disconnected once the error is sent
+        self.calls = set[Call]()  # not answered yet
+        self.ended = False  # it sends no more, and is disconnected once it has all answers
+        self.closing = False  # true: disconnected once everything is sent
 
 
 class ControlServer(Closing):
@@ -151,7 +134,7 @@ class ControlServer(Closing):
         self._closed: set[int] = set()
         self._next_id = 1
         self._encoder = msgspec.json.Encoder()
-        self._decoder = msgspec.json.Decoder(Request)
+        self._decoder = CallDecoder()
         self._spare: int | None = None
         size = len(os.fsencode(path))
         if size > PATH_BYTES_MAX:
@@ -212,10 +195,10 @@ class ControlServer(Closing):
         """The connected clients."""
         return frozenset(self._clients)
 
-    def fds(self) -> dict[int, bool]:
-        """The descriptors to poll for reading; True: also for writing."""
-        wanted = {fd: bool(client.outgoing) for fd, client in self._by_fd.items()}
-        wanted[self._listener.fileno()] = False
+    def fds(self) -> dict[int, Interest]:
+        """The descriptors to poll."""
+        wanted = {fd: (not client.ended, bool(client.outgoing)) for fd, client in self._by_fd.items()}
+        wanted[self._listener.fileno()] = True, False
         return wanted
 
     def take_closed(self) -> set[int]:
@@ -243,21 +226,12 @@ class ControlServer(Closing):
 
     def respond(self, call: Call, result: object) -> None:
         """Answer a call. A client that is gone is no error."""
-        self._put_message(call.client, {"jsonrpc": "2.0", "id": call.id, "result": result}, call.id)
+        self._answer(call, {"result": result})
 
-    def refuse(
-        self,
-        client: int,
-        request_id: RequestId,
-        code: int,
-        message: str,
-        data: dict[str, str | int] | None = None,
-    ) -> None:
-        """Answer a request with an error; `data.code` is the stable name for programs."""
-        error: dict[str, object] = {"code": code, "message": message}
-        if data is not None:
-            error["data"] = data
-        self._put_message(client, {"jsonrpc": "2.0", "id": request_id, "error": error}, request_id)
+    def refuse(self, call: Call, code: int, message: str, data: dict[str, str | int]) -> None:
+        """Answer a call with an error; `data["code"]` is the stable name for programs."""
+        error = {"code": code, "message": message, "data": data}
+        self._answer(call, {"error": error})
 
     def refuse_error(self, call: Call, error: LocalError) -> None:
         """Answer a call with an error of zerochat: its code, exit code and retry hint."""
@@ -265,7 +239,13 @@ class ControlServer(Closing):
         if error.retry_after_s:
             data["retry_after_s"] = error.retry_after_s
         data |= {name: str(error.fields[name]) for name in error.facts if name in error.fields}
-        self.refuse(call.client, call.id, REFUSED, error.sentence(), data)
+        self.refuse(call, REFUSED, error.sentence(), data)
+
+    def refuse_pending(self, error: LocalError) -> None:
+        """Answer all calls that have no answer yet with an error."""
+        for client in list(self._clients.values()):
+            for call in list(client.calls):
+                self.refuse_error(call, error)
 
     def notify(self, clients: Iterable[int], method: str, params: Struct) -> None:
         """Send a notification (`rpc.NOTIFICATIONS`) to these clients. A client that is gone is no error."""
@@ -317,11 +297,10 @@ class ControlServer(Closing):
             return []
         except OSError:
             chunk = b""
+        if client.closing and chunk:
+            return []
         if not chunk:
-            self._drop(client)
-            return []
-        if client.closing:
-            return []
+            return self._end(client)
         client.incoming += chunk
         if client.incoming.find(b"\n", client.scanned) < 0:
             client.scanned = len(client.incoming)
@@ -331,48 +310,62 @@ class ControlServer(Closing):
         *lines, rest = bytes(client.incoming).split(b"\n")
         client.incoming = bytearray(rest)
         client.scanned = len(rest)
-        return [call for line in lines if (call := self._decode(client, line)) is not None]
+        return [call for line in lines for call in self._decode(client, line)]
 
-    def _decode(self, client: _Client, line: bytes) -> Call | None:
+    def _end(self, client: _Client) -> list[Call]:
+        """The client has closed its sending side, or all of the connection. The calls in its last line."""
+        if client.closing or _has_hung_up(client.socket):
+            self._drop(client)
+            return []
+        client.ended = True
+        calls = self._decode(client, bytes(client.incoming))
+        client.incoming.clear()
+        self._close_if_answered(client)
+        return calls
+
+    def _close_if_answered(self, client: _Client) -> None:
+        if client.ended and not client.calls and client.id in self._clients:
+            client.closing = True
+            self._send(client)
+
+    def _decode(self, client: _Client, line: bytes) -> list[Call]:
+        """The calls in a line; what is no valid request is refused."""
         if client.id not in self._clients or client.closing or not line.strip():
-            return None
+            return []
         if len(line) > LINE_BYTES_MAX:
             self._reject(client, f"A line can have at most {LINE_BYTES_MAX} bytes.")
-            return None
-        try:
-            request = self._decoder.decode(line)
-        except msgspec.ValidationError as error:
-            self.refuse(client.id, None, INVALID_REQUEST, f"Invalid request: {error}.")
-            return None
-        except (ValueError, RecursionError):
-            self.refuse(client.id, None, PARSE_ERROR, "This line is not JSON.")
-            return None
-        if request.id is UNSET or request.jsonrpc != "2.0":
-            why = 'A request needs an "id".' if request.id is UNSET else 'A request needs "jsonrpc": "2.0".'
-            self.refuse(client.id, None, INVALID_REQUEST, why)
-            return None
-        # JSON readers round larger numbers, which makes them useless as ids.
-        if len(str(request.id)) > ID_CHARS_MAX or (isinstance(request.id, int) and not abs(request.id) < 1 << 53):
-            self.refuse(client.id, None, INVALID_REQUEST, "This id is too long.")
-            return None
-        if request.method not in METHODS:
-            self.refuse(client.id, request.id, METHOD_NOT_FOUND, "Unknown method.")
-            return None
-        try:
-            return decode_call(client.id, request)
-        except (msgspec.ValidationError, RecursionError) as error:
-            self.refuse(client.id, request.id, INVALID_PARAMS, f"The params do not fit {request.method}: {error}.")
-            return None
+            return []
+        found, together = self._decoder.decode(client.id, line)
+        answered = sum(each.id is not UNSET for each in found)
+        batch = Batch(answered) if together else None
+        calls = [replace(each, batch=batch) if batch else each for each in found if isinstance(each, Call)]
+        client.calls.update(call for call in calls if call.id is not UNSET)
+        for each in found:
+            if isinstance(each, BadCall) and each.id is not UNSET:
+                self._send_answer(client, each.id, _error(each.code, each.why), batch)
+        return calls
 
-    def _put_message(self, client_id: int, message: dict[str, object], request_id: RequestId) -> None:
-        client = self._clients.get(client_id)
-        if client is None:
-            return
-        line = self._line(message)
-        if line is not None:
+    def _answer(self, call: Call, answer: dict[str, object]) -> None:
+        """Answer a call. A notification of the client has no answer."""
+        client = self._clients.get(call.client)
+        if client is not None and call.id is not UNSET:
+            client.calls.discard(call)
+            self._send_answer(client, call.id, answer, call.batch)
+            self._close_if_answered(client)
+
+    def _send_answer(
+        self, client: _Client, request_id: RequestId, answer: dict[str, object], batch: Batch | None = None
+    ) -> None:
+        """Send an answer, or add it to those of its batch."""
+        line = self._line({"jsonrpc": "2.0", "id": request_id, **answer})
+        if line is None or not (batch is None or batch.has_room(line)):
+            line = self._line({"jsonrpc": "2.0", "id": request_id, **_error(INTERNAL_ERROR, TOO_LARGE)})
+            assert line is not None
+        if batch is not None:
+            batch.add(line[:-1])
+            line = b"" if batch.waiting else batch.line()
+        if line:
             self._put(client, line)
-        elif "result" in message:
-            self.refuse(client_id, request_id, INTERNAL_ERROR, "The result is too large for one line. Request less.")
 
     def _line(self, message: dict[str, object]) -> bytes | None:
         """The message as a line; None where it is too long."""
@@ -395,7 +388,7 @@ class ControlServer(Closing):
             self._drop(client)
 
     def _reject(self, client: _Client, why: str) -> None:
-        self.refuse(client.id, None, INVALID_REQUEST, why)
+        self._send_answer(client, None, _error(INVALID_REQUEST, why))
         client.incoming.clear()
         client.closing = True
         self._send(client)
@@ -418,6 +411,18 @@ class ControlServer(Closing):
             del self._by_fd[client.socket.fileno()]
             self._closed.add(client.socket.fileno())
             client.socket.close()
+
+
+def _error(code: int, message: str) -> dict[str, object]:
+    """The answer to what is no valid request."""
+    return {"error": {"code": code, "message": message, "data": {"code": ERROR_NAMES[code]}}}
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    """Whether the other side has closed the whole connection, not only its sending side."""
+    poll = select.poll()
+    poll.register(connection, 0)
+    return bool(poll.poll(0))
 
 
 def _listen(path: Path) -> socket.socket:

@@ -4,11 +4,13 @@ import os
 import select
 import socket
 import sys
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
 
-from zerochat.agent.api.client_connection import AgentGone, AgentUnreachable
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_connection import AgentGone, AgentUnreachable, NoAgent
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
@@ -44,53 +46,14 @@ zerochat rpc --schema
 READ_BYTES_MAX = 1 << 16
 BUFFER_BYTES_MAX = 4 << 20
 """Limit of buffered input; above it, reading pauses until the agent has accepted some."""
+LAST_BYTES = 256
+"""Size of a line that says that the agent stops."""
 
 
 class NoInput(LocalError):
     """There is no standard input to read requests from."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
-
-
-class _Line(msgspec.Struct):
-    method: str = ""
-
-
-class _RequestCounter:
-    """Counts the requests in a byte stream: every non-blank line is one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._begun = False
-
-    def feed(self, data: bytes) -> None:
-        *whole, rest = data.split(b"\n")
-        for line in whole:
-            self.count += self._begun or bool(line.strip())
-            self._begun = False
-        self._begun = self._begun or bool(rest.strip())
-
-    def end(self) -> bytes:
-        """The newline that completes the last request, if it is missing."""
-        if not self._begun:
-            return b""
-        self.feed(b"\n")
-        return b"\n"
-
-
-class _ResponseCounter:
-    """Counts the responses in a byte stream."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._rest = bytearray()
-        self._decoder = msgspec.json.Decoder(_Line)
-
-    def feed(self, data: bytes) -> None:
-        self._rest += data
-        *whole, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        self.count += sum(not self._decoder.decode(line).method for line in whole if line)
 
 
 def rpc(options: Options, out: Output) -> ExitCode:
@@ -103,44 +66,52 @@ def rpc(options: Options, out: Output) -> ExitCode:
     if sys.stdin is None:
         raise NoInput
     with attached(options, "rpc"):
-        path = paths_of(options).socket
+        paths = paths_of(options)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             try:
-                connection.connect(str(path))
+                connection.connect(str(paths.socket))
             except OSError as error:
-                raise AgentUnreachable(path=path, why=(error.strerror or str(error)).lower()) from error
+                raise AgentUnreachable(path=paths.socket, why=(error.strerror or str(error)).lower()) from error
             connection.setblocking(False)
-            _relay(sys.stdin.fileno(), connection, sys.stdout.buffer)
+            last = _relay(sys.stdin.fileno(), connection, sys.stdout.buffer)
+        if b'"stopping"' not in last:  # it has answered everything, or was killed
+            try:
+                connect(paths, "rpc").close()
+            except NoAgent:
+                raise AgentGone from None
     return ExitCode.OK
 
 
-def _relay(source: int, connection: socket.socket, sink: Any) -> None:
-    """Relay until the source has ended and all requests are answered. Raises AgentGone."""
-    requests, responses = _RequestCounter(), _ResponseCounter()
-    waiting = bytearray()
-    reading = True
-    while reading or waiting or responses.count < requests.count:
+def _relay(source: int, connection: socket.socket, sink: Any) -> bytes:
+    """Relay until the source has ended and the agent has closed the connection after its last answer; the end of what
+    it has sent. Raises AgentGone where it closes the connection before."""
+    waiting, last = bytearray(), b""
+    reading, sending = True, True
+    while True:
         agent = connection.fileno()
         wanted = [agent, source] if reading and len(waiting) < BUFFER_BYTES_MAX else [agent]
         ready, writable, _ = select.select(wanted, [agent] if waiting else [], [])
         if agent in ready:
             data = connection.recv(READ_BYTES_MAX)
-            if not data:
+            if not data and sending:
                 raise AgentGone
+            if not data:
+                return last
             sink.write(data)
             sink.flush()
-            responses.feed(data)
+            last = (last + data)[-LAST_BYTES:]
         if source in ready:
             data = os.read(source, READ_BYTES_MAX)
             reading = bool(data)
-            requests.feed(data)
-            waiting += data or requests.end()
+            waiting += data
         if writable:
             try:
-                sent = connection.send(waiting)
+                del waiting[: connection.send(waiting)]
             except BlockingIOError:
                 continue
             except OSError:
                 waiting.clear()  # the last responses may still be readable
-                continue
-            del waiting[:sent]
+        if sending and not (reading or waiting):
+            sending = False
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)  # the agent answers what is pending, and closes
