@@ -252,6 +252,72 @@ def test_a_replaced_bot_neither_sends_nor_acknowledges(pair, monkeypatch):
     assert not any("by the old" in text for text in bob.texts()) and not new.dead_letters()
 
 
+def test_a_bot_starts_before_it_has_joined_its_group(people, monkeypatch):
+    """It takes the group up when it appears, and no other."""
+    alice, bob = people("alice", "bob")
+    monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
+    bob.client.create_group("private")
+    bot, heard = Bot("worker", profile="bob", groups=["friends"], include=("self",)), []
+
+    @bot.on_message
+    async def hear(m: Message):
+        heard.append(m.text)
+
+    @bot.command
+    async def work(m: Message):
+        await m.reply("done")
+
+    with running(bot) as failed:
+        bob.client.send_message("private", "not for it")
+        alice.client.create_group("friends")
+        bob.client.join_group(alice.client.create_invitation("friends").url)
+        until(lambda: any(one.commands for one in alice.client.list_members("friends")), "its commands")
+        alice.client.send_message("friends", "for it")
+        alice.client.send_message("friends", "!work")
+        until(lambda: "done" in alice.texts(), "the answer")
+    assert heard == ["for it", "done"] and not failed
+    assert not any(one.bot for one in bob.client.list_members("private"))
+
+
+CRASHES = """
+import os
+from zerochat import Bot, Message
+
+bot = Bot("worker", profile="bob")
+
+
+@bot.command("work")
+async def work(m: Message) -> None:
+    if m.attempt < 4:
+        os.kill(os.getpid(), 9)
+    await m.reply(f"attempt {m.attempt}, {'again' if m.redelivered else 'for the first time'}")
+
+
+bot.run()
+"""
+
+
+@pytest.mark.slow
+def test_attempts_count_after_a_kill_of_bot_and_agent(people, tmp_path):
+    """The bot runs the agent in its own process, so nothing but the disk remembers."""
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    bob.client.subscribe(consumer="worker", types=["message"])
+    bob.sleep()
+    alice.client.send_message("friends", "!work")
+    path = tmp_path / "crashes.py"
+    path.write_text(CRASHES)
+    for _ in range(3):
+        process = started([str(path)], bob, tmp_path)
+        assert process.wait(60) == -signal.SIGKILL
+    process = started([str(path)], bob, tmp_path)
+    try:
+        until(lambda: "attempt 4, again" in alice.texts(), "the answer", 60)
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
 async def _nothing(m: Message):
     return
 

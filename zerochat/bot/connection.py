@@ -147,7 +147,13 @@ class Connection:
             raise unclear
         wanted: dict[str, object] = {"consumer": plan.consumer, "types": types, "credit": plan.credit}
         wanted["take_over"] = plan.take_over
-        wanted["groups"] = None if plan.groups is None else list(plan.groups)
+        missing = [
+            name for name in plan.groups or () if not any(one.matches(name) for one in self.known.groups.values())
+        ]
+        if missing:  # then the dispatcher chooses the groups
+            names = ", ".join(map(printable_line, missing))
+            self._log.warning("this profile is not in %s yet; the bot takes it up once it has joined", names)
+        wanted["groups"] = None if plan.groups is None or missing else list(plan.groups)
         wanted["since"] = "last_acked"
         if plan.from_beginning and all(one.consumer != plan.consumer for one in await line.call("list_consumers", {})):
             wanted["since"] = "start"

@@ -58,8 +58,10 @@ class DeadLetterQueue:
                     continue
                 if handler is None or call is None:
                     self._store.add_dead_letter(replace(letter, error=f"{letter.handler} no longer handles it"))
-                elif await attempt(handler, call):
-                    self._store.delete_dead_letters(letter.id)
+                else:
+                    if await attempt(handler, call):
+                        self._store.delete_dead_letters(letter.id)
+                    self._store.clear_starts(letter.event)
             await asyncio.sleep(POLL_S)
 
     async def _event(self, letter: DeadLetter) -> Event:

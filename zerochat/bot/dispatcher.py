@@ -60,8 +60,6 @@ class Dispatcher:
         self._credit_warning = asyncio.Event()
         self._acknowledging = False
         self._stopping = False
-        self._resumed: set[str] = set()
-        """Groups of which this process has handled an item."""
         self.handled = 0
         """Items that every handler has finished with in this run."""
 
@@ -192,7 +190,7 @@ class Dispatcher:
                 self._queues.refute(group)
                 continue
             if event is not None:
-                await self._handle(event, again=first.spilled or event.redelivered)
+                await self._handle(event)
             self._queues.pop_handled(group)
             self.handled += 1
             self._ack_due.set()
@@ -228,30 +226,28 @@ class Dispatcher:
         known = self._connection.known.bots.setdefault(group, set())
         (known.add if bot else known.discard)(did)
 
-    async def _handle(self, event: Event, *, again: bool) -> None:
-        """`again`: the previous process may have started handling it."""
+    async def _handle(self, event: Event) -> None:
         group = event.group.id
         if event.type == "member_joined" and group in self._connection.known.groups:
             with suppress(AgentLinkLost):  # every new connection announces
                 await self._connection.announce(group)
+        if group and self._spec.groups is not None and not any(map(event.group.matches, self._spec.groups)):
+            return
         concerned = [one for one in self._spec.handlers if one.may_match(event)]
         if not concerned:
             return
-        # The previous process can only have ended at the first item of a group. Pattern matching counts too: on some
-        # expressions a hostile text takes forever.
-        suspect = again and group not in self._resumed
-        self._resumed.add(group)
-        if suspect and self._store.count_start(event.id) > STARTS_MAX:
+        # Pattern matching counts too: on some expressions a hostile text takes forever.
+        starts = self._store.count_start(event.id)
+        if starts > STARTS_MAX:
             for handler in concerned:
                 why = f"the process ended {STARTS_MAX} times while handling it"
                 self.dead_letters.add(event, handler.name, why, 0)
         else:
-            event = replace(event, redelivered=event.redelivered or suspect)
+            event = replace(event, redelivered=event.redelivered or starts > 1)
             for handler in concerned:
                 if (call := self._match(handler, event)) is not None:
                     await self.attempt(handler, call)
-        if suspect:
-            self._store.clear_starts(event.id)
+        self._store.clear_starts(event.id)
 
     @interruptible
     def _match(self, handler: Handler, event: Event) -> Call | None:
@@ -267,7 +263,8 @@ class Dispatcher:
     async def attempt(self, handler: Handler, call: Call) -> bool:
         """Call a handler until it succeeds (True) or has failed for good and a dead letter is stored (False)."""
         event, waits = call.event, (*self._spec.retries_s, None)
-        for attempt, wait_s in enumerate(waits, 1):
+        for wait_s in waits:
+            attempt = self._store.count_start(event.id, handler.name)
             try:
                 with key_scope(f"{event.id}:{handler.name}"):
                     await self._call(handler, replace(call, event=replace(event, attempt=attempt)))

@@ -166,7 +166,7 @@ class Event:
     redelivered: bool = False
     """Whether an earlier run or attempt of this bot received it without handling it."""
     attempt: int = 1
-    """Number of this attempt, from 1."""
+    """Number of this attempt of the handler, from 1. Attempts of processes that were killed count."""
     unconfirmed: bool = False
     """Whether another member relayed it and the author has not confirmed it: it may be forged."""
     void: bool = False

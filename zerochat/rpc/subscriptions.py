@@ -101,7 +101,8 @@ class Item(Struct, frozen=True, kw_only=True):
     redelivered: bool = False
     """It was sent to this consumer before and not acknowledged."""
     attempt: int = 1
-    """How often it was sent to this consumer; exact while the agent runs."""
+    """How often it was sent to this consumer; exact while the agent runs. `Bot` counts the attempts of its handlers
+    itself, on disk."""
     body: dict[str, Any]
     received_at: str
     """When it was received or happened."""
