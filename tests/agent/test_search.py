@@ -4,14 +4,19 @@ The index is part of a real journal; queries go through the agent's own `search`
 """
 
 import random
+import re
+import unicodedata
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,9 +28,11 @@ from zerochat.agent.views.search import HITS_MAX, NobodyCalled, search
 from zerochat.errors import UnknownGroup
 from zerochat.group.effects import ConfirmEvents, DeleteLog, RefuteEvents, StoreEvent
 from zerochat.presentation.search_query import TERMS_MAX, BadSearch, excerpt, pattern_of, read_query, read_time
+from zerochat.presentation.search_text import fold, fold_with_origin
 from zerochat.rpc import HistoryParams, SearchParams
 
 KEY = bytes(range(32))
+nfd = partial(unicodedata.normalize, "NFD")
 ALICE, BOB, CAROL = (f"did:key:z6Mk{letter * 44}" for letter in "abc")
 
 
@@ -127,7 +134,19 @@ def log(tmp_path: Path) -> Any:
         ("Die Brücke, Straße", ["brucke", "BRÜCKE", "bru\u0308cke", "straße"], ["bruecke"]),
         ("Die Bru\u0308cke", ["brücke", "brucke"], ["bruc ke"]),
         ("明日は橋で会いましょう", ["橋", "橋で", "会い", '"明日は"', "橋 明日"], ["日明"]),
-        ("밥을 먹었다", ["밥", "먹"], ["었다밥"]),
+        ("밥을 먹었다", ["밥", "먹", "었다", nfd("밥을")], ["었다밥"]),
+        (nfd("학교에서"), ["학교", "교에", nfd("에서")], ["서학"]),
+        ("ガラスのコップ", [nfd("ガラス"), "ｶﾞﾗｽ", "コップ"], ["カラス"]),
+        (nfd("がっこう ﾊﾟﾝ"), ["がっこう", "パン"], ["かっこう"]),
+        ("ＨＥＬＬＯ　１２３ ﬁn ㈱", ["hello", "123", "fin", "株"], ["hell0"]),
+        ("مُحَمَّدٌ كتـاب", ["محمد", "مُحمد", "كتاب", "کتاب"], ["حمد"]),
+        ("هذا إعلان على القناة", ["اعلان", "علي", "القناه"], ["علن"]),
+        ("می\u200cخواهم ۱۲", ["میخواهم", "مي\u200cخواهم", "12"], ["خواهم"]),
+        ("שָׁלוֹם", ["שלום", "שָׁל"], ["לום"]),
+        ("हिन्दी में क़लम", ["हिन्दी", "हि", "में", "कलम", "क\u093cलम"], ["हन्दी", "हनद", "हिन्दा"]),
+        ("ข้าวผัด", ["ข้าว", "ผัด"], ["ขาว", "ผด"]),
+        ("Łódź, ΣΊΣΥΦΟΣ, ISPARTA, Tiếng Việt", ["lodz", "σισυφος", "ısparta", "tieng viet"], ["viettel"]),
+        ("\u2068Alice\u2069 +49\u200e 30", ["alice", "+49 30"], ["ice"]),
         ("วันนี้ไปสะพาน", ["สะพาน"], ["สะพานนน"]),
         ("great 🎉🎉 and 20° ✓", ["🎉", "great 🎉", "20", "✓"], ["🎈"]),
         ("don't send-to a_b@example.org", ["don't", "send-to", "a_b", "example.org", "b@exam"], ["dont"]),
@@ -180,7 +199,8 @@ def test_any_text_can_be_sent_and_found(log: Log):
                 continue
             for hit in hits:
                 assert all(0 <= start < end <= len(hit.text) for start, end in hit.spans)
-        plain = "".join(letter if letter.isalnum() else " " for letter in text.replace("\u0301", "")).strip()
+        shown = re.sub("[\u0301\u200d\u202e]", "", text)
+        plain = "".join(letter if letter.isalnum() else " " for letter in shown).strip()
         if plain and event.id not in log.find(plain, limit=100):
             raise AssertionError(ascii((text, plain)))
 
@@ -431,6 +451,27 @@ def test_a_letter_with_many_combining_marks_is_cut_quickly():
     assert excerpt(text, pattern_of(read_query("你好", NOW).terms))[1] == []
     found, spans = excerpt("你\u0300 好 by\u0301, the way", pattern_of(read_query('你好 "by the"', NOW).terms))
     assert [found[start:end] for start, end in spans] == ["你\u0300 好", "by\u0301, the"]
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_folding_is_idempotent_and_knows_its_origin(text: str, other: str):
+    flat = fold_with_origin(text)
+    assert flat.text == fold(text) and fold(unicodedata.normalize("NFC", text)) == fold(nfd(text))
+    ends = [flat.origin(index, index + 1) for index in range(len(flat.text))]
+    assert all(0 <= start < end <= len(text) for start, end in ends) and sorted(ends) == ends
+    assert fold(flat.text) == flat.text
+
+
+def test_matches_are_marked_in_the_original():
+    for text, query, marked in [
+        (f"so {nfd('학교')}에", "학교", nfd("학교")),
+        ("x ㈱ y", "株", "㈱"),
+        ("x مُحَمَّدٌ", "محمد", "مُحَمَّدٌ"),
+        (nfd("é") + " très", "tres", "très"),
+        ("ﾊﾟﾝ", "パ", "ﾊﾟ"),
+    ]:
+        shown, spans = excerpt(text, pattern_of(read_query(query, NOW).terms))
+        assert [shown[start:end] for start, end in spans] == [marked]
 
 
 def test_an_excerpt_surrounds_the_match():

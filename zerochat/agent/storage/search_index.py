@@ -8,9 +8,9 @@ So the index returns matches in time order, newest first, stops when a page is f
 The group, the author and the mentioned members are index terms in a column that no user input can reach, so filtering
 by them needs no access to the log.
 
-Tokens are Unicode letters, digits and symbols, without case and diacritics. A trigram tokenizer would also find parts
-of words, but no Chinese word of two characters, and takes three times the space; scripts without spaces are indexed
-character by character instead (`search_query.spaced`).
+Tokens are Unicode letters with their marks, digits and symbols, of the folded text (`search_text.fold`). A trigram
+tokenizer would also find parts of words, but no Chinese word of two characters, and takes three times the space;
+scripts without spaces are indexed character by character instead (`search_text.spaced`).
 """
 
 from _blake2 import blake2s  # as in `hashlib`, without loading OpenSSL
@@ -25,7 +25,8 @@ from msgspec import Struct
 from zerochat.group.effects import StoreEvent
 from zerochat.group.event_log.event import DELETE, EDIT, POST
 from zerochat.group.messages.bodies import MENTIONS_MAX
-from zerochat.presentation.search_query import Query, spaced
+from zerochat.presentation.search_query import Query
+from zerochat.presentation.search_text import fold, spaced
 
 POSITIONS_PER_MS: Final = 512
 """Positions per millisecond; further posts take those of the next one."""
@@ -33,7 +34,7 @@ POSITION_MAX: Final = (1 << 62) - 1
 INDEX_SCHEMA: Final = """
 CREATE VIRTUAL TABLE words USING fts5(
     marks, text, content = '', contentless_delete = 1,
-    tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co So'"
+    tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* Co So'"
 );
 CREATE TABLE indexed_posts (position INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE) STRICT;
 """
@@ -143,7 +144,8 @@ def index(
     if text:
         position = before if before is not None else _take_position(db, seq, lamport)
         marks = [mark("g", group), mark("a", author), *(mark("t", did) for did in mentioned)]
-        db.execute("INSERT INTO words (rowid, marks, text) VALUES (?, ?, ?)", (position, " ".join(marks), spaced(text)))
+        row = (position, " ".join(marks), spaced(fold(text)))
+        db.execute("INSERT INTO words (rowid, marks, text) VALUES (?, ?, ?)", row)
 
 
 def _take_position(db: apsw.Connection, seq: int, lamport: int) -> int:
@@ -193,7 +195,7 @@ def forget_group(db: apsw.Connection, group: str) -> None:
 
 def fts_query(wanted: Query, groups: Sequence[str], authors: Sequence[str], mentioned: Sequence[str] = ()) -> str:
     """The FTS5 query. `groups`: ids; `authors` and `mentioned`: DIDs; empty: any."""
-    parts = [f"text : {_quoted(spaced(one.text))}{'' if one.whole else ' *'}" for one in wanted.terms]
+    parts = [f"text : {_quoted(spaced(fold(one.text)))}{'' if one.whole else ' *'}" for one in wanted.terms]
     for kind, names in (("g", groups), ("a", authors), ("t", mentioned)):
         if names:
             parts.append(f"marks : ({' OR '.join(mark(kind, name) for name in names)})")

@@ -15,6 +15,7 @@ from zerochat.group.lookup import PREFIX_MIN, find_group
 from zerochat.group.membership import may_post
 from zerochat.group.state import Agent, Group
 from zerochat.presentation.search_query import BadSearch, Query, excerpt, matches_all, pattern_of, read_query, read_time
+from zerochat.presentation.search_text import fold
 from zerochat.rpc import Author, Found, Hit, SearchParams
 from zerochat.rpc.common import timestamp
 
@@ -94,15 +95,13 @@ def _people(groups: Mapping[str, Group], names: Iterable[str]) -> list[str]:
 
 def _called(group: Group, name: str) -> list[str]:
     """The members and former members with this name, or else with names that start with it."""
-    name = name.removeprefix("@").casefold()
+    name = fold(name.removeprefix("@"))
     if name == ME:
         return [group.me]
     labels = display_names(group)
     long = len(name) >= len("did:key:z6Mk") + PREFIX_MIN
-    exact = [
-        did for did, label in labels.items() if label.casefold() == name or (long and did.lower().startswith(name))
-    ]
-    return exact or [did for did, label in labels.items() if name and label.casefold().startswith(name)]
+    exact = [did for did, label in labels.items() if fold(label) == name or (long and did.lower().startswith(name))]
+    return exact or [did for did, label in labels.items() if name and fold(label).startswith(name)]
 
 
 def _within(params: SearchParams, wanted: Query) -> Query:
