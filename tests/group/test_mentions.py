@@ -1,5 +1,7 @@
 """Mentions: the members that a message names, resolved by its author's agent."""
 
+import unicodedata
+
 import pytest
 
 from zerochat.agent.api.post_commands import mentions
@@ -15,6 +17,13 @@ NAMES = {
     "r": "r.*",
     "e": "a@b",
     "ß": "Straße",
+    "明": "小明",
+    "明明": "小明明",
+    "철": "철수",
+    "ส": "สมชาย",
+    "ร": "राम",
+    "श": "श्री",
+    "م": "محمد",
 }
 
 
@@ -40,6 +49,17 @@ NAMES = {
         ("@a@b", "e"),
         ("@STRASSE", "ß"),
         ("line\n@Bob\nAnn: no", "b"),
+        ("請問@小明在嗎，@小明明！", "明 明明"),
+        ("小明：你好", "明"),
+        ("안녕@철수야 @철수님", "철"),
+        (unicodedata.normalize("NFD", "@철수야"), "철"),
+        ("@Bobさん、＠ＡＮＮ", "b a"),
+        ("ถาม@สมชายหน่อย", "ส"),
+        ("@สมชายุ", ""),
+        ("@राम और @श्री, नमस्ते", "ร श"),
+        ("@रामी", ""),
+        ("\u2068@محمد\u2069 @\u2068Bob\u2069", "م b"),
+        ("ü@Bob é@ann", ""),
         ("", ""),
     ],
 )

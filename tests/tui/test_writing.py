@@ -264,7 +264,7 @@ def test_a_fast_line_is_sent(tmp_path):
 
 # --- completing -----------------------------------------------------------------------------------------------------
 
-PEOPLE = ["Alice", "Alma", "bob", "dora the second"]
+PEOPLE = ["Alice", "Alma", "bob", "dora the second", "小明", "Zoë"]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,9 @@ PEOPLE = ["Alice", "Alma", "bob", "dora the second"]
         ("AL", ["Alice: ", "Alma: "]),
         ("hello al", ["hello Alice ", "hello Alma "]),
         ("hello b", None),
-        ("@", ["@Alice ", "@Alma ", "@bob ", "@dora the second "]),
+        ("@", ["@Alice ", "@Alma ", "@bob ", "@dora the second ", "@小明 ", "@Zoë "]),
+        ("請問@小", ["請問@小明 "]),
+        ("@zoe", ["@Zoë "]),
         ("see @al", ["see @Alice ", "see @Alma "]),
         ("see @x", None),
         ("a :rocke", ["a 🚀 "]),

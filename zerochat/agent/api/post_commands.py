@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from zerochat import rpc
 from zerochat.agent.storage.journal import Row
@@ -17,6 +17,7 @@ from zerochat.group.inputs import SendContent, SendPost
 from zerochat.group.membership.bot_announcement import Announcement, BadAnnouncement, BotCommand, announcement_error
 from zerochat.group.messages.bodies import MENTIONS_MAX, Delete, Edit, React, Topic
 from zerochat.group.state import Group
+from zerochat.presentation.search_text import UNSPACED
 
 PostParams: TypeAlias = (
     rpc.SendMessageParams | rpc.EditMessageParams | rpc.DeleteMessageParams | rpc.ReactParams | rpc.SetTopicParams
@@ -121,19 +122,41 @@ def _mentioned(group: Group, text: str) -> tuple[str, ...]:
 def mentions(text: str, names: Mapping[str, str]) -> tuple[str, ...]:
     """The DIDs of the members that a text mentions (`@Nick`; `Nick:` or `Nick,` at the start), at most MENTIONS_MAX.
 
+    In a script without spaces between words, text may touch the mention: `請問@小明在嗎`, `@철수님`, `@Bobさん`.
+
     `names`: display names by DID. A name that two members share mentions neither. The author's agent resolves
     mentions, because only there the names are certain.
     """
-    folded = {did: normalize("NFC", name).casefold() for did, name in names.items()}
+    folded = {did: _comparable(name) for did, name in names.items()}
     uses = Counter(folded.values())
     dids = {name: did for did, name in folded.items() if name and uses[name] == 1}
     if not dids:
         return ()
+    text = _comparable(text)
+    begin, end = _boundaries(text)
     alternatives = "|".join(re.escape(name) for name in sorted(dids, key=len, reverse=True))
-    pattern = re.compile(rf"(?<!\w)@(?P<at>{alternatives})(?!\w)|\A\s*(?P<first>{alternatives})\s*[:,]")
+    pattern = re.compile(rf"{begin}@(?P<at>{alternatives}){end}|\A\s*(?P<first>{alternatives})\s*[:,、،]")
     found: dict[str, None] = {}
-    for match in pattern.finditer(normalize("NFC", text).casefold()):
+    for match in pattern.finditer(text):
         found.setdefault(dids[match["at"] or match["first"]])
         if len(found) == MENTIONS_MAX:
             break
     return tuple(found)
+
+
+def _comparable(text: str) -> str:
+    """Names as people type them: in any width and case, with or without the marks that phones put around them."""
+    if text.isascii():
+        return text.lower()
+    folded = normalize("NFKC", normalize("NFKC", text).casefold())
+    return "".join(char for char in folded if category(char) != "Cf")
+
+
+def _boundaries(text: str) -> tuple[str, str]:
+    """Patterns for the beginning and the end of a mention. Words without spaces between them may touch it, but no
+    combining mark follows it, which would make it another name."""
+    if text.isascii():
+        return r"(?<!\w)", r"(?!\w)"
+    marks = "".join({char for char in text if category(char)[0] == "M"})
+    end = rf"(?:(?!\w)|(?<=[{UNSPACED}])|(?=[{UNSPACED}]))"
+    return rf"(?:(?<!\w)|(?<=[{UNSPACED}]))", f"(?![{marks}]){end}" if marks else end

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len as cells
 
+from zerochat.presentation.search_text import fold, is_unspaced
 from zerochat.rpc import AnnouncedCommand, MemberInfo
 from zerochat.slash_commands import ALIASES, COMMANDS, named
 from zerochat.terminal_text import Printable, printable_line
@@ -119,7 +120,9 @@ def _word(before: str, names: Sequence[str]) -> list[Completion] | None:
     if word.startswith(":") and len(word) > LETTERS_MIN and word[1:].replace("_", "").replace("+", "").isalnum():
         found = find(word, EMOJI_MAX)
         return [Completion(f"{lead}{emoji} ", printable_line(f"{emoji} {name}")) for emoji, name in found] or None
-    if word.startswith("@"):
+    at = word.rfind("@")
+    if at == 0 or (at > 0 and is_unspaced(word[at - 1])):
+        lead, word = lead + word[:at], word[at:]
         return [
             Completion(f"{lead}@{each} ", printable_line(f"@{each}")) for each in _starting_with(word[1:], names)
         ] or None
@@ -131,7 +134,7 @@ def _word(before: str, names: Sequence[str]) -> list[Completion] | None:
 
 
 def _starting_with(typed: str, names: Sequence[str]) -> list[str]:
-    return [each for each in names if each.casefold().startswith(typed.casefold())]
+    return [each for each in names if fold(each).startswith(fold(typed))]
 
 
 def common_prefix(before: str, found: Iterable[Completion]) -> str:
