@@ -275,11 +275,11 @@ def test_a_conversation_as_text(tmp_path):
         "12:02        bob │ shall we take the early train?\n"
         "12:02            │ it leaves at seven, and the next one at\n"
         "                 │ nine; somebody has to bring coffee\n"
-        "12:03      carol │ 你好 👋 I do                          late\n"
-        "12:04      alice │ seven it is                           ✓2/2\n"
+        "12:03      carol │ 你好 👋 I do  late\n"
+        "12:04      alice │ seven it is  ✓2/2\n"
         "12:05            │ I bring two thermos flasks, and I am sure\n"
-        "                 │ that they are enough                  ✓1/2\n"
-        "12:06            │ are they?                              0/2\n"
+        "                 │ that they are enough  ✓1/2\n"
+        "12:06            │ are they?  0/2\n"
         "12:07          —   carol left"
     )
 
@@ -298,13 +298,13 @@ def test_a_narrow_conversation_as_text(tmp_path):
         "  next one at nine; somebody has\n"
         "  to bring coffee\n"
         "carol 12:03\n"
-        "· 你好 👋 I do               late\n"
+        "· 你好 👋 I do  late\n"
         "alice 12:04\n"
-        "· seven it is                ✓2/2\n"
+        "· seven it is  ✓2/2\n"
         "· I bring two thermos flasks, and\n"
         "  I am sure that they are\n"
-        "  enough                     ✓1/2\n"
-        "· are they?                   0/2\n"
+        "  enough  ✓1/2\n"
+        "· are they?  0/2\n"
         "— carol left"
     )
 

@@ -24,7 +24,7 @@ def test_the_screen_at_80x24(tmp_path):
             assert len(lines) == 24
             assert lines[0].strip() == "weekend  2/2 connected · 0/2 verified"
             assert lines[1].startswith(" 1 weekend ") and lines[2].startswith(" 2 work ")
-            assert "12:03      alice │ seven at the station                   ✓1/2" in it.text
+            assert "12:03      alice │ seven at the station  ✓1/2" in it.text
             assert "Message weekend" in lines[-2]
             assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
             await it.pilot.resize_terminal(100, 24)

@@ -24,6 +24,8 @@ _ANSI_NAMES = (
     "blue", "green", "magenta", "cyan", "red", "yellow", "bright_blue", "bright_green", "bright_magenta", "bright_cyan",
     "bright_red", "bright_yellow",
 )  # fmt: skip
+MARK_GAP = 2
+"""Cells between a text and its mark: beside the text, wherever the eye is."""
 LABELS = (
     "time", "bar", "body", "pending", "quiet", "mark", "delivered", "day", "unread", "head", "quote", "code",
     "reaction", "mine", "mention", "selected",
@@ -95,7 +97,7 @@ def note(text: str, width: int, style: Style) -> list[Strip]:
 
 
 def mark_of(row: Row) -> tuple[str, str]:
-    """(text, style label) of the mark in the right margin."""
+    """(text, style label) of the mark behind the text."""
     if row.void:
         return "void", "mark"
     if row.own:
@@ -131,8 +133,8 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
             mark, label = mark_of(row)
             mark = clip(mark, MARGIN)
             used = sum(cell_len(segment.text) for segment in text)
-            filling = max(width - used - cell_len(mark), 0)
-            segments += [Segment(" " * filling, palette.base), Segment(mark, palette[label])]
+            gap = min(MARK_GAP, max(width - used - cell_len(mark), 0)) if used else 0
+            segments += [Segment(" " * gap, palette.base), Segment(mark, palette[label])]
         strip = Strip(segments)
         strips.append(_lit(strip, columns.width, palette["selected"]) if selected else strip)
     return strips

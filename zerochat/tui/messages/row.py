@@ -24,7 +24,7 @@ TEXT_CELLS_MAX = 110
 WHOLE_CHARS_MAX = 1 << 18
 """Above the length of a sanitised 64 KiB post (a tab becomes four spaces)."""
 MARGIN = 8
-"""Width of the mark at the end of a row: "✓12/24", "late", "relayed", "void"."""
+"""Width reserved for the mark behind the text: "✓12/24", "late", "relayed", "void"."""
 QUOTE_CHARS_MAX = 160
 """Characters of a quoted text: one line."""
 EMOJI_CELLS_MAX = 8
@@ -118,7 +118,7 @@ class Row:
 
     @property
     def has_mark(self) -> bool:
-        """Whether the row has a mark in the right margin."""
+        """Whether the row has a mark behind its text."""
         return self.kind == "post" and (self.late or self.relayed or self.void or (self.own and self.of > 0))
 
 
