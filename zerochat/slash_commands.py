@@ -107,6 +107,8 @@ COMMANDS = {
             drastic=True,
             aliases=("kick",),
         ),
+        CommandInfo("ignore", "[NAME]", "hide the messages of a member from you; alone: list the ignored", True),
+        CommandInfo("unignore", "NAME", "show the messages of a member again", True),
         CommandInfo("dismiss", "", "dismiss the warning above the messages", title="Dismiss a warning"),
         CommandInfo(
             "rename",
@@ -190,7 +192,7 @@ NEAR_MIN = 0.65
 """Minimum similarity of a suggestion (ratio of difflib): /jion and /join pass, /date and /rotate do not."""
 ALIASES = {alias: info.name for info in COMMANDS.values() for alias in info.aliases}
 ELSEWHERE = {"msg": "message", "query": "message", "dm": "message", "ban": "remove", "op": "role"}
-ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute"}
+ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
 """Commands of other chats and shells that take other arguments than their counterpart here."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),

@@ -21,7 +21,7 @@ from zerochat.agent.views import members as roster
 from zerochat.crypto.safety_words import WORDS
 from zerochat.errors import UnknownGroup
 from zerochat.group import notifications
-from zerochat.group.inputs import CreateInvitation
+from zerochat.group.inputs import CreateInvitation, SendPost
 from zerochat.group.joining.cancellation import NoSuchJoin
 from zerochat.group.joining.requests import NoSuchRequest
 from zerochat.group.lookup import UnknownMember
@@ -277,6 +277,18 @@ def test_safety_words_match_at_both_ends_and_the_mark_is_local() -> None:
     world.call("n2", "set_display_name", group="friends", name="n1")
     assert (world.member("n0", "n1").trust, world.member("n0", "other").trust) == ("changed", "verified")
     assert world.call("n0", "verify_member", group="friends", member="other", verified=False).trust == "unverified"
+
+
+def test_an_ignored_member_is_marked() -> None:
+    world = Offices(3)
+    world.says("n1", SendPost("friends", "hello"))
+    assert world.call("n0", "ignore_member", group="friends", member="n1").ignored
+    did = world.group("n1").me
+    assert world.heard_news("n0", "ignored_changed") == [rpc.IgnoredNotification(world.id, did, "n1", True)]
+    assert {event.type for event in world.history("n0") if event.ignored} == {"message"}, "joining is not hidden"
+    assert not any(event.ignored for event in world.history("n2"))
+    assert not world.call("n0", "ignore_member", group="friends", member="n1", ignored=False).ignored
+    assert not any(event.ignored for event in world.history("n0"))
 
 
 def test_a_join_request_is_approved_by_matching_safety_words() -> None:

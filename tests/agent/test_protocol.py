@@ -59,6 +59,7 @@ VERBS: dict[str, set[str]] = {
     "resume": {"resume_group"},
     "role": {"set_role"},
     "transfer": {"set_role"},
+    "ignore": {"ignore_member"},
     "rotate": {"rotate_did"},
     "route": {"open_connection", "list_connections", "close_connection"},
     "rpc": set(METHODS),
@@ -102,6 +103,7 @@ CHAT: dict[str, set[str]] = {
     "cancel": {"cancel_join"},
     "invitations": {"list_invitations", "revoke_invitation"},
     "dismiss": {"dismiss_warnings"},
+    "unignore": {"ignore_member"},
 }
 """By command of the chat, the methods that do the same, where no verb of the same name has them."""
 PIXELS = {"help", "copy", "tour", "quit"}

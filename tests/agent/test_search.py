@@ -105,7 +105,8 @@ class Log:
             everybody = dict(members)
             former = {CAROL: members.pop(CAROL)}
             view = SimpleNamespace(members=members, former=former, known=everybody.get)
-            return SimpleNamespace(id=name, name=name.title(), me=me, state="active", view=view)
+            trust = SimpleNamespace(ignored=())
+            return SimpleNamespace(id=name, name=name.title(), me=me, state="active", view=view, trust=trust)
 
         return SimpleNamespace(groups={name: group(name, ALICE) for name in ("hikers", "work")})
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import agents
 from tests.support.agents import meet, until
@@ -14,6 +15,7 @@ from zerochat.agent.views import unread as unread_view
 from zerochat.agent.views.unread import UnreadMessages
 from zerochat.group.effects import DeleteLog, RefuteEvents
 from zerochat.group.messages.bodies import Delete, Edit, Post, React
+from zerochat.group.notifications import IgnoredChanged
 from zerochat.rpc import ReadState
 
 people = agents.people
@@ -72,6 +74,25 @@ def test_deletions_and_edits_lower_the_counts(one: Follower) -> None:
     assert info(one) == (2, 1) == (afresh(one).unread, afresh(one).mentions)
     one.keep(one.say(2, Delete(posts[2].id)))
     assert info(one) == (2, 1), "a message of somebody else stays"
+
+
+def test_an_ignored_member_is_neither_counted_nor_found(one: Follower) -> None:
+    me = one.n[0]
+    one.keep(one.say(1, Post("@me marmalade", mentions=(me,))), one.say(2, Post("marmalade")))
+    assert info(one) == (2, 1)
+
+    def ignore(*members: str) -> None:
+        trust = replace(one.group.trust, ignored=members)
+        one.group = one.agent.groups[one.group.id] = replace(one.group, trust=trust)
+        one.handlers.notify([IgnoredChanged(one.group.id, one.n[1])], one.agent)
+
+    ignore(one.n[1])
+    assert info(one) == (1, 0) and [event.ignored for event in one.history().events] == [True, False]
+    assert [hit.author.did for hit in one.call("search_messages", query="marmalade").hits] == [one.n[2]]
+    one.keep(one.say(1, Post("@me again", mentions=(me,))))
+    assert info(one) == (1, 0)
+    ignore()
+    assert info(one) == (3, 2) and len(one.call("search_messages", query="marmalade").hits) == 2
 
 
 def test_an_edit_of_a_read_message_is_a_mention(one: Follower) -> None:

@@ -20,6 +20,7 @@ from zerochat.group.inputs import (
     ChangeRole,
     CreateGroup,
     CreateInvitation,
+    IgnoreMember,
     LeaveGroup,
     RemoveMember,
     SendPost,
@@ -33,7 +34,7 @@ from zerochat.group.links.contact import member_link
 from zerochat.group.lookup import UnknownMember
 from zerochat.group.membership import Policy, may_post
 from zerochat.group.membership.decisions import NameTaken, NoRight, NotYourself
-from zerochat.group.notifications import RemovedFromGroup, VerificationChanged
+from zerochat.group.notifications import IgnoredChanged, RemovedFromGroup, VerificationChanged
 from zerochat.group.sync import pull_requests
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -239,6 +240,16 @@ def test_verification_is_local():
     assert world.group("n0").trust.verified == {world.group("n1").me: "n1"}
     world.run_command("n0", VerifyMember("friends", "n1", False))
     assert world.group("n0").trust.verified == {} and len(world.heard("n0", VerificationChanged)) == 2
+
+
+def test_ignoring_is_local():
+    world = Ruled(3)
+    world.refuses("n0", IgnoreMember("friends", "n0", True), NotYourself)
+    before = world.steps
+    for ignored, known in ((True, (world.group("n1").me,)), (True, (world.group("n1").me,)), (False, ())):
+        world.run_command("n0", IgnoreMember("friends", "n1", ignored))
+        assert world.group("n0").trust.ignored == known
+    assert len(world.heard("n0", IgnoredChanged)) == 2 and world.steps == before + 3, "nothing was sent"
 
 
 def test_invalid_policies_are_rejected():

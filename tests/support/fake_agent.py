@@ -660,6 +660,17 @@ class FakeAgent:
         self.tell("trust_changed", TrustNotification(group.info.id, member.did, member.nick, trust))
         return member
 
+    def _ignore_member(self, params: rpc.IgnoreMemberParams) -> MemberInfo:
+        group = self.groups[params.group]
+        number = self._whom(group, params.member)
+        group.members[number] = member = replace(group.members[number], ignored=params.ignored)
+        group.events = [
+            replace(one, ignored=params.ignored) if one.author.did == member.did else one for one in group.events
+        ]
+        news = rpc.IgnoredNotification(group.info.id, member.did, member.nick, params.ignored)
+        self.tell("ignored_changed", news)
+        return member
+
     def _join_group(self, params: rpc.JoinGroupParams) -> JoinStatus:
         status = JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")
         self.joins = [*(one for one in self.joins if one.join != status.join), status]

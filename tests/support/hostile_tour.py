@@ -302,6 +302,7 @@ class Tour(Scene):
             ("confirmed", rpc.ConfirmedNotification(**gap)),
             ("trust_changed", rpc.TrustNotification("h1", author, LINE, "changed")),
             ("trust_changed", rpc.TrustNotification("g1", author, LINE, "changed")),
+            ("ignored_changed", rpc.IgnoredNotification("g1", author, LINE, True)),
             ("member_connections", rpc.MemberConnectionsNotification("g1", author, LINE, 1, 2)),
             ("invitation_used", rpc.InvitationNotification("g1", LINE, 3)),
             ("join_request", rpc.JoinRequestNotification(group="h1", member=author, nick=LINE, state="asked")),

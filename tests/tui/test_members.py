@@ -178,6 +178,22 @@ def test_handing_over_the_group(tmp_path):
     run(play())
 
 
+def test_ignoring_a_member(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
+            await it.shows("shall we go?", "● bob")
+            await it.say("/ignore bob")
+            await it.gone("shall we go?")
+            await it.shows("bob ignored", "seven at the station")
+            assert "You no longer see messages from bob." in it.told()
+            await it.say("/ignore")
+            await it.until(lambda: "You ignore bob. /unignore NAME ends it." in it.told())
+            await it.say("/unignore bob")
+            await it.shows("shall we go?")
+
+    run(play())
+
+
 def test_roles_complete():
     names = ["Dora", "dora the second", "rea"]
     assert completed("/role wr", names) == "/role writer"

@@ -233,7 +233,7 @@ class Dispatcher:
                 await self._connection.announce(group)
         if group and self._spec.groups is not None and not any(map(event.group.matches, self._spec.groups)):
             return
-        concerned = [one for one in self._spec.handlers if one.may_match(event)]
+        concerned = [one for one in self._spec.handlers if one.may_match(event)] if not event.ignored else []
         if not concerned:
             return
         # Pattern matching counts too: on some expressions a hostile text takes forever.

@@ -168,6 +168,8 @@ class Event:
     attempt: int = 1
     """Number of this attempt of the handler, from 1. Attempts of processes that were killed count."""
     unconfirmed: bool = False
+    ignored: bool = False
+    """Its author is ignored on this profile; handlers do not get it."""
     """Whether another member relayed it and the author has not confirmed it: it may be forged."""
     void: bool = False
     """Whether it does not count, because its author was removed or made a reader before it. Some members do not see
@@ -290,6 +292,7 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
         "complete": getattr(item, "complete", True),
         "redelivered": getattr(item, "redelivered", False),
         "unconfirmed": item.relayed_by is not None,
+        "ignored": item.ignored,
         "void": item.void,
         "_api": api,
     }

@@ -50,8 +50,8 @@ class EventText:
         return shown if self._owner.setdefault(shown, did) == did else f"{shown}#{printable_line(did[-4:])}"
 
     def lines(self, event: Event) -> list[str]:
-        """The lines of one event; none for an unknown type."""
-        lines = self._lines(event)
+        """The lines of one event; none for an unknown type, and for events of an ignored member."""
+        lines = [] if event.ignored else self._lines(event)
         return [f"{printable_line(event.id[:ID_CHARS])}  {lines[0]}", *lines[1:]] if self._ids and lines else lines
 
     def _lines(self, event: Event) -> list[str]:

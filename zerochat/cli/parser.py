@@ -22,7 +22,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "groups": ("new", "info", "leave", "forget", "resume"),
     "invite": ("invite",),
     "join": ("join",),
-    "members": ("members", "remove", "role", "transfer", "rename"),
+    "members": ("members", "remove", "role", "transfer", "rename", "ignore"),
     "requests": ("requests", "admit", "refuse"),
     "verify": ("verify",),
     "send": ("send",),

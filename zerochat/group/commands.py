@@ -47,6 +47,7 @@ from zerochat.group.inputs import (
     DownloadFile,
     EndConnection,
     ForgetGroup,
+    IgnoreMember,
     ImportEvents,
     LeaveGroup,
     OfferConnection,
@@ -170,6 +171,8 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             return decisions.change_label(tx, reference, checked_name(label, "name"))
         case VerifyMember(reference, member, verified):
             return decisions.verify(tx, reference, member, verified)
+        case IgnoreMember(reference, member, ignored):
+            return decisions.ignore(tx, reference, member, ignored)
         case SetTlogTerms():
             return terms.set_terms(tx, command)
         case SubmitTlogEntry():

@@ -123,6 +123,14 @@ class VerifyMember(Struct, frozen=True):
     verified: bool
 
 
+class IgnoreMember(Struct, frozen=True):
+    """Hide a member's messages from the clients of this profile, or show them again."""
+
+    group: str
+    member: str
+    ignored: bool
+
+
 class SendPost(Struct, frozen=True):
     group: str
     text: str
@@ -290,6 +298,7 @@ Command: TypeAlias = (
     | ChangeRole
     | ChangeLabel
     | VerifyMember
+    | IgnoreMember
     | SendPost
     | DownloadFile
     | DeleteFile

@@ -104,6 +104,13 @@ class VerificationChanged(Struct, frozen=True):
     member: str
 
 
+class IgnoredChanged(Struct, frozen=True):
+    """The user ignores a member, or no longer."""
+
+    group: str
+    member: str
+
+
 class ViewDisagreement(Struct, frozen=True):
     """The members' views of a group that we have just joined differ, or a member has signed two histories."""
 
@@ -338,6 +345,7 @@ Notification: TypeAlias = (
     | MemberConnections
     | RemovedFromGroup
     | VerificationChanged
+    | IgnoredChanged
     | ViewDisagreement
     | ForkDetected
     | DidRotated

@@ -216,6 +216,11 @@ def owner_leaving_warning(group: GroupInfo, members: Sequence[MemberInfo]) -> st
     )
 
 
+def ignored_state(who: str, ignored: bool) -> str:
+    """Whether the messages of a member are shown, as a sentence."""
+    return f"You no longer see messages from {who}." if ignored else f"Messages from {who} are shown."
+
+
 def transfer_question(who: str, group: str) -> str:
     """The question before a transfer of ownership."""
     return f"Make {who} the owner of {group}? You become an admin, and only {who} can give it back."

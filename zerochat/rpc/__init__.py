@@ -165,6 +165,8 @@ from zerochat.rpc.groups import (
 from zerochat.rpc.members import (
     AnnouncedCommand,
     Connection,
+    IgnoredNotification,
+    IgnoreMemberParams,
     MemberAction,
     MemberInfo,
     PeerNotification,
@@ -320,6 +322,8 @@ __all__ = [
     "HistoryParams",
     "HistoryStart",
     "Hit",
+    "IgnoreMemberParams",
+    "IgnoredNotification",
     "ImportEventsParams",
     "Imported",
     "InvitationInfo",

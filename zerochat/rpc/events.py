@@ -113,6 +113,8 @@ class Event(Struct, frozen=True, kw_only=True):
     void: bool = False
     """It is not valid: its author was removed, or became a reader, as of an earlier position of its chain. New members
     do not receive it."""
+    ignored: bool = False
+    """It is a message or an annotation of a member that I ignore: clients do not show it (`ignore_member`)."""
     delivery: Delivery
 
 

@@ -60,6 +60,8 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     """False: I admitted it, and it has not connected within the time that a join takes."""
     keeps_history: bool = False
     """It is one of the members that store the history for new members (`PolicyInfo.keepers`); false where all do."""
+    ignored: bool = False
+    """I ignore it: its messages are not shown."""
     verdicts: list[str] = field(default_factory=list)
     """My verdicts against it: `upheld`, `forked`, `turned back` (`list_cases`)."""
     allowed_actions: list[MemberAction] = field(default_factory=list)
@@ -96,6 +98,15 @@ class TrustNotification(Struct, frozen=True):
     member: str
     nick: str
     trust: Trust
+
+
+class IgnoredNotification(Struct, frozen=True):
+    """I ignore a member, or no longer: `ignored` of its events has changed."""
+
+    group: str
+    member: str
+    nick: str
+    ignored: bool
 
 
 class RotatedNotification(Struct, frozen=True):
@@ -138,6 +149,15 @@ class SafetyWordsParams(Struct, frozen=True):
     group: str
     member: str = ""
     entered: str = ""
+
+
+class IgnoreMemberParams(Struct, frozen=True):
+    """Ignore a member, or (`ignored` false) no longer: the clients of this profile do not show its messages. `member`:
+    as in `RemoveMemberParams`. The other members do not learn of it."""
+
+    group: str
+    member: str
+    ignored: bool = True
 
 
 class VerifyMemberParams(Struct, frozen=True):

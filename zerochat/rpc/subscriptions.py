@@ -124,6 +124,7 @@ class Item(Struct, frozen=True, kw_only=True):
     relayed_by: Author | None = None
     refuted: bool = False
     void: bool = False
+    ignored: bool = False
     delivery: Delivery | None = None
 
 

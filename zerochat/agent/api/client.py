@@ -343,6 +343,10 @@ class Client(ClientConnection):
         changed: MemberInfo = self.call("verify_member", group=group, member=member, verified=verified)
         return changed
 
+    def ignore_member(self, group: str, member: str, ignored: bool = True) -> MemberInfo:
+        changed: MemberInfo = self.call("ignore_member", group=group, member=member, ignored=ignored)
+        return changed
+
     def leave_group(self, group: str) -> GroupInfo:
         info: GroupInfo = self.call("leave_group", group=group)
         return info

@@ -210,7 +210,7 @@ class RequestHandlers(Services):
         self.files.note_progress(changes)
         self.forget_names(agent.groups)
         for change in changes:
-            if isinstance(change, notifications.ValidityChanged):
+            if isinstance(change, notifications.ValidityChanged | notifications.IgnoredChanged):
                 self.unread.recount(change.group)
         changes = [change for change in changes if self._is_shown(change, agent)]
         sent = [item for change in changes if (item := notification_of(change, agent, self.names)) is not None]
@@ -229,9 +229,8 @@ class RequestHandlers(Services):
                 return True
             case notifications.Typing(group, member):
                 now = time.monotonic()
-                return group in agent.groups and self.indicators.allows(
-                    TYPING_RECEIVED_S, now, "received", group, member
-                )
+                shown = group in agent.groups and member not in agent.groups[group].trust.ignored
+                return shown and self.indicators.allows(TYPING_RECEIVED_S, now, "received", group, member)
             case notifications.ValidityChanged(group):
                 with suppress(LocalError):  # the status reports it
                     return group in agent.groups and self.messages.has_posts(change)

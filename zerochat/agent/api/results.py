@@ -14,7 +14,7 @@ from zerochat.agent.views.groups import cancelled_join, invitation_info
 from zerochat.agent.views.members import vote
 from zerochat.errors import LocalError
 from zerochat.group import effects
-from zerochat.group.inputs import ChangeRole, Command, ImportEvents, SetTlogTerms, VerifyMember
+from zerochat.group.inputs import ChangeRole, Command, IgnoreMember, ImportEvents, SetTlogTerms, VerifyMember
 from zerochat.group.links.contact import join_link
 from zerochat.group.state import Agent, Group
 from zerochat.rpc.common import timestamp
@@ -82,7 +82,7 @@ def _changed(services: Services, command: Command, agent: Agent, group: Group) -
     """The changed part of a group."""
     if isinstance(command, SetTlogTerms):
         return services.tlog_info(group)
-    if isinstance(command, ChangeRole | VerifyMember):
+    if isinstance(command, ChangeRole | VerifyMember | IgnoreMember):
         did = command.member or group.me
         return next(member for member in services.members(agent, group) if member.did == did)
     return services.group_info(agent, group)

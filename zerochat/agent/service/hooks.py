@@ -70,7 +70,7 @@ class Hooks:
         """Run the hooks for received messages of others, and for edits, which may add a mention. `mine`: our DID by
         group id."""
         for event in events:
-            if event.type not in ("message", "message_edited") or event.self or event.deleted:
+            if event.type not in ("message", "message_edited") or event.self or event.deleted or event.ignored:
                 continue
             line = json.encode(event) + b"\n"
             if event.type == "message" and (hook := self._hooks.get(ON_MESSAGE)) is not None:

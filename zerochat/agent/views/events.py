@@ -124,6 +124,7 @@ def event_view(
         relayed_by=Author(relayed_by, names.get(relayed_by, "")) if relayed_by else None,
         refuted=row.refuted,
         void=is_void(group, record),
+        ignored=record.author in group.trust.ignored and not record.is_control,
         delivery=counted(group, record.author, record.seq, record.lamport),
     )
 

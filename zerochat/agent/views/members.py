@@ -256,6 +256,7 @@ def member_infos(
                 unconfirmed=did in group.trust.quarantine,
                 arrived=not member_connections.never_connected(group, did, now),
                 keeps_history=group.view.policy.keepers > 0 and did in keepers,
+                ignored=did in group.trust.ignored,
                 verdicts=(guilty or {}).get(did, []),
                 allowed_actions=allowed_actions(group, did),
             )

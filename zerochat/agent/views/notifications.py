@@ -70,6 +70,7 @@ def notification_of(
             | notifications.MemberConnections()
             | notifications.RemovedFromGroup()
             | notifications.VerificationChanged()
+            | notifications.IgnoredChanged()
             | notifications.ViewDisagreement()
         ):
             method, params = _member_change(change, agent, nick)
@@ -182,6 +183,7 @@ def _member_change(
     | notifications.MemberConnections
     | notifications.RemovedFromGroup
     | notifications.VerificationChanged
+    | notifications.IgnoredChanged
     | notifications.ViewDisagreement,
     agent: Agent,
     nick: Callable[[str, str], str],
@@ -206,6 +208,9 @@ def _member_change(
         case notifications.VerificationChanged(group, member):
             trust = roster.trust_level(agent.groups[group], member)
             return "trust_changed", rpc.TrustNotification(group, member, nick(group, member), trust)
+        case notifications.IgnoredChanged(group, member):
+            ignored = member in agent.groups[group].trust.ignored
+            return "ignored_changed", rpc.IgnoredNotification(group, member, nick(group, member), ignored)
         case notifications.ViewDisagreement(group, member, text):
             return "warning", rpc.WarningNotification(group, member, nick(group, member), text)
 

@@ -50,9 +50,12 @@ def search(journal: Journal, agent: Agent, params: SearchParams) -> Found:
     names = {group.id: display_names(group) for group in groups.values()}
     hits = []
     for one in found[:limit]:
-        if one.row.group in groups and not (one.outdated and not matches_all(one.text, wanted.terms)):
+        group = groups.get(one.row.group)
+        if group is None or one.row.author in group.trust.ignored:
+            continue
+        if not (one.outdated and not matches_all(one.text, wanted.terms)):
             shown, spans = excerpt(one.text, pattern)
-            hits.append(_hit(groups[one.row.group], one.row, names[one.row.group], shown, spans))
+            hits.append(_hit(group, one.row, names[one.row.group], shown, spans))
     return Found(hits=hits, cursor=found[limit - 1].position if len(found) > limit else None)
 
 

@@ -156,6 +156,8 @@ class UnreadMessages:
                 if row.type == POST and not (unread.posts or unread.mentions):
                     place = (row.lamport, row.author, row.id)
                     unread.marker = ReadMarker(row.seq, max(unread.marker.place or place, place))
+            elif row.author in group.trust.ignored:
+                continue
             elif row.type == POST and len(unread.posts) < UNREAD_MAX:
                 if may_post(group.view, row.author, row.position) or group.view.known(row.author) is None:
                     unread.posts[row.id] = row.seq, (row.lamport, row.author, row.id)

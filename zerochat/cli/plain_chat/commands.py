@@ -189,7 +189,7 @@ def _file(what: str) -> Callable[[Session, str], list[str]]:
 def _newest(chat: Session) -> Event:
     """The newest message of the current group. Raises NoMessage."""
     page = chat.client.get_history(_here(chat), limit=NEWEST_EVENTS)
-    found = [one for one in page.events if one.type == "message" and not one.deleted]
+    found = [one for one in page.events if one.type == "message" and not (one.deleted or one.ignored)]
     if not found:
         raise NoMessage
     return found[-1]
@@ -198,6 +198,10 @@ def _newest(chat: Session) -> Event:
 def _react(chat: Session, rest: str) -> list[str]:
     emoji = _needed("react", rest)
     return ["react", "--", _here(chat), _newest(chat).id, emoji]
+
+
+def _unignore(chat: Session, rest: str) -> list[str]:
+    return ["ignore", "--undo", "--", _here(chat), _needed("unignore", rest)]
 
 
 def _topic(chat: Session, rest: str) -> list[str]:
@@ -244,6 +248,8 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "role": _role,
     "remove": _about_member("remove"),
     "transfer": _about_member("transfer"),
+    "ignore": lambda chat, rest: ["ignore", "--", _here(chat), *([rest] if rest else [])],
+    "unignore": _unignore,
     "dismiss": _about_group("members", "--dismiss"),
     "rename": _about_member("rename"),
     "why": _why,

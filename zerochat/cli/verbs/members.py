@@ -1,4 +1,4 @@
-"""Verbs members, remove, role, transfer and rename: list and change the members of a group."""
+"""Verbs members, remove, role, transfer, rename and ignore: list and change the members of a group."""
 
 import time
 from collections.abc import Sequence
@@ -106,6 +106,22 @@ zerochat rename hikers "Alice B."
     )
     group_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the new name")
+    parser = add_verb(
+        verbs,
+        "ignore",
+        "hide the messages of a member from you",
+        "Do not show the messages of a member in this profile, nor count them or notify you of them. Only you know.\n"
+        "Without MEMBER: list the members that you ignore.",
+        """
+zerochat ignore hikers bob
+zerochat ignore hikers
+zerochat ignore hikers bob --undo
+""",
+        run=ignore,
+    )
+    group_argument(parser)
+    member_argument(parser, default="list the ignored members")
+    parser.add_argument("--undo", action="store_true", help="show the messages of the member again")
 
 
 CONNECT_S_MAX = 2.0
@@ -194,7 +210,7 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
         connection: str = member.connection
         if member.via == "mediator":  # which accepts messages also while the member is offline
             connection = "via mediator" if connection == "connected" else f"{connection} (mediator)"
-        bot = " [bot]" if member.bot else ""
+        bot = " [bot]" * member.bot + " [ignored]" * member.ignored
         rows.append(
             (
                 name_of(member.nick) + bot,
@@ -282,6 +298,23 @@ def transfer(options: Options, out: Output) -> ExitCode:
         out.data(changed, ())
         narrate(f"{name_of(changed.nick)} is now the owner of {name_of(group.name)}, and you are an admin.")
         wait_until_spread(agent, group.id)
+    return ExitCode.OK
+
+
+def ignore(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        group = find_group(agent.client.list_groups(), options.group)
+        members = agent.client.list_members(group.id)
+        if not options.peer:
+            ignored = [one for one in members if one.ignored]
+            out.data_list(ignored, [name_of(one.nick) for one in ignored])
+            if not ignored:
+                narrate(f"You ignore no member of {name_of(group.name)}.")
+            return ExitCode.OK
+        member = find_member(members, options.peer, group.name)
+        changed = agent.client.ignore_member(group.id, member.did, not options.undo)
+        out.data(changed, ())
+        narrate(group_rules.ignored_state(name_of(changed.nick), changed.ignored))
     return ExitCode.OK
 
 

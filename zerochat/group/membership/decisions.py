@@ -25,9 +25,10 @@ from zerochat.group.membership import (
     votes_for,
     votes_needed,
 )
-from zerochat.group.notifications import RemovedFromGroup, VerificationChanged, ViewChanged
+from zerochat.group.notifications import IgnoredChanged, RemovedFromGroup, VerificationChanged, ViewChanged
 from zerochat.group.state import Chain, Group
 from zerochat.group.transaction import Transaction
+from zerochat.limits import MEMBERS_MAX
 
 
 class NoRight(LocalError):
@@ -132,6 +133,19 @@ def verify(tx: Transaction, group_ref: str, member_ref: str, verified: bool) -> 
     label = group.view.members[member].label
     tx.update_trust(group.id, verified={**rest, member: label} if verified else rest)
     tx.emit(Notify(VerificationChanged(group.id, member)))
+    return GroupChanged(group.id)
+
+
+def ignore(tx: Transaction, group_ref: str, member_ref: str, ignored: bool) -> GroupChanged:
+    """Record that the user does not want to see a member's messages, or wants to again."""
+    group = find_group(tx.agent, group_ref)
+    member = find_member(group, member_ref)
+    if member == group.me:
+        raise NotYourself(group=group.name)
+    if ignored != (member in group.trust.ignored):
+        rest = tuple(did for did in group.trust.ignored if did != member)
+        tx.update_trust(group.id, ignored=(*rest, member)[-MEMBERS_MAX:] if ignored else rest)
+        tx.emit(Notify(IgnoredChanged(group.id, member)))
     return GroupChanged(group.id)
 
 

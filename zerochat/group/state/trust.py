@@ -50,5 +50,7 @@ class TrustState(Composite, frozen=True):
     (`membership/fork_proof.py`)."""
     proof_recipients: tuple[str, ...] = ()
     """The members to which we have sent such a proof."""
+    ignored: tuple[str, ...] = ()
+    """The members whose messages the user does not want to see, at most MEMBERS_MAX, the last ignored last."""
     dismissed_warnings: tuple[str, ...] = ()
     """The warnings that the user has dismissed (`membership/attestation.py`)."""

@@ -399,6 +399,8 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "verify": members.verify,
     "role": members.role,
     "transfer": members.transfer,
+    "ignore": members.ignore,
+    "unignore": members.unignore,
     "remove": members.remove,
     "dismiss": members.dismiss,
     "rename": members.rename,

@@ -7,6 +7,8 @@ from zerochat.rpc import (
     CaseInfo,
     DismissWarningsParams,
     GroupInfo,
+    IgnoredNotification,
+    IgnoreMemberParams,
     JoinRequestInfo,
     JoinRequestNotification,
     MemberConnectionsNotification,
@@ -63,6 +65,10 @@ def on_notification(chat: ChatView, notification: GroupNotification) -> None:
                 chat.rows_changed(conversation, [key] if key else [])
             if not here:
                 chat.report(Printable(f"{who} in {name} has another key than the one you verified."), trouble=True)
+        case IgnoredNotification(nick=nick, ignored=ignored) if conversation is not None:
+            if conversation.loaded:  # the rows of the member go, or come back
+                chat.run_request(chat.feed.load_newest(conversation))
+            chat.flash(Printable(group_rules.ignored_state(name_of(nick), ignored)))
         case WarningNotification(text=text) if conversation is not None:
             if not here:  # in the open group the banner shows it
                 chat.report(Printable(f"{name}: {printable(text)}"), trouble=True)
@@ -255,6 +261,28 @@ def _transfer(chat: ChatView, conversation: Conversation, member: MemberInfo) ->
 
     question = group_rules.transfer_question(name_of(member.nick), conversation.name)
     chat.app.push_screen(ConfirmDialog(printable_line(question), "Hand over", "Cancel"), answered)
+
+
+def ignore(chat: ChatView, argument: str) -> None:
+    if argument:
+        _ignore(chat, argument, True)
+    elif (conversation := open_conversation(chat)) is not None:
+        names = [name_of(member.nick) for member in conversation.members if member.ignored]
+        listed = f"You ignore {', '.join(names)}. /unignore NAME ends it." if names else "You ignore no member here."
+        chat.report(printable_line(listed))
+
+
+def unignore(chat: ChatView, argument: str) -> None:
+    _ignore(chat, argument, False)
+
+
+def _ignore(chat: ChatView, argument: str, ignored: bool) -> None:
+    conversation = open_conversation(chat)
+    command = "ignore" if ignored else "unignore"
+    member = find_member(chat, conversation, command, argument) if conversation else None
+    if conversation is not None and member is not None:
+        params = IgnoreMemberParams(conversation.info.id, member.did, ignored)
+        chat.run_request(chat.link.request("ignore_member", params, MemberInfo))
 
 
 def accuse(chat: ChatView, argument: str) -> None:

@@ -125,7 +125,7 @@ class NotificationPolicy:
             mention = info.me in event.mentions
             allowed = level == "all" or (level == "mentions" and mention)
             is_message = event.type == "message" or (event.type == "message_edited" and mention)
-            if not is_message or event.self or event.replayed or event.deleted or not allowed:
+            if not is_message or event.self or event.replayed or event.deleted or event.ignored or not allowed:
                 continue
             before = self._waiting.get(info.id)
             notification = Notification(

@@ -129,10 +129,10 @@ def _interned(text: str) -> str:
 
 
 def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None:
-    """The row of an event; None: unknown type, or shown in another row. `group`: name for hints (empty: the id);
-    `me`: my DID."""
+    """The row of an event; None: unknown type, shown in another row, or of an ignored member. `group`: name for hints
+    (empty: the id); `me`: my DID."""
     text = text_of(event)
-    if text is None:
+    if text is None or event.ignored:
         return None
     group = shlex.quote(printable_line(group or event.group))
     post = event.type == "message"

@@ -229,6 +229,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield "(you)"
     if member.bot:
         yield "bot"
+    if member.ignored:
+        yield "ignored"
     if member.trust == "changed":
         yield "changed"
     if member.verdicts:

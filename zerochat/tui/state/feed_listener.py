@@ -14,6 +14,7 @@ from zerochat.rpc import (
     FeaturesNotification,
     ForkNotification,
     GapNotification,
+    IgnoredNotification,
     InvitationNotification,
     JoinRequestNotification,
     JoinStatus,
@@ -43,6 +44,7 @@ GroupNotification: TypeAlias = (
     | MemberConnectionsNotification
     | RemovedNotification
     | TrustNotification
+    | IgnoredNotification
     | WarningNotification
 )
 """Notifications about members and joiners."""

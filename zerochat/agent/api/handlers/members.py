@@ -6,7 +6,7 @@ from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.views.members import safety_words_view
 from zerochat.errors import LocalError
-from zerochat.group.inputs import ChangeLabel, ChangeRole, RemoveMember, VerifyMember
+from zerochat.group.inputs import ChangeLabel, ChangeRole, IgnoreMember, RemoveMember, VerifyMember
 from zerochat.group.lookup import find_member
 from zerochat.group.state import Group
 
@@ -45,6 +45,11 @@ def verify_member(context: Context[rpc.VerifyMemberParams]) -> VerifyMember:
     return VerifyMember(group.id, _other_member(group, context.params.member), context.params.verified)
 
 
+def ignore_member(context: Context[rpc.IgnoreMemberParams]) -> IgnoreMember:
+    group = context.group
+    return IgnoreMember(group.id, find_member(group, context.params.member), context.params.ignored)
+
+
 def _other_member(group: Group, name: str) -> str:
     """The DID of a member other than this profile; empty where `name` is. Raises OwnWords, or as `find_member`."""
     member = find_member(group, name) if name else ""
@@ -60,4 +65,5 @@ HANDLERS: Final[dict[str, Handler]] = {
     "set_display_name": set_display_name,
     "get_safety_words": get_safety_words,
     "verify_member": verify_member,
+    "ignore_member": ignore_member,
 }
