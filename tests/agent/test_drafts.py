@@ -1,9 +1,10 @@
-"""Drafts: stored by the agent in the journal, one per group."""
+"""Drafts: stored by the agent in the journal, one per group and client."""
 
 import msgspec
 import pytest
 
 from tests.support.handler_offices import Office
+from zerochat.agent.api.handlers.context import BadRequest
 from zerochat.agent.storage import drafts
 from zerochat.agent.storage.drafts import DRAFT_BYTES_MAX, DraftTooLong
 from zerochat.agent.storage.journal import Journal
@@ -69,6 +70,39 @@ def test_a_draft_is_deleted_with_its_group(journal):
     drafts.store_draft(journal, "h", "another")
     journal.commit(Agent("n"), [DeleteLog("g")])
     assert every(journal, ["g", "h"])[0] == {"h": "another"}
+
+
+def test_a_client_takes_over_the_drafts_of_ended_ones(journal):
+    for client, text in (("a", "of a"), ("b", "of b"), ("c", "of a"), ("", "of an older one")):
+        drafts.store_draft(journal, "g", text, client)
+    drafts.store_draft(journal, "h", "x" * DRAFT_BYTES_MAX, "a")
+    drafts.store_draft(journal, "h", "too much together", "d")
+    drafts.take_over_drafts(journal, ["g", "h"], "d", {"b", "d"})
+    assert drafts.drafts_page(journal, ["g", "h"], "", "d").drafts == [
+        Draft("g", "of an older one\nof a"),
+        Draft("h", "too much together"),
+    ]
+    assert drafts.drafts_page(journal, ["g"], "", "b").drafts == [Draft("g", "of b")]
+    drafts.take_over_drafts(journal, ["g", "h"], "e", {"e"})
+    assert drafts.drafts_page(journal, ["g"], "", "e").drafts[0].text.count("of") == 3
+    assert drafts.drafts_page(journal, ["h"], "", "a").drafts, "nothing is lost"
+
+
+def test_two_clients_keep_their_own_drafts(tmp_path):
+    office = Office()
+    with Journal.create(tmp_path / "drafts.db", KEY) as journal:
+        office.handlers["alice"].journal = journal
+        group = office.call("alice", "create_group", group="hikers").id
+        ask = lambda who, method, **params: office.call("alice", method, connection=who, client=f"chat{who}", **params)  # noqa: E731
+        ask(1, "save_draft", group=group, text="of the first")
+        assert ask(2, "list_drafts").drafts == []
+        ask(2, "save_draft", group=group, text="of the second")
+        ask(2, "save_draft", group=group, text="")
+        assert ask(1, "list_drafts").drafts == [Draft(group, "of the first")], "a send in the other chat"
+        office.servers["alice"].clients = {2}
+        assert ask(2, "list_drafts").drafts == [Draft(group, "of the first")], "the first has ended"
+        with pytest.raises(BadRequest):
+            office.call("alice", "list_drafts", client="a/b")
 
 
 def test_a_client_stores_a_draft(tmp_path):

@@ -59,11 +59,11 @@ class Office(Two):
             handlers.notify(fresh, self.agents[name])
         return answer
 
-    def call(self, who, method, **params):
+    def call(self, who, method, connection=1, **params):
         """The result, in its shape; a refusal is raised."""
         self.number += 1
         request = rpc.Request(method=method, id=self.number, params=params, jsonrpc="2.0")
-        ask = self.handlers[who].handle(decode_call(1, request), self.agents[who])
+        ask = self.handlers[who].handle(decode_call(connection, request), self.agents[who])
         if ask is not None:
             self.process(who, ask)
         if self.number in self.servers[who].refusals:

@@ -242,3 +242,26 @@ def test_a_draft_is_as_secret_as_a_message(tmp_path):
         for path in tmp_path.rglob("*"):
             if path.is_file():
                 assert b"CANARY-in-a-draft" not in path.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_two_chats_on_one_profile_keep_their_drafts(tmp_path):
+    with machines(tmp_path, ("alice",)) as (alice,):
+        group = alice.client.create_group("hikers").id
+        with terminal(alice) as one, terminal(alice) as two:
+            one.shows("hikers")
+            two.shows("hikers")
+            one.type("of the first")
+            until(lambda: alice.client.list_drafts() == {group: "of the first"}, "the first draft")
+            two.type("sent by the second")
+            both = {"of the first", "sent by the second"}
+            until(lambda: set(alice.client.list_drafts()[group].split("\n")) == both, "both drafts")
+            two.type("\r")
+            until(lambda: alice.client.list_drafts() == {group: "of the first"}, "its own draft ends with the message")
+            one.process.kill()
+            one.process.wait(20)
+            two.type("goes on")
+            until(lambda: "goes on" in alice.client.list_drafts()[group], "the second draft")
+            with terminal(alice) as three:
+                three.shows("of the first")
+                assert "goes on" not in three.shown

@@ -359,9 +359,9 @@ class ZerochatApp(BaseApp):
         self.clear_selection()
         group, drafts = self.chat.conversations.open_id, self.chat.unsent()
         self.link = self._new_link()
-        on_disk = self.chat.draft_saver.saved
+        on_disk, client = self.chat.draft_saver.saved, self.chat.draft_saver.client
         self.chat = ChatScreen(self.link, open_group=group, drafts=drafts)
-        self.chat.draft_saver.saved = on_disk
+        self.chat.draft_saver.saved, self.chat.draft_saver.client = on_disk, client
         before = self.current_mode
         with suppress(InvalidModeError):  # every mode after the first is registered
             self.add_mode(before, lambda: self.chat)

@@ -367,16 +367,16 @@ class Client(ClientConnection):
         states: list[ReadState] = self.call("mark_read", group=group, upto=upto)
         return states
 
-    def save_draft(self, group: str, text: str) -> None:
+    def save_draft(self, group: str, text: str, client: str = "") -> None:
         """Store a draft; empty: delete it."""
-        self.call("save_draft", group=group, text=text)
+        self.call("save_draft", group=group, text=text, client=client)
 
-    def list_drafts(self) -> dict[str, str]:
-        """The drafts by group id."""
-        page: Drafts = self.call("list_drafts")
+    def list_drafts(self, client: str = "") -> dict[str, str]:
+        """The drafts by group id. `client`: its drafts and those of clients that have ended; empty: all drafts."""
+        page: Drafts = self.call("list_drafts", client=client)
         found = {one.group: one.text for one in page.drafts}
         while page.more and page.drafts:
-            page = self.call("list_drafts", after=page.drafts[-1].group)
+            page = self.call("list_drafts", after=page.drafts[-1].group, client=client)
             found |= {one.group: one.text for one in page.drafts}
         return found
 

@@ -61,6 +61,7 @@ from zerochat.agent.storage.tables import (
     FORMAT,
     INSERT_EVENT,
     INSERT_RECEIPT,
+    META_BELOW,
     READ_PREFIX,
     RECEIPTS_MAX,
     REFUTE_EVENTS,
@@ -287,6 +288,12 @@ class Journal(LogQueries, Closing):
         with self._transaction():
             self._db.execute(SET_META, (key, value))
 
+    def meta_below(self, prefix: str) -> dict[str, bytes]:
+        """The values whose keys start with `prefix`, which ends with `/`."""
+        with self._faults():
+            rows: Iterable[Any] = self._db.execute(META_BELOW, (prefix, prefix[:-1] + "0"))  # `0` follows `/`
+            return dict(rows)
+
     def meta_delete(self, key: str) -> None:
         if self.meta_get(key) is not None:
             with self._transaction():
@@ -352,7 +359,8 @@ class Journal(LogQueries, Closing):
         search_index.forget_group(self._db, group)
         for table in ("events", "receipts"):
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608
-        self._db.executemany(DELETE_META, [(DRAFT_PREFIX + group,), (READ_PREFIX + group,)])
+        drafts = self.meta_below(f"{DRAFT_PREFIX}{group}/")
+        self._db.executemany(DELETE_META, [(key,) for key in (READ_PREFIX + group, *drafts)])
         self._db.execute(DELETE_TELEMETRY_NAMES, (group,))
         self.stream.forget(group)
         self.signed_messages.forget(group)

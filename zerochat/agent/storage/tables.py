@@ -264,10 +264,11 @@ SET_META: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SE
 DELETE_TELEMETRY_NAMES: Final = "DELETE FROM telemetry_names WHERE group_id = ?"
 """Without the names, a group's telemetry records are anonymous."""
 DRAFT_PREFIX: Final = "draft:"
-"""Prefix of the keys in `meta` that hold drafts, followed by the group's id (`drafts.py`)."""
+"""Prefix of the keys in `meta` that hold drafts, followed by the group's id, `/` and the client (`drafts.py`)."""
 READ_PREFIX: Final = "read:"
 """Prefix of the keys in `meta` that hold read markers, followed by the group's id (`read_markers.py`)."""
 DELETE_META: Final = "DELETE FROM meta WHERE key = ?"
+META_BELOW: Final = "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key"
 WRITE_PART: Final = """
 INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
 """

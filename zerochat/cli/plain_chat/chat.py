@@ -1,8 +1,10 @@
 """The session of the plain chat: parses input lines, sends messages and keeps the current group and the draft.
 
-Events of other groups are printed too, prefixed with the group's name. The agent stores drafts, shared with the TUI.
+Events of other groups are printed too, prefixed with the group's name. The agent stores drafts, each chat its own; a
+chat takes over those of chats that have ended.
 """
 
+import secrets
 import signal
 from typing import TYPE_CHECKING
 
@@ -56,8 +58,9 @@ class Chat(Printer):
         self.code: int = ExitCode.OK
         self.over = False
         self.output = DeferredOutput(lambda: self._busy or bool(lines.begun()))
+        self._draft_client = secrets.token_urlsafe(9)
         self.subscription = Subscription(
-            paths_of(options), self.output, self._on_notification, self._draft, lambda: self.seq
+            paths_of(options), self.output, self._on_notification, self._draft, lambda: self.seq, self._draft_client
         )
 
     @property
@@ -87,7 +90,7 @@ class Chat(Printer):
 
     def _start(self) -> None:
         self.refresh()
-        drafts = self.client.list_drafts()
+        drafts = self.client.list_drafts(self._draft_client)
         for group, text in drafts.items():
             self.subscription.set_saved(group, text)
         self.drafts = {group: text for group, text in drafts.items() if group in self.groups}
@@ -270,7 +273,7 @@ class Chat(Printer):
         group, text = self._draft()
         if group:
             try:
-                self.client.save_draft(group, text)
+                self.client.save_draft(group, text, self._draft_client)
                 self.subscription.set_saved(group, text)
             except LocalError as error:
                 if text:

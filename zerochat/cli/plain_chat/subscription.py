@@ -54,7 +54,7 @@ class DeferredOutput:
 
 class Subscription(threading.Thread):
     """Passes notifications to `on_notification`, in this thread, and saves the draft that `draft` returns (group id and
-    text). `since`: number of the last event received, for a resumed subscription."""
+    text) under the name `draft_client`. `since`: number of the last event received, for a resumed subscription."""
 
     def __init__(
         self,
@@ -63,10 +63,12 @@ class Subscription(threading.Thread):
         on_notification: Callable[["Struct"], None],
         draft: Callable[[], tuple[str, str]],
         since: Callable[[], int | None],
+        draft_client: str,
     ) -> None:
         super().__init__(name="zerochat-subscription", daemon=True)
         self._paths, self._output = paths, output
         self._on_notification, self._draft, self._since = on_notification, draft, since
+        self._draft_client = draft_client
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
         self._warned = ""
@@ -125,7 +127,7 @@ class Subscription(threading.Thread):
         if not group or text == self._saved.get(group, "") or now - self._saved_at < SAVE_S:
             return
         self._saved[group], self._saved_at = text, now
-        client.save_draft(group, text)
+        client.save_draft(group, text, self._draft_client)
 
     def _check_status(self, client: Client) -> None:
         status = client.get_status()

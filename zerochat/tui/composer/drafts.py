@@ -1,10 +1,12 @@
 """Draft persistence: unsent texts are written to the agent's journal within half a second.
 
 Drafts are also saved when a conversation is left and when the application ends. A text being sent counts as a draft
-until the agent has accepted it, so a crash in between never loses it.
+until the agent has accepted it, so a crash in between never loses it. Each chat has its own drafts. At the start,
+a chat takes over those of chats that have ended.
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable
 
 from zerochat.rpc import Draft, Drafts, DraftsParams, NoParams
@@ -25,6 +27,8 @@ class DraftSaver:
     ) -> None:
         self._link = link
         self._unsent = unsent
+        self.client = secrets.token_urlsafe(9)
+        """The name under which the agent keeps the drafts of this chat."""
         self._report_error = complain
         self.saved: dict[str, str] = {}
         """Drafts in the journal by group id, as last acknowledged."""
@@ -33,17 +37,20 @@ class DraftSaver:
         self._last_error = ""
         self._sending: dict[str, list[str]] = {}
         self._ready = False
+        self._again: set[str] = set()
+        """Ids of groups whose drafts are saved again: another agent does not know whose they are."""
         self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, str]:
         """The stored drafts by group id; empty after the first call. Raises LinkLost."""
         if self._ready:
+            self._again = set(self.saved)
             return {}
         found: dict[str, str] = {}
         after, more = "", True
         try:
             while more:
-                page = await self._link.request("list_drafts", DraftsParams(after), Drafts)
+                page = await self._link.request("list_drafts", DraftsParams(after, self.client), Drafts)
                 found |= {draft.group: draft.text for draft in page.drafts}
                 more = page.more and bool(page.drafts)
                 after = page.drafts[-1].group if page.drafts else ""
@@ -88,15 +95,14 @@ class DraftSaver:
             begun = self.current()
             for group in [*begun, *(self.saved.keys() - begun.keys())]:
                 text = begun.get(group, "")
-                if text not in (self.saved.get(group, ""), self._refused.get(group)) and not await self._save_one(
-                    group, text
-                ):
+                changed = text not in (self.saved.get(group, ""), self._refused.get(group))
+                if (changed or group in self._again) and not await self._save_one(group, text):
                     return
 
     async def _save_one(self, group: str, text: str) -> bool:
         """Save one draft; False: no connection."""
         try:
-            await self._link.request("save_draft", Draft(group, text), NoParams)
+            await self._link.request("save_draft", Draft(group, text, self.client), NoParams)
         except LinkLost:
             return False
         except AgentError as error:
@@ -106,6 +112,7 @@ class DraftSaver:
                 return True
             text = ""
         self._refused.pop(group, None)
+        self._again.discard(group)
         self._last_error = ""
         if text:
             self.saved[group] = text

@@ -88,6 +88,8 @@ class Services:
     indicators: RateLimit = dataclass_field(default_factory=RateLimit)
     joins: dict[str, rpc.JoinStatus] = dataclass_field(default_factory=dict)
     """The last status of each join, by its id."""
+    draft_owners: dict[str, int] = dataclass_field(default_factory=dict)
+    """The clients that write drafts, by the name that they chose: their connections."""
     draining: bool = False
     """The agent is stopping: commands are refused."""
     stopped: bool = False

@@ -13,6 +13,7 @@ from zerochat.agent.views.groups import joins
 from zerochat.errors import LocalError
 from zerochat.group.lookup import find_group
 from zerochat.rpc import NoParams
+from zerochat.rpc.drafts import CLIENT_CHARS_MAX
 
 FEATURES: Final = ("consumers", "keys", "retry")
 
@@ -69,14 +70,27 @@ def reload_settings(context: Context[NoParams]) -> NoParams:
 
 
 def save_draft(context: Context[rpc.Draft]) -> NoParams:
-    drafts.store_draft(
-        context.services.journal, find_group(context.agent, context.params.group).id, context.params.text
-    )
+    params = context.params
+    _note_owner(context, params.client)
+    drafts.store_draft(context.services.journal, find_group(context.agent, params.group).id, params.text, params.client)
     return NoParams()
 
 
 def list_drafts(context: Context[rpc.DraftsParams]) -> rpc.Drafts:
-    return drafts.drafts_page(context.services.journal, context.agent.groups, context.params.after)
+    journal, groups, params = context.services.journal, context.agent.groups, context.params
+    if params.client:
+        _note_owner(context, params.client)
+        drafts.take_over_drafts(journal, groups, params.client, context.services.draft_owners)
+    return drafts.drafts_page(journal, groups, params.after, params.client or None)
+
+
+def _note_owner(context: Context[rpc.Draft] | Context[rpc.DraftsParams], client: str) -> None:
+    """Note the connection of a client that writes drafts, and forget those that have ended."""
+    if len(client) > CLIENT_CHARS_MAX or "/" in client:
+        raise BadRequest(why=f"a client's name has at most {CLIENT_CHARS_MAX} characters and no slash")
+    services = context.services
+    running = {name: id for name, id in services.draft_owners.items() if id in services.server.clients}
+    services.draft_owners = running | ({client: context.call.client} if client else {})
 
 
 def telemetry(context: Context[Struct]) -> Struct:
