@@ -375,7 +375,7 @@ def test_vim(tmp_path):
             await it.shows("post 59.")
             await it.type("ijkg:")
             await it.until(lambda: it.composer.text == "ijkg:")
-            await it.press("escape")
+            await it.press("escape", "escape")  # normal mode, then the messages
             await it.until(lambda: it.app.chat.pane.has_focus)
             await it.press("g")
             await it.shows("post 0.")

@@ -35,6 +35,7 @@ from zerochat.tui.panels.lists import GroupList
 from zerochat.tui.state.agent_link import LinkState
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.ephemeral import TYPING_S
+from zerochat.tui.style.keymaps import LETTER_KEYMAPS
 from zerochat.tui.style.text import name_of
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ class ChatView(ChatLayout):
 
     def apply_preferences(self, preferences: Preferences) -> None:
         """Apply the preferences."""
+        self.composer.use_vim(preferences.keymap in LETTER_KEYMAPS)
         self.pane.markdown, self.pane.folded = preferences.markdown, preferences.folded
         self.pane.look = Look(preferences.time_format, preferences.nick_width)
         self.show_sidebar(preferences.sidebar, preferences.sidebar_width)
@@ -357,6 +359,10 @@ class ChatView(ChatLayout):
     @on(Composer.CompletionsChanged)
     def _on_completions(self, event: Composer.CompletionsChanged) -> None:
         self.completion_list.show(event.labels, event.at)
+
+    @on(Composer.ModeChanged)
+    def _on_mode(self, event: Composer.ModeChanged) -> None:
+        self.status_line.mode = "NORMAL" if event.normal else ""
 
     def schedule_draft_save(self) -> None:
         """Save the drafts half a second after the first change."""

@@ -16,8 +16,9 @@ from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.composer import paste
 from zerochat.tui.state.conversation import TEXT_CHARS_MAX
 
-if TYPE_CHECKING:
-    from zerochat.tui.composer import completion  # loaded on the first completion, after the first frame
+if TYPE_CHECKING:  # loaded when they are needed, after the first frame
+    from zerochat.tui.composer import completion
+    from zerochat.tui.composer.vim import NormalMode
 
 PADDING = 2
 WIDTH_MIN = 16
@@ -102,6 +103,13 @@ class Composer(TextArea, inherit_bindings=False):
             super().__init__()
             self.text = text
 
+    class ModeChanged(Message):
+        """Vim's normal mode began (True) or ended."""
+
+        def __init__(self, normal: bool) -> None:
+            super().__init__()
+            self.normal = normal
+
     class BadgePressed(Message):
         """The title in the border above was clicked."""
 
@@ -128,6 +136,7 @@ class Composer(TextArea, inherit_bindings=False):
         self._files = files
         self._cycle: tuple[list[completion.Completion], str, int] | None = None
         """State of Tab cycling: completions, the resulting text, the index of the inserted one."""
+        self._vim: NormalMode | None = None
         self.placed_text = ""
         """The text last set by `set_text`, not typed."""
         self._killed = ""
@@ -148,6 +157,65 @@ class Composer(TextArea, inherit_bindings=False):
         """Replace the text, sanitised, and move the cursor to its end."""
         self.text = self.placed_text = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
         self.move_cursor(self.document.end)
+        self._set_normal(False)
+
+    # --- vim ---------------------------------------------------------------------------------------------------------
+
+    def use_vim(self, wanted: bool) -> None:
+        """Edit with vim's normal and insert mode, or without modes."""
+        self._set_normal(False)
+        self._vim = None
+        if wanted:
+            from zerochat.tui.composer.vim import NormalMode
+
+            self._vim = NormalMode()
+
+    def _set_normal(self, on: bool) -> None:
+        if self._vim is not None and self._vim.on != on:
+            self._vim.on, self._vim.operator = on, ""
+            self.post_message(self.ModeChanged(on))
+
+    def on_focus(self) -> None:
+        self._set_normal(False)
+
+    async def _vim_key(self, event: events.Key) -> bool:
+        """Handle a key of the normal mode, and Esc, which starts it; False: not such a key."""
+        vim = self._vim
+        if vim is None:
+            return False
+        if event.key == "escape":
+            if self.close_completions() or vim.operator:
+                vim.operator = ""
+                return True
+            if vim.on or not self.text:  # leads to the messages
+                return False
+            self._set_normal(True)
+            row, column = self.cursor_location
+            self.move_cursor((row, max(column - 1, 0)))
+            return True
+        if not vim.on or not is_letter(event) or not event.character:
+            return False
+        done = vim.press(event.character, self.text, self._offset, self._killed)
+        if done == "":  # as among the messages: a command, search
+            active = self.screen.active_bindings.get(event.key)
+            if active is not None and active.enabled and active.node is not self:
+                self._set_normal(False)
+                await self.app.run_action(active.binding.action, active.node)
+        elif isinstance(done, str):
+            await self.app.run_action(done, self)
+        elif done is not None:
+            if done.killed is not None:
+                self._killed = done.killed
+            if done.start != done.end or done.text:
+                self._replace_via_keyboard(done.text, _place(self.text, done.start), _place(self.text, done.end))
+            self.move_cursor(_place(self.text, done.cursor))
+            self._set_normal(not done.insert)
+        return True
+
+    @property
+    def _offset(self) -> int:
+        """The cursor as a character offset."""
+        return len(self.get_text_range((0, 0), self.cursor_location))
 
     # --- keys ------------------------------------------------------------------------------------------------------
 
@@ -166,6 +234,10 @@ class Composer(TextArea, inherit_bindings=False):
             self.app.post_message(again)
             return
         self._screen_opened = False
+        if await self._vim_key(event):
+            event.prevent_default()
+            event.stop()
+            return
         least = paste.BURST_PAUSE_S if self._in_burst or self._held_enter is not None else paste.BURST_S
         close, self._read_at = event.time - self._read_at < least, event.time
         if not close:

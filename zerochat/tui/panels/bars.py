@@ -175,6 +175,8 @@ class StatusLine(Widget):
     """Key hints of the selected message; the last one leads back and is dropped last."""
     me: reactive[str] = reactive("")
     """My printable name in the open group."""
+    mode: reactive[str] = reactive("")
+    """The mode of the composer; empty: there is only one."""
     elsewhere: reactive[int] = reactive(0)
     activity: reactive[tuple[str, ...]] = reactive(())
     """Other conversations with unread messages, from `activity`."""
@@ -206,7 +208,7 @@ class StatusLine(Widget):
             return Content(text).stylize("$text-error" if self.trouble else "$text-accent")
         if self.keys:
             return Content.assemble(("Message  ", "bold"), "  ".join(fitting_hints(self.keys, width - 9)))
-        left = f"[{clip(self.me, 20)}]" if self.me else ""
+        left = f"{self.mode} " * bool(self.mode) + (f"[{clip(self.me, 20)}]" if self.me else "")
         if self.elsewhere or self.mentions:
             called = f"@{self.mentions}, " if self.mentions else ""
             left += f"  {called}{self.elsewhere} unread elsewhere{self._where(width - cells(left))} (Alt+A)"
