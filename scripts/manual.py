@@ -58,6 +58,11 @@ KEYS = """\
 In the chat, F1 shows the keys, and Ctrl+P shows all commands. The mouse works too: a click selects a message, a second
 click opens its menu. `keymap = "vim"` or `"emacs"` in `[chat]` selects another keymap, and `[chat.keys]` changes
 single keys by the names in the last column.
+
+Up in the empty composer, Esc or a click selects a message: Enter opens its menu, and letters are typed in the composer.
+After F6 letters are keys of the selected message, until Esc; `/set letters act` makes them keys at any selection. With
+the vim keymap they always are, and Esc in the composer starts its normal mode: `h j k l w b e 0 $` move,
+`x dd dw D cw cc C u p` edit, and `i a I A o` insert again.
 """
 WRITING = """\
 

@@ -142,7 +142,7 @@ def test_message_and_selection_are_copied_and_reported(tmp_path, monkeypatch):
             await it.shows("and wait")
             monkeypatch.setattr(clipboard, "copy_tools", lambda *_: [["/usr/bin/wl-copy"]])
             monkeypatch.setattr(clipboard.copy, "__kwdefaults__", {"environ": None, "tool": run_tool})
-            await it.press("up", "y")
+            await it.press("f6", "y")
             await it.until(lambda: "24 characters copied (wl-copy)." in it.told())
             assert copied == ["run `make`\n\tand **wait**"]  # What was written, not what is drawn.
             monkeypatch.setattr(clipboard, "copy_tools", lambda *_: [])

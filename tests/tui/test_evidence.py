@@ -76,7 +76,7 @@ def test_a_proof_is_saved_from_the_evidence_dialog(tmp_path, size):
     async def play():
         async with scene(tmp_path, size=size, setting=signing) as it:
             await it.shows("seven at the station")
-            await it.press("up", "E")
+            await it.press("f6", "E")
             await it.shows("Evidence for this message", "You: seven at the station", "✓ bob  has signed for it, at")
             assert "You can prove that bob has it, by their signatures." in text_in(it)
             assert "carol unknown" in text_in(it)
@@ -107,7 +107,7 @@ def test_a_missing_downloads_folder_is_created(tmp_path, monkeypatch):
     async def play():
         async with scene(tmp_path, setting=signing) as it:
             await it.shows("seven at the station")
-            await it.press("up", "E")
+            await it.press("f6", "E")
             await it.shows("Evidence for this message")
             await it.press("w")
             await it.shows("Save the proof as")
@@ -161,7 +161,7 @@ def test_the_target_message_of_evidence(tmp_path):
                 await it.until(lambda count=number + 1: it.agent.count("get_proof") == count, line)
                 assert asked(it.agent, "get_proof")[-1]["id"] == event
             await it.until(lambda: (tmp_path / "a b.zproof").exists())
-            await it.press("up", "up")
+            await it.press("f6", "up")
             it.composer.set_text(f"/proof {tmp_path}/3.zproof")
             it.composer.focus()
             await it.press("enter")
@@ -211,7 +211,7 @@ def test_hostile_names_in_the_evidence_dialog(tmp_path):
     async def play():
         async with scene(tmp_path, setting=setting) as it:
             await it.shows("seven at the station")
-            await it.press("up", "E")
+            await it.press("f6", "E")
             await it.shows("Evidence for this message")
             assert_harmless(it.text)
             await it.press("w")

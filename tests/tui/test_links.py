@@ -30,7 +30,7 @@ def test_links_are_confirmed_and_only_https_opens(tmp_path, monkeypatch):
     async def play():
         async with scene(tmp_path, size=(80, 30), setting=setting) as it:
             await it.shows("nothing")
-            await it.press("up", "k", "o")
+            await it.press("f6", "k", "o")
             await it.until(lambda: "This message has no https link." in it.told())
             await it.press("home", "o")
             await it.shows("Open this link", "https://one.example/a_b_c")
@@ -91,7 +91,7 @@ def test_the_full_message_dialog(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 40), setting=setting) as it:
             await it.shows("▎ > > >")
-            await it.press("escape", "home", "enter")
+            await it.press("f6", "home", "f")
             await it.shows("bob, Thursday 20 November 2025", "Title", "• one", "bold &#8238;", "<b>x</b>", "x=1")
             assert "\u202e" not in it.text
             link = it.app.screen.query_one(Markdown)
@@ -101,7 +101,7 @@ def test_the_full_message_dialog(tmp_path):
             await it.press("escape")
             for key in it.open.timeline.keys[-2:]:  # What would stop a widget for each paragraph is shown as it is.
                 it.app.chat.pane.select(key)
-                await it.press("enter")
+                await it.press("f")
                 await it.shows("bob, Thursday")
                 await it.press("pagedown", "escape")
                 await it.until(lambda: it.app.screen is it.app.chat)

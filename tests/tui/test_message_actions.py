@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tests.support.fake_agent import ME, Refusal
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.tui.actions import messages
+from zerochat.tui.state.preferences import SettingsStore
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -29,11 +30,11 @@ def test_up_and_down_between_composer_and_messages(tmp_path):
             await it.press("up")
             await it.until(lambda: selected(it) == "seven at the station")
             assert "▌ seven at the station" in it.text and "│ yes" in it.text
-            await it.press("k")
+            await it.press("up")
             assert selected(it) == "yes" and "▌ yes" in it.text and "│ seven" in it.text
-            await it.press("up", "up")  # There is nothing above the first.
+            await it.press("f6", "up")  # There is nothing above the first.
             assert selected(it) == "shall we go?"
-            await it.press("j", "j")
+            await it.press("f6", "j", "j")
             assert selected(it) == "seven at the station"
             await it.press("down")
             assert it.composer.has_focus and selected(it) is None and "▌" not in it.text
@@ -73,7 +74,7 @@ def test_the_selection_stays_on_its_message(tmp_path):
         async with scene(tmp_path, setting=long) as it:
             await it.shows("post 299.")
             group = it.agent.groups["g1"]
-            await it.press("up", "k", "k")
+            await it.press("f6", "k", "k")
             assert selected(it) == "post 297."
             for number in range(40):
                 it.agent.say(group, 1, f"later {number}")
@@ -131,6 +132,50 @@ def test_letters_are_text_without_a_selection(tmp_path):
     run(play())
 
 
+@pytest.mark.parametrize("way", ["up", "escape", "click", "act"])
+def test_letters_are_text_with_a_selection(tmp_path, way):
+    async def play():
+        act = SettingsStore(overrides={"chat.letters": "act"} if way == "act" else {})
+        async with scene(tmp_path, setting=weekend, settings_store=act) as it:
+            await it.shows("seven at the station")
+            if way == "click":
+                y = next(at for at, line in enumerate(it.text.split("\n")) if "│ seven" in line)
+                await it.pilot.click(offset=(45, y))
+            else:
+                await it.press("escape" if way == "escape" else "up")
+            assert selected(it) == "seven at the station"
+            if way == "act":
+                await it.press("d")
+                await it.shows("Delete “seven at the station”")
+                return
+            await it.shows("Enter more  F6 letter keys  Esc back")
+            await it.type("dinner at Gjoll")
+            await it.until(lambda: it.composer.text == "dinner at Gjoll")
+            assert it.app.screen is it.app.chat and selected(it) is None
+
+    run(play())
+
+
+def test_chords_act_without_the_selection_mode(tmp_path):
+    async def play():
+        own = SettingsStore(overrides={"chat.keys.message.reply": "r,ctrl+r"})
+        async with scene(tmp_path, setting=weekend, settings_store=own) as it:
+            await it.shows("seven at the station")
+            await it.press("up")
+            await it.shows("Ctrl+R reply  Enter more")
+            await it.press("enter")  # the menu: then the letters are its keys
+            await it.shows("Delivery details")
+            await it.press("r")
+            await it.shows("Replying to alice")
+            await it.press("escape", "up", "ctrl+r")
+            await it.shows("Replying to alice")
+            await it.press("escape", "f6", "escape", "up")  # the mode has ended with the selection
+            await it.type("mine")
+            await it.until(lambda: it.composer.text == "mine")
+
+    run(play())
+
+
 # --- in the composer ------------------------------------------------------------------------------------------------
 
 
@@ -138,7 +183,7 @@ def test_replying(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            await it.press("up", "k", "r")
+            await it.press("f6", "k", "r")
             await it.shows("Replying to carol: yes (Esc cancels)")
             await it.type("great")
             await it.press("enter")
@@ -146,7 +191,7 @@ def test_replying(tmp_path):
             (sent,) = asked(it.agent, "send_message")
             assert sent["reply_to"] == it.agent.groups["g1"].events[2].id and sent["text"] == "great"
             assert "Answering" not in it.text
-            await it.press("up", "r")
+            await it.press("f6", "r")
             await it.shows("Replying to alice: great")
             await it.press("escape")
             await it.gone("Answering")
@@ -163,7 +208,7 @@ def test_keys_after_r_belong_to_the_reply(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            await it.press("up")
+            await it.press("f6")
             await it.type("redo it")
             await it.until(lambda: it.composer.text == "edo it", it.composer.text)
             assert it.open.compose_target is not None and it.open.compose_target.kind == "reply"
@@ -176,7 +221,7 @@ def test_a_rejected_reply_returns_to_its_conversation(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            await it.press("up", "r")
+            await it.press("f6", "r")
             await it.shows("Replying to alice")
             await it.press("alt+down")
             await it.shows("Message work")
@@ -198,7 +243,7 @@ def test_editing_a_message(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.type("begun")
-            await it.press("escape", "e")
+            await it.press("f6", "e")
             await it.shows("Editing: seven at the station")
             assert it.composer.text == "seven at the station"
             await it.type("!")
@@ -208,7 +253,7 @@ def test_editing_a_message(tmp_path):
             assert (edit["group"], edit["event"], edit["text"]) == ("g1", "e000004", "seven at the station!")
             assert it.composer.text == "begun"  # What was begun before is there again.
             assert not asked(it.agent, "send_message")
-            await it.press("escape", "k", "e")
+            await it.press("f6", "k", "e")
             await it.until(lambda: "You can only edit your own messages." in it.told())
             await it.press("j", "e")
             await it.shows("Editing:")
@@ -259,7 +304,7 @@ def test_deleting_is_confirmed_with_its_limits(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 30), setting=weekend) as it:
             await it.shows("seven at the station")
-            await it.press("up", "d")
+            await it.press("f6", "d")
             await it.shows("for all members", "cannot be")
             await it.press("n")
             await it.gone("for all members")
@@ -287,7 +332,7 @@ def test_reacting(tmp_path):
             group = it.agent.groups["g1"]
             it.agent.react(group, "e000003", 1, "🎉")
             await it.shows("🎉 1")
-            await it.press("up", "k", "plus")
+            await it.press("f6", "k", "plus")
             await it.shows("React with")
             await it.press("down", "up", "enter")  # What is below it already comes first.
             await it.shows("[🎉 2]")
@@ -318,7 +363,7 @@ def test_the_message_info_dialog(tmp_path):
             it.agent.react(group, "e000004", 1, "👀")
             it.agent.edit(group, "e000004", "eight at the station")
             await it.shows("(edited)", "👀 1")
-            await it.press("up", "i")
+            await it.press("f6", "i")
             await it.shows("Message info", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob")
             await it.shows("not individually; press E for details")
             await it.press("escape")
@@ -346,7 +391,7 @@ def test_every_action_is_in_palette_and_menu(tmp_path):
             entries = [entry.title for entry in it.app.get_system_commands(it.app.screen)]
             assert {each.description for each in bindings} <= set(entries)
             assert {each.id.removeprefix("message.") for each in bindings} == set(messages.ACTIONS)
-            await it.press("up", "k", "ctrl+p")
+            await it.press("f6", "k", "ctrl+p")
             await it.type("reply to the message")
             await it.pilot.pause()
             await it.press("down", "enter")
@@ -371,7 +416,7 @@ def test_replies_lead_to_the_original(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long) as it:
             await it.shows("│ bob: the very first", "│ bob: an answer to it", "│ a message that is not available")
-            await it.press("up", "g")
+            await it.press("f6", "g")
             await it.until(lambda: "The original message is not available here." in it.told())
             await it.press("k", "g")
             assert selected(it) == "an answer to it"

@@ -32,7 +32,7 @@ def test_message_actions_reach_other_members(people: Any) -> None:
         async with app.run_test(size=(150, 30), notifications=True) as pilot:
             it = Scene(None, app, pilot)
             await it.shows("┃ shall we go, @alice?")
-            await it.press("up", "r")
+            await it.press("f6", "r")
             await it.shows("Replying to bob: shall we go, @alice?")
             await it.type("yes")
             await it.press("enter")
@@ -47,7 +47,7 @@ def test_message_actions_reach_other_members(people: Any) -> None:
             bob.client.react("friends", question.id, "👍")
             await it.shows("👍 1")
 
-            await it.press("up", "e")
+            await it.press("f6", "e")
             await it.shows("Editing: yes")
             await it.type(", at *nine*")
             await it.press("enter")
@@ -63,7 +63,7 @@ def test_message_actions_reach_other_members(people: Any) -> None:
             await it.shows("friends  the walk", "alice changed the topic: the walk")
             await it.until(lambda: bob.client.list_groups()[0].topic == "the walk")
 
-            await it.press("up", "i")
+            await it.press("f6", "i")
             await it.shows("Message info", "1 of 1")
             await it.press("escape", "d")
             await it.shows("Copies that others", "have kept or saved elsewhere cannot be taken back.")

@@ -20,7 +20,7 @@ def test_message_keys_are_shown_during_a_selection(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station", "F1 help")
-            await it.press("up")
+            await it.press("f6")
             await it.shows("Message  r reply  + react  m more  e edit  d delete  y copy  Esc back")
             await it.press("up")  # Somebody else's.
             await it.shows("Message  r reply  + react  m more  y copy  Esc back")
@@ -85,7 +85,7 @@ def test_a_word_typed_at_a_confirmation_cancels(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            await it.press("up", "d")
+            await it.press("f6", "d")
             await it.shows("Delete “seven")
             await it.press("i")
             await it.gone("Delete “seven")

@@ -67,7 +67,7 @@ class ChatScreen(ChatView):
         _key("f9", "delivery", "Delivery of my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
         _key("f12", "status", "Status of the agent", "agent.status"),
-        _key("f6", "messages", "Go to the messages", "view.messages"),
+        _key("f6", "messages", "Select messages; letters act on them", "view.messages"),
         _key("escape", "compose", "Switch between messages and composer", "view.composer"),
         _key("alt+x", "command", "Start a command", "view.command"),
         _key("alt+e", "editor", "Write in an external editor ($VISUAL, $EDITOR)", "composer.editor"),
@@ -181,9 +181,13 @@ class ChatScreen(ChatView):
 
     def type_key(self, event: events.Key) -> None:
         """Unbound letters go to the composer wherever the focus is; with a letter keymap they are rejected instead."""
-        if self.input_locked or not is_letter(event) or not event.character or event.key in self.active_bindings:
+        if self.input_locked or not is_letter(event) or not event.character:
+            return
+        typing = self.focused is self.pane and not self.pane.letters_act
+        if not typing and event.key in self.active_bindings:
             return
         event.stop()
+        event.prevent_default()
         if app_of(self).settings_store.current.keymap in LETTER_KEYMAPS:
             from zerochat.tui.dialogs.help import first_keys
 
@@ -269,7 +273,7 @@ class ChatScreen(ChatView):
         self.composer.focus()  # the click on the border took it
 
     def action_messages(self) -> None:
-        self.pane.ensure_selection()
+        self.pane.start_selecting()
         self.pane.focus()
 
     def action_command(self) -> None:

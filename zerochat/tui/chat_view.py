@@ -247,6 +247,7 @@ class ChatView(ChatLayout):
     def apply_preferences(self, preferences: Preferences) -> None:
         """Apply the preferences."""
         self.composer.use_vim(preferences.keymap in LETTER_KEYMAPS)
+        self.pane.letters_always = preferences.letters == "act" or preferences.keymap in LETTER_KEYMAPS
         self.pane.markdown, self.pane.folded = preferences.markdown, preferences.folded
         self.pane.look = Look(preferences.time_format, preferences.nick_width)
         self.show_sidebar(preferences.sidebar, preferences.sidebar_width)

@@ -29,6 +29,7 @@ class Preferences(Struct, frozen=True):
 
     theme: str = "dark"
     keymap: str = "default"
+    letters: str = "type"
     markdown: bool = True
     folded: bool = True
     mouse: bool = True

@@ -61,6 +61,13 @@ OPTIONS: Final[Mapping[str, Option]] = {
     for option in (
         _choice("chat.theme", "the colours; the first four are zerochat's own", "dark", values.THEMES),
         _choice("chat.keymap", "the key bindings", "default", values.KEYMAPS),
+        _choice(
+            "chat.letters",
+            "what letters do while a message is selected: they are typed in the composer, or act on the message, as"
+            " they always do after F6",
+            "type",
+            values.LETTERS,
+        ),
         _flag("chat.markdown", "render *emphasis* and `code` in messages", True),
         _flag("chat.folded", "combine consecutive joins, leaves and renames in one line", True),
         _flag("chat.mouse", "use the mouse, but not in GNU screen; without it the terminal selects text", True),

@@ -21,6 +21,7 @@ LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
 TRIGGERS: Final[tuple[Trigger, ...]] = get_args(Trigger)
 KEYMAPS: Final = ("default", "vim", "emacs")
+LETTERS: Final = ("type", "act")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 OWN_THEMES: Final = ("dark", "light", "contrast", "ansi")
 TEXTUAL_THEMES: Final = (

@@ -131,9 +131,9 @@ async def _save(chat: ChatView, conversation: Conversation, wanted: str, to: str
 async def _get(chat: ChatView, conversation: Conversation, wanted: str) -> None:
     info = await chat.link.request("fetch_file", FileParams(conversation.info.id, wanted), FileInfo)
     if info.file.state == "here":
-        chat.flash(printable_line(f"{short_name(info.file)} is downloaded; press s to save it."))
+        chat.flash(printable_line(f"{short_name(info.file)} is downloaded; /save saves it."))
     else:
-        chat.flash(printable_line(f"Downloading {short_name(info.file)}; press s to save it when it is done."))
+        chat.flash(printable_line(f"Downloading {short_name(info.file)}; /save saves it when it is done."))
 
 
 def show_picture_of(chat: ChatView, conversation: Conversation, row: Row) -> None:

@@ -49,13 +49,20 @@ def target_of(chat: ChatView, name: str) -> tuple[Conversation, Row] | None:
 
 
 def key_hints(chat: ChatView, row: Row) -> tuple[str, ...]:
-    """Key hints of a message for the status line: "r reply"."""
-    from zerochat.tui.dialogs.help import first_keys
+    """Key hints of a message for the status line: "r reply"; without letters where these are typed."""
+    from zerochat.tui.dialogs.help import bindings_of, first_keys, key_text
+    from zerochat.tui.style.keymaps import types_text
 
-    keys = first_keys(chat, chat.pane)
-    words = {"menu": "more"}
-    hints = [f"{keys[f'message.{name}']} {words.get(name, name)}" for name in HINTED if ACTIONS[name].applies(row)]
-    return (*hints, f"{keys['view.composer']} back")
+    letters, words = chat.pane.letters_act, {"menu": "more"}
+    of = {str(each.id): each.key.split(",") for each in bindings_of(chat.pane)}
+    hints = []
+    for name in HINTED:
+        keys = [each for each in of[f"message.{name}"] if letters or not types_text(each)]
+        if keys and ACTIONS[name].applies(row):
+            hints.append(f"{key_text(keys[0])} {words.get(name, name)}")
+    here = first_keys(chat)
+    select = [] if letters else [f"{here['view.messages']} letter keys"]
+    return (*hints, *select, f"{here['view.composer']} back")
 
 
 # --- the composer -----------------------------------------------------------------------------------------------------
@@ -139,7 +146,7 @@ def react(chat: ChatView, argument: str) -> None:
     emoji = emoji_named(argument)
     if emoji is None:
         near = ", ".join(f"{name} {sign}" for sign, name in find(argument, 3))
-        advice = f"Similar: {near}." if near else "Press + on a message for a list."
+        advice = f"Similar: {near}." if near else "Type /react for a list."
         chat.report_error(printable_line(f"No emoji is called {printable_line(argument, 24)}. {advice}"))
         return
     _toggle_reaction(chat, *found, emoji)

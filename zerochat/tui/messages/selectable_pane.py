@@ -11,6 +11,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
+from zerochat.tui.composer.composer import is_letter
 from zerochat.tui.messages.pane import MessagePane
 from zerochat.tui.messages.row import Key, Row
 from zerochat.tui.messages.timeline import Timeline
@@ -50,7 +51,7 @@ class SelectablePane(MessagePane, inherit_bindings=False):
         _key("down,j", "step(1)", "Message below; after the last one, the composer", "pane.down"),
         _key("home", "first", "Oldest loaded message", "pane.top"),
         _key("end,G", "last", "Newest message", "pane.end"),
-        _key("enter", "act('view')", "View the full message", "message.view"),
+        _key("f", "act('view')", "View the full message", "message.view"),
         _key("r", "act('reply')", "Reply to the message", "message.reply"),
         _key("plus", "act('react')", "React to the message", "message.react"),
         _key("e", "act('edit')", "Edit my message", "message.edit"),
@@ -64,7 +65,7 @@ class SelectablePane(MessagePane, inherit_bindings=False):
         _key("w", "act('why')", "Delivery details", "message.why"),
         _key("E", "act('evidence')", "Evidence for the message", "message.evidence"),
         _key("v", "act('verify')", "Verify the author of the message", "message.verify"),
-        _key("m", "act('menu')", "Message menu", "message.menu"),
+        _key("m,enter", "act('menu')", "Message menu", "message.menu"),
     ]
 
     def __init__(
@@ -80,8 +81,22 @@ class SelectablePane(MessagePane, inherit_bindings=False):
         self._act = act
         self._leave = leave
         self._wants_last = False
+        self.letters_always = False
+        """Letters act on any selected message; else only in the selection mode, and are typed in the composer."""
+        self._selecting = False
 
     # --- selection ---------------------------------------------------------------------------------------------------
+
+    @property
+    def letters_act(self) -> bool:
+        """Whether letters are keys here, and not text for the composer."""
+        return self.letters_always or self._selecting
+
+    def start_selecting(self) -> bool:
+        """Start the selection mode, in which letters act, until nothing is selected; False: there are no messages."""
+        self._selecting = self.ensure_selection()
+        self.refresh_bindings()
+        return self._selecting
 
     @property
     def selected_row(self) -> Row | None:
@@ -96,6 +111,7 @@ class SelectablePane(MessagePane, inherit_bindings=False):
             if changed is not None:
                 self.repaint(changed)
         self.selected = key
+        self._selecting = self._selecting and key is not None
         if key is not None and reveal:
             self._reveal(key)
         self.refresh()
@@ -210,7 +226,7 @@ class SelectablePane(MessagePane, inherit_bindings=False):
             self._write(event)  # typed before this widget lost the focus
             return
         active = self.screen.active_bindings.get(event.key)
-        if active is None:
+        if active is None or (is_letter(event) and not self.letters_act):
             self._write(event)
         elif active.enabled and active.node is self:
             event.prevent_default()

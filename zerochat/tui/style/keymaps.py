@@ -111,6 +111,12 @@ def is_key(key: str) -> bool:
     return bool(last) and MODIFIERS.issuperset(modifiers) and (len(last) == 1 or named)
 
 
+def types_text(key: str) -> bool:
+    """Whether the key, in Textual's notation, types a character."""
+    character = key_to_character(REPLACED_KEYS.get(key, key))
+    return character is not None and character.isprintable()
+
+
 def keymap_warnings(keymap: str, own: Mapping[str, str]) -> list[str]:
     """Warnings about the user's own keys, in sentences."""
     places = binding_owners()
