@@ -47,7 +47,9 @@ def test_open_invitations(tmp_path):
             await it.say("/invitations")
             await it.shows("Open invitations to weekend", "1 of 3 joined, 1 waiting", "0 of any number joined")
             await it.shows(
-                "dora         ✓ joined", "emil         waiting for your answer (F4), since", "unknown      joining"
+                "dora         ✓ joined",
+                "emil         waiting for your answer (/requests), since",
+                "unknown      joining",
             )
             await it.press("down")
             await it.shows("access       read only", "used by      no one yet")

@@ -291,7 +291,7 @@ def test_a_changed_key_is_warned_about_once(tmp_path):
             bob = it.agent.groups["g1"].members[1]
             change(it.agent, 1, trust="changed")
             it.agent.tell("trust_changed", TrustNotification("g1", bob.did, "bob", "changed"))
-            await it.shows("! bob has another key than the bob you verified. F2 shows the members.")
+            await it.shows("! bob has another key than the bob you verified. /members shows them.")
             await it.shows("bob! has another key than", "bob! │ shall we go?", "● bob changed", "!0bob")
             await it.say("I say it anyway")
             await it.until(lambda: it.agent.count("send_message") == 1)
@@ -299,7 +299,7 @@ def test_a_changed_key_is_warned_about_once(tmp_path):
             await it.say("/verify bob")
             await it.shows("verified     KEY CHANGED: you verified another key under this name")
             await it.press("escape")
-            await it.gone("F2 shows the members.")
+            await it.gone("/members shows them.")
             await it.shows("● bob changed", "bob! │ shall we go?")  # It stays visible all the same.
             change(it.agent, 1, trust="verified", verified=True)
             it.agent.tell("trust_changed", TrustNotification("g1", bob.did, "bob", "verified"))

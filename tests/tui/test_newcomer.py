@@ -64,6 +64,34 @@ def test_message_keys_follow_the_keymap(tmp_path):
     run(play())
 
 
+def test_hints_have_the_users_keys(tmp_path):
+    keys = {
+        "group.requests": "alt+r",
+        "group.join": "alt+j",
+        "group.invite": "alt+i",
+        "go.unread": "alt+o",
+        "join.cancel": "f11",
+    }
+    own = {f"chat.keys.{id}": key for id, key in keys.items()}
+
+    async def play():
+        async with scene(tmp_path, size=(120, 30), setting=weekend, settings_store=SettingsStore(overrides=own)) as it:
+            await it.shows("seven at the station", "Alt+I invite")
+            it.agent.ask(it.agent.groups["g1"], "dora")
+            await it.shows("dora asks to join. Press Alt+R to answer.")
+            it.agent.say(it.agent.groups["g2"], 1, "hello")
+            await it.shows("(Alt+O)")
+            it.agent.joining("asking", "A member has been asked.")
+            await it.shows("(Alt+J)")
+            await it.press("alt+j")
+            await it.shows("F11 cancel", "joining continues (Alt+J shows it). F11 cancels.")
+            await it.press("escape")
+            await it.say("/new club")
+            await it.shows("club created. Press Alt+I or type /invite")
+
+    run(play())
+
+
 def test_the_explained_symbols_have_the_users_keys(tmp_path):
     async def play():
         own = {"chat.keymap": "vim", "chat.keys.agent.status": "alt+s"}

@@ -301,7 +301,7 @@ class ZerochatApp(BaseApp):
                 answer.set_result((text or "").encode())
 
         back = " Your draft will be restored." if self.chat.pending_drafts else ""
-        hint = Printable(f"{self._lock_reason} Enter unlocks, Ctrl+Q quits.{back}".strip())
+        hint = Printable(f"{self._lock_reason} Enter unlocks, {self.key('app.quit')} quits.{back}".strip())
         question = InputDialog(Printable("Passphrase for this profile"), hint, secret=True)
         await self.push_screen(question, answered)  # keys meanwhile are queued behind this
         question.type_ahead(typed)
@@ -436,6 +436,11 @@ class ZerochatApp(BaseApp):
             self.chat.report(printable_line(sentence), trouble=True)
             return
         self.exit()
+
+    def key(self, id: str) -> str:
+        from zerochat.tui.dialogs.help import first_keys
+
+        return first_keys(self.chat, self.chat.composer, self)[id]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """All key-bound actions with their keys, message actions, titled commands, then Textual's own entries."""

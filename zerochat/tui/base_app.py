@@ -44,6 +44,10 @@ class BaseApp(App[str]):
         """Show the tour once, when no dialog is open."""
         raise NotImplementedError
 
+    def key(self, id: str) -> str:
+        """The first key of an action of the chat or the application, as shown, by its id."""
+        raise NotImplementedError
+
     def is_interrupted_again(self) -> bool:
         """Whether this Ctrl+C follows another one."""
         raise NotImplementedError

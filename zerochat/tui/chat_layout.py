@@ -198,7 +198,8 @@ class ChatLayout(Screen[None]):
     def redraw_hints(self) -> None:
         """Draw the join request notice and the composer's placeholder."""
         conversation = self.conversations.open
-        self.notice.show_text(join_request_notice(conversation.info) if conversation else Printable(""), trouble=False)
+        asks = join_request_notice(conversation.info, app_of(self).key) if conversation else Printable("")
+        self.notice.show_text(asks, trouble=False)
         nothing = Printable("/new NAME or /join INVITATION")
         hint = placeholder(conversation.info, conversation.members) if conversation else nothing
         if keys := self.status_line.keys:  # shown here too, since the status line may show another text
@@ -206,7 +207,7 @@ class ChatLayout(Screen[None]):
         self.composer.placeholder = Content(hint)
 
     def draw_joins(self) -> None:
-        self.status_line.joining = join_progress(list(self.joins.values()))
+        self.status_line.joining = join_progress(list(self.joins.values()), app_of(self).key)
 
     def draw_typing(self) -> None:
         conversation = self.conversations.open

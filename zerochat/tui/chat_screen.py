@@ -377,7 +377,7 @@ class ChatScreen(ChatView):
             if (conversation := self.conversations.open) is not None:
                 conversation.remember_text(self.composer.text)
             self.composer.set_text("")
-            self.flash(Printable("Draft cleared. Ctrl+Up restores it."))
+            self.flash(Printable(f"Draft cleared. {app_of(self).key('composer.older')} restores it."))
         elif app_of(self).is_interrupted_again():
             self.call_next(self.app.run_action, "app.quit")
         else:

@@ -256,7 +256,8 @@ class ChatView(ChatLayout):
         if preferences.keys or preferences.keymap != "default":
             from zerochat.tui.dialogs.help import first_keys, hints
 
-            self.status_line.hints = hints(first_keys(self, self.app), StatusLine.HINTS)
+            keys = first_keys(self, self.app)
+            self.status_line.hints, self.status_line.unread_key = hints(keys, StatusLine.HINTS), keys["go.unread"]
         if self.conversations.by_id:
             self.draw_lists()
 

@@ -65,7 +65,8 @@ def _help(chat: ChatView, argument: str) -> None:
         chat.app.push_screen(dialog)
     else:
         word = printable_line(argument, 24)
-        chat.report_error(Printable(f"No help on {word}. /help lists the commands, F1 the keys and the manual."))
+        more = f"/help lists the commands, {app_of(chat).key('app.help')} the keys and the manual."
+        chat.report_error(Printable(f"No help on {word}. {more}"))
 
 
 def _new(chat: ChatView, argument: str) -> None:
@@ -75,7 +76,8 @@ def _new(chat: ChatView, argument: str) -> None:
         info = await chat.link.request("create_group", params, GroupInfo)
         await chat.feed.refresh()
         chat.open_group(info.id)
-        chat.flash(printable_line(f"{name_of(info.name)} created. Press F3 or type /invite to invite people."))
+        way = f"Press {app_of(chat).key('group.invite')} or type /invite to invite people."
+        chat.flash(printable_line(f"{name_of(info.name)} created. {way}"))
         _warn_signing(chat)
 
     # The dialog stays until the new group is open: the next typed line must not go to another group.

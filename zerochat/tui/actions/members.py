@@ -26,6 +26,7 @@ from zerochat.rpc import (
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import verifying
 from zerochat.tui.actions.targets import find_member, open_conversation, report_usage
+from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.messages.events import ROLES
 from zerochat.tui.state.conversation import Conversation
@@ -47,9 +48,8 @@ def on_notification(chat: ChatView, notification: GroupNotification) -> None:
     here = conversation is not None and conversation is chat.conversations.open
     match notification:
         case JoinRequestNotification(nick=nick, state="asked") if not (here and chat.on_top):
-            chat.report(
-                Printable(f"{name_of(nick)} asks to join {name}." + (" Press Esc, then F4 to answer." if here else ""))
-            )
+            way = f" Press Esc, then {app_of(chat).key('group.requests')} to answer." if here else ""
+            chat.report(Printable(f"{name_of(nick)} asks to join {name}.{way}"))
         case MemberConnectionsNotification(nick=nick, connected=connected, members=members) if here:
             chat.flash(Printable(f"{name_of(nick)} is connected to {connected}/{members} members."))
         case RemovedNotification(by=by, nick=nick, voters=voters):
@@ -151,7 +151,7 @@ def requests(chat: ChatView, argument: str) -> None:
         return
     if not conversation.info.requests:
         elsewhere = chat.conversations.requests_elsewhere()
-        there = f" {len(elsewhere)} in other groups (Alt+A)." if elsewhere else ""
+        there = f" {len(elsewhere)} in other groups ({app_of(chat).key('go.unread')})." if elsewhere else ""
         asks = conversation.info.policy.join == "ask"
         why = "No join requests here." if asks else "No join requests here: an invitation is enough to join."
         chat.flash(Printable(why + there))
@@ -193,7 +193,7 @@ def dismiss(chat: ChatView, argument: str) -> None:
 async def _dismiss(chat: ChatView, conversation: Conversation, did: str) -> None:
     await chat.link.request("dismiss_warnings", DismissWarningsParams(conversation.info.id, did), GroupInfo)
     await chat.feed.refresh()
-    chat.flash(Printable("Warning dismissed. The member list (F2) still marks the members it is about."))
+    chat.flash(Printable("Warning dismissed. /members still marks the members it is about."))
 
 
 # --- changing -------------------------------------------------------------------------------------------------------

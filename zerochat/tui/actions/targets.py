@@ -55,7 +55,7 @@ def find_member(chat: ChatView, conversation: Conversation, command: str, name: 
     elif found:
         report_ambiguous(chat, name, len(found))
     else:
-        chat.report_error(Printable(f"No member is called {name_of(name)}. F2 shows the members."))
+        chat.report_error(Printable(f"No member is called {name_of(name)}. /members shows the members."))
     return None
 
 

@@ -26,7 +26,7 @@ REFRESH_S = 2.0
 """Polling interval."""
 STATES = {
     "joining": "joining",
-    "waiting": "waiting for your answer (F4)",
+    "waiting": "waiting for your answer (/requests)",
     "joined": "✓ joined",
     "gone": "not admitted, or left",
 }

@@ -21,7 +21,9 @@ from zerochat.presentation import group_rules
 from zerochat.presentation.history_rules import exceeds, read_rule, rule_text
 from zerochat.rpc import InvitationInfo, InvitationNotification
 from zerochat.terminal_text import Printable, printable, printable_line
+from zerochat.tui.base_app import app_of
 from zerochat.tui.dialogs.dialog import Dialog, Feedback
+from zerochat.tui.dialogs.help import first_keys
 from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.style.text import clock_text, name_of
 
@@ -196,14 +198,14 @@ class InviteDialog(Dialog[None]):
             narrower = invitation.history if invitation.history != "all" else self._group_history
             about.append(f"New members get {rule_text(narrower)}.")
         if self._hidden:
-            about.append("Hidden. Press s to show it.")
+            about.append(f"Hidden. Press {first_keys(self)['invite.hide']} to show it.")
         elif not fits and self._qr and not self._text_only:
             width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
         if invitation.short_missing and not invitation.short:
             about.append(printable_line(invitation.short_missing))
         if self._by_request:
-            about.append("Anyone who has it can ask to join; you answer with F4.")
+            about.append(f"Anyone who has it can ask to join; you answer with {app_of(self).key('group.requests')}.")
         else:
             about.append("Anyone who has it can join: send it only to people you trust.")
         if self._earlier:

@@ -16,9 +16,11 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from zerochat.rpc import JoinStatus
 from zerochat.terminal_text import Printable, printable
+from zerochat.tui.base_app import app_of
 from zerochat.tui.composer.composer import Composer, LineInput
 from zerochat.tui.dialogs.choice import Choice
 from zerochat.tui.dialogs.dialog import Dialog
+from zerochat.tui.dialogs.help import first_keys
 from zerochat.tui.dialogs.requests import word_lines
 from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.style.text import clock_text
@@ -31,7 +33,6 @@ PHASES = {
     "joined": "joined",
 }
 ROLES = {"writer": "read and write", "reader": "read only"}
-CONTINUES = Printable("Esc closes this; joining continues (F8 shows it). F10 cancels.")
 CANCELLED = "JoinCancelled"
 """Error code of a join cancelled by the user."""
 STATUSES_MAX = 16
@@ -74,6 +75,7 @@ class JoinDialog(Dialog[str | None]):
         self._status_text = Static(id="join-status")
 
     def compose(self) -> ComposeResult:
+        keys = first_keys(self)
         with Vertical(classes="dialog"):
             yield Static(Content("Join a group"), classes="title")
             yield Static(Content("Paste the invitation: link, ZC: code, or the path of a QR code picture"))
@@ -83,8 +85,8 @@ class JoinDialog(Dialog[str | None]):
                 yield self._nick_input
             with Horizontal(classes="buttons"):
                 yield Button(Content("Join"), id="join", variant="primary", compact=True)
-                yield Button(Content("Esc close"), id="close", compact=True)
-                yield Button(Content("F10 cancel"), id="cancel", compact=True)
+                yield Button(Content(f"{keys['join.close']} close"), id="close", compact=True)
+                yield Button(Content(f"{keys['join.cancel']} cancel"), id="cancel", compact=True)
                 yield self._role
             yield self._phases
             yield self._status_text
@@ -221,7 +223,10 @@ class JoinDialog(Dialog[str | None]):
             sentences.append(Printable(count))
         if status.words:
             sentences += [Printable("The inviter may ask for your safety words:"), *word_lines(status.words)]
-        self._show_text(Printable("\n".join([*sentences, CONTINUES])))
+        keys = first_keys(self)
+        shows = f"joining continues ({app_of(self).key('group.join')} shows it)"
+        continues = Printable(f"{keys['join.close']} closes this; {shows}. {keys['join.cancel']} cancels.")
+        self._show_text(Printable("\n".join([*sentences, continues])))
         self.call_after_refresh(self._status_text.scroll_visible, animate=False)
 
     def _show_text(self, sentence: Printable, *, trouble: bool = False) -> None:

@@ -171,6 +171,8 @@ class StatusLine(Widget):
 
     hints: reactive[tuple[str, ...]] = reactive(HINTS)
     """Key hints with the user's keys."""
+    unread_key: reactive[str] = reactive("Alt+A")
+    """The key that leads to unread messages elsewhere."""
     keys: reactive[tuple[str, ...]] = reactive(())
     """Key hints of the selected message; the last one leads back and is dropped last."""
     me: reactive[str] = reactive("")
@@ -211,10 +213,11 @@ class StatusLine(Widget):
         left = f"{self.mode} " * bool(self.mode) + (f"[{clip(self.me, 20)}]" if self.me else "")
         if self.elsewhere or self.mentions:
             called = f"@{self.mentions}, " if self.mentions else ""
-            left += f"  {called}{self.elsewhere} unread elsewhere{self._where(width - cells(left))} (Alt+A)"
+            left += f"  {called}{self.elsewhere} unread elsewhere{self._where(width - cells(left))} ({self.unread_key})"
         if self.join_requests:
             plural = "s" * (self.join_requests != 1)
-            left += f"  ?{self.join_requests} join request{plural} elsewhere" + ("" if self.elsewhere else " (Alt+A)")
+            way = "" if self.elsewhere else f" ({self.unread_key})"
+            left += f"  ?{self.join_requests} join request{plural} elsewhere{way}"
         if self.joining:
             left += f"  {clip(self.joining, max(width - cells(left) - 10, 24))}"
         if self.typing:

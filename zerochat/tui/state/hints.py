@@ -1,12 +1,15 @@
 """Sentences about a conversation: join requests, warnings, why posting is not possible. Pure functions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from zerochat.presentation import group_rules
 from zerochat.rpc import GroupInfo, JoinStatus, MemberInfo, Status
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
 
+KeyOf: TypeAlias = Callable[[str], str]
+"""The key of an action by its id, as `BaseApp.key` has it: users may have changed it."""
 NAMES_MAX = 2
 NO_GROUP = Printable("No conversation is open. /new NAME creates a group, /join INVITATION joins one.")
 NO_MESSAGES = Printable("No messages here yet.")
@@ -21,27 +24,26 @@ def names_text(nicks: Sequence[str]) -> str:
     return " and ".join(shown)
 
 
-def join_request_notice(info: GroupInfo) -> Printable:
+def join_request_notice(info: GroupInfo, key: KeyOf) -> Printable:
     """The notice about join requests; empty: none."""
     requests = info.requests
     if not requests or info.state != "active":
         return Printable("")
     wants = " (read only)" if [request.role for request in requests] == ["reader"] else ""
     verb = "asks" if len(requests) == 1 else "ask"
-    return Printable(
-        f"? {names_text([request.nick for request in requests])} {verb} to join{wants}. Press F4 to answer."
-    )
+    who = names_text([request.nick for request in requests])
+    return Printable(f"? {who} {verb} to join{wants}. Press {key('group.requests')} to answer.")
 
 
-def join_progress(joins: Sequence[JoinStatus]) -> Printable:
+def join_progress(joins: Sequence[JoinStatus], key: KeyOf) -> Printable:
     """The running joins in a few words; empty: none."""
     if not joins:
         return Printable("")
     if len(joins) > 1:
-        return Printable(f"joining {len(joins)} groups (F8)")
+        return Printable(f"joining {len(joins)} groups ({key('group.join')})")
     (entry,) = joins
     waits = ": waiting for approval" if entry.words else "…"
-    return Printable(f"joining{' ' + name_of(entry.name) if entry.name else ''}{waits} (F8)")
+    return Printable(f"joining{' ' + name_of(entry.name) if entry.name else ''}{waits} ({key('group.join')})")
 
 
 def banner_text(status: Status | None, alarms: Sequence[Printable]) -> Printable:
@@ -56,7 +58,7 @@ def banner_text(status: Status | None, alarms: Sequence[Printable]) -> Printable
 
 def changed_key_warning(nick: str) -> Printable:
     who = name_of(nick)
-    return Printable(f"! {who} has another key than the {who} you verified. F2 shows the members.")
+    return Printable(f"! {who} has another key than the {who} you verified. /members shows them.")
 
 
 def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
