@@ -5,9 +5,10 @@ The index is part of a real journal; queries go through the agent's own `search`
 
 import random
 import re
+import time
 import unicodedata
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,11 +28,21 @@ from zerochat.agent.views.history_pages import OnePlace, page_of
 from zerochat.agent.views.search import HITS_MAX, NobodyCalled, search
 from zerochat.errors import UnknownGroup
 from zerochat.group.effects import ConfirmEvents, DeleteLog, RefuteEvents, StoreEvent
-from zerochat.presentation.search_query import TERMS_MAX, BadSearch, excerpt, pattern_of, read_query, read_time
+from zerochat.presentation.search_query import (
+    TERMS_MAX,
+    BadSearch,
+    excerpt,
+    pattern_of,
+    read_query,
+    read_time,
+    time_with_zone,
+    with_zone,
+)
 from zerochat.presentation.search_text import fold, fold_with_origin
 from zerochat.rpc import HistoryParams, SearchParams
 
 KEY = bytes(range(32))
+TOKYO = timezone(timedelta(hours=9))
 nfd = partial(unicodedata.normalize, "NFD")
 ALICE, BOB, CAROL = (f"did:key:z6Mk{letter * 44}" for letter in "abc")
 
@@ -461,6 +472,30 @@ def test_folding_is_idempotent_and_knows_its_origin(text: str, other: str):
     ends = [flat.origin(index, index + 1) for index in range(len(flat.text))]
     assert all(0 <= start < end <= len(text) for start, end in ends) and sorted(ends) == ends
     assert fold(flat.text) == flat.text
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def change(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield change
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_dates_are_in_the_zone_of_the_client(zone: Any):
+    zone("Asia/Tokyo")
+    query = with_zone('bridge AFTER:2026-01-02 before:"2026-01-03T12:00" from:after:x before:nonsense', NOW)
+    zone("America/New_York")
+    start, end = datetime(2026, 1, 2, tzinfo=TOKYO), datetime(2026, 1, 3, 12, tzinfo=TOKYO)
+    with pytest.raises(BadSearch, match="nonsense"):
+        read_query(query, NOW)
+    wanted = read_query(query.removesuffix(" before:nonsense"), NOW)
+    assert (wanted.after, wanted.before) == (int(start.timestamp() * 1000), int(end.timestamp() * 1000))
+    assert wanted.authors == ("after:x",) and [one.text for one in wanted.terms] == ["bridge"]
+    assert read_time(time_with_zone("12h", NOW), NOW) == NOW - 12 * 3_600_000
 
 
 def test_matches_are_marked_in_the_original():

@@ -46,12 +46,12 @@ def test_lines_of_text_newest_first(agent, run):
 
 def test_a_search_may_start_with_a_group_name(agent, run):
     asked = agent(search_messages=pages(1))
-    run(["search", HIKERS.name, "bridge", "eight", "--from", "me", "--after", "7d", "--before", "today", "--ids"])
+    run(["search", HIKERS.name, "bridge", "eight", "--from", "me", "--after", "2026-03-01", "--before", "soon"])
     run(["search", HIKERS.name])
     run(["search", "--from", "me"])
     in_group, name, who = of(asked, "search_messages")
     assert (in_group.query, in_group.group) == ("bridge eight", HIKERS.id)
-    assert (in_group.author, in_group.after, in_group.before) == ("me", "7d", "today")
+    assert (in_group.author, in_group.after, in_group.before) == ("me", "2026-03-01T00:00:00.000+00:00", "soon")
     assert (name.query, name.group) == (HIKERS.name, None), "alone it is a word like any other"
     assert (who.query, who.author) == ("", "me")
 

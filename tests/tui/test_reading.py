@@ -51,6 +51,20 @@ def test_live_events_are_shown(tmp_path):
     run(play())
 
 
+def test_times_follow_the_time_zone(tmp_path, monkeypatch):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("12:03      alice │ seven at the station")
+            monkeypatch.setenv("TZ", "Asia/Tokyo")
+            it.app.chat._poll_status()
+            await it.shows("21:03      alice │ seven at the station")
+            it.agent.say(it.agent.groups["g1"], 1, "me too", minute=4)
+            await it.shows("21:04", "me too")
+            assert "12:0" not in it.text
+
+    run(play())
+
+
 def test_recipients_are_recounted_when_a_member_leaves(tmp_path, monkeypatch):
     monkeypatch.setattr(feed, "PAGE", 3)
 

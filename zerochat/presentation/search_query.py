@@ -15,7 +15,7 @@ by character; a symbol such as an emoji is a word.
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -119,6 +119,26 @@ def read_time(text: str, now: int) -> int:
         )
         raise BadSearch(why=why) from None
     return max(0, min(time, _TIME_MAX))
+
+
+def with_zone(query: str, now: int) -> str:
+    """The query with its dates in the time zone of this process, which the agent need not share. Invalid dates stay:
+    the agent refuses them."""
+
+    def absolute(found: re.Match[str]) -> str:
+        key, value = found[1] or "", found[2] if found[2] is not None else found[3]
+        return f"{key}:{time_with_zone(value, now)}" if key.lower() in ("after", "before") else found[0]
+
+    return _PIECE.sub(absolute, query)
+
+
+def time_with_zone(text: str, now: int) -> str:
+    """A date or time of a query as RFC 3339 with this process's time zone; as it is if it is none."""
+    try:
+        time = read_time(text, now)
+    except BadSearch:
+        return text
+    return datetime.fromtimestamp(time / 1000, UTC).astimezone().isoformat(timespec="milliseconds")
 
 
 def _ms(moment: datetime) -> int:

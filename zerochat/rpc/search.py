@@ -9,7 +9,8 @@ class SearchParams(Struct, frozen=True, kw_only=True):
     """A search. Query and fields are combined with AND.
 
     The query has words (a word matches longer words that start with it), "phrases", `from:NAME`, `to:NAME` (mentioned
-    members), `in:GROUP`, `after:DATE` and `before:DATE`.
+    members), `in:GROUP`, `after:DATE` and `before:DATE`. A date without an offset (`2026-03-01T18:00+01:00`) is in the
+    agent's time zone.
     """
 
     query: str

@@ -27,6 +27,7 @@ from zerochat.rpc import (
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.composer.composer import Composer
 from zerochat.tui.composer.drafts import SAVE_DELAY_S
+from zerochat.tui.host.time_zone import time_zone_changed
 from zerochat.tui.messages.pane import MessagePane
 from zerochat.tui.messages.row import Look
 from zerochat.tui.messages.timeline import Key
@@ -101,6 +102,11 @@ class ChatView(ChatLayout):
             self.status_line.me = self.nick
 
     def _poll_status(self) -> None:
+        if time_zone_changed():
+            for conversation in self.conversations.by_id.values():
+                conversation.timeline.change_time_zone()
+            self.pane.redraw()
+
         async def poll() -> None:
             self.on_status(await self.feed.status())
 

@@ -1,5 +1,6 @@
 """Prints notifications in the plain chat, one line each, with the name of the group if it is not the current one."""
 
+import time
 from datetime import datetime
 
 from msgspec import Struct
@@ -107,6 +108,7 @@ class Printer:
         if event.id in self._shown:
             return
         self.mark_shown(event.id)
+        time.tzset()  # the time zone of the system may have changed since the chat began
         prefix, text = self._prefix(event.group), self._texts.setdefault(event.group, EventText())
         lines = text.lines(event)
         self.out.data(event, [prefix + short(lines[0]), *lines[1:]] if lines else [])

@@ -1,5 +1,6 @@
 """Verbs tail and history: print the events of a group, live or from the log."""
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,7 @@ def tail(options: Options, out: Output) -> ExitCode:
         gone = find_group(client.list_groups(), options.group).removed_by is not None
         # After the removal, events that have already arrived are still printed.
         while (news := client.next_notification(DRAIN_S if gone else None)) is not None:
+            time.tzset()  # the time zone of the system may have changed since the command began
             match news.params:
                 case MessageChanged(event):
                     text.remember(event)

@@ -1,5 +1,6 @@
 """Verb search: full-text search over the messages of all groups."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, local_time, name_of
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive
 from zerochat.cli.output import Output, narrate
+from zerochat.presentation.search_query import time_with_zone, with_zone
 from zerochat.rpc import SearchParams
 from zerochat.terminal_text import printable_line
 
@@ -75,14 +77,15 @@ def _hits(client: "Client", query: str, group: str | None, wanted: int, options:
     """The newest `wanted` hits, fetched page by page."""
     hits: list[Hit] = []
     cursor: int | None = None
+    now = int(time.time() * 1000)
     while len(hits) < wanted:
         params = SearchParams(
-            query=query,
+            query=with_zone(query, now),
             group=group,
             cursor=cursor,
             author=options.author,
-            before=options.before,
-            after=options.after,
+            before=options.before and time_with_zone(options.before, now),
+            after=options.after and time_with_zone(options.after, now),
             limit=min(wanted - len(hits), PAGE_HITS),
         )
         found = client.search_messages(params)

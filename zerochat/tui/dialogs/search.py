@@ -1,5 +1,6 @@
 """The search dialog: incremental search with paged results."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import ClassVar, Final
@@ -13,6 +14,7 @@ from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from zerochat.presentation.search_query import with_zone
 from zerochat.rpc import Found, Hit, SearchParams
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.composer.composer import LineInput
@@ -96,7 +98,8 @@ class SearchDialog(Dialog[Hit | None]):
 
     async def _read(self, number: int, cursor: int | None) -> None:
         try:
-            found = await self._request(SearchParams(query=self._query, limit=PAGE_HITS, cursor=cursor))
+            query = with_zone(self._query, int(time.time() * 1000))
+            found = await self._request(SearchParams(query=query, limit=PAGE_HITS, cursor=cursor))
         except AgentError as error:
             if number == self._asked:
                 self._show(Found(hits=[]), anew=True)

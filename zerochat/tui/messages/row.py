@@ -128,6 +128,20 @@ def _interned(text: str) -> str:
     return text
 
 
+def _day(moment: datetime | None) -> str:
+    return _interned(day_text(moment)) if moment else ""
+
+
+def _time(moment: datetime | None) -> str:
+    return _interned(f"{moment:%H:%M}") if moment else "--:--"
+
+
+def in_time_zone(row: Row) -> Row:
+    """The row with its time in the present local time zone."""
+    moment = row.at.astimezone() if row.at is not None else None
+    return replace(row, day=_day(moment), time=_time(moment), at=moment) if moment else row
+
+
 def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None:
     """The row of an event; None: unknown type, shown in another row, or of an ignored member. `group`: name for hints
     (empty: the id); `me`: my DID."""
@@ -147,8 +161,8 @@ def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None
         nick=Printable(_interned(name_of(event.author_nick_then or event.author.nick))),
         text=text,
         truncation=cut,
-        day=_interned(day_text(moment)) if moment else "",
-        time=_interned(f"{moment:%H:%M}") if moment else "--:--",
+        day=_day(moment),
+        time=_time(moment),
         own=event.self,
         late=event.late,
         relayed=event.relayed_by is not None,

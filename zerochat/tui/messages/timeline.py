@@ -20,6 +20,7 @@ from zerochat.tui.messages.row import (
     Look,
     QuotedMessage,
     Row,
+    in_time_zone,
     quote_of,
     row_of,
     with_file,
@@ -177,6 +178,12 @@ class Timeline:
         self.columns = Columns.of(self.width, self.look)
         self.heights = [self._measure(index) for index in range(len(self.rows))]
         self._sum(0)
+
+    def change_time_zone(self) -> None:
+        """Show all times in the present local time zone."""
+        self.rows[:] = map(in_time_zone, self.rows)
+        self.folds.update({key: in_time_zone(row) for key, row in self.folds.items()})
+        self.resize(self.width)
 
     def set_head(self, head: Printable) -> None:
         if head != self.head:
