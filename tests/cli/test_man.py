@@ -11,6 +11,8 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.man_page import man_page as page
 from zerochat.cli.man_page import roff
 from zerochat.cli.parser import grammar
+from zerochat.cli.verbs.help import wrapped
+from zerochat.manual import read_page, topics
 
 TREE = command_tree(grammar())
 PAGE = page(TREE)
@@ -55,3 +57,16 @@ def test_roff_programs_accept_the_page(command):
     assert [line for line in complaints if "missing date" not in line] == []  # so it is the same every day
     if command[0] == "man":
         assert done.returncode == 0 and "--wait any|all|N" in done.stdout
+
+
+def test_a_page_of_the_manual_is_filled_for_the_window():
+    """Nothing is lost; code and tables, which cannot be wrapped, stay as they are."""
+    for topic in topics():
+        lines = read_page(topic).rstrip("\n").split("\n")
+        code, filled = False, list(wrapped(lines, 60))
+        assert " ".join(filled).split() == " ".join(lines).split(), topic
+        for line in filled:
+            code ^= line.startswith("```")
+            assert len(line) <= 60 or code or line.startswith(("|", "#")) or " " not in line.strip(" -"), line
+    listed = list(wrapped(["- one two", "  three four", "", "1. five six"], 8))
+    assert listed == ["- one", "  two", "  three", "  four", "", "1. five", "   six"]

@@ -298,6 +298,7 @@ def made(number: int) -> Invitation:
 
 
 LINK, CODE, SHORT = made(1).url(), made(1).code(), "http://127.0.0.1:8080/?_oobid=abcd"
+SEALED = "http://127.0.0.1:8080/?_oobid=FYUwF922a3GzH8lu#n6EJjxP9wAjbqaD_e8kekQ"
 LINES = [LINK[at : at + 70] for at in range(0, len(LINK), 70)]
 
 
@@ -314,12 +315,31 @@ LINES = [LINK[at : at + 70] for at in range(0, len(LINK), 70)]
         (f"link   {LINK}\ncode   {CODE}\nshort  {SHORT}\ngood   once\n", LINK),
         (f"{LINK}\n\n{LINK}", LINK),
         (f"it is behind {SHORT}.", SHORT),
+        (f"Join us: {SEALED}, it is nice", SEALED),
+        (f"> {SEALED[:40]}\n> {SEALED[40:66]}\n> {SEALED[66:]}\nsee you", SEALED),
+        (f"short  {SEALED}\nlink   {LINK}", LINK),
         ("nothing at all", "nothing at all"),
         (f"cut off: {LINK[:200]} sorry", LINK[:200]),
     ],
 )
 def test_an_invitation_is_found_in_pasted_text(text, found) -> None:
     assert pasted_text.only_invitation(text) == found
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "code", "local"),
+    [
+        ("zmq+tcp://192.168.1.5:4242", CODE, True),
+        ("zmq+tcp://[fd00::1]:4242", CODE, True),
+        ("zmq+tcp://192.168.1.5:4242", "", False),
+        ("zmq+tcp://203.0.113.7:4242", CODE, False),
+        ("https://relay.example/", CODE, False),
+    ],
+)
+def test_an_address_of_the_home_network_is_named(run, agent, endpoint, code, local) -> None:
+    """The inviter learns before the invitation is handed out that people elsewhere cannot use it."""
+    agent(create_invitation=lambda _: replace(INVITATION, endpoint=endpoint, code=code))
+    assert ("of your local network" in run("invite hikers")[2]) is local
 
 
 def test_two_invitations_at_once_are_refused(run, agent) -> None:

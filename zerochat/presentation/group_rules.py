@@ -1,12 +1,14 @@
 """Group policies: validation of their combinations, their meaning and their limitations as sentences."""
 
 from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
 from typing import ClassVar, Final
+from urllib.parse import urlsplit
 
 from zerochat.errors import LocalError
 from zerochat.limits import MEMBERS_MAX
 from zerochat.presentation import history_rules
-from zerochat.rpc import GroupInfo, MemberInfo, PolicyInfo, VoteInfo
+from zerochat.rpc import GroupInfo, InvitationInfo, MemberInfo, PolicyInfo, VoteInfo
 from zerochat.terminal_text import Printable, printable_line
 
 JOIN_RULES: Final = ("invited", "ask", "open")
@@ -312,3 +314,19 @@ ROLE_NOT_BOUND: Final = (
 def your_invitation(name: str) -> Printable:
     """An invitation of ours in a sentence; `name`: what we call it, or empty."""
     return printable_line(f"your invitation \u201c{name}\u201d" if name else "your invitation")
+
+
+_LOCAL_NETWORKS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")
+
+
+def local_only(invitation: InvitationInfo) -> str:
+    """Who can use an invitation with an address of a home network and without a mediator; empty: any other."""
+    if not invitation.code:  # it leads through a mediator
+        return ""
+    try:
+        address = ip_address(urlsplit(invitation.endpoint).hostname or "")
+    except ValueError:
+        return ""
+    if not any(address in ip_network(network) for network in _LOCAL_NETWORKS):
+        return ""
+    return f"Its address {address} is of your local network. For people elsewhere, see `zerochat help network`."

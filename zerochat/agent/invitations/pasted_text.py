@@ -13,6 +13,7 @@ from typing import Final
 
 from zerochat.didcomm.invitation import CODE_PREFIX, GOAL_CODE, Invitation, parse_invitation
 from zerochat.didcomm.protocols.oob_read import OutOfBand, ShortLink, read_invitation
+from zerochat.didcomm.protocols.short_links import ID_CHARS, KEY_CHARS
 from zerochat.errors import BadInvitation, LocalError, RemoteError
 
 PIECES_MAX: Final = 80
@@ -21,6 +22,12 @@ MEDIATE: Final = "request-mediate"
 """The goal code of mediator invitations, used by several implementations."""
 TRIES_MAX: Final = 1_000
 """Parse attempts in total: a page of links takes a few hundred; the limit bounds the time for hostile text."""
+SHORT_PIECES_MAX: Final = 6
+"""Lines into which a short link may be broken."""
+_SEALED_LINK = re.compile(
+    rf"[<\"'`(\[]*(https?://[^\s#]*[?&]_oobid=[A-Za-z0-9_-]{{{ID_CHARS}}}#[A-Za-z0-9_-]{{{KEY_CHARS}}})", re.IGNORECASE
+)
+"""A short link that a mediator serves, with its key."""
 _QUOTED = re.compile(r"^[ \t]*(?:>[ \t]?)+", re.MULTILINE)
 """Quotation marks at the start of lines in a reply mail."""
 _BEGIN = re.compile(r"[<\"'`(\[]*([A-Za-z][A-Za-z0-9+.-]*://|ZC:)", re.IGNORECASE)
@@ -100,6 +107,9 @@ def only_invitation(text: str) -> str:
             left -= 1
             piece = "".join(words[begin:upto]).strip(_AROUND)
             if (read := _read(piece)) is not None:
+                if isinstance(read, ShortLink):
+                    piece = _whole_short_link(words[begin:end]) or piece
+                    read = ShortLink(piece)
                 found.setdefault(read.id if isinstance(read, OutOfBand) else read, piece)
                 break
     long = [piece for read, piece in found.items() if not isinstance(read, ShortLink)]
@@ -111,6 +121,14 @@ def only_invitation(text: str) -> str:
     if not pieces:
         return words[begins[0]] if begins[0] else text
     return pieces[0]
+
+
+def _whole_short_link(words: list[str]) -> str | None:
+    """The short link of a mediator at the start of these words, perhaps broken into lines; None: it is another one. A
+    part of a short link is a short link too, so only its known length shows where it ends."""
+    text = "".join(words[:SHORT_PIECES_MAX])
+    found = _SEALED_LINK.match(text)
+    return found[1] if found else None
 
 
 def _read(piece: str) -> Invitation | OutOfBand | ShortLink | None:

@@ -1,7 +1,11 @@
 """Verbs help and man: pages of the user's manual, and the man page."""
 
 import os
+import re
+import shutil
 import sys
+import textwrap
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import ClassVar
 
@@ -12,6 +16,8 @@ from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output
 from zerochat.errors import LocalError
 from zerochat.terminal_text import printable
+
+_BULLET = re.compile(r" *(?:[-*]|[0-9]+[.]) ")
 
 
 class NoSuchTopic(LocalError):
@@ -80,6 +86,7 @@ def _page(text: str, out: Output) -> None:
         for line in lines:
             out.exactly(line)
         return
+    lines = [printable(line) for line in wrapped(lines, shutil.get_terminal_size().columns)]
     import pydoc
     import shlex
     import subprocess
@@ -97,6 +104,29 @@ def _page(text: str, out: Output) -> None:
         return
     with suppress(BrokenPipeError):
         pager.communicate("\n".join(lines) + "\n")
+
+
+def wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
+    """The lines of a page, with its paragraphs and list items filled for this width; code and tables as they are."""
+    code, held = False, ""
+    for line in lines:
+        fence = line.startswith("```")
+        fixed = code or fence or not line or line.startswith(("|", "#"))
+        code ^= fence
+        if fixed or _BULLET.match(line):
+            yield from _filled(held, width)
+            held = ""
+        if fixed:
+            yield line
+        else:
+            held = f"{held} {line.strip()}" if held else line
+    yield from _filled(held, width)
+
+
+def _filled(paragraph: str, width: int) -> list[str]:
+    begin = _BULLET.match(paragraph)
+    indent = " " * (begin.end() if begin else 0)
+    return textwrap.wrap(paragraph, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def man(options: Options, out: Output) -> ExitCode:

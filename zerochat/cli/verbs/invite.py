@@ -119,6 +119,8 @@ def invite(options: Options, out: Output) -> ExitCode:
             )
         if not invitation.role_binds:
             narrate(group_rules.ROLE_NOT_BOUND)
+        if elsewhere := group_rules.local_only(invitation):
+            narrate(elsewhere)
         _print_invitation(invitation, options.format, out)
         if options.image is not None:
             _write_image(invitation, options.image)

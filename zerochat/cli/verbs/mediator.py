@@ -206,4 +206,6 @@ def _print_ready(service: "Service", paths: "ProfilePaths", out: Output) -> None
     out.data(facts, [*table(rows), "", identity.link])
     if not out.jsonl and sys.stdout.isatty():
         out.exactly("\n" + qr_ansi(identity.short_link))
+        # Last, so that a small terminal shows it below the code.
+        narrate(f"Next, on a computer behind a router: zerochat route add '{identity.short_link}'")
     narrate("Anyone who has one of these links can use this mediator.")

@@ -204,6 +204,8 @@ class InviteDialog(Dialog[None]):
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
         if invitation.short_missing and not invitation.short:
             about.append(printable_line(invitation.short_missing))
+        if elsewhere := group_rules.local_only(invitation):
+            about.append(elsewhere)
         if self._by_request:
             about.append(f"Anyone who has it can ask to join; you answer with {app_of(self).key('group.requests')}.")
         else:
