@@ -70,6 +70,14 @@ class ZerochatError(Exception):
         """The stable error code for programs: the class name."""
         return type(self).__name__
 
+    @property
+    def details(self) -> dict[str, str | int]:
+        """What programs receive in addition to the message."""
+        found: dict[str, str | int] = {"code": self.code, "exit_code": self.exit_code, "retry": self.retry}
+        if self.retry_after_s:
+            found["retry_after_s"] = self.retry_after_s
+        return found | {name: str(self.fields[name]) for name in self.facts if name in self.fields}
+
     def sentence(self) -> str:
         """The docstring with the fields filled in, on one line; inside backquotes they are quoted for a shell."""
         pieces = docstring(type(self)).split("`")

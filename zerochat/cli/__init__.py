@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from errno import errorcode
 from typing import TYPE_CHECKING
 
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import Options
+from zerochat.cli.grammar import JSON_FORMATS, Options
 from zerochat.cli.parser import parse
 from zerochat.errors import LocalError
 
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a message stays printable in a poor locale
     try:
         options = parse(argv)
+        if options.format in JSON_FORMATS:
+            sys.excepthook = _report_fault_as_json
         with _signals():
             return _run(options)
     except SystemExit as end:
@@ -62,8 +65,16 @@ def _report_fault(kind: type[BaseException], error: BaseException, trace: "Trace
     print(f"zerochat: internal error (please report it)\n{redacted_traceback(error)}", file=sys.stderr)
 
 
+def _report_fault_as_json(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
+    from zerochat.agent.service.crash_log import redacted_traceback
+    from zerochat.cli.output import print_error
+
+    details = {"code": "InternalFault", "exit_code": ExitCode.REFUSED.value, "traceback": redacted_traceback(error)}
+    print_error("Internal error (please report it).", details)
+
+
 def _run(options: Options) -> int:
-    from zerochat.cli.output import Output, OutputFailed, discard_output, narrate, set_hint_profile
+    from zerochat.cli.output import Output, OutputFailed, discard_output, set_hint_profile
 
     set_hint_profile(options.profile, os.environ.get("ZEROCHAT_PROFILE"))
     out = Output(options.format)
@@ -74,22 +85,24 @@ def _run(options: Options) -> int:
         if out.failure is not None:
             raise out.failure
     except OutputFailed as error:
-        narrate(f"zerochat: {error.sentence()}")
+        out.error(error.sentence(), error.details)
         return code or error.exit_code
     except LocalError as error:
-        narrate(f"zerochat: {error.sentence()}")
+        out.error(error.sentence(), error.details)
         return error.exit_code
     except BrokenPipeError:
         discard_output(sys.stdout)  # the reader of the pipe has closed it, as `head` does
         return code
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        narrate(f"zerochat: {error.strerror or error}{where}")
+        details = {"code": "OSError", "exit_code": ExitCode.REFUSED.value, "errno": errorcode.get(error.errno or 0, "")}
+        out.error(f"{error.strerror or error}{where}", details)
         try:
             sys.stdout.flush()
         except OSError:
             discard_output(sys.stdout)  # Python would write it again at its end, and report that too
         return ExitCode.REFUSED
+    out.end(code)
     return code
 
 

@@ -6,8 +6,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias
 
 from zerochat.cli.exit_codes import ExitCode
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "jsonl", "json")
 """`json` is an alias of `jsonl`."""
+JSON_FORMATS = FORMATS[1:]
 ENVELOPES = ("didcomm/v2", "didcomm/v1")
 WIDTH = 79
 EXPIRES_S_MAX = 30 * 86_400
@@ -202,6 +204,8 @@ class Parser(argparse.ArgumentParser):
 
     takes_id = False
     """Whether an argument is the id of a connection or an event."""
+    json_errors: ClassVar[bool] = False
+    """The command line asks for JSON."""
     stray_hint = ""
     """Advice in the error about surplus arguments."""
 
@@ -213,6 +217,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         text = _CHOICE.sub(_nearest, message.replace(_ID_MARK, ""))
         usage = self.format_usage()
+        if Parser.json_errors:
+            from zerochat.cli.output import print_error
+
+            details = {"code": "UsageError", "exit_code": ExitCode.USAGE.value, "usage": " ".join(usage.split()[1:])}
+            print_error(text, details)
+            self.exit(ExitCode.USAGE)
         self.exit(
             ExitCode.USAGE, f"{usage}{self.prog}: error: {text}\nTry '{self.prog} --help' for more information.\n"
         )
@@ -229,6 +239,14 @@ class Parser(argparse.ArgumentParser):
             if isinstance(value, str):
                 setattr(found, name, value.removeprefix(_ID_MARK))
         return found, unknown
+
+
+def asks_for_json(words: Sequence[str]) -> bool:
+    """Whether these arguments contain `--format json` or `jsonl`, even where others are invalid."""
+    return any(
+        word.removeprefix("--format=") in JSON_FORMATS and (word.startswith("--format=") or before == "--format")
+        for before, word in pairwise(["", *words])
+    )
 
 
 def _nearest(message: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import ClassVar, TextIO
@@ -22,6 +22,10 @@ from zerochat.terminal_text import printable
 
 WIDTH = 79
 """Columns of a terminal that does not report its width."""
+
+
+_narrated = ContextVar("_narrated", default="")
+"""The last message to the user."""
 
 
 class OutputFailed(LocalError):
@@ -68,6 +72,19 @@ class Output:
         self._write(text)
         self.flush()
 
+    def error(self, message: str, details: Mapping[str, object]) -> None:
+        """Print an error on standard error: as a line of JSON, or as text."""
+        if self.jsonl:
+            print_error(message, details)
+        else:
+            narrate(f"zerochat: {message}")
+
+    def end(self, code: int) -> None:
+        """Print the reason of an exit code other than 0 for which no error was raised, where programs read it."""
+        ended = next((each for each in ExitCode if each == code), ExitCode.OK)
+        if self.jsonl and ended is not ExitCode.OK:
+            print_error(_narrated.get() or ended.sentence, {"code": ended.name.title(), "exit_code": ended.value})
+
     def _write(self, line: str) -> None:
         with _failures():
             print(line)
@@ -94,8 +111,20 @@ def narrate(text: str) -> None:
     A closed terminal or a full disk behind standard error is ignored.
     """
     shown = printable(_COMMAND.sub(_with_profile, text))
+    _narrated.set(shown)
+    _print("\n".join(wrapped(shown, _width())) if sys.stderr.isatty() else shown)
+
+
+def print_error(message: str, details: Mapping[str, object]) -> None:
+    """Print an error for programs on standard error: one line of JSON. `details`: at least `code` and `exit_code`."""
+    import json
+
+    _print(json.dumps({"error": {"message": _COMMAND.sub(_with_profile, message), **details}}, separators=(",", ":")))
+
+
+def _print(text: str) -> None:
     try:
-        print("\n".join(wrapped(shown, _width())) if sys.stderr.isatty() else shown, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except OSError:
         discard_output(sys.stderr)
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Final
 
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import FORMATS, Layout, Options, Parser, common_options
+from zerochat.cli.grammar import FORMATS, Layout, Options, Parser, asks_for_json, common_options
 from zerochat.version import __version__
 
 VERBS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -60,10 +60,12 @@ first steps:
   zerochat join                 paste an invitation
   zerochat help                 list the pages of the manual
 
-Data goes to standard output, everything else to standard error. GROUP is a
-group's name, its id, or a prefix of its id. Each profile has one agent. A
-command that needs it uses the running one, or else starts one and stops it at
-its end; `zerochat status` only shows a running one.
+Data goes to standard output, everything else to standard error. With --format
+json, a command that fails ends standard error with a line {"error": {"message",
+"code", "exit_code", …}}, where code is a stable name. GROUP is a group's name,
+its id, or a prefix of its id. Each profile has one agent. A command that needs
+it uses the running one, or else starts one and stops it at its end; `zerochat
+status` only shows a running one.
 
 environment:
   ZEROCHAT_PROFILE          the profile, instead of --profile
@@ -96,6 +98,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     """The parsed command line (None: the arguments of the process). Raises SystemExit for --help, --version and
     usage errors."""
     given = list(sys.argv[1:] if argv is None else argv)
+    Parser.json_errors = asks_for_json(given)
     # Declaring all verbs takes as long as a frame of the chat, or a tenth of an agent's start.
     options: Options = grammar(given[0] if given else "chat").parse_args(given, namespace=Options())
     if not hasattr(options, "run"):  # no verb was given

@@ -47,6 +47,11 @@ class AgentError(LocalError):
     def code(self) -> str:
         return self._code
 
+    @property
+    def details(self) -> dict[str, str | int]:
+        given = {name: value for name, value in self.data.items() if isinstance(value, str | int)}
+        return {**given, **super().details}
+
 
 class Reply(Struct, frozen=True):
     """The answer to a request: the decoded result, or the error."""

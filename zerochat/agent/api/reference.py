@@ -79,6 +79,9 @@ where known) or `now`. `KeyReused` also has the `group` and `id` of the event th
 `AmbiguousGroup` has `ids`: distinct prefixes of the ids of the groups with that name, separated by spaces. A parameter
 `group` is a name, an id, or at least four characters of an id.
 
+With `--format json`, a shell command that fails prints `{{"error": {{"message": …, "code": …, "exit_code": …}}}}`, with
+the same further fields, as the last line of its standard error.
+
 ## Guarantees for consumers
 
 - A consumer receives every event of the log and every durable notification in the order of `seq`, until it

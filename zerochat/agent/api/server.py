@@ -235,11 +235,7 @@ class ControlServer(Closing):
 
     def refuse_error(self, call: Call, error: LocalError) -> None:
         """Answer a call with an error of zerochat: its code, exit code and retry hint."""
-        data: dict[str, str | int] = {"code": error.code, "exit_code": error.exit_code, "retry": error.retry}
-        if error.retry_after_s:
-            data["retry_after_s"] = error.retry_after_s
-        data |= {name: str(error.fields[name]) for name in error.facts if name in error.fields}
-        self.refuse(call, REFUSED, error.sentence(), data)
+        self.refuse(call, REFUSED, error.sentence(), error.details)
 
     def refuse_pending(self, error: LocalError) -> None:
         """Answer all calls that have no answer yet with an error."""
