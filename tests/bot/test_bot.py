@@ -85,20 +85,23 @@ def test_any_input_is_parsed_or_refused(line):
             assert all(isinstance(one, str | int | float | None) for one in (*args, *named.values()))
 
 
-def takes_list(m, names: list[str]): ...
+def takes_list(m, names: dict[str, int]): ...
+def takes_list_then_word(m, names: list[str], last: str): ...
 def takes_more(m, *words: str, last: str): ...
 def takes_anything(m, **options: str): ...
 def takes_unknown(m, thing: "Nowhere"): ...  # type: ignore[name-defined]  # noqa: F821
 
 
-@pytest.mark.parametrize("handler", [takes_list, takes_more, takes_anything, takes_unknown, lambda: None])
+@pytest.mark.parametrize(
+    "handler", [takes_list, takes_list_then_word, takes_more, takes_anything, takes_unknown, lambda: None]
+)
 def test_unusable_handlers_are_refused(handler):
     with pytest.raises(BadHandler):
         Bot().command("x")(handler)
 
 
 MISTAKES = [
-    lambda bot: bot.command("Not OK")(maybe),
+    lambda bot: bot.command("Not+OK")(maybe),
     lambda bot: bot.command("x", rate="often")(maybe),
     lambda bot: bot.command("x", allow=["alice"])(maybe),
     lambda bot: bot.command("x", allow="did:key:z6Mk")(maybe),
@@ -113,6 +116,10 @@ MISTAKES = [
     lambda bot: bot.at("09:00", zone="Mars/Base")(lambda: None),
     lambda bot: bot.at("09:00")(maybe),
     lambda bot: (bot.command("x")(maybe), bot.command("x")(maybe)),
+    lambda bot: bot.command("one two three four")(maybe),
+    lambda bot: bot.command("x", aliases="y")(maybe),
+    lambda bot: (bot.command("x", aliases=("y",))(maybe), bot.command("y")(maybe)),
+    lambda bot: bot.on_leave(max_age="soon")(maybe),
     lambda bot: bot.every(maybe),
     lambda bot: bot.at(maybe),
     lambda bot: bot.on(maybe),

@@ -8,7 +8,9 @@ import pytest
 
 from zerochat.bot.agent_link import AgentLink
 from zerochat.bot.api import _key_scope
+from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import Timer
+from zerochat.bot.invoke import Invoker
 from zerochat.bot.schedule import make_schedule
 from zerochat.bot.store import Store
 from zerochat.bot.timers import TimerRunner
@@ -38,7 +40,7 @@ class Watched:
         self.ran: list[float] = []
         self.keys: list[str] = []
         timer = Timer("t", make_schedule(**schedule), self.note, False, grace_s)
-        runner = TimerRunner(cast(AgentLink, clocks), store, (), self.call, LOG)
+        runner = TimerRunner(cast(AgentLink, clocks), store, (), self.call, Failures((), cast(Invoker, None), LOG))
         self.task = asyncio.create_task(runner.run(timer))
 
     async def call(self, timer: Timer) -> None:

@@ -3,9 +3,11 @@
 bot              `Bot`: registration, lifecycle, actions
 events           event objects passed to handlers
 sync             blocking variants (script: `SyncBot`)
-decorators       registration of handlers
+registry         the registered handlers
+decorators       decorators of handlers of events (command_decorator: commands; timer_decorators: timers)
 handlers         matching of events, authorisation of commands
 arguments        command arguments from a signature
+members          members as arguments, moderation
 schedule         durations, times of day, rate limits
 runner           tasks and shutdown of one run
 connection       reconnection, subscription, known groups
@@ -16,6 +18,7 @@ invoke           handler calls with time limits
 cpu_watchdog     interrupts handlers that block the event loop
 timers           scheduled calls
 dead_letters     dead-letter queue
+failures         calls handlers of failures
 api              requests to the agent, idempotency keys
 store            database: values, dead letters, timers
 agent_link       interface to the agent (socket_link: control socket; console: terminal)
@@ -30,36 +33,58 @@ if TYPE_CHECKING:
     from zerochat.bot.bot import Bot
     from zerochat.bot.events import (
         Author,
+        Deleted,
         Delivered,
+        Edited,
         Event,
         Group,
         Joined,
         JoinRequest,
+        Left,
         Message,
+        Quoted,
         Reaction,
         Receipts,
         Sent,
     )
+    from zerochat.bot.handlers import Failure
+    from zerochat.bot.members import Member
     from zerochat.bot.script import SyncBot
     from zerochat.bot.store import DeadLetter
-    from zerochat.bot.sync import SyncJoined, SyncJoinRequest, SyncMessage, SyncReaction, SyncSent
+    from zerochat.bot.sync import (
+        SyncEdited,
+        SyncJoined,
+        SyncJoinRequest,
+        SyncMember,
+        SyncMessage,
+        SyncReaction,
+        SyncSent,
+    )
 
 __all__ = [
     "Author",
     "Bot",
     "DeadLetter",
+    "Deleted",
     "Delivered",
+    "Edited",
     "Event",
+    "Failure",
     "Group",
     "JoinRequest",
     "Joined",
+    "Left",
+    "Member",
     "Message",
+    "Quoted",
     "Reaction",
     "Receipts",
     "Sent",
     "SyncBot",
+    "SyncEdited",
     "SyncJoinRequest",
     "SyncJoined",
+    "SyncMember",
     "SyncMessage",
     "SyncReaction",
     "SyncSent",
@@ -68,8 +93,21 @@ __all__ = [
 _HOMES = {
     "Bot": "zerochat.bot.bot",
     "DeadLetter": "zerochat.bot.store",
+    "Failure": "zerochat.bot.handlers",
+    "Member": "zerochat.bot.members",
     "SyncBot": "zerochat.bot.script",
-    **dict.fromkeys(("SyncJoinRequest", "SyncJoined", "SyncMessage", "SyncReaction", "SyncSent"), "zerochat.bot.sync"),
+    **dict.fromkeys(
+        (
+            "SyncEdited",
+            "SyncJoinRequest",
+            "SyncJoined",
+            "SyncMember",
+            "SyncMessage",
+            "SyncReaction",
+            "SyncSent",
+        ),
+        "zerochat.bot.sync",
+    ),
 }
 
 

@@ -20,7 +20,7 @@ from zerochat.agent.api.client_connection import FILES_S_MAX
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.bot.agent_link import ANSWER_S_MAX
-from zerochat.bot.events import Group, JoinRequest, Message, Receipts, Sent
+from zerochat.bot.events import Author, Group, JoinRequest, Message, Receipts, Sent
 from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import KEY_CHARS_MAX
 
@@ -150,6 +150,22 @@ class BotApi:
         report = await self._request("wait_for_delivery", {**wanted, "timeout_s": seconds}, seconds + ANSWER_S_MAX)
         return Receipts(report.complete, report.delivered, report.of, tuple(report.members))
 
+    async def remove_member(self, group: str | Group, member: str | Author) -> rpc.VoteInfo:
+        wanted = {"group": id_of(group), "member": did_of(member)}
+        try:
+            found: rpc.VoteInfo = await self._request("remove_member", wanted)
+        except AgentError as error:
+            if error.code != "UnknownMember" or isinstance(member, str):
+                raise
+            # A repeated call, or another member was faster.
+            return rpc.VoteInfo(group=id_of(group), did=member.did, nick=member.nick, votes=0, needed=0, removed=True)
+        return found
+
+    async def set_role(self, group: str | Group, member: str | Author, role: str) -> rpc.MemberInfo:
+        wanted = {"group": id_of(group), "member": did_of(member), "role": role}
+        found: rpc.MemberInfo = await self._request("set_role", wanted)
+        return found
+
     async def answer_join_request(self, request: JoinRequest, *, admit: bool) -> None:
         said = {"member": request.member.did, "nick": request.member.nick, "role": request.role, "admit": admit}
         try:
@@ -174,6 +190,10 @@ class BotApi:
             kept = await self._request("save_file", {**wanted, "to": to}, FILES_S_MAX)
             saved.append(path_from_wire(kept.path))
         return saved
+
+
+def did_of(member: str | Author) -> str:
+    return member if isinstance(member, str) else member.did
 
 
 def id_of(group: str | Group) -> str:

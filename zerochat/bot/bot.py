@@ -17,15 +17,18 @@ from zerochat import rpc
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.bot.agent_link import AgentLink
 from zerochat.bot.api import BotApi
+from zerochat.bot.command_decorator import CommandDecorator
 from zerochat.bot.connection import Connection
-from zerochat.bot.decorators import HandlerRegistry, included
+from zerochat.bot.decorators import EventDecorators
 from zerochat.bot.events import Event, Group, Message, Sent
-from zerochat.bot.handlers import BotSpec, Command, Handler, Include, StartHandler, Timer
+from zerochat.bot.handlers import BotSpec, Callee, Command, Include
 from zerochat.bot.invoke import HandlerStuck
+from zerochat.bot.registry import included
 from zerochat.bot.runner import Runner
 from zerochat.bot.schedule import parse_duration
 from zerochat.bot.store import DeadLetter, KeyValues, Store
 from zerochat.bot.sync import SyncApi, blocking_view
+from zerochat.bot.timer_decorators import TimerDecorators
 from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import CREDIT
 
@@ -46,7 +49,7 @@ class NotRunning(LocalError):
     """The bot {name} is not running. Call this in a handler, or use `SyncBot` in a script."""
 
 
-class Bot(HandlerRegistry):
+class Bot(CommandDecorator, EventDecorators, TimerDecorators):
     """A program that receives events of a profile's groups and answers. Handlers are decorated functions."""
 
     def __init__(
@@ -74,7 +77,7 @@ class Bot(HandlerRegistry):
             raise BadBot(why=f"the name {name!r} must be 1 to 64 characters of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:
             raise BadBot(why=f"the prefix {prefix!r} must be printable and contain no space")
-        self.profile, self.name, self.groups = profile, name, groups
+        self.profile, self.name, self._groups = profile, name, groups
         try:
             self._retries = tuple(parse_duration(one) for one in retries)
             limit_s = None if timeout is None else parse_duration(timeout)
@@ -108,6 +111,13 @@ class Bot(HandlerRegistry):
         """The members of a group."""
         return await self._api.members(group)
 
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that the bot serves, as last reported by the agent."""
+        if self._runner is None:
+            raise NotRunning(name=self.name)
+        return self._runner.groups
+
     async def set_topic(self, group: str | Group, text: str, *, key: str | None = None) -> Sent:
         """Set the topic of a group."""
         return await self._api.set_topic(group, text, key=key)
@@ -121,7 +131,7 @@ class Bot(HandlerRegistry):
     @property
     def default_group(self) -> str:
         """Name of the first group that the configuration or a handler names; `console` if none does."""
-        named = [*(self.groups or ()), *(one.group for one in self._handlers if one.group)]
+        named = [*(self._groups or ()), *(one.group for one in self._handlers if one.group)]
         return named[0] if named else "console"
 
     def now(self) -> float:
@@ -237,49 +247,45 @@ class Bot(HandlerRegistry):
 
     def _spec(self) -> BotSpec:
         handlers = list(self._handlers)
-        for one in self._commands.by_name.values():
+        for one in self._commands.all:
             if one.rate is not None:
                 one.rate.reset()
-        commands = list(self._commands.by_name.values())
-        if self._help and commands and "help" not in self._commands.by_name:
-            ours = Command(
-                **{**self._handler(self._send_help, {"message"}, None, ""), "name": "help"},
+        if self._help and self._commands.by_name and "help" not in self._commands.by_name:
+            self._commands.by_name["help"] = Command(
+                **{**self._handler(self._send_help, {"message"}), "name": "help"},
                 word="help",
                 parameters=(),
                 help="list the commands",
                 commands=self._commands,
             )
-            self._commands.by_name["help"] = ours
         if "help" in self._commands.by_name and self._commands.by_name["help"] not in handlers:
             handlers.append(self._commands.by_name["help"])
-        announced = (
-            [one.announcement() for one in self._commands.by_name.values()] if self._commands.prefix == "!" else []
-        )
         return BotSpec(
             self.name,
-            self.groups,
+            self._groups,
             handlers,
             self._timers,
             self._starts,
+            self._failures,
             self._retries,
             self._credit,
             "replayed" in self._include,
             self._take_over,
-            announced,
+            self._commands.announcements() if self._commands.prefix == "!" else [],
             self._arguments,
         )
 
-    def _arguments(self, handler: Handler | Timer | StartHandler, event: Event | None) -> tuple[object, ...]:
+    def _arguments(self, handler: Callee, event: Event | None) -> tuple[object, ...]:
         if event is None:
             return ()
         return (blocking_view(event) if handler.blocking else event,)
 
     async def _send_help(self, m: Message) -> None:
         lines = []
-        for one in self._commands.by_name.values():
-            usage = f"{self._commands.prefix}{one.word} {one.usage}".rstrip()
+        for one in self._commands.all:
             only = f" ({one.role}s only)" if one.role else ""
-            lines.append(f"{usage} - {one.help}{only}" if one.help else f"{usage}{only}")
+            also = "".join(f", {self._commands.prefix}{alias}" for alias in one.aliases)
+            lines.append(f"{one.line}{also} - {one.help}{only}" if one.help else f"{one.line}{also}{only}")
         await m.reply("\n".join(lines))
 
 

@@ -41,12 +41,15 @@ class KnownGroups:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         """Groups by id."""
+        self.present: set[str] = set()
+        """The ids of those that the profile has not left."""
         self.bots: dict[str, set[str]] = {}
         """By group id, the DIDs of members that announced themselves as bots."""
 
     def update(self, found: Iterable[GroupInfo], api: BotApi) -> None:
         infos = list(found)
         here = [one.name for one in infos if one.state != "left"]
+        self.present = {one.id for one in infos if one.state != "left"}
         for one in infos:
             # As in the agent, a group that was left gives up its name to another one.
             shared = here.count(one.name) > 1 or (one.state == "left" and one.name in here)
@@ -174,6 +177,14 @@ class Connection:
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
+    def serves(self, group: Group) -> bool:
+        """Whether the bot's configuration includes this group."""
+        return self._spec.groups is None or any(map(group.matches, self._spec.groups))
+
+    def served_groups(self) -> list[Group]:
+        """The groups that the profile is in and that the bot serves."""
+        return [one for name, one in self.known.groups.items() if name in self.known.present and self.serves(one)]
+
     async def group(self, name: str) -> Group:
         """The group with this id, queried if it is unknown."""
         if name and name not in self.known.groups:
@@ -200,7 +211,7 @@ class Connection:
         plan = self._spec
         for name in groups:
             here = self.known.groups[name]
-            if plan.groups is not None and not any(here.matches(one) for one in plan.groups):
+            if not self.serves(here):
                 continue
             wanted: dict[str, object] = {
                 "group": name,

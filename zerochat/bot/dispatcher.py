@@ -15,14 +15,18 @@ from zerochat.agent.api.client_protocol import AgentError
 from zerochat.bot.acknowledgement import AckTracker
 from zerochat.bot.agent_link import AgentLinkLost
 from zerochat.bot.api import key_scope
+from zerochat.bot.arguments import BadArguments, MemberWord
 from zerochat.bot.connection import INTERNAL_TYPES, Connection, ConsumerReplaced
 from zerochat.bot.cpu_watchdog import CpuLimitExceeded, CpuWatchdog, interruptible
 from zerochat.bot.dead_letters import DeadLetterQueue, EventRefuted, event_in_log
 from zerochat.bot.events import Event, event_from
+from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import BotSpec, Call, Command, Handler
 from zerochat.bot.invoke import HandlerStuck, Invoker, format_failure
+from zerochat.bot.members import find_member, members_of
 from zerochat.bot.queues import QueuedItem, Queues
 from zerochat.bot.store import Store
+from zerochat.bot.sync import blocking_member
 from zerochat.rpc.subscriptions import Item
 
 STARTS_MAX: Final = 5
@@ -46,12 +50,13 @@ class Dispatcher:
         store: Store,
         now: Callable[[], float],
         invoker: Invoker,
+        failures: Failures,
         spawn: Callable[[Any], None],
         log: logging.Logger,
     ) -> None:
         """`now`: UTC, seconds. `spawn`: runs a coroutine as a task."""
         self._spec, self._connection, self._store, self._now = spec, connection, store, now
-        self._invoker, self._spawn, self._log = invoker, spawn, log
+        self._invoker, self._failures, self._spawn, self._log = invoker, failures, spawn, log
         self.dead_letters = DeadLetterQueue(store, connection, now, log)
         self.acks = AckTracker()
         self.watchdog = CpuWatchdog()
@@ -231,9 +236,10 @@ class Dispatcher:
         if event.type == "member_joined" and group in self._connection.known.groups:
             with suppress(AgentLinkLost):  # every new connection announces
                 await self._connection.announce(group)
-        if group and self._spec.groups is not None and not any(map(event.group.matches, self._spec.groups)):
+        if event.ignored or (group and not self._connection.serves(event.group)):
             return
-        concerned = [one for one in self._spec.handlers if one.may_match(event)] if not event.ignored else []
+        handlers = (one for one in self._spec.handlers if not one.too_old(event, self._now()))
+        concerned = [one for one in handlers if one.may_match(event)]
         if not concerned:
             return
         # Pattern matching counts too: on some expressions a hostile text takes forever.
@@ -273,8 +279,11 @@ class Dispatcher:
                 raise  # the other process handles the event
             except Exception as error:  # noqa: BLE001  # a handler may raise any exception
                 self._log.error("%s failed on %s:\n%s", handler.name, event.id, format_failure(error))
-                if wait_s is None or _is_permanent(error):
+                final = wait_s is None or _is_permanent(error)
+                if final:
                     self.dead_letters.add(event, handler.name, f"{type(error).__name__}: {error}", attempt)
+                await self._failures.report(handler.name, error, event, attempt, final)
+                if final or wait_s is None:
                     return False
                 after_s = error.retry_after_s if isinstance(error, AgentError) else None
             await asyncio.sleep(max(wait_s, after_s or 0.0))
@@ -288,11 +297,33 @@ class Dispatcher:
             if refusal is None:
                 role = await self._role(call.event) if handler.role is not None else ""
                 refusal = handler.refusal(call.event, role, self._now())
+            if refusal is None:
+                try:
+                    call = await self._with_members(handler, call)
+                except BadArguments as error:
+                    refusal = handler.explain(error)
             if refusal is not None:
                 if refusal:
                     await self._connection.api.send(call.event.group.id, refusal, reply_to=call.event.id)
                 return
         await self._invoker.call(handler, call.event, call.args, call.kwargs)
+
+    async def _with_members(self, handler: Command, call: Call) -> Call:
+        """The call with the members that its words name. Raises BadArguments."""
+        if all(one.kind is not MemberWord for one in handler.parameters):
+            return call
+        api, group = self._connection.api, call.event.group
+        members = members_of(group, await api.members(group.id), api)
+
+        def looked_up(value: object) -> object:
+            if isinstance(value, list):
+                return [looked_up(one) for one in value]
+            if not isinstance(value, MemberWord):
+                return value
+            found = find_member(value, members)
+            return blocking_member(found) if handler.blocking else found
+
+        return replace(call, args=tuple(map(looked_up, call.args)))
 
     async def _role(self, event: Event) -> str:
         """The current role of the author, queried each time because it can change."""

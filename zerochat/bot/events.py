@@ -48,6 +48,10 @@ class Api(Protocol):
         self, group: str, event: str, to: int | Literal["all", "any"], timeout: float
     ) -> "Receipts": ...
 
+    async def remove_member(self, group: "str | Group", member: "str | Author") -> rpc.VoteInfo: ...
+
+    async def set_role(self, group: "str | Group", member: "str | Author", role: str) -> rpc.MemberInfo: ...
+
     async def answer_join_request(self, request: "JoinRequest", *, admit: bool) -> None: ...
 
     async def save_files(self, message: "Message", folder: str | Path, timeout: float) -> list[Path]: ...
@@ -81,6 +85,15 @@ class Group:
     async def members(self) -> list[rpc.MemberInfo]:
         """The members of the group."""
         return await self._api.members(self.id)
+
+    async def remove(self, member: "str | Author") -> rpc.VoteInfo:
+        """Remove a member (an `Author`, a `Member`, a DID or a name), or vote for it, as the rules of the group say.
+        Removing a former member has no effect."""
+        return await self._api.remove_member(self.id, member)
+
+    async def set_role(self, member: "str | Author", role: str) -> rpc.MemberInfo:
+        """Give a member the role `reader`, `writer` or `admin`."""
+        return await self._api.set_role(self.id, member, role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,18 @@ class Event:
     _api: "Api" = field(repr=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """The message that another one answers, in its current state."""
+
+    id: str
+    author: Author | None
+    """None: the message is not stored here."""
+    text: str
+    """The start of its text."""
+    deleted: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message(Event):
     """A message."""
@@ -189,6 +214,8 @@ class Message(Event):
     """For `on_message` with a pattern: the match."""
     reply_to: str | None = None
     """Id of the message that it answers."""
+    quoted: "Quoted | None" = None
+    """The message that it answers."""
     mentions: tuple[str, ...] = ()
     """DIDs of the mentioned members."""
     attachments: tuple[rpc.Attachment, ...] = ()
@@ -233,6 +260,38 @@ class Reaction(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Edited(Event):
+    """A message was edited by its author."""
+
+    message: str
+    """Id of the message."""
+    text: str
+    """Its new text."""
+    mentions: tuple[str, ...] = ()
+    """DIDs of the members that were not mentioned before."""
+
+    async def reply(self, text: str, *, key: str | None = None) -> Sent:
+        """Answer the message."""
+        return await self._api.send(self.group.id, text, reply_to=self.message, key=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted(Event):
+    """A message was deleted by its author."""
+
+    message: str
+    """Id of the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left(Event):
+    """A member left a group or was removed by the author. `own` if that member is the bot's own profile."""
+
+    member: Author
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Joined(Event):
     """A member joined a group. `own` if that member is the bot's own profile."""
 
@@ -270,21 +329,27 @@ class JoinRequest(Event):
         await self._api.answer_join_request(self, admit=False)
 
 
-def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collection[str] = ()) -> Event:
-    """The event object for an item of the stream or an event of the log. Unknown fields are ignored. `bots`: DIDs of
-    members that announced themselves as bots."""
-    body = item.body
+def _quoted(quote: rpc.Quote | None) -> Quoted | None:
+    if quote is None:
+        return None
+    by = quote.author
+    author = None if by is None else Author(by.did, by.nick, by.bot, by.verified)
+    return Quoted(quote.id, author, quote.text, quote.deleted)
+
+
+def _common_fields(item: Item | rpc.Event, group: Group, api: "Api", bots: Collection[str]) -> dict[str, Any]:
+    """The fields of every event."""
     info = item.author
     author = Author("")
     if info is not None:
         author = Author(info.did, info.nick, info.bot or info.did in bots, info.verified)
-    fields: dict[str, Any] = {
+    return {
         "type": item.type,
         "id": item.id,
         "seq": item.seq,
         "group": group,
         "author": author,
-        "body": body,
+        "body": item.body,
         "at": datetime.fromisoformat(item.received_at),
         "own": item.self,
         "replayed": item.replayed,
@@ -296,12 +361,20 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
         "void": item.void,
         "_api": api,
     }
+
+
+def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collection[str] = ()) -> Event:
+    """The event object for an item of the stream or an event of the log. Unknown fields are ignored. `bots`: DIDs of
+    members that announced themselves as bots."""
+    body, fields = item.body, _common_fields(item, group, api, bots)
+    author: Author = fields["author"]
     match item.type:
         case "message":
             return Message(
                 **fields,
                 text=str(body.get("text", "")),
                 reply_to=item.reply_to,
+                quoted=_quoted(item.quoted),
                 mentions=tuple(item.mentions),
                 attachments=tuple(item.attachments),
                 action=item.action,
@@ -311,6 +384,16 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
             return Reaction(
                 **fields, message=body.get("target", ""), emoji=body.get("emoji", ""), on=body.get("on", True)
             )
+        case "message_edited":
+            text, mentions = str(body.get("text", "")), tuple(item.mentions)
+            return Edited(**fields, message=str(body.get("target", "")), text=text, mentions=mentions)
+        case "message_deleted":
+            return Deleted(**fields, message=str(body.get("target", "")))
+        case "member_left" | "member_removed":
+            did = str(body.get("did", author.did))
+            fields["own"] = group.me != "" and did == group.me
+            member = Author(did, str(body.get("nick", "")) or author.nick)
+            return Left(**fields, member=member, removed=did != author.did)
         case "member_joined":
             fields["own"] = group.me != "" and body.get("did") == group.me
             return Joined(**fields, member=Author(body.get("did", ""), body.get("nick", "")))

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 from zerochat.bot.arguments import BadArguments, BadHandler, Parameter, parse_arguments, usage_of
-from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Message, Reaction
+from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Left, Message, Reaction
 from zerochat.bot.schedule import RateLimit, Schedule
 from zerochat.rpc import AnnouncedCommand
 
@@ -17,6 +18,8 @@ RANKS = {"reader": 0, "writer": 1, "admin": 2, "owner": 3}
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 USAGE_CHARS_MAX, HELP_CHARS_MAX = 128, 256
 COMMANDS_MAX = 32
+WORDS_MAX = 3
+"""Words of a command's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,12 @@ class Handler:
     """Only events of this group (name, id or prefix of the id); empty: all groups."""
     timeout_s: float | None = None
     """Time limit, seconds; None: no limit."""
+    max_age_s: float = 0.0
+    """Age after which an event is no longer handled, seconds; 0: no limit."""
+
+    def too_old(self, event: Event, now_s: float) -> bool:
+        """`now_s`: UTC, seconds."""
+        return self.max_age_s > 0 and now_s - event.at.timestamp() > self.max_age_s
 
     def accepts(self, event: Event) -> bool:
         """Whether the type, group and author of the event pass the handler's filters."""
@@ -54,7 +63,7 @@ class Handler:
             return False
         if event.own and "self" not in self.include and not isinstance(event, JoinRequest | Delivered):
             return False
-        if isinstance(event, Joined):  # its author is the inviter
+        if isinstance(event, Joined | Left):  # its author is another member
             return True
         return not event.author.bot or event.own or "bots" in self.include
 
@@ -72,6 +81,8 @@ class TextHandler(Handler):
     """A handler for messages that match a pattern."""
 
     pattern: re.Pattern[str] | None = None
+    mention: bool = False
+    """Only messages that mention the bot."""
     commands: "Commands"
 
     def match(self, event: Event) -> Call | None:
@@ -85,7 +96,9 @@ class TextHandler(Handler):
     def may_match(self, event: Event) -> bool:
         if not self.accepts(event) or not isinstance(event, Message) or event.deleted:
             return False
-        return self.commands.parse(event.text) is None  # a command has its own handler
+        if self.mention and event.group.me not in event.mentions:
+            return False
+        return not self.commands.concerns(event.text)  # a command has its own handler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +124,7 @@ class Command(Handler):
     """DIDs of the members who may use it; empty: all."""
     verified: bool = False
     rate: RateLimit | None = None
-    max_age_s: float = 0.0
-    """Age after which a message is no longer executed, seconds; 0: no limit."""
+    aliases: tuple[str, ...] = ()
     help: str = ""
     commands: "Commands"
 
@@ -120,30 +132,42 @@ class Command(Handler):
     def usage(self) -> str:
         return usage_of(self.parameters)
 
-    def announcement(self) -> AnnouncedCommand:
-        return AnnouncedCommand(self.word, self.usage[:USAGE_CHARS_MAX], self.help, self.role or "")
+    @property
+    def line(self) -> str:
+        """How to call it: `!deploy WHERE VERSION`."""
+        return f"{self.commands.prefix}{self.word} {self.usage}".rstrip()
+
+    def too_old(self, event: Event, now_s: float) -> bool:
+        return False  # it is answered: `refusal`
 
     def match(self, event: Event) -> Call | None:
         if not self.accepts(event) or not isinstance(event, Message) or event.deleted:
             return None
         typed = self.commands.parse(event.text)
-        if typed is None or typed[0] is not self:
+        if typed is None:
+            known = self.commands.subcommands(event.text)
+            usage = f"Usage: {' | '.join(one.line for one in known)}"
+            return Call(event, refusal=usage) if known and known[0] is self else None
+        if typed[0] is not self:
             return None
         line = typed[1]
         event = replace(event, args=tuple(line.split()))
         try:
             args, named = parse_arguments(self.parameters, line)
         except BadArguments as error:
-            usage = f"{self.commands.prefix}{self.word} {self.usage}".rstrip()
-            said = error.sentence()
-            return Call(event, refusal=f"{said[0].upper()}{said[1:]} Usage: {usage}")
+            return Call(event, refusal=self.explain(error))
         return Call(event, tuple(args), named)
+
+    def explain(self, error: BadArguments) -> str:
+        """The answer to invalid arguments."""
+        said = error.sentence()
+        return f"{said[0].upper()}{said[1:]} Usage: {self.line}"
 
     def refusal(self, event: Event, role: str, now_s: float) -> str | None:
         """The answer to a member who may not use the command now; empty: refuse without an answer; None: execute it.
         `role`: current role of the author; `now_s`: UTC, seconds."""
         arrived = event.at.timestamp()
-        if self.max_age_s and now_s - arrived > self.max_age_s:
+        if Handler.too_old(self, event, now_s):
             return f"This command is too old. Send {self.commands.prefix}{self.word} again to execute it."
         if event.unconfirmed and (self.role is not None or self.allow or self.verified):
             return "Another member relayed this command, so I cannot verify that you sent it. Please send it again."
@@ -168,12 +192,40 @@ class Commands:
 
     def parse(self, text: str) -> tuple[Command, str] | None:
         """The command that a text calls, and the text after its name; None if it calls none."""
-        if not text.startswith(self.prefix):
-            return None
-        text = text[len(self.prefix) :]
-        word, *rest = text.split(None, 1) if text[:1].strip() else [""]
-        command = self.by_name.get(word.lower())
-        return (command, rest[0] if rest else "") if command is not None else None
+        words = self._words(text)
+        for count in range(len(words), 0, -1):
+            command = self.by_name.get(" ".join(one.group().lower() for one in words[:count]))
+            if command is not None:
+                return command, text[words[count - 1].end() :].lstrip()
+        return None
+
+    def subcommands(self, text: str) -> list[Command]:
+        """The commands that a text could mean by its first word, which needs another word."""
+        words = self._words(text)
+        first = f"{words[0].group().lower()} " if words and self.parse(text) is None else "\n"
+        return list({one.word: one for name, one in self.by_name.items() if name.startswith(first)}.values())
+
+    def concerns(self, text: str) -> bool:
+        """Whether a command handles or answers this text."""
+        return self.parse(text) is not None or bool(self.subcommands(text))
+
+    def _words(self, text: str) -> list[re.Match[str]]:
+        """The first words of a text that begins with the prefix."""
+        if not text.startswith(self.prefix) or not text[len(self.prefix) :][:1].strip():
+            return []
+        return list(islice(re.compile(r"\S+").finditer(text, len(self.prefix)), WORDS_MAX))
+
+    @property
+    def all(self) -> list[Command]:
+        """Each command once, in the order of registration."""
+        return list({one.word: one for one in self.by_name.values()}.values())
+
+    def announcements(self) -> list[AnnouncedCommand]:
+        """The commands as members complete them: subcommands under their first word."""
+        found: dict[str, list[Command]] = {}
+        for one in self.all:
+            found.setdefault(one.word.partition(" ")[0], []).append(one)
+        return [_announced(first, commands) for first, commands in found.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +251,35 @@ class StartHandler:
     blocking: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A failed call of a handler or timer, for `on_error` and `on_dead_letter`."""
+
+    handler: str
+    """Name of the function."""
+    error: Exception
+    event: Event | None
+    """None: it was a timer."""
+    attempt: int
+    dead_letter: bool
+    """Whether the event is now a dead letter and is not retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHandler:
+    """A function that is called when handlers fail."""
+
+    name: str
+    call: Callable[..., Any]
+    blocking: bool
+    timeout_s: float | None
+    dead_letters: bool
+    """Only for dead letters."""
+
+
+Callee: TypeAlias = Handler | Timer | StartHandler | FailureHandler
+
+
 @dataclass(frozen=True, slots=True)
 class BotSpec:
     """A bot's configuration and handlers, as collected by its decorators."""
@@ -208,13 +289,24 @@ class BotSpec:
     handlers: Sequence[Handler]
     timers: Sequence[Timer]
     start_handlers: Sequence[StartHandler]
+    failure_handlers: Sequence[FailureHandler]
     retries_s: Sequence[float]
     credit: int
     from_beginning: bool
     take_over: bool
     announced_commands: Sequence[AnnouncedCommand]
-    arguments: Callable[[Handler | Timer | StartHandler, Event | None], tuple[object, ...]]
+    arguments: Callable[[Callee, Event | None], tuple[object, ...]]
     """Returns the first argument of a handler: the event, or its blocking variant."""
+
+
+def _announced(first: str, commands: Sequence[Command]) -> AnnouncedCommand:
+    """Commands with the same first word."""
+    usages = [f"{one.word[len(first) :].lstrip()} {one.usage}".strip() for one in commands]
+    ranks = sorted(RANKS[one.role or "reader"] for one in commands)
+    role = next((role for role, rank in RANKS.items() if rank == ranks[0] and rank), "")
+    usage = " | ".join(one for one in usages if one)
+    usage = usage if len(usage) <= USAGE_CHARS_MAX else usage[: USAGE_CHARS_MAX - 1] + "…"
+    return AnnouncedCommand(first, usage, commands[0].help, role)
 
 
 def unique_name(call: Callable[..., Any], taken: Collection[str]) -> str:
@@ -229,9 +321,12 @@ def unique_name(call: Callable[..., Any], taken: Collection[str]) -> str:
 def check_command(call: Callable[..., Any], word: str, parameters: tuple[Parameter, ...], help_: str) -> None:
     """Raises BadHandler if the command could not be announced."""
     name = getattr(call, "__name__", repr(call))
-    if not NAME.fullmatch(word):
+    words = word.split(" ")
+    if not all(map(NAME.fullmatch, words)) or len(words) > WORDS_MAX:
         raise BadHandler(
-            name=name, why=f"{word!r} must be 1 to 32 characters of a-z, 0-9, - and _, starting with a letter or digit"
+            name=name,
+            why=f"{word!r} must be up to {WORDS_MAX} words of 1 to 32 characters of a-z, 0-9, - and _, starting with a "
+            "letter or digit",
         )
     if len(help_) > HELP_CHARS_MAX or not help_.isprintable():
         raise BadHandler(name=name, why=f"its help must be one line of at most {HELP_CHARS_MAX} characters")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from zerochat.bot.cpu_watchdog import interruptible
 from zerochat.bot.events import Event
-from zerochat.bot.handlers import Handler, StartHandler, Timer
+from zerochat.bot.handlers import Callee, StartHandler
 from zerochat.errors import LocalError
 from zerochat.terminal_text import printable
 
@@ -41,7 +41,7 @@ class Invoker:
 
     def __init__(
         self,
-        arguments: Callable[[Handler | Timer | StartHandler, Event | None], tuple[object, ...]],
+        arguments: Callable[[Callee, Event | None], tuple[object, ...]],
         log: logging.Logger,
         on_stuck: Callable[[HandlerStuck], None],
     ) -> None:
@@ -52,7 +52,7 @@ class Invoker:
     @interruptible
     async def call(
         self,
-        what: Handler | Timer | StartHandler,
+        what: Callee,
         event: Event | None = None,
         args: Sequence[object] = (),
         named: Mapping[str, object] | None = None,

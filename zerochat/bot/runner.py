@@ -16,6 +16,8 @@ from zerochat.bot.agent_link import AgentLink
 from zerochat.bot.api import BotApi, key_scope
 from zerochat.bot.connection import Connection, ConsumerReplaced
 from zerochat.bot.dispatcher import Dispatcher
+from zerochat.bot.events import Group
+from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import BotSpec, StartHandler, Timer
 from zerochat.bot.invoke import HandlerStuck, Invoker
 from zerochat.bot.store import Store
@@ -35,8 +37,11 @@ class Runner:
         self._connection = Connection(spec, link, make_api, self._log)
         self.api, self.request = self._connection.api, self._connection.request
         self._invoker = Invoker(spec.arguments, self._log, self._on_stuck)
-        self._dispatcher = Dispatcher(spec, self._connection, store, link.now, self._invoker, self._spawn, self._log)
-        self._timers = TimerRunner(link, store, spec.retries_s, self._invoker.call, self._log)
+        failures = Failures(spec.failure_handlers, self._invoker, self._log)
+        self._dispatcher = Dispatcher(
+            spec, self._connection, store, link.now, self._invoker, failures, self._spawn, self._log
+        )
+        self._timers = TimerRunner(link, store, spec.retries_s, self._invoker.call, failures)
         self._tasks: set[asyncio.Task[None]] = set()
         """Running tasks that shutdown waits for."""
         self._start_tasks: set[asyncio.Task[None]] = set()
@@ -56,6 +61,10 @@ class Runner:
     def idle(self) -> bool:
         """Whether every received item is handled and acknowledged."""
         return self._connection.connected.is_set() and self._dispatcher.idle
+
+    @property
+    def groups(self) -> list[Group]:
+        return self._connection.served_groups()
 
     def now(self) -> float:
         return self._link.now()

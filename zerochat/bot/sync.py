@@ -12,7 +12,20 @@ from typing import Any, Literal, TypeVar
 
 from zerochat import rpc
 from zerochat.bot.api import BotApi
-from zerochat.bot.events import Api, Event, Group, Joined, JoinRequest, Message, Reaction, Receipts, Sent
+from zerochat.bot.events import (
+    Api,
+    Author,
+    Edited,
+    Event,
+    Group,
+    Joined,
+    JoinRequest,
+    Message,
+    Reaction,
+    Receipts,
+    Sent,
+)
+from zerochat.bot.members import Member
 from zerochat.errors import LocalError
 
 T = TypeVar("T")
@@ -103,9 +116,29 @@ class SyncJoinRequest(JoinRequest):
         wait(self._api, JoinRequest.reject(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncEdited(Edited):
+    """`Edited` with blocking methods."""
+
+    def reply(self, text: str, *, key: str | None = None) -> SyncSent:  # type: ignore[override]
+        return _sent(self._api, Edited.reply(self, text, key=key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncMember(Member):
+    """`Member` with blocking methods."""
+
+    def remove(self) -> rpc.VoteInfo:  # type: ignore[override]
+        return wait(self._api, Member.remove(self))
+
+    def set_role(self, role: str) -> rpc.MemberInfo:  # type: ignore[override]
+        return wait(self._api, Member.set_role(self, role))
+
+
 _VIEWS: dict[type[Event], type[Event]] = {
     Message: SyncMessage,
     Reaction: SyncReaction,
+    Edited: SyncEdited,
     Joined: SyncJoined,
     JoinRequest: SyncJoinRequest,
 }
@@ -115,6 +148,11 @@ def blocking_view(event: Event) -> Event:
     """The same event with blocking methods."""
     kind = _VIEWS.get(type(event))
     return event if kind is None else kind(**{one.name: getattr(event, one.name) for one in fields(event)})
+
+
+def blocking_member(member: Member) -> SyncMember:
+    """The same member with blocking methods."""
+    return SyncMember(**{one.name: getattr(member, one.name) for one in fields(member)})
 
 
 class SyncApi:
@@ -130,6 +168,12 @@ class SyncApi:
 
     def members(self, group: str | Group) -> list[rpc.MemberInfo]:
         return wait(self._api, self._api.members(group))
+
+    def remove(self, group: str | Group, member: str | Author) -> rpc.VoteInfo:
+        return wait(self._api, self._api.remove_member(group, member))
+
+    def set_role(self, group: str | Group, member: str | Author, role: str) -> rpc.MemberInfo:
+        return wait(self._api, self._api.set_role(group, member, role))
 
     def set_topic(self, group: str | Group, text: str, *, key: str | None = None) -> SyncSent:
         return _sent(self._api, self._api.set_topic(group, text, key=key))

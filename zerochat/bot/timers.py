@@ -6,13 +6,13 @@ otherwise no call is repeated.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from zerochat.bot.agent_link import AgentLink
 from zerochat.bot.api import key_scope
+from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import Timer
 from zerochat.bot.invoke import format_failure
 from zerochat.bot.store import Store
@@ -46,11 +46,12 @@ class TimerRunner:
         store: Store,
         retries_s: Sequence[float],
         call: Callable[[Timer], Awaitable[None]],
-        log: logging.Logger,
+        failures: Failures,
     ) -> None:
         """`link`: for its clocks. `call`: calls a timer's function once."""
         self._now, self._steady = link.now, link.steady
-        self._store, self._retries_s, self._call, self._log = store, retries_s, call, log
+        self._store, self._retries_s, self._call = store, retries_s, call
+        self._failures = failures
 
     async def run(self, timer: Timer) -> None:
         """Call a timer on its schedule. Calls missed within the grace period are made up for by one call."""
@@ -97,12 +98,13 @@ class TimerRunner:
 
     async def _fire(self, timer: Timer, due: float, calls: int) -> None:
         """Call a timer, with the retries of a handler."""
-        for wait_s in (*self._retries_s, None):
+        for attempt, wait_s in enumerate((*self._retries_s, None), 1):
             try:
                 with key_scope(f"{timer.name}:{calls}:{due:.0f}"):
                     await self._call(timer)
                 return
             except Exception as error:  # noqa: BLE001  # a timer may raise any exception
-                self._log.error("%s failed:\n%s", timer.name, format_failure(error))
+                self._failures.log.error("%s failed:\n%s", timer.name, format_failure(error))
+                await self._failures.report(timer.name, error, None, attempt, False)
             if wait_s is not None:
                 await asyncio.sleep(wait_s)
