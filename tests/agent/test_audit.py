@@ -563,5 +563,5 @@ def test_a_broken_log_ends_with_7(
         return EventPage([replace(log[1][0], record=b"\xff")], None)
 
     served.answers["get_event_page"] = unreadable
-    code, _, err = run(f"export friends {tmp_path}/out.jsonl")
+    code, _, err = run(f"export friends --output {tmp_path}/out.jsonl")
     assert code == 7 and "invalid record" in err and not (tmp_path / "out.jsonl").exists()

@@ -160,7 +160,7 @@ def test_verbs_on_a_full_disk_report_it_and_change_nothing(tmp_path):
             environment = {**zoe.environment, "ZEROCHAT_NEW_PASSPHRASE_FILE": str(tmp_path / "old")}
             verbs = {
                 "backup": ("backup", str(disk.data / "backup")),
-                "export": ("export", GROUP, str(disk.data / "log.jsonl")),
+                "export": ("export", GROUP, "--output", str(disk.data / "log.jsonl")),
                 "passphrase": ("passphrase",),
             }
             before, key = names(disk), (disk.here / "key").read_bytes()

@@ -99,6 +99,11 @@ def test_help_in_the_plain_chat(friends):
     assert "Usage: /reply TEXT (" in piped(friends[0], b"/reply\n", code=1)[1]
 
 
+def test_export_takes_its_file_as_proof_does(friends, tmp_path):
+    piped(friends[0], f"/export {tmp_path}/my log.jsonl\n".encode())
+    assert (tmp_path / "my log.jsonl").read_text().count("\n") > 2
+
+
 def test_an_invitation_in_the_chat_is_on_no_command_line(friends):
     _, err = piped(friends[0], b"/join nonsense\n", code=1)
     assert "Not a zerochat invitation" in err and "can see the command line" not in err

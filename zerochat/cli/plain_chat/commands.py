@@ -79,6 +79,7 @@ OWN_COMMANDS = {
         CommandInfo("switch", "[GROUP]", "switch to another group; without GROUP: list the groups"),
         CommandInfo("history", "[N]", "print the last N events again"),
         CommandInfo("draft", "[send|drop]", "show, send or delete your draft"),
+        CommandInfo("export", "[PATH]", "write the log of this group to a file"),
         CommandInfo("admit", "NAME", "accept a join request"),
         CommandInfo("refuse", "NAME", "refuse a join request"),
     )
@@ -238,6 +239,10 @@ def _proof(chat: Session, rest: str) -> list[str]:
     return ["proof", f"--output={out}", "--", _here(chat), message or _newest(chat).id]
 
 
+def _export(chat: Session, rest: str) -> list[str]:
+    return ["export", *([f"--output={user_path(rest)}"] if rest else []), "--", _here(chat)]
+
+
 _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "cancel": lambda chat, rest: ["join", "--cancel", *([rest] if rest else [])],
     "invite": _invite,
@@ -255,6 +260,7 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "why": _why,
     "evidence": _evidence,
     "proof": _proof,
+    "export": _export,
     "accuse": _about_member("accuse"),
     "cases": _about_group("cases"),
     "info": lambda chat, rest: ["why", "--", _here(chat), _newest(chat).id],

@@ -51,17 +51,19 @@ zerochat audit hikers --format jsonl | jq .violations
         "export",
         "export a group's log to a file",
         "Write a group's complete log as JSON lines, with all data that is needed to verify it. The file is not\n"
-        "encrypted; only your user can read it. `-` writes to standard output. Prints the name of the file.\n"
+        "encrypted; only your user can read it. Prints the name of the file.\n"
         "`zerochat history --file` prints it, `zerochat audit --file` verifies it.",
         """
 zerochat export hikers
-zerochat export hikers hikers-2025.jsonl
-zerochat export hikers - | gpg --symmetric >hikers.gpg
+zerochat export hikers --output hikers-2025.jsonl
+zerochat export hikers --output - | gpg --symmetric >hikers.gpg
 """,
         run=export,
     )
     group_argument(parser)
-    parser.add_argument("path", nargs="?", metavar="FILE", help="the file to create, or - (default: GROUP.jsonl)")
+    parser.add_argument(
+        "-o", "--output", dest="path", metavar="FILE", help="the file to create, or - (default: GROUP.jsonl)"
+    )
     parser = add_verb(
         verbs,
         "import",
