@@ -181,6 +181,26 @@ def test_incoming_messages_wait_for_the_typed_line(friends):
         assert one.left() == 0
 
 
+def test_printed_messages_are_read(friends):
+    alice, bob = friends
+    unread = lambda: alice.client.get_status().unread  # noqa: E731
+    for number in range(2):
+        bob.client.send_message(GROUP, f"while away {number}")
+    until(lambda: unread() >= 2, "their arrival")
+    with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
+        one.shows("unread messages. /history N prints the last N.")
+        until(lambda: not unread(), "the end of the unread messages")
+        bob.client.send_message(GROUP, "while here")
+        one.shows("bob: while here")
+        until(lambda: not unread(), "what was printed is read")
+        assert one.left() == 0
+    bob.client.send_message(GROUP, "gone again")
+    until(lambda: unread() == 1, "its arrival")
+    assert "gone again" in piped(alice, b"/history 1\n")[0] and unread() == 1, "no user sees it"
+    piped(alice, b"/read\n")
+    assert not unread()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["ctrl+c", "kill -9", "the terminal is closed", "no signal says so"])
 def test_a_partly_typed_line_is_kept(friends, end):

@@ -99,6 +99,8 @@ class Options(argparse.Namespace):
     print_unit: bool = False
     agent_alone: bool = False
     check: bool = False
+    bar: str | None = None
+    unread: bool = False
     checks: list[str]
     shell: str
     candidates: str

@@ -60,7 +60,13 @@ class Chat(Printer):
         self.output = DeferredOutput(lambda: self._busy or bool(lines.begun()))
         self._draft_client = secrets.token_urlsafe(9)
         self.subscription = Subscription(
-            paths_of(options), self.output, self._on_notification, self._draft, lambda: self.seq, self._draft_client
+            paths_of(options),
+            self.output,
+            self._on_notification,
+            self._draft,
+            lambda: self.seq,
+            self._draft_client,
+            self._take_read,
         )
 
     @property
@@ -207,6 +213,7 @@ class Chat(Printer):
         notes = filter(None, (_completeness(info), signing_warning(info)))
         narrate(" ".join([f"Switched to {self.group_name(group)}{who}.", *notes]))
         self.history(START_EVENTS)
+        self._note_unread(info)
         draft = self.drafts.get(group, "")
         if not draft:
             return
@@ -217,6 +224,19 @@ class Chat(Printer):
         else:
             count = draft.count("\n") + 1
             narrate(f"There is a draft of {count} line{'s' * (count > 1)}: /draft shows it, /draft send sends it.")
+
+    def _note_unread(self, info: GroupInfo) -> None:
+        """Report how many messages are unread, and mark them as read where a user sees the output."""
+        if info.unread:
+            plural = "s" * (info.unread != 1)
+            narrate(f"{info.unread} unread message{plural}. /history N prints the last N.")
+            if self.lines.terminal:
+                self.client.mark_read(info.id)
+
+    def _take_read(self) -> str:
+        """The current group, if messages of it were printed on a terminal since the last call."""
+        unmarked, self.unmarked = self.unmarked, False
+        return self.group if unmarked and self.lines.terminal else ""
 
     def history(self, count: int, *, again: bool = False) -> None:
         """Print the last events; `again`: also those that were printed before."""

@@ -268,6 +268,8 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "edit": _edit,
     "delete": lambda chat, rest: ["delete", "--", _here(chat), "last"],
     "topic": _topic,
+    "mentions": lambda chat, rest: ["mentions", "--", *rest.split()],
+    "read": lambda chat, rest: ["read", "--all"] if rest == "all" else ["read", "--", _here(chat)],
     "search": lambda chat, rest: ["search", "--", *_needed("search", rest).split()],
     "profile": lambda chat, rest: ["paths"],
     "send": _send,

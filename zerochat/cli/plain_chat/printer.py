@@ -47,6 +47,8 @@ class Printer:
         """The id of the current group; empty if there is none."""
         self.seq: int | None = None
         """The local number of the last event received."""
+        self.unmarked = False
+        """Whether messages of the current group were printed and are not marked as read."""
         self.stale = False
         """Whether `groups` is outdated."""
         self._texts: dict[str, EventText] = {}
@@ -65,6 +67,7 @@ class Printer:
             case Event():
                 self.seq = max(self.seq or 0, item.seq)
                 self.show(item)
+                self.unmarked = self.unmarked or (item.group == self.group and not item.self)
             case JoinRequestNotification(group=group, nick=nick, state="asked"):
                 narrate(f"{self._prefix(group)}{name_of(nick)} asks to join: /requests, /admit NAME, /refuse NAME.")
             case InvitationNotification(group=group, nick=nick, name=name):

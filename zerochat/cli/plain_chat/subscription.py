@@ -54,7 +54,8 @@ class DeferredOutput:
 
 class Subscription(threading.Thread):
     """Passes notifications to `on_notification`, in this thread, and saves the draft that `draft` returns (group id and
-    text) under the name `draft_client`. `since`: number of the last event received, for a resumed subscription."""
+    text) under the name `draft_client`. `since`: number of the last event received, for a resumed subscription.
+    `take_read`: the id of the group whose messages were printed since the last call; empty: none."""
 
     def __init__(
         self,
@@ -64,11 +65,12 @@ class Subscription(threading.Thread):
         draft: Callable[[], tuple[str, str]],
         since: Callable[[], int | None],
         draft_client: str,
+        take_read: Callable[[], str],
     ) -> None:
         super().__init__(name="zerochat-subscription", daemon=True)
         self._paths, self._output = paths, output
         self._on_notification, self._draft, self._since = on_notification, draft, since
-        self._draft_client = draft_client
+        self._draft_client, self._take_read = draft_client, take_read
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
         self._warned = ""
@@ -114,6 +116,8 @@ class Subscription(threading.Thread):
             while (news := client.next_notification(DRAIN_S if stopping else POLL_S)) is not None:
                 self._on_notification(news.params)
             self._output.flush()
+            if group := self._take_read():
+                client.mark_read(group, self._since())
             if stopping:
                 return
             self._save_draft(client)

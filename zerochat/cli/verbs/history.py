@@ -1,7 +1,8 @@
 """Verbs tail and history: print the events of a group, live or from the log."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import attached
@@ -65,6 +66,7 @@ zerochat tail ops --since 1042 --format jsonl
         """
 zerochat history hikers
 zerochat history hikers -n 500
+zerochat history hikers --unread
 zerochat history ops --all --format jsonl >ops.jsonl
 zerochat history --file hikers.jsonl
 """,
@@ -74,6 +76,7 @@ zerochat history --file hikers.jsonl
     much = parser.add_mutually_exclusive_group()
     much.add_argument("-n", dest="count", type=count, metavar="N", help="the newest N events (default: 50)")
     much.add_argument("--all", action="store_true", help="all events")
+    much.add_argument("--unread", action="store_true", help="from the first unread message (`zerochat read` marks it)")
     parser.add_argument("--ids", action="store_true", help="start each line with a prefix of the event's id")
 
 
@@ -146,15 +149,26 @@ def history(options: Options, out: Output) -> ExitCode:
         events = events_of(options.path, count)
     else:
         with attached(options) as agent:
-            events = list(_newest(agent.client, options.group, count))
             info = find_group(agent.client.list_groups(), options.group)
+            newest = _newest(agent.client, options.group, None if options.unread else count)
+            if options.unread:
+                newest = takewhile(_is_unread(info), newest)
+            events = list(newest)
         events.reverse()
     text = EventText(ids=options.ids)
     out.data_list(events, (line for event in events for line in text.lines(event)))
-    beginning = info is not None and (count is None or len(events) < count)
+    if options.unread and not events:
+        narrate("No unread messages.")
+    beginning = info is not None and not options.unread and (count is None or len(events) < count)
     if info is not None and beginning and not out.jsonl and (why := earlier_history(info)):
         narrate(f"{why[0].upper()}{why[1:]}.")
     return ExitCode.OK
+
+
+def _is_unread(info: GroupInfo) -> Callable[[Event], bool]:
+    """Whether an event is at or after the first unread message."""
+    first = info.first_unread
+    return lambda event: first is not None and (event.lamport, event.author.did, event.id) >= tuple(first)
 
 
 def _newest(client: "Client", group: str, count: int | None) -> Iterator[Event]:

@@ -1,6 +1,7 @@
 """Verbs init, status and paths: create a profile, show its state, print its paths."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import paths_of
 from zerochat.cli.exit_codes import ExitCode
@@ -17,9 +18,13 @@ from zerochat.cli.formatting import (
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import new_passphrase
+from zerochat.cli.status_bars import counts
 from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import GroupInfo, JoinStatus, Status
 from zerochat.terminal_text import printable_line
+
+if TYPE_CHECKING:
+    from zerochat.agent.storage.paths import ProfilePaths
 
 PATHS = ("config", "data", "state", "cache", "log", "socket", "lock", "key")
 
@@ -55,6 +60,8 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
 zerochat status
 zerochat status --format json | jq .groups[].name
 zerochat status --check >/dev/null || echo "needs attention"
+zerochat status --bar waybar
+tmux set -g status-right '#(zerochat status --bar tmux)'
 """,
         run=status,
     )
@@ -63,6 +70,12 @@ zerochat status --check >/dev/null || echo "needs attention"
         action="store_true",
         help="for health checks: exit with 1 if the agent needs attention (it accepts no new connections, or reports a"
         " warning), and with 7 if its journal is damaged",
+    )
+    parser.add_argument(
+        "--bar",
+        choices=("waybar", "tmux"),
+        help="print only the unread messages and mentions of groups that are not muted, for a status bar: for waybar as"
+        " JSON (text, tooltip, and the class mention, unread, read or offline), for tmux as text",
     )
     parser = add_verb(
         verbs,
@@ -109,9 +122,13 @@ def status(options: Options, out: Output) -> ExitCode:
 
         if not profile_exists(locations):
             raise NoProfile(profile=locations.profile) from None
+        if options.bar:
+            return _bar(options.bar, None, locations, out)
         raise
     with client:
         found = client.get_status()
+    if options.bar:
+        return _bar(options.bar, found, locations, out)
     out.data(found, status_lines(found))
     for group in found.groups:
         for warning in group.warnings:
@@ -122,6 +139,14 @@ def status(options: Options, out: Output) -> ExitCode:
             names = ", ".join(name_of(one.nick) for one in group.requests)
             narrate(f"Join requests for {name_of(group.name)}: {names}. See `zerochat requests {quoted(group.name)}`.")
     return _health(found) if options.check else ExitCode.OK
+
+
+def _bar(kind: str, found: Status | None, locations: "ProfilePaths", out: Output) -> ExitCode:
+    from zerochat.agent.settings.client_preferences import load_preferences
+    from zerochat.cli.status_bars import BARS, unread_groups
+
+    out.exactly(BARS[kind](unread_groups(found, load_preferences(locations)) if found is not None else None))
+    return ExitCode.OK
 
 
 def _health(found: Status) -> ExitCode:
@@ -211,6 +236,8 @@ def status_lines(status: Status) -> list[str]:
         rows.append(("closed", "the authenticator has stopped and no new peer can connect: restart the agent"))
     if status.warning:
         rows.append(("warning", status.warning))
+    if unread := [f"{name_of(one.name)} {counts(one.unread, one.mentions)}" for one in status.groups if one.unread]:
+        rows.append(("unread", ", ".join(unread)))
     lines = table(rows)
     if status.joins:
         lines += ["", *join_lines(status.joins)]

@@ -1,4 +1,4 @@
-"""Verb search: full-text search over the messages of all groups."""
+"""Verbs search and mentions: full-text search over the messages of all groups."""
 
 import time
 from collections.abc import Sequence
@@ -38,6 +38,25 @@ zerochat search deploy --format jsonl | jq -r '[.group, .id, .text] | @tsv'
         run=search,
     )
     parser.add_argument("terms", nargs="*", metavar="WORDS", help="[GROUP] and the words to search for")
+    _filters(parser)
+    parser = add_verb(
+        verbs,
+        "mentions",
+        "list the messages that mention you",
+        "Print the messages that mention you, newest first, in all groups, or in the group that the first word names.\n"
+        "More words search among them, as `zerochat search` does.",
+        """
+zerochat mentions
+zerochat mentions hikers --after 7d
+zerochat mentions --format jsonl | jq -r .text
+""",
+        run=mentions,
+    )
+    parser.add_argument("terms", nargs="*", metavar="WORDS", help="[GROUP] and words that the messages must contain")
+    _filters(parser)
+
+
+def _filters(parser: Parser) -> None:
     parser.add_argument("--from", dest="author", metavar="NAME", help="only messages of this member; `me`: yours")
     parser.add_argument("--after", metavar="DATE", help="only messages since this day or time")
     parser.add_argument("--before", metavar="DATE", help="only messages before this day or time")
@@ -62,6 +81,11 @@ def search(options: Options, out: Output) -> ExitCode:
     elif len(hits) == wanted and not out.jsonl:
         narrate(f"Showing the newest {wanted}; use `--limit` for more.")
     return ExitCode.OK
+
+
+def mentions(options: Options, out: Output) -> ExitCode:
+    options.terms = [*options.terms, "to:me"]
+    return search(options, out)
 
 
 def _in_group(words: Sequence[str], groups: "Sequence[GroupInfo]") -> tuple[str | None, list[str]]:
