@@ -2,10 +2,11 @@
 
 import pytest
 from msgspec.structs import replace
+from rich.cells import cell_len
 
 from tests.support.fake_agent import ME, WORDS, FakeAgent, Refusal
 from tests.support.marks import others_slow
-from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, completed, run, scene, weekend
+from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, completed, run, scene, strips, weekend
 from zerochat.rpc import Author, PolicyInfo, TrustNotification, VoteInfo
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.dialogs.choice import Choice
@@ -20,6 +21,36 @@ def change(agent: FakeAgent, who: int, group: str = "g1", **details: object) -> 
     """A member is different from now on."""
     members = agent.groups[group].members
     members[who] = replace(members[who], **details)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "ansi"])
+def test_the_member_list_has_the_colours_of_the_messages(tmp_path, theme):
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
+            await it.shows("seven at the station", "● bob")
+            it.app.theme = theme
+            members, pane = it.app.chat.member_list, it.app.chat.pane
+
+            def colours():
+                shown = {}
+                for strip in strips(it.app):
+                    at = 0
+                    for text, style, _ in strip:
+                        side = "list" if at >= members.region.x else "pane"
+                        if text.strip() in ("alice", "bob", "carol") and at >= pane.region.x:
+                            shown.setdefault(text.strip(), {}).setdefault(side, style.color.triplet.hex)
+                        at += cell_len(text)
+                return shown
+
+            await it.until(lambda: len({each.get("list") for each in colours().values()}) == 3)
+            assert all(each["list"] == each["pane"] for each in colours().values())
+            members.focus()
+            members.highlighted = 0
+            await it.until(lambda: members.has_focus)
+            row = members.render_line(0)
+            assert len({style.color for text, style, _ in row if text.strip()}) == 1, "readable below the cursor"
+
+    run(play())
 
 
 # --- removal, roles, names --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from zerochat.tui.messages.row import Change, ChangeKind
 from zerochat.tui.messages.timeline import MARGIN, ROWS_MAX, Timeline, row_of
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.style.lookalikes import deceptive
-from zerochat.tui.style.text import Names, display_time, wrap
+from zerochat.tui.style.text import NICK_COLOURS, Names, display_time, wrap
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -220,6 +220,19 @@ def test_every_name_colour_has_contrast(name):
     for style in styles:
         assert style.color is not None and style.color.triplet is not None
         assert contrast(Color(*style.color.triplet), background) >= CONTRAST_MIN - 0.05
+
+
+@given(st.lists(st.text(min_size=1, max_size=3), max_size=20, unique=True), st.integers(0, 20))
+def test_members_of_a_group_have_different_colours(dids, late):
+    names = Names()
+    names.colour(dids[:late])
+    before = {did: names.hue(did) for did in dids[:late]}
+    names.colour(dids)
+    assert {did: names.hue(did) for did in dids[:late]} == before, "a newcomer changes no colour"
+    assert len({names.hue(did) for did in dids}) == min(len(dids), NICK_COLOURS)
+    again = Names()
+    again.colour(dids)
+    assert again.hues == names.hues, "the same after a restart"
 
 
 def test_the_window_is_trimmed_away_from_the_reader(tmp_path):

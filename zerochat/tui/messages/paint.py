@@ -11,12 +11,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.strip import Strip
+from textual.widget import Widget
 
 from zerochat.tui.messages.layout import QUOTE_BAR, LayoutLine, lines_of
 from zerochat.tui.messages.markdown import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
 from zerochat.tui.messages.row import MARGIN, Columns, Row
 from zerochat.tui.messages.timeline import Timeline
-from zerochat.tui.style.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, hue_of, wrap
+from zerochat.tui.style.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, wrap
 
 CONTRAST_MIN = 4.5
 """WCAG 2.2, success criterion 1.4.3: text of normal size against its background."""
@@ -37,7 +38,7 @@ BAR, MENTION_BAR, SELECTED_BAR = "│", "┃", "▌"
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The styles of the pane in the current theme; `nicks` are indexed by `hue_of`."""
+    """The styles of the pane in the current theme; `nicks` are indexed by `Names.hue`."""
 
     base: Style
     labels: dict[str, Style]
@@ -47,6 +48,13 @@ class Palette:
 
     def __getitem__(self, label: str) -> Style:
         return self.labels[label]
+
+
+def nick_styles_of(widget: Widget) -> tuple[Style, ...]:
+    """The styles of names in a widget, in the current theme."""
+    theme = widget.app.current_theme
+    primary = Color.parse(widget.app.theme_variables.get("primary", theme.primary))
+    return nick_styles(widget.rich_style, widget.background_colors[1], primary, theme.ansi)
 
 
 def nick_styles(base: Style, background: Color, primary: Color, ansi: bool) -> tuple[Style, ...]:
@@ -121,7 +129,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
     if columns.stacked and starts and not row.action:
         nick = names.byline(row.author, columns.nick)
         time = Segment(f" {columns.clock(row)}".rstrip(), palette["time"])
-        head = [Segment(nick, palette.nicks[hue_of(row.author)]), time]
+        head = [Segment(nick, palette.nicks[names.hue(row.author)]), time]
         strips.append(Strip(head).crop(0, columns.width))
     first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
     width = columns.text_width
@@ -160,7 +168,7 @@ def _gutters(
     beside = Segment(f" {bar:1} ", bar_style)
     first = [
         Segment(columns.clock(row), palette["time"]),
-        Segment(space + shown, palette["quiet"] if row.action else palette.nicks[hue_of(row.author)]),
+        Segment(space + shown, palette["quiet"] if row.action else palette.nicks[names.hue(row.author)]),
         beside,
     ]
     return first, [Segment(" " * (columns.time_cells + columns.nick), palette.base), beside]
@@ -184,7 +192,7 @@ def _line(row: Row, line: LayoutLine, width: int, names: Names, palette: Palette
     for text, marks in line.pieces:
         if marks & NAME:
             name = names.past_byline(row.author, row.nick, len(text))
-            segments.append(Segment(name, palette.nicks[hue_of(row.author)]))
+            segments.append(Segment(name, palette.nicks[names.hue(row.author)]))
         else:
             segments.append(Segment(text, _styled(base, marks, palette) if marks else base))
     return segments

@@ -19,7 +19,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from zerochat.terminal_text import Printable
-from zerochat.tui.messages.paint import LABELS, Palette, nick_styles, note, paint
+from zerochat.tui.messages.paint import LABELS, Palette, nick_styles_of, note, paint
 from zerochat.tui.messages.row import DEFAULT_LOOK
 from zerochat.tui.messages.timeline import Key, Place, Timeline
 from zerochat.tui.style.text import Names, wrap
@@ -311,11 +311,7 @@ class MessagePane(ScrollView, can_focus=True):
     def palette(self) -> Palette:
         if self._palette is None:
             labels = {label: self.get_component_rich_style(f"pane--{label}") for label in LABELS}
-            theme = self.app.current_theme
-            _, background = self.background_colors
-            primary = self.app.theme_variables.get("primary", theme.primary)
-            nicks = nick_styles(self.rich_style, background, type(background).parse(primary), theme.ansi)
-            self._palette = Palette(self.rich_style, labels, nicks, bare=self.app.no_color)
+            self._palette = Palette(self.rich_style, labels, nick_styles_of(self), bare=self.app.no_color)
         return self._palette
 
     def render_lines(self, crop: Region) -> list[Strip]:

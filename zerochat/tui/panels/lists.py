@@ -4,16 +4,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 from rich.cells import cell_len as cells
+from rich.segment import Segment
+from rich.style import Style as RichStyle
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import MouseDown, MouseMove, MouseUp
 from textual.message import Message
+from textual.strip import Strip
+from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from zerochat.rpc import JoinRequestInfo, MemberInfo, VoteInfo
 from zerochat.terminal_text import Printable
+from zerochat.tui.messages.paint import nick_styles_of
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.style.lookalikes import deceptive
@@ -178,6 +183,9 @@ class MemberList(QuietList):
     class RequestChosen(Message):
         """A join request was chosen."""
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self.on_resize))
+
     def show_members(self, conversation: Conversation | None) -> None:
         self.rebuild = lambda: self.show_members(conversation)
         width = self.room(8)
@@ -188,9 +196,12 @@ class MemberList(QuietList):
         votes = {vote.did: vote for vote in conversation.info.votes} if conversation else {}
         waiting = conversation.info.requests if conversation else []
 
+        styles = [Style(foreground=Style.from_rich_style(style).foreground) for style in nick_styles_of(self)]
+
         def line(entry: MemberInfo) -> Content:
+            style = styles[conversation.names.hue(entry.did)] if conversation else ""
             return member_line(
-                entry, nicks[entry.did], width, doubtful=entry.did in doubtful, vote=votes.get(entry.did)
+                entry, nicks[entry.did], width, style, doubtful=entry.did in doubtful, vote=votes.get(entry.did)
             )
 
         self.set_entries(
@@ -199,6 +210,14 @@ class MemberList(QuietList):
                 *((entry.did, line(entry)) for entry in order),
             ]
         )
+
+    def _get_option_render(self, option: Option, style: Style) -> list[Strip]:
+        """Below the cursor, a name's colour could be that of the cursor."""
+        strips = super()._get_option_render(option, style)
+        if not self.has_focus or option is not self.highlighted_option:
+            return strips
+        colour = RichStyle(color=style.rich_style.color)
+        return [Strip([Segment(text, (each or colour) + colour) for text, each, _ in strip]) for strip in strips]
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
@@ -256,11 +275,17 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
 
 
 def member_line(
-    member: MemberInfo, nick: Printable, width: int, *, doubtful: bool = False, vote: VoteInfo | None = None
+    member: MemberInfo,
+    nick: Printable,
+    width: int,
+    style: Style | str = "",
+    *,
+    doubtful: bool = False,
+    vote: VoteInfo | None = None,
 ) -> Content:
     """Symbol, name, notes in words (not by colour alone), and at the right edge, where no name can imitate it, the
     verification mark and key suffix. `doubtful`: the name mixes scripts or looks like another. `vote`: the votes to
-    remove the member."""
+    remove the member. `style`: the member's colour, as in the messages."""
     state = "mailed" if (member.connection, member.via) == ("connected", "mediator") else member.connection
     words = list(_notes(member, vote))
     tail = (" " + ", ".join(words)) if words else ""
@@ -274,7 +299,7 @@ def member_line(
     return Content.assemble(
         (SYMBOLS[state] + " ", STYLES[state]),
         (sign, "bold $text-warning"),
-        name,
+        (name, style),
         (tail, "$text-muted"),
         gap,
         (mark, mark_style),

@@ -109,6 +109,8 @@ class Conversation(Struct):
         """Update the members; True when a label changed."""
         self.members = list(members)
         changed = [self.names.learn(member.did, member.nick) for member in members]
+        by_age = sorted(members, key=lambda member: (member.joined_at, member.did))
+        changed.append(self.names.colour(member.did for member in by_age))
         guilty = frozenset(entry.did for entry in members if entry.verdicts)
         convicted, self.names.guilty = guilty != self.names.guilty, guilty
         return self._learn_trust() or convicted or any(changed)

@@ -4,6 +4,7 @@ Text from the agent is sanitised here or where a display value is built.
 """
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -146,6 +147,11 @@ def hue_of(did: str) -> int:
     return blake2s(did.encode(errors="replace"), digest_size=2).digest()[0] % NICK_COLOURS
 
 
+def _hue_distance(one: int, other: int) -> int:
+    apart = abs(one - other)
+    return min(apart, NICK_COLOURS - apart)
+
+
 def key_suffix(did: str) -> Printable:
     """The last characters of a key, which disambiguate equal names."""
     return printable_line(did[-SUFFIX_CHARS:])
@@ -160,6 +166,32 @@ class Names(Struct):
     """DIDs of members under a name that was verified with another key."""
     guilty: frozenset[str] = frozenset()
     """DIDs of convicted members."""
+    hues: dict[str, int] = field(default_factory=dict)
+    """Colour indices of members, also of those that have left."""
+
+    def colour(self, members: Iterable[str]) -> bool:
+        """Give each member a colour index of its own, as far as they reach; True when one changed.
+
+        A member keeps its index; where its key's own is taken it gets the one farthest from all others. `members` in
+        the order of their joining: so no newcomer changes a colour.
+        """
+        members = list(members)
+        taken = {self.hues[did] for did in members if did in self.hues}
+        changed = False
+        for did in members:
+            if did in self.hues:
+                continue
+            hue = hue_of(did)
+            if hue in taken and (free := [each for each in range(NICK_COLOURS) if each not in taken]):
+                hue = max(free, key=lambda each: min(_hue_distance(each, other) for other in taken))
+                changed = True
+            self.hues[did] = hue
+            taken.add(hue)
+        return changed
+
+    def hue(self, did: str) -> int:
+        """The colour index of a member or a former one."""
+        return self.hues[did] if did in self.hues else hue_of(did)
 
     def learn(self, did: str, nick: str) -> bool:
         """Record a name; True when a label changed."""
