@@ -531,6 +531,33 @@ def test_following_starts_only_at_the_end(tmp_path):
     asyncio.run(look())
 
 
+def test_the_first_line_names_its_author(tmp_path):
+    """Where one member fills the pane."""
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("many", ["bob"])
+    for number in range(60):
+        agent.post(group, 1, f"number {number} " + "and more words " * (9 * (number == 40)))
+    known = conversation(agent, group)
+
+    def names(pane):
+        shown = ["".join(each.text for each in strip) for strip in pane.render_lines(Region(0, 0, *pane.size))]
+        return [at for at, line in enumerate(shown) if " bob " in line.partition("│")[0]]
+
+    async def look():
+        async with shown(known, (60, 12)) as (_, pane):
+            for up in range(40):
+                assert names(pane) == [0], f"{up} lines up"
+                pane.scroll_to(y=pane.scroll_y - 1, animate=False)
+            pane.action_top()
+            assert len(names(pane)) == 1 and names(pane) != [0], "the name beside the first post"
+            pane.action_end()
+            known.add_live([(agent.post(group, 1, "another one"), 2)])
+            pane.redraw()
+            assert names(pane) == [0]
+
+    asyncio.run(look())
+
+
 @pytest.mark.parametrize("sizes", [[(100, 30), (30, 8), (61, 15)], [(3, 2), (1, 1), (200, 60), (61, 15)]])
 def test_resizing_keeps_the_reading_position(tmp_path, sizes):
     agent = FakeAgent(tmp_path / "s")

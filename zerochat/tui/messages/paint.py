@@ -148,6 +148,15 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
     return strips
 
 
+def with_name(strip: Strip, row: Row, columns: Columns, names: Names, palette: Palette) -> Strip:
+    """A line of a post with its author in the name column."""
+    start, end = columns.time_cells, columns.time_cells + columns.nick
+    nick = names.byline(row.author, columns.nick)
+    beside = Style(bgcolor=next((part.style.bgcolor for part in strip.crop(start, end) if part.style), None))
+    name = Segment(" " * (columns.nick - cell_len(nick)) + nick, palette.nicks[names.hue(row.author)] + beside)
+    return Strip([*strip.crop(0, start), name, *strip.crop(end)])
+
+
 def _gutters(
     row: Row, columns: Columns, names: Names, palette: Palette, *, starts: bool, selected: bool
 ) -> tuple[list[Segment], list[Segment]]:

@@ -19,7 +19,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from zerochat.terminal_text import Printable
-from zerochat.tui.messages.paint import LABELS, Palette, nick_styles_of, note, paint
+from zerochat.tui.messages.paint import LABELS, Palette, nick_styles_of, note, paint, with_name
 from zerochat.tui.messages.row import DEFAULT_LOOK
 from zerochat.tui.messages.timeline import Key, Place, Timeline
 from zerochat.tui.style.text import Names, wrap
@@ -69,6 +69,8 @@ class MessagePane(ScrollView, can_focus=True):
         only moves costs almost nothing."""
         self._in_sight: list[Strip] = []
         """The strips of the last complete drawing, by line."""
+        self._named: tuple[Strip, Strip] | None = None
+        """(line, the same with its author) of the first visible line."""
         self._palette: Palette | None = None
         self._redrawing = False
 
@@ -125,7 +127,7 @@ class MessagePane(ScrollView, can_focus=True):
         height = self.size.height
         if not self.is_attached or self.text_selection is not None or len(self._in_sight) != height:
             return False
-        return all(self._strip_at(top + y) is self._in_sight[y] for y in range(height))
+        return all(self._shown_at(top, y) is self._in_sight[y] for y in range(height))
 
     def _renumber_lines(self, top: float) -> None:
         """Change the scroll offset without redrawing: the visible lines only got other numbers."""
@@ -321,7 +323,7 @@ class MessagePane(ScrollView, can_focus=True):
             self._in_sight = []
             return super().render_lines(crop)
         top, region = round(self.scroll_y), self.region
-        painted = [self._strip_at(top + y) for y in crop.line_range]
+        painted = [self._shown_at(top, y) for y in crop.line_range]
         if crop.height == region.height:
             self._in_sight = painted
         filters, (_, background) = self.get_line_filters(), self.background_colors
@@ -368,6 +370,16 @@ class MessagePane(ScrollView, can_focus=True):
         if 0 <= below < len(tail) and tail[below]:
             return note(tail[below], self.text_width, self.palette["head"])[0]
         return Strip.blank(self.size.width, self.palette.base)
+
+    def _shown_at(self, top: int, y: int) -> Strip:
+        """Line `y` of the pane from line `top`; the first one names its author, who may be named far above it."""
+        strip = self._strip_at(top + y)
+        if y or self.timeline is None or not self.timeline.is_nameless(top):
+            return strip
+        if self._named is None or self._named[0] is not strip:
+            row = self.timeline.rows[self.timeline.row_at(top)[0]]
+            self._named = (strip, with_name(strip, row, self.timeline.columns, self.names, self.palette))
+        return self._named[1]
 
     def _strips_of(self, index: int) -> list[Strip]:
         assert self.timeline is not None

@@ -134,6 +134,13 @@ class Timeline:
         other = (above.author, above.kind, above.action) != (row.author, row.kind, row.action)
         return other or above.day != row.day
 
+    def is_nameless(self, line: int) -> bool:
+        """Whether a line is of a post and has an empty name column."""
+        index, offset = self.row_at(line) if line < self.total else (-1, 0)
+        if index < 0 or self.columns.stacked or self.rows[index].kind != "post" or self.rows[index].action:
+            return False
+        return offset > self.lead(index) or (offset == self.lead(index) and not self.starts_group(index))
+
     def lead(self, index: int) -> int:
         """Lines above the text of a row: day separator, unread line, stacked name."""
         row = self.rows[index]
