@@ -15,6 +15,7 @@ from tests.support.terminals import terminal
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.command_tree import command_tree as outline
 from zerochat.cli.parser import grammar
+from zerochat.manual import topics
 from zerochat.rpc import Attachment, Author, FileInfo, FileList
 
 SHELLS = {
@@ -101,6 +102,7 @@ def test_a_shell_completes_typed_words(world, shell):
         ],
         "zerochat files get 'hiking with Ann' the\t": ["files", "get", NAMES[1], ODD],
         "zerochat didcomm unp\t": ["didcomm", "unpack"],
+        "zerochat help getting\t": ["help", "getting-started"],
         "zerochat send odd\t-m x": ["send", NAMES[2], "-m", "x"],
     }
     if shell == "bash":
@@ -228,6 +230,11 @@ def test_completing_names_loads_no_heavy_modules(world):
         [sys.executable, "-c", code], env=world.environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_completes_the_topics():
+    (help_,) = (verb for verb in outline(grammar()).verbs if verb.path == ("help",))
+    assert [each.value.choices for each in help_.positionals] == [tuple(topics())]
 
 
 @pytest.mark.parametrize("shell", others_slow(SHELLS))

@@ -271,6 +271,8 @@ PEOPLE = ["Alice", "Alma", "bob", "dora the second", "小明", "Zoë"]
     ("before", "found"),
     [
         ("/memb", ["/members "]),
+        ("/help getting", ["/help getting-started"]),
+        ("/help fi", ["/help files"]),
         ("/xyzzy", []),
         ("/remove a", ["/remove Alice", "/remove Alma"]),
         ("/role bob w", ["/role bob writer"]),

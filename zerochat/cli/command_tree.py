@@ -88,6 +88,10 @@ def _value(action: argparse.Action) -> Value:
         kind = "profiles"
     if action.dest == "file_ref":
         kind = "sent-files"
+    if metavar == "TOPIC":
+        from zerochat.manual import topics
+
+        kind, choices = "words", tuple(topics())
     if metavar == "any|all|N":
         kind, choices = "words", ("any", "all")
     return Value(metavar, kind, choices, action.nargs not in ("?", "*"), action.nargs in ("*", "+"))

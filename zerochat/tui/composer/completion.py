@@ -103,7 +103,10 @@ def _arguments(before: str, names: Sequence[str], connections: Sequence[str], fi
     if name in ("save", "get"):
         return _starting_with(rest, files)
     if name == "help" and " " not in rest:
-        return [each for each in ("keys", *COMMANDS, *ALIASES) if each.startswith(rest.lower().removeprefix("/"))]
+        from zerochat.manual import topics
+
+        every = dict.fromkeys(("keys", *COMMANDS, *ALIASES, *topics()))
+        return [each for each in every if each.startswith(rest.lower().removeprefix("/"))]
     if name == "invite" and rest.partition(" ")[0] in ("", "r", "re", "rea", "read", "reade", "reader"):
         return ["reader"]
     if name in CONNECTION_COMMANDS and " " not in rest:
