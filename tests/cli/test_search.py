@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import cli_harness
 from tests.support.cli_harness import HIKERS, of
-from zerochat.rpc import Author, Found, Hit
+from zerochat.rpc import Author, Found, HistoryStart, Hit
 
 home, agent, run = cli_harness.home, cli_harness.agent, cli_harness.run
 
@@ -79,6 +80,12 @@ def test_json_has_the_places_of_the_words(agent, run):
 def test_nothing_found(agent, run):
     agent(search_messages=lambda _: Found(hits=[]))
     assert run(["search", "bridge"]) == (0, "", "No messages found.\n")
+
+
+def test_nothing_found_while_history_is_fetched(agent, run):
+    young = replace(HIKERS, history_start=HistoryStart(state="fetching"))
+    agent(search_messages=lambda _: Found(hits=[]), list_groups=lambda _: [young])
+    assert "earlier ones are still being fetched." in run(["search", "bridge"])[2]
 
 
 def test_hostile_text_is_printed_harmlessly(agent, run):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.support.fake_agent import ME, STAMP, FakeAgent, Refusal
 from tests.support.tui_pilot import HOSTILE, asked, run, scene, weekend
-from zerochat.rpc import Hit
+from zerochat.rpc import HistoryStart, Hit
 from zerochat.rpc.common import Author
 from zerochat.terminal_text import printable_line
 from zerochat.tui.actions.jumps import to_message
@@ -64,6 +64,21 @@ def test_incremental_search_and_enter(tmp_path):
             await at.press("end")
             await at.until(lambda: not at.open.timeline.detached)
             await at.shows("message 1499.")
+
+    run(play())
+
+
+def test_a_search_while_history_arrives_says_so(tmp_path):
+    def young(agent):
+        long(agent)
+        for group in agent.groups.values():
+            group.info = replace(group.info, history_start=HistoryStart(state="fetching"))
+
+    async def play():
+        async with scene(tmp_path, setting=young) as at:
+            await at.shows("message 1499.")
+            await search(at, "nowhere")
+            await at.shows("No messages found yet: earlier ones are still being fetched.")
 
     run(play())
 

@@ -5,7 +5,7 @@ both apply.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
@@ -169,6 +169,12 @@ def _withheld(rules: Sequence[str]) -> str:
     if last:
         return f"You have {_last(min(last))} before you joined."
     return f"You have the earlier messages since {day_of(max(since))}." if since else UNAVAILABLE
+
+
+def nothing_found(starts: Iterable[HistoryStart | None]) -> str:
+    """The result of a search without hits, by where the histories of the searched groups begin here."""
+    fetching = any(start is not None and start.state == "fetching" for start in starts)
+    return "No messages found yet: earlier ones are still being fetched." if fetching else "No messages found."
 
 
 def no_topic_sentence(found: HistoryStart | None) -> str:

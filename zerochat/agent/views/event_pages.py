@@ -10,6 +10,7 @@ from zerochat.group import effects
 from zerochat.group.event_log.event import POST, foreign_event
 from zerochat.group.lookup import PREFIX_MIN, find_author
 from zerochat.group.state import Group
+from zerochat.group.sync.history_requests import missing_ends
 from zerochat.rpc import ChainConflict, ChainExtent, EventPage, Imported, LogRow, LogSummary, Outcome
 
 ROWS_MAX = 500
@@ -34,15 +35,25 @@ class NothingSaid(LocalError):
     exit_code: ClassVar[int] = 1
 
 
+class StillFetching(LocalError):
+    """{who} no messages in {group} so far: earlier messages are still being fetched. Try again in a moment."""
+
+    exit_code: ClassVar[int] = 1
+    retry: ClassVar = "later"
+
+
 def find_row(journal: Journal, group: Group, wanted: str) -> Row:
-    """The event that an `rpc.EventParams` means. Raises NoSuchEvent, TooFewLetters, SeveralEvents, NothingSaid, or as
-    `find_author`."""
+    """The event that an `rpc.EventParams` means. Raises NoSuchEvent, TooFewLetters, SeveralEvents, NothingSaid,
+    StillFetching, or as `find_author`."""
     word, colon, name = wanted.partition(":")
     if word == LAST and (not colon or name):
         author = find_author(group, name) if name else group.me
         last = journal.last_of_type(group.id, author, POST)
         if last is None:
-            raise NothingSaid(who=f"{name} has" if name else "You have", group=group.name)
+            earlier = group.sync.backfill
+            missing = author in missing_ends(group) or (earlier is not None and not earlier.done)
+            error = StillFetching if missing else NothingSaid
+            raise error(who=f"{name} has" if name else "You have", group=group.name)
         return last
     if (row := journal.event(group.id, wanted)) is not None:
         return row

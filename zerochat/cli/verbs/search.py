@@ -9,6 +9,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, local_time, name_of
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive
 from zerochat.cli.output import Output, narrate
+from zerochat.presentation.history_rules import nothing_found
 from zerochat.presentation.search_query import time_with_zone, with_zone
 from zerochat.rpc import SearchParams
 from zerochat.terminal_text import printable_line
@@ -77,7 +78,7 @@ def search(options: Options, out: Output) -> ExitCode:
     names = {one.id: name_of(one.name) for one in groups}
     out.data_list(hits, (_line(hit, names.get(hit.group, ""), ids=options.ids) for hit in hits))
     if not hits:
-        narrate("No messages found.")
+        narrate(nothing_found(one.history_start for one in groups if group in (None, one.id)))
     elif len(hits) == wanted and not out.jsonl:
         narrate(f"Showing the newest {wanted}; use `--limit` for more.")
     return ExitCode.OK

@@ -17,6 +17,7 @@ from zerochat.rpc import (
     Found,
     GroupInfo,
     GroupParams,
+    HistoryStart,
     Hit,
     InvitationInfo,
     JoinGroupParams,
@@ -342,7 +343,11 @@ def _search(chat: ChatView, argument: str) -> None:
             jumps.to_message(chat, hit.group, hit.id)
 
     groups = {id: entry.name for id, entry in chat.conversations.by_id.items()}
-    chat.app.push_screen(SearchDialog(load, groups, printable_line(argument)), chosen)
+
+    def starts() -> list[HistoryStart | None]:
+        return [each.info.history_start for each in chat.conversations.by_id.values()]
+
+    chat.app.push_screen(SearchDialog(load, groups, printable_line(argument), starts), chosen)
 
 
 def _evidence(chat: ChatView, argument: str) -> None:

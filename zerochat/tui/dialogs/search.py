@@ -1,7 +1,7 @@
 """The search dialog: incremental search with paged results."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -14,8 +14,9 @@ from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from zerochat.presentation.history_rules import nothing_found
 from zerochat.presentation.search_query import with_zone
-from zerochat.rpc import Found, Hit, SearchParams
+from zerochat.rpc import Found, HistoryStart, Hit, SearchParams
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.composer.composer import LineInput
 from zerochat.tui.dialogs.dialog import Dialog
@@ -45,10 +46,15 @@ class SearchDialog(Dialog[Hit | None]):
     ]
 
     def __init__(
-        self, search: Callable[[SearchParams], Awaitable[Found]], groups: Mapping[str, Printable], query: str = ""
+        self,
+        search: Callable[[SearchParams], Awaitable[Found]],
+        groups: Mapping[str, Printable],
+        query: str = "",
+        starts: Callable[[], Iterable[HistoryStart | None]] = tuple,
     ) -> None:
-        """`groups`: names by id. `query`: the initial query, run at once."""
+        """`groups`: names by id. `query`: the initial query, run at once. `starts`: where the histories begin."""
         super().__init__()
+        self._starts = starts
         self._request, self._groups = search, groups
         self._query = query
         self._asked = 0
@@ -122,7 +128,8 @@ class SearchDialog(Dialog[Hit | None]):
             self._found.highlighted = 0 if self._hits else None
         count = len(self._hits)
         more = " or more" if found.cursor is not None else ""
-        self._show_status(Printable(f"{count}{more} found" if count else "No messages found." if anew else ""))
+        none = nothing_found(self._starts()) if anew else ""
+        self._show_status(printable_line(f"{count}{more} found" if count else none))
 
     def _show_status(self, sentence: Printable, *, trouble: bool = False) -> None:
         self._status_text.set_class(trouble, "-trouble")
