@@ -8,8 +8,11 @@ from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.protocols import short_links
 from zerochat.errors import Malformed, Unauthentic
+from zerochat.group.effects import CommandFailed
 from zerochat.group.inputs import AcceptInvitation, CreateInvitation, RevokeInvitation
+from zerochat.group.joining.joiner import NoAnswerPossible
 from zerochat.group.joining.requests import invitation_name
+from zerochat.group.notifications import JoinProgress
 
 
 def world_with_group(**options):
@@ -99,3 +102,23 @@ def test_an_unconnected_mediator_is_named():
     world.run(for_ms=5_000)
     _, open_ = invite(world, group)
     assert "not connected" in info(world, open_).short_missing
+
+
+def test_a_joiner_that_no_answer_can_reach_is_refused_at_once():
+    """It would wait a minute, and then read that the inviter was the fault."""
+    world = Behind(2, hidden=("n0", "n1"), via={"n1": ()})
+    group = world.found()
+    _, open_ = invite(world, group)
+    failed = world.run_command("n1", AcceptInvitation(open_.invitation, "n1"))
+    assert isinstance(failed, CommandFailed) and isinstance(failed.error, NoAnswerPossible)
+    assert "has no mediator" in str(failed.error)
+
+
+def test_a_joiner_without_a_mediator_learns_what_may_be_wrong():
+    world, group = world_with_group()
+    _, open_ = invite(world, group)
+    world.stop("n0")
+    world.run_command("n1", AcceptInvitation(open_.invitation, "n1"))
+    world.run(for_ms=70_000)
+    (text,) = [one.text for one in world.news("n1", JoinProgress) if one.phase == "failed"]
+    assert "behind a router too" in text and "still valid" in text

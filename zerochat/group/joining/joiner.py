@@ -91,6 +91,12 @@ class NoSuchRole(LocalError):
     """You cannot join as {role}. Join as reader or writer."""
 
 
+class NoAnswerPossible(LocalError):
+    """The inviter is reachable only through its mediator, and no answer could reach you: this agent only dials out
+    (`network.hidden`) and has no mediator. Add one (`zerochat route add LINK`), for example the inviter's, then join
+    again."""
+
+
 def checked_role(role: str) -> str:
     """A role that joiners can ask for. Raises NoSuchRole."""
     if role not in (READER, WRITER):
@@ -122,7 +128,10 @@ def accept_invitation(tx: Transaction, invitation: Invitation, label: str, role:
         join = known.moved_to(state, label=label, role=role, deadline=deadline, pending_tries=0)
     else:
         seed = tx.context.random(32)
-        identity = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, seed), invitation.envelope)
+        reach = mediator_mail.own_reach_as(tx, seed)
+        if invitation.endpoint is None and reach.pair is None and not reach.routes and not tx.agent.web_uris:
+            raise NoAnswerPossible
+        identity = new_identity(tx.context.random, reach, invitation.envelope)
         join = Join(
             id=b64url(tx.context.random(9)),
             invitation=invitation,
@@ -184,7 +193,7 @@ def retry_join(tx: Transaction, link: bytes) -> None:
             link,
             "no answer from " + join.invitation.address,
             "The inviter must have zerochat open (or `zerochat agent` running) and be reachable from here."
-            " The invitation is still valid: try again with it.",
+            f" {_missing_mediator(tx, join)}The invitation is still valid: try again with it.",
         )
         return
     mailed = link not in tx.agent.links_up and join.invitation.mail
@@ -196,6 +205,16 @@ def retry_join(tx: Transaction, link: bytes) -> None:
         retry = (PENDING_MAIL_RETRY if mailed else PENDING_RETRY).delay_ms(join.pending_tries - 1)
         member_connections.update_join(tx, link, pending_tries=join.pending_tries + 1)
     tx.set_timer(TimerKind.JOIN, link.hex(), min(retry, join.deadline - tx.now))
+
+
+def _missing_mediator(tx: Transaction, join: Join) -> str:
+    """What a joiner without a mediator should know about an inviter that has one."""
+    if not join.invitation.mail or mediator_mail.own_reach_as(tx, join.seed).routes:
+        return ""
+    return (
+        "If you are behind a router too, its answers cannot reach you: add a mediator (`zerochat route add LINK`), for"
+        " example the inviter's. "
+    )
 
 
 def _send_requests(tx: Transaction, link: bytes, join: Join) -> None:
