@@ -153,6 +153,12 @@ def keys_page() -> str:
     return page + WRITING
 
 
+def bot_api_page() -> str:
+    import bot_api
+
+    return bot_api.page()
+
+
 def rpc_page() -> str:
     from zerochat.agent.api.reference import document
 
@@ -184,6 +190,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield MANUAL / "commands.md", commands_page()
     yield MANUAL / "keys.md", keys_page()
     yield MANUAL / "json-rpc.md", rpc_page()
+    yield MANUAL / "bot-api.md", bot_api_page()
     telemetry = ROOT / "zerochat" / "agent" / "telemetry" / "README.md"
     yield telemetry, telemetry_page(telemetry)
     tree = command_tree(grammar())

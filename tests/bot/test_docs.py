@@ -61,6 +61,7 @@ def test_commands(load_bot):
                 ("bob", "!deploy live 8"),
                 ("bob", "!note bread buy  some"),
                 ("bob", "!sum 1 2.5"),
+                ("bob", "!grow large a b"),
             ):
                 await group.send(who, text)
                 await group.settle()
@@ -69,6 +70,7 @@ def test_commands(load_bot):
                 "Where must be one of test, live, not everywhere. Usage: !deploy test|live VERSION [DRY]",
                 "You need the role admin to use this command.",
                 "3.5",
+                "a, b: 10 GB more",
             ]
             assert bot.kv["bread"] == ["buy  some"]
             group.partition("bob")

@@ -57,7 +57,7 @@ RUN_BY = {
     ("json-rpc", '{"jsonrpc"'): "bot/test_pages::test_control_protocol_examples",
     ("bots", "from zerochat import Bot, Message"): "bot/test_docs::test_ten_lines",
     ("bots", "zerochat bot new"): BOTS,
-    ("bots", "from typing import"): "bot/test_docs::test_commands",
+    ("bots", "from enum import"): "bot/test_docs::test_commands",
     ("bots", "from zerochat import Bot, Event"): "bot/test_docs::test_everything_else",
     ("bots", "from zerochat import SyncBot"): "bot/test_docs::test_a_script",
     ("bots", "zerochat bot dead-letters"): BOTS,

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "zerochat" / "manual").glob("*.md"))
 TOPICS = {
     *("getting-started", "groups", "invitations", "keys", "commands", "settings", "delivery", "history", "files"),
-    *("mediators", "network", "services", "bots", "json-rpc", "interop", "accountability", "telemetry"),
+    *("mediators", "network", "services", "bots", "bot-api", "json-rpc", "interop", "accountability", "telemetry"),
     *("security", "guarantees", "limits", "contributing"),
 }
 CALLS = [
