@@ -104,6 +104,8 @@ class Options(argparse.Namespace):
     checks: list[str]
     shell: str
     candidates: str
+    max_behind: int | None = None
+    consumer: str | None = None
     message_key: str | None = None
     follow: bool
 

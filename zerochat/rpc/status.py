@@ -4,6 +4,7 @@ from msgspec import Struct, field
 
 from zerochat.rpc.connections import ConnectionInfo
 from zerochat.rpc.groups import GroupInfo, JoinStatus
+from zerochat.rpc.subscriptions import ConsumerInfo
 
 
 class ReplacedPort(Struct, frozen=True):
@@ -36,6 +37,8 @@ class Status(Struct, frozen=True, kw_only=True):
     mediators: list[ConnectionInfo] = field(default_factory=list)
     joins: list[JoinStatus] = field(default_factory=list)
     """The joins in progress, and the last that failed since the start."""
+    consumers: list[ConsumerInfo] = field(default_factory=list)
+    """The bots and scripts with a durable cursor, and their lag."""
     shares: list[str] = field(default_factory=list)
     """The indicators that are sent and received: `typing`, `read`, both or none."""
     unread: int = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from zerochat.agent.storage.paths import user_path
+from zerochat.cli import bot_state
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, name_of, table
@@ -23,6 +24,7 @@ from zerochat.terminal_text import printable, printable_line
 if TYPE_CHECKING:
     from zerochat.bot import Bot
     from zerochat.bot.store import Store
+    from zerochat.rpc import ConsumerInfo
 
 EXAMPLES = ("ping", "ci", "reminder", "relay")
 _MODULE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -41,6 +43,7 @@ def add(verbs: "Verbs[Parser]") -> None:
 zerochat bot new greeter
 zerochat bot run greeter.py --console
 zerochat bot run greeter.py --reload
+zerochat bot list
 zerochat bot dead-letters
 zerochat bot retry 7
 zerochat bot retire --bot greeter
@@ -50,6 +53,7 @@ zerochat bot unit greeter
     actions = parser.add_subparsers(dest="bot_action", metavar="ACTION", title="actions", required=True)
     _add_new(actions)
     _add_run(actions)
+    _add_states(actions)
     _add_dead_letters(actions)
     _add_units(actions)
 
@@ -92,6 +96,33 @@ zerochat bot run greeter.py --reload
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--console", action="store_true", help="test it in this terminal; nothing is sent or stored")
     how.add_argument("--reload", action="store_true", help="restart it when its files change")
+
+
+def _add_states(actions: "Verbs[Parser]") -> None:
+    add_verb(
+        actions,
+        "list",
+        "list the bots of a profile and their lag",
+        "List the bots of a profile, and the scripts that read under a consumer name: whether they run, how many\n"
+        "events they have not acknowledged, and their dead letters.",
+        """
+zerochat bot list
+zerochat bot list --format jsonl | jq 'select(.behind > 100)'
+""",
+        run=_list,
+    )
+    parser = add_verb(
+        actions,
+        "status",
+        "show whether a bot runs, and its lag",
+        "Show one bot, for people and for health checks. Exits with 1 if it does not run.",
+        """
+zerochat bot status --bot greeter
+zerochat --profile ci bot status --bot ci >/dev/null || echo "the bot is down"
+""",
+        run=_status,
+    )
+    _bot_option(parser)
 
 
 def _add_dead_letters(actions: "Verbs[Parser]") -> None:
@@ -313,6 +344,45 @@ async def _console(found: "Bot") -> None:
             await asyncio.sleep(0.01)
         found.stop()
         await serving
+
+
+def _states(options: Options) -> list[dict[str, object]]:
+    with attached(options) as agent:
+        known = {one.consumer: one for one in agent.client.list_consumers()}
+    letters = bot_state.dead_letters(paths_of(options))
+    return [_state(name, known.get(name), letters.get(name, 0)) for name in sorted({*known, *letters})]
+
+
+def _state(name: str, one: "ConsumerInfo | None", letters: int) -> dict[str, object]:
+    found: dict[str, object] = {"name": name, "state": "never connected", "behind": 0, "dead_letters": letters}
+    if one is None:
+        return {**found, "unread": 0, "updated": ""}
+    return {
+        **found,
+        "state": bot_state.state_of(one),
+        "behind": one.behind,
+        "unread": one.unread,
+        "updated": one.updated,
+    }
+
+
+def _list(options: Options, out: Output) -> ExitCode:
+    found = _states(options)
+    keys = ("name", "state", "behind", "dead_letters")
+    rows = [tuple(key.replace("_", " ").upper() for key in keys)]
+    rows += [tuple(printable_line(str(one[key])) for key in keys) for one in found]
+    out.data_list(found, table(rows) if found else ())
+    if not found:
+        narrate("No bot has run in this profile. `zerochat bot new NAME` writes one.")
+    return ExitCode.OK
+
+
+def _status(options: Options, out: Output) -> ExitCode:
+    one = next((each for each in _states(options) if each["name"] == options.name), None)
+    if one is None:
+        raise NoSuchBot(name=printable_line(options.name or "bot"))
+    out.data(one, table([(key.replace("_", " "), printable_line(str(value))) for key, value in one.items()]))
+    return ExitCode.OK if one["state"] == "running" else ExitCode.REFUSED
 
 
 def _store(options: Options) -> "Store":

@@ -43,12 +43,14 @@ def add(verbs: "Verbs[Parser]") -> None:
         "print a group's events as they arrive",
         "Print the newest events of a group, then each new one, until Ctrl+C. As JSON it also prints, with a `type`\n"
         "of their own: edits, deletions and reactions (message_changed), missing messages (gap), late ones\n"
-        "(late_event), a log without gaps (complete), and equivocation of an author (fork).",
+        "(late_event), a log without gaps (complete), and equivocation of an author (fork). With --consumer it starts\n"
+        "after the last event that was printed under this name, and reconnects if the agent is restarted.",
         """
 zerochat tail hikers
 zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
 zerochat tail ops -n 0 --format jsonl | jq 'select(.type == "gap")'
 zerochat tail ops --since 1042 --format jsonl
+zerochat tail ops --consumer alerts --format jsonl | ./alerts
 """,
         run=tail,
     )
@@ -57,6 +59,7 @@ zerochat tail ops --since 1042 --format jsonl
     start = parser.add_mutually_exclusive_group()
     start.add_argument("-n", dest="count", type=count, metavar="N", help="start with the newest N events (default: 10)")
     start.add_argument("--since", type=count, metavar="SEQ", help="start after the event with this `seq`")
+    start.add_argument("--consumer", metavar="NAME", help="start after the last event that was printed under this name")
     parser = add_verb(
         verbs,
         "history",
@@ -88,6 +91,10 @@ PAGE_EVENTS = 200
 
 
 def tail(options: Options, out: Output) -> ExitCode:
+    if options.consumer is not None:
+        from zerochat.cli.durable_tail import follow
+
+        follow(options, out)
     with attached(options) as agent:
         client, text, shown = agent.client, EventText(), set[str]()
         # Subscribe first, so that no event is lost between the log and the subscription.

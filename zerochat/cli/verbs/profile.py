@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import paths_of
+from zerochat.cli.bot_state import at_risk, consumer_rows
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import (
     completeness,
@@ -15,7 +16,7 @@ from zerochat.cli.formatting import (
     removal_votes,
     table,
 )
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, count
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import new_passphrase
 from zerochat.cli.status_bars import counts
@@ -62,14 +63,21 @@ zerochat status --format json | jq .groups[].name
 zerochat status --check >/dev/null || echo "needs attention"
 zerochat status --bar waybar
 tmux set -g status-right '#(zerochat status --bar tmux)'
+zerochat status --check --max-behind 100 >/dev/null
 """,
         run=status,
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="for health checks: exit with 1 if the agent needs attention (it accepts no new connections, or reports a"
-        " warning), and with 7 if its journal is damaged",
+        help="for health checks: exit with 1 if the agent needs attention (it accepts no new connections, reports a"
+        " warning, or a bot loses events), and with 7 if its journal is damaged",
+    )
+    parser.add_argument(
+        "--max-behind",
+        type=count,
+        metavar="N",
+        help="with --check: exit with 1 if a bot or script has more than N unacknowledged events",
     )
     parser.add_argument(
         "--bar",
@@ -138,7 +146,7 @@ def status(options: Options, out: Output) -> ExitCode:
         if group.requests:
             names = ", ".join(name_of(one.nick) for one in group.requests)
             narrate(f"Join requests for {name_of(group.name)}: {names}. See `zerochat requests {quoted(group.name)}`.")
-    return _health(found) if options.check else ExitCode.OK
+    return _health(found, options.max_behind) if options.check else ExitCode.OK
 
 
 def _bar(kind: str, found: Status | None, locations: "ProfilePaths", out: Output) -> ExitCode:
@@ -149,11 +157,12 @@ def _bar(kind: str, found: Status | None, locations: "ProfilePaths", out: Output
     return ExitCode.OK
 
 
-def _health(found: Status) -> ExitCode:
+def _health(found: Status, max_behind: int | None = None) -> ExitCode:
     """The exit code of `--check`, a stable interface for monitoring."""
     if found.damaged:
         return ExitCode.INTEGRITY
-    return ExitCode.REFUSED if found.closed or found.warning else ExitCode.OK
+    lagging = any(at_risk(one) or (max_behind is not None and one.behind > max_behind) for one in found.consumers)
+    return ExitCode.REFUSED if found.closed or found.warning or lagging else ExitCode.OK
 
 
 def paths(options: Options, out: Output) -> ExitCode:
@@ -241,6 +250,8 @@ def status_lines(status: Status) -> list[str]:
     lines = table(rows)
     if status.joins:
         lines += ["", *join_lines(status.joins)]
+    if status.consumers:
+        lines += ["", *table(consumer_rows(status.consumers))]
     if not status.groups:
         return [*lines, "", "no groups yet"]
     notes = [(f"{name_of(one.name)}:", completeness(one)) for one in status.groups if one.completeness]

@@ -44,6 +44,7 @@ def get_status(context: Context[NoParams]) -> rpc.Status:
         services.status(agent),
         groups=groups,
         joins=joins(agent, services.joins),
+        consumers=services.subscriptions.consumers.infos(),
         unread=sum(group.unread for group in groups),
         mentions=sum(group.mentions for group in groups),
     )

@@ -1,0 +1,50 @@
+"""The bots and other consumers of a profile as rows: whether they run, their lag, their dead letters."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from zerochat.agent.storage.paths import ProfilePaths
+from zerochat.cli.formatting import near_time
+from zerochat.rpc import ConsumerInfo
+from zerochat.rpc.subscriptions import NOTIFICATIONS_MAX, OVERFLOW_PERCENT
+from zerochat.terminal_text import printable_line
+
+COUNTED_MAX: Final = 10_000
+"""`ConsumerInfo.behind` counts up to this."""
+
+
+def consumer_rows(consumers: Iterable[ConsumerInfo]) -> list[tuple[str, ...]]:
+    head = ("CONSUMER", "STATE", "BEHIND", "LAST ACTIVE")
+    return [head, *(_row(one) for one in consumers)]
+
+
+def _row(one: ConsumerInfo) -> tuple[str, ...]:
+    return printable_line(one.consumer), state_of(one), behind_of(one), near_time(one.updated)
+
+
+def state_of(one: ConsumerInfo) -> str:
+    if at_risk(one):
+        return "losing events soon"
+    return "running" if one.connected else "stopped"
+
+
+def behind_of(one: ConsumerInfo) -> str:
+    return f"{one.behind}+" if one.behind >= COUNTED_MAX else str(one.behind)
+
+
+def at_risk(one: ConsumerInfo) -> bool:
+    """Whether so many notifications are unread that the oldest will soon be dropped."""
+    return one.unread * 100 >= NOTIFICATIONS_MAX * OVERFLOW_PERCENT
+
+
+def dead_letters(paths: ProfilePaths) -> dict[str, int]:
+    """The number of dead letters of each bot that has run in the profile, by name."""
+    from zerochat.bot.bot import store_path
+    from zerochat.bot.store import Store
+
+    folder = store_path(paths, "x").parent
+    found = {}
+    for path in sorted(folder.glob("*.db")) if folder.is_dir() else ():
+        with Store(path) as store:
+            found[path.stem] = len(store.dead_letters())
+    return found
