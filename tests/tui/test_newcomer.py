@@ -84,7 +84,7 @@ def test_hints_have_the_users_keys(tmp_path):
             it.agent.joining("asking", "A member has been asked.")
             await it.shows("(Alt+J)")
             await it.press("alt+j")
-            await it.shows("F11 cancel", "joining continues (Alt+J shows it). F11 cancels.")
+            await it.shows("F11 cancel", "joining continues (/join shows it). F11 cancels.")
             await it.press("escape")
             await it.say("/new club")
             await it.shows("club created. Press Alt+I or type /invite")

@@ -28,11 +28,11 @@ from zerochat.rpc import Hello
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.base_app import BaseApp
 from zerochat.tui.chat_screen import REPEAT_S, ChatScreen
-from zerochat.tui.composer.composer import is_letter
 from zerochat.tui.host.driver import TerminalGone
 from zerochat.tui.host.terminal import register_keys
 from zerochat.tui.state.agent_link import AgentLink, LinkState, in_thread
 from zerochat.tui.state.preferences import SettingsStore
+from zerochat.tui.style.keymaps import is_letter
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit code for SIGTERM, and for a terminal that is gone."""

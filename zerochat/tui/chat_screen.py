@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
-from zerochat.tui.composer.composer import Composer, is_letter
+from zerochat.tui.composer.composer import Composer
 from zerochat.tui.panels.lists import GroupList, MemberList
 from zerochat.tui.state.agent_link import AgentLink
 from zerochat.tui.state.feed_listener import (
@@ -22,7 +22,7 @@ from zerochat.tui.state.feed_listener import (
     TlogNotification,
 )
 from zerochat.tui.state.hints import NO_MESSAGES
-from zerochat.tui.style.keymaps import LETTER_KEYMAPS
+from zerochat.tui.style.keymaps import LETTER_KEYMAPS, is_letter
 
 RECORD_THEMSELVES = ("reply", "edit", "send")
 """Commands that record their own text for Ctrl+Up."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
-from unicodedata import category
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -15,6 +14,7 @@ from textual.widgets import Input, Static, TextArea
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.composer import paste
 from zerochat.tui.state.conversation import TEXT_CHARS_MAX
+from zerochat.tui.style.keymaps import is_letter
 
 if TYPE_CHECKING:  # loaded when they are needed, after the first frame
     from zerochat.tui.composer import completion
@@ -429,21 +429,6 @@ class Composer(TextArea, inherit_bindings=False):
 def _place(text: str, at: int) -> tuple[int, int]:
     """(line, column) of a character offset."""
     return text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1
-
-
-def is_letter(event: events.Key) -> bool:
-    """Whether a key types its character; Alt+A also carries "a" but must not type it."""
-    if event.key.startswith(("alt+", "ctrl+", "super+", "hyper+", "meta+")):
-        return False
-    return event.is_printable or (event.character is not None and _is_kept(event.character))
-
-
-def _is_kept(character: str) -> bool:
-    """Whether a space or format character that Python does not call printable is text: the joiners of Persian, Indic
-    scripts and emoji, wide and unbreakable spaces. What the sanitiser drops from a paste cannot be typed either."""
-    return (
-        len(character) == 1 and category(character) in ("Zs", "Cf") and printable(f"あ{character}") == f"あ{character}"
-    )
 
 
 class LineInput(Input):

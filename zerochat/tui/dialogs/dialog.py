@@ -18,9 +18,10 @@ from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
 from zerochat.terminal_text import Printable, printable
-from zerochat.tui.composer.composer import LineInput, is_letter
+from zerochat.tui.composer.composer import LineInput
 from zerochat.tui.panels.bars import FLASH_S
 from zerochat.tui.state.agent_link import AgentError
+from zerochat.tui.style.keymaps import is_letter
 from zerochat.tui.style.text import wrap
 
 REFRESH_S = 2.0

@@ -21,7 +21,6 @@ from zerochat.presentation import group_rules
 from zerochat.presentation.history_rules import exceeds, read_rule, rule_text
 from zerochat.rpc import InvitationInfo, InvitationNotification
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.base_app import app_of
 from zerochat.tui.dialogs.dialog import Dialog, Feedback
 from zerochat.tui.dialogs.help import first_keys
 from zerochat.tui.state.agent_link import AgentError, in_thread
@@ -207,7 +206,7 @@ class InviteDialog(Dialog[None]):
         if elsewhere := group_rules.local_only(invitation):
             about.append(elsewhere)
         if self._by_request:
-            about.append(f"Anyone who has it can ask to join; you answer with {app_of(self).key('group.requests')}.")
+            about.append("Anyone who has it can ask to join; you answer with /requests.")
         else:
             about.append("Anyone who has it can join: send it only to people you trust.")
         if self._earlier:

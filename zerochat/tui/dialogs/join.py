@@ -16,7 +16,6 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from zerochat.rpc import JoinStatus
 from zerochat.terminal_text import Printable, printable
-from zerochat.tui.base_app import app_of
 from zerochat.tui.composer.composer import Composer, LineInput
 from zerochat.tui.dialogs.choice import Choice
 from zerochat.tui.dialogs.dialog import Dialog
@@ -224,8 +223,9 @@ class JoinDialog(Dialog[str | None]):
         if status.words:
             sentences += [Printable("The inviter may ask for your safety words:"), *word_lines(status.words)]
         keys = first_keys(self)
-        shows = f"joining continues ({app_of(self).key('group.join')} shows it)"
-        continues = Printable(f"{keys['join.close']} closes this; {shows}. {keys['join.cancel']} cancels.")
+        continues = Printable(
+            f"{keys['join.close']} closes this; joining continues (/join shows it). {keys['join.cancel']} cancels."
+        )
         self._show_text(Printable("\n".join([*sentences, continues])))
         self.call_after_refresh(self._status_text.scroll_visible, animate=False)
 

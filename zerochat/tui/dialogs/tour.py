@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Button, Static
 
-from zerochat.tui.composer.composer import is_letter
 from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.dialogs.help import with_keys
+from zerochat.tui.style.keymaps import is_letter
 
 STEPS: Final = (
     (

@@ -11,10 +11,10 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from zerochat.tui.composer.composer import is_letter
 from zerochat.tui.messages.pane import MessagePane
 from zerochat.tui.messages.row import Key, Row
 from zerochat.tui.messages.timeline import Timeline
+from zerochat.tui.style.keymaps import is_letter
 
 RIGHT_BUTTON = 3
 

@@ -9,12 +9,16 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Final, NamedTuple
+from unicodedata import category
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.keys import REPLACED_KEYS, Keys, _character_to_key, key_to_character
 from textual.screen import Screen
+
+from zerochat.terminal_text import printable
 
 KEYMAPS: Final[Mapping[str, Mapping[str, str]]] = {
     "default": {},
@@ -115,6 +119,21 @@ def types_text(key: str) -> bool:
     """Whether the key, in Textual's notation, types a character."""
     character = key_to_character(REPLACED_KEYS.get(key, key))
     return character is not None and character.isprintable()
+
+
+def is_letter(event: events.Key) -> bool:
+    """Whether a key types its character; Alt+A also carries "a" but must not type it."""
+    if event.key.startswith(("alt+", "ctrl+", "super+", "hyper+", "meta+")):
+        return False
+    return event.is_printable or (event.character is not None and _is_kept(event.character))
+
+
+def _is_kept(character: str) -> bool:
+    """Whether a space or format character that Python does not call printable is text: the joiners of Persian, Indic
+    scripts and emoji, wide and unbreakable spaces. What the sanitiser drops from a paste cannot be typed either."""
+    return (
+        len(character) == 1 and category(character) in ("Zs", "Cf") and printable(f"あ{character}") == f"あ{character}"
+    )
 
 
 def keymap_warnings(keymap: str, own: Mapping[str, str]) -> list[str]:
