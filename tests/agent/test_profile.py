@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.support import profile_fixtures
 from tests.support.profile_fixtures import PASSPHRASE, StandInKeyring, content
 from zerochat.agent.storage import key_wrapping, os_keyring, profiles
 from zerochat.agent.storage.journal import DiskFailed, DiskFull, DiskReadOnly, Journal, WrongKey
+from zerochat.agent.storage.key_wrapping import NotOurSecretFile
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import (
     BadPassphrase,
@@ -192,9 +194,10 @@ def test_an_incomplete_profile_names_its_missing_file(lost: str, home: ProfilePa
 
 
 def test_a_passphrase_locks(home: ProfilePaths):
-    create_profile(home, "zoe", PASSPHRASE)
+    label = "a name too long for chance"
+    create_profile(home, label, PASSPHRASE)
     assert {path.name for path in home.data.iterdir()} == {"journal.db", "wrapped-key"}
-    assert read_meta(home, lambda: PASSPHRASE, "label") == b"zoe"
+    assert read_meta(home, lambda: PASSPHRASE, "label") == label.encode()
     before = content(home)
     with pytest.raises(WrongPassphrase):
         unlock(home, lambda: PASSPHRASE + b" ")
@@ -204,7 +207,7 @@ def test_a_passphrase_locks(home: ProfilePaths):
         unlock(home, None)
     assert content(home) == before
     key = unlock(home, lambda: PASSPHRASE)
-    for text in (b"zoe", PASSPHRASE, key, key.hex().encode(), b64url(key).encode()):
+    for text in (label.encode(), PASSPHRASE, key, key.hex().encode(), b64url(key).encode()):
         assert not any(text in there for there in before.values())
 
 
@@ -264,6 +267,24 @@ def test_a_key_file_that_others_can_open_is_refused(mode: int, home: ProfilePath
         unlock(home, None)
     home.key_file.chmod(0o600)
     assert unlock(home, None)
+
+
+def test_advice_for_an_unreadable_key_file(home: ProfilePaths, monkeypatch: pytest.MonkeyPatch):
+    create_profile(home, "zoe", None)
+    real = os.open
+
+    def denied(path: Any, *rest: Any, **more: Any) -> int:
+        if path == home.key_file:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", denied)
+        with pytest.raises(BadSecretFile, match=r"permission denied.*chmod 600"):
+            unlock(home, None)
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(NotOurSecretFile, match=f"belongs to another user .id {os.getuid()}.*chown"):
+            unlock(home, None)
 
 
 def test_a_key_file_must_be_the_file_itself(home: ProfilePaths, tmp_path: Path):

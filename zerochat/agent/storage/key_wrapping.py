@@ -23,7 +23,7 @@ from nacl.exceptions import CryptoError
 from zerochat.agent.storage.database import KEY_BYTES
 from zerochat.agent.storage.paths import user_path
 from zerochat.crypto.encoding import Count, b64url, b64url_bytes
-from zerochat.errors import LocalError, Malformed
+from zerochat.errors import LocalError, Malformed, quoted
 
 JournalKey = NewType("JournalKey", bytes)
 
@@ -44,7 +44,23 @@ class OpenToOthers(LocalError):
 
 
 class BadSecretFile(LocalError):
-    """{path} cannot be used: {why}. Restore it from a backup; without it the profile cannot be opened."""
+    """{path} cannot be used: {why}. {remedy}"""
+
+    exit_code: ClassVar[int] = 6
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        why: str,
+        remedy: str = "Restore it from a backup; without it the profile cannot be opened.",
+    ) -> None:
+        super().__init__(path=path, why=why, remedy=remedy)
+
+
+class NotOurSecretFile(LocalError):
+    """{path} cannot be used: it belongs to another user (id {owner}). Use zerochat as that user, or give the profile
+    to yours: `sudo chown -R $USER {folder}`."""
 
     exit_code: ClassVar[int] = 6
 
@@ -177,18 +193,18 @@ def write_secret(path: Path, content: msgspec.Struct) -> None:
 
 
 def read_secret(path: Path, shape: type[Secret]) -> Secret:
-    """Raises BadSecretFile or OpenToOthers."""
+    """Raises BadSecretFile, NotOurSecretFile or OpenToOthers."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        link = error.errno in (errno.ELOOP, errno.EMLINK)
-        why = "it is a symbolic link" if link else (error.strerror or str(error)).lower()
-        raise BadSecretFile(path=path, why=why) from error
+        raise _cannot_open(path, error) from error
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise BadSecretFile(path=path, why="it is not a regular file")
-        if stat.S_IMODE(facts.st_mode) & 0o077 or facts.st_uid not in (os.geteuid(), 0):
+        if facts.st_uid not in (os.geteuid(), 0):
+            raise NotOurSecretFile(path=path, owner=facts.st_uid, folder=path.parent)
+        if stat.S_IMODE(facts.st_mode) & 0o077:
             raise OpenToOthers(path=path)
         text = os.read(descriptor, SECRET_FILE_BYTES_MAX)
     finally:
@@ -196,10 +212,26 @@ def read_secret(path: Path, shape: type[Secret]) -> Secret:
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version > VERSION:
-            raise BadSecretFile(path=path, why=f"a newer version of zerochat wrote it (format {version})")
+            why = f"a newer version of zerochat wrote it (format {version})"
+            raise BadSecretFile(path=path, why=why, remedy="Use that version, or a newer one.")
         return msgspec.json.decode(text, type=shape)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadSecretFile(path=path, why=f"its content is invalid ({error})") from error
+
+
+def _cannot_open(path: Path, error: OSError) -> LocalError:
+    if error.errno in (errno.ELOOP, errno.EMLINK):
+        return BadSecretFile(path=path, why="it is a symbolic link", remedy="Put the file itself in its place.")
+    why = (error.strerror or str(error)).lower()
+    if error.errno != errno.EACCES:
+        return BadSecretFile(path=path, why=why)
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return BadSecretFile(path=path, why=why, remedy="Use zerochat as the user that owns the profile.")
+    if owner != os.geteuid():
+        return NotOurSecretFile(path=path, owner=owner, folder=path.parent)
+    return BadSecretFile(path=path, why=why, remedy=f"Make it readable for you: `chmod 600 {quoted(str(path))}`.")
 
 
 def exact_bytes(text: str, size: int, path: Path) -> bytes:
