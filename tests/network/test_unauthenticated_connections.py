@@ -21,6 +21,7 @@ from nacl import bindings
 
 from tests.support.raw_curve import RawHost, RawMember, framed
 from tests.support.sockets import Stranger, befriend, curve, peers, pump, strangers, until
+from zerochat.agent.network import descriptors
 from zerochat.agent.network.zmq import listener as listeners
 from zerochat.agent.network.zmq import socket_options
 from zerochat.agent.network.zmq.listener import (
@@ -243,6 +244,12 @@ def test_idle_connections_keep_no_member_out_and_expire(monkeypatch):
         of_a, _ = befriend(a, b, LINK)
         until(lambda: a.do(Publish(of_a, b"in")) or b"in" in b.envelopes(), a, b)
         until(lambda: not (a.transport._pair.unauthenticated or a.transport._queue.unauthenticated), a, b)
+
+
+def test_too_few_files_are_a_sentence(monkeypatch):
+    monkeypatch.setattr(descriptors, "file_limit", lambda: 32)
+    with pytest.raises(descriptors.TooFewFiles, match=r"only 32 files open.*ulimit -n"):
+        descriptors.raise_file_limit()
 
 
 def test_a_low_file_limit_lowers_unauthenticated_connections(monkeypatch):

@@ -3,15 +3,35 @@
 import socket
 import sys
 from contextlib import suppress
-from typing import Final
+from typing import ClassVar, Final
+
+from zerochat.errors import LocalError
 
 FILES_MAX: Final = 65_536
 MACOS_FILES_MAX: Final = 10_240
 """OPEN_MAX of macOS, which it enforces whatever the hard limit is."""
 
 
+FILES_MIN: Final = 96
+"""Below it, libzmq may end the process in the middle of its work: an agent without any connection needs about 40."""
+
+
+class TooFewFiles(LocalError):
+    """This process may have only {limit} files open, and an agent needs {least}. Raise the limit: `ulimit -n 1024`, or
+    LimitNOFILE= in the service."""
+
+    exit_code: ClassVar[int] = 6
+
+
 def raise_file_limit() -> None:
-    """Raise the soft limit of open files, often 1,024 or 256, as far as allowed: a group of 256 needs about 1,100."""
+    """Raise the soft limit of open files, often 1,024 or 256, as far as allowed: a group of 256 needs about 1,100.
+    Raises TooFewFiles."""
+    _raise_file_limit()
+    if (limit := file_limit()) < FILES_MIN:
+        raise TooFewFiles(limit=limit, least=FILES_MIN)
+
+
+def _raise_file_limit() -> None:
     if sys.platform == "win32":
         return
     import resource
