@@ -26,6 +26,11 @@ def quoted(*names: str) -> str:
     return " ".join(words)
 
 
+def _typed(value: object) -> object:
+    """A field inside a command."""
+    return quoted(*((value,) if isinstance(value, str) else value)) if isinstance(value, str | tuple) else value
+
+
 def unique_prefixes(ids: Iterable[str], least: int = 8) -> list[str]:
     """The shortest unique prefixes of these ids, sorted; at least `least` characters."""
     known = sorted(set(ids))
@@ -79,9 +84,10 @@ class ZerochatError(Exception):
         return found | {name: str(self.fields[name]) for name in self.facts if name in self.fields}
 
     def sentence(self) -> str:
-        """The docstring with the fields filled in, on one line; inside backquotes they are quoted for a shell."""
+        """The docstring with the fields filled in, on one line; inside backquotes they are quoted for a shell. A tuple
+        is several words there."""
         pieces = docstring(type(self)).split("`")
-        typed = {name: quoted(value) if isinstance(value, str) else value for name, value in self.fields.items()}
+        typed = {name: _typed(value) for name, value in self.fields.items()}
         filled = (piece.format(**(typed if index % 2 else self.fields)) for index, piece in enumerate(pieces))
         # Bytes of arguments and paths that are no text would fail in every log and every answer.
         return _LONE_SURROGATE.sub("\ufffd", " ".join("`".join(filled).split()))
@@ -127,7 +133,7 @@ class InvitationExpired(LocalError):
 
 
 class UnknownGroup(LocalError):
-    """Unknown group {group}. `zerochat info` lists the groups of this profile."""
+    """Unknown group '{group}'. `zerochat info` lists the groups of this profile."""
 
 
 class AmbiguousGroup(LocalError):

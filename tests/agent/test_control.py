@@ -560,7 +560,7 @@ def test_calls_and_errors(fake_agent) -> None:
     agent = fake_agent(send_message=send, get_history=lambda params: History([event(params.group)], more=True))
     with connect(home(agent.server.path)) as client:
         assert client.hello().nick == "alice"
-        with pytest.raises(AgentError, match="Unknown group hikers") as refused:
+        with pytest.raises(AgentError, match="Unknown group 'hikers'") as refused:
             client.send_message("hikers", "x")
         assert (refused.value.code, refused.value.exit_code) == ("UnknownGroup", 1)
         assert client.get_history("g\u2028ä😀").events[0].body["text"] == "g\u2028ä😀"

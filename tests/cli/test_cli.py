@@ -284,7 +284,7 @@ def test_requests_sent_to_the_agent(run, usual) -> None:
     run("new hikers --envelope didcomm/v1")
     run("invite hikers --uses 5 --expires 7d")
     run(["send", "hikers", "-m", "-v ä\n"])
-    run("send hikers", stdin=b"from stdin\n\n")
+    run("send hikers", stdin=b"from stdin\r\n\r\n")
     run("send hikers -m x --wait all --timeout 7")
     run("send hikers -m x --wait 2")
     usually = CreateGroupParams("hikers", remove="quorum", quorum=2)
@@ -295,6 +295,18 @@ def test_requests_sent_to_the_agent(run, usual) -> None:
         WaitParams("GROUPID", "EVENTID", -1, 7.0),
         WaitParams("GROUPID", "EVENTID", 2, 30.0),
     ]
+
+
+def test_a_text_may_begin_with_a_hyphen(run, usual) -> None:
+    for words in (["-m", "-x"], ["-m", "--what is it"], ["-m=--wait"], ["-m", "-1", "--reply", "-abcd"]):
+        assert run(["send", "hikers", *words])[0] == 0
+    sent = of(usual, "send_message")
+    assert [params.text for params in sent] == ["-x", "--what is it", "--wait", "-1"]
+    assert sent[3].reply_to == "-abcd"
+    for words in (["-m"], ["-m", "--wait"], ["-m", "-h"]):
+        code, _, err = run(["send", "hikers", *words])
+        assert code == 2 and "if it begins with a hyphen: -m=VALUE" in err
+    assert of(usual, "send_message") == sent
 
 
 def test_history_in_pages(run, agent) -> None:
@@ -390,7 +402,7 @@ def test_refusals_are_sentences(run, agent) -> None:
     served = agent(send_message=refuse)
     code, out, err = run(["send", "hi\x1b[2J\u202ekers", "-m", "x"])
     assert (code, out) == (1, "")
-    assert "Unknown group hi␛[2J\ufffdkers." in err
+    assert "Unknown group 'hi␛[2J\ufffdkers'." in err
 
     def doubt(params: SendMessageParams) -> None:
         raise ChangedIdentity(who="bob")

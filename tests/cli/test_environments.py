@@ -121,7 +121,7 @@ def test_arguments_that_are_no_text_are_refused(run: Any, agent: Any, words: lis
 
 
 def test_errors_contain_no_lone_surrogates() -> None:
-    assert str(errors.UnknownGroup(group=LATIN)).startswith("Unknown group caf\ufffd.txt")
+    assert str(errors.UnknownGroup(group=LATIN)).startswith("Unknown group 'caf\ufffd.txt'")
 
 
 @pytest.mark.parametrize("name", [LATIN, "é.txt", "a b.txt", "%C3.txt"])

@@ -91,7 +91,7 @@ def test_a_download_without_connected_members_waits(people, tmp_path, run):
 @pytest.mark.parametrize(
     ("words", "said", "code"),
     [
-        (("files", "get", "friends"), "needs a FILE", 2),
+        (("files", "get", "friends"), "Name the file", 2),
         (("files", "get", "friends", "nothing.txt"), "no file", 1),
         (("send", "friends", "--file", "/nowhere/at/all"), "no such file", 1),
         (("send", "friends", "--file", "/dev/null"), "not a regular file", 1),

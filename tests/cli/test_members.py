@@ -92,7 +92,7 @@ def test_the_rules_of_a_group_in_plain_words(run, crew) -> None:
     assert run("info moon") == (
         1,
         "",
-        "zerochat: Unknown group moon. `zerochat info` lists the groups of this profile.\n",
+        "zerochat: Unknown group 'moon'. `zerochat info` lists the groups of this profile.\n",
     )
     code, out, _ = run("info")
     assert code == 0 and out.splitlines()[0].split()[:2] == ["GROUP", "STATE"] and "hikers" in out.splitlines()[1]

@@ -147,7 +147,7 @@ def test_a_name_with_a_leading_dash_is_no_option() -> None:
     assert quoted("-dash") == "-- -dash" and quoted("hikers", "-b") == "hikers -- -b"
     assert quoted("-dash", "-b c", "d") == "-- -dash '-b c' d"
     assert "`zerochat leave -- -dash`" in GroupExists(group="-dash").sentence()
-    assert "Unknown group -dash." in UnknownGroup(group="-dash").sentence()
+    assert "Unknown group '-dash'." in UnknownGroup(group="-dash").sentence()
 
 
 def commands(text: str) -> list[str]:

@@ -30,6 +30,7 @@ MESSAGE_HELP = (
 _HYPHEN_ID = re.compile("-[A-Za-z0-9_][A-Za-z0-9_-]{2,41}")
 """An id, or a prefix of at least four characters, that begins with a hyphen. One in 64 ids does, and no verb that takes
 an id has an option of this form. One id in 4096 begins with two hyphens and needs `--` before it."""
+_NO_VALUE = re.compile(r"argument (-[^:/ ]+).*: expected one argument$")
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$", re.DOTALL)
 CHOICES_SHOWN_MAX = 12
 """With more choices, an error names only the nearest one."""
@@ -203,6 +204,10 @@ def _columns() -> int:
         return WIDTH + 1
 
 
+_VALUE_ACTIONS = (argparse._StoreAction, argparse._AppendAction)
+"""Actions of options that take a value."""
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with suggestions in usage errors, and with ids that begin with a hyphen."""
 
@@ -220,6 +225,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         text = _CHOICE.sub(_nearest, message.replace(_ID_MARK, ""))
+        if option := _NO_VALUE.match(text):
+            text += f" (if it begins with a hyphen: {option[1]}=VALUE)"
         usage = self.format_usage()
         if Parser.json_errors:
             from zerochat.cli.output import print_error
@@ -231,9 +238,26 @@ class Parser(argparse.ArgumentParser):
             ExitCode.USAGE, f"{usage}{self.prog}: error: {text}\nTry '{self.prog} --help' for more information.\n"
         )
 
+    def _with_values(self, words: Sequence[str]) -> list[str]:
+        """The words, where a value that begins with a hyphen is joined to its option: argparse would take it for
+        another option. An option of this verb stays one, because then the value is missing."""
+        known = self._option_string_actions
+        options = {name for name, action in known.items() if isinstance(action, _VALUE_ACTIONS)}
+        joined: list[str] = []
+        for index, word in enumerate(words):
+            before = joined[-1] if joined else ""
+            if word == "--":
+                return [*joined, *words[index:]]
+            if before in options and word.startswith("-") and word != "-" and word not in known:
+                joined[-1] = f"{before}={word}"
+            else:
+                joined.append(word)
+        return joined
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Like argparse, but the verb itself rejects unknown arguments, so that the error shows its usage."""
         given = list(sys.argv[1:] if args is None else args)
+        given = self._with_values(given)
         if self.takes_id:
             given = [_ID_MARK + word if _HYPHEN_ID.fullmatch(word) else word for word in given]
         found, unknown = super().parse_known_args(given, namespace)

@@ -65,7 +65,7 @@ def _given(options: Options, verb: str) -> str:
         text = "" if sys.stdin is None else sys.stdin.buffer.read(INVITATION_BYTES_MAX).decode(errors="replace")
     text = text.encode(errors="replace").decode().strip()
     if not text:
-        raise NoInvitation(verb=verb)
+        raise NoInvitation(verb=tuple(verb.split()))
     return text
 
 

@@ -14,7 +14,7 @@ SERVICE = "zerochat"
 
 class NoKeyring(LocalError):
     """The system's keyring cannot be used: {why}. Unlock it, install the package `keyring` in zerochat's environment
-    (`pip install keyring`), or create a profile that needs no keyring (`zerochat init --passphrase`)."""
+    (`pip install keyring`), or create a profile that needs no keyring (`zerochat init --name NAME --passphrase`)."""
 
     exit_code: ClassVar[int] = 6
 

@@ -75,7 +75,7 @@ has started since, and the groups' states record the recovery."""
 
 
 class NoProfile(LocalError):
-    """No profile {profile}. Create it with `zerochat --profile {profile} init --name NAME`, or restore a backup with
+    """No profile '{profile}'. Create it with `zerochat --profile {profile} init --name NAME`, or restore a backup with
     `zerochat --profile {profile} restore FILE`."""
 
     exit_code: ClassVar[int] = 6

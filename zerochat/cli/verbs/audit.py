@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from zerochat.cli.agent_access import attached
+from zerochat.cli.evidence_files import open_file
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import find_group, name_of, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, history_source
@@ -51,8 +52,13 @@ zerochat audit hikers --format jsonl | jq .violations
         "export",
         "export a group's log to a file",
         "Write a group's complete log as JSON lines, with all data that is needed to verify it. The file is not\n"
+<<<<<<< HEAD
         "encrypted; only your user can read it. Prints the name of the file.\n"
         "`zerochat history --file` prints it, `zerochat audit --file` verifies it.",
+=======
+        "encrypted; only your user can read it. `-` writes to standard output. Prints the name of the file.\n"
+        "`zerochat history --file FILE` prints it, `zerochat audit --file FILE` verifies it.",
+>>>>>>> 2fd206b5 (cli: values with hyphens, CRLF, hints that can be pasted)
         """
 zerochat export hikers
 zerochat export hikers --output hikers-2025.jsonl
@@ -105,7 +111,7 @@ NOT_ENCRYPTED = "The file is not encrypted and contains all messages of the grou
 
 
 class NotOurGroup(LocalError):
-    """{path} is the log of a group that this profile is not in: {group}. `zerochat history --file` prints it."""
+    """{path} is the log of a group that this profile is not in: {group}. `zerochat history --file {path}` prints it."""
 
 
 def audit(options: Options, out: Output) -> ExitCode:
@@ -357,24 +363,15 @@ def _file_name(group: str) -> str:
 def _archive(path: str) -> Iterator[tuple["Header", Iterator[LogRow]]]:
     from zerochat.agent.archive import log_file
 
-    with _opened(path) as file:
+    with open_file(path) as file:
         yield log_file.read(Path(path), file)
 
 
 @contextmanager
 def _rereadable(path: str) -> Iterator[IO[bytes]]:
     """A seekable file; standard input is kept in memory, not on disk, as its source may be encrypted."""
-    with _opened(path) as file:
+    with open_file(path) as file:
         yield io.BytesIO(file.read()) if path == "-" else file
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    with Path(path).open("rb") as file:
-        yield file
 
 
 def events_of(path: str, count: int | None) -> list[Event]:

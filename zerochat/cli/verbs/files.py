@@ -51,7 +51,7 @@ zerochat files list hikers --format jsonl | jq -r '.file | [.id, .name] | @tsv'
 
 
 class FileNeeded(LocalError):
-    """`zerochat files {action}` needs a FILE. `zerochat files list {group}` lists the files."""
+    """Name the file: `zerochat files {action} {group} FILE`. `zerochat files list {group}` lists the files."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 

@@ -121,7 +121,7 @@ def _add(options: Options, out: Output) -> ExitCode:
         narrate(f"{who} now stores messages for you while you are offline{note}.")
         return ExitCode.OK
     if one.mediator == "denied":
-        narrate(f"{who} has denied mediation. Use `zerochat route remove` to remove it.")
+        narrate(f"{who} has denied mediation. Use `zerochat route remove {one.id}` to remove it.")
         return ExitCode.REFUSED
     narrate(f"No answer from {who} yet. The agent keeps asking; check `zerochat route` later.")
     return ExitCode.TIMEOUT

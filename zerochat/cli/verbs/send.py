@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import COMMAND, attached
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.formatting import name_of, table
+from zerochat.cli.formatting import ID_CHARS, name_of, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, positive, timeout_option
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.progress import POLL_S, Progress
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, quoted
 from zerochat.rpc import Attachment, DeliveryReport, FileNotification
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ TEXT_BYTES_MAX = 256 * 1024
 """Limit of standard input; the agent has a lower limit with a better error message."""
 OWN_AGENT_S_MAX = 5.0
 """How long a temporary agent tries to deliver a message."""
-ALONE = "You are the only member so far. Invite others with `zerochat invite`."
+ALONE = "You are the only member so far. Invite others with `zerochat invite {group}`."
 
 
 class NothingToSend(LocalError):
@@ -165,7 +165,8 @@ def text_to_send(message: str | None, verb: str) -> str:
         raw = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
         if len(raw) > TEXT_BYTES_MAX:
             raise TooMuchText(limit=TEXT_BYTES_MAX)
-        text, source = raw.decode(errors="surrogateescape").removesuffix("\n"), "standard input"
+        text, source = raw.decode(errors="surrogateescape"), "standard input"
+        text = text.replace("\r\n", "\n").removesuffix("\n")
     if not text.strip():
         raise NothingToSend(verb=verb)
     try:
@@ -179,7 +180,7 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
     """Wait for `wanted` acknowledgements (-1: all) and print the delivery state."""
     beyond = wanted > sent.of
     if sent.of == 0:
-        narrate(ALONE)
+        narrate(ALONE.format(group=quoted(sent.group[:ID_CHARS])))
     elif beyond:
         narrate(f"There are only {sent.of} other members; waiting for all of them.")
     report = client.wait_for_delivery(sent.group, sent.id, count=-1 if beyond else wanted, timeout_s=timeout_s)
@@ -201,7 +202,7 @@ def delivery_lines(report: DeliveryReport) -> list[str]:
 def report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
     """Print whether the message is delivered or queued; the agent of a command first tries to deliver it."""
     if sent.of == 0:
-        narrate(ALONE)
+        narrate(ALONE.format(group=quoted(sent.group[:ID_CHARS])))
         return ExitCode.OK
     if agent.own or agent.owner == COMMAND:
         report = agent.client.wait_for_delivery(sent.group, sent.id, timeout_s=OWN_AGENT_S_MAX)

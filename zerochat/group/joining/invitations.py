@@ -37,7 +37,7 @@ USES_MAX = MEMBERS_MAX - 1
 
 class TooManyInvitations(LocalError):
     """You have {limit} open invitations, the maximum. Wait until one is used up or expires, or revoke one; one
-    invitation can also admit several people (`zerochat invite --uses N`)."""
+    invitation can also admit several people (`zerochat invite GROUP --uses N`)."""
 
 
 class NoSuchHistory(LocalError):

@@ -176,7 +176,7 @@ def profile(chat: ChatView, argument: str) -> None:
         ("data", str(places.data)),
         ("log", str(places.log)),
         ("socket", str(places.socket)),
-        ("", "zerochat --profile NAME opens another one; `zerochat init` creates one."),
+        ("", "zerochat --profile NAME opens another one; `zerochat init --name NAME` creates one."),
     ]
     dialog = TextDialog(Printable("Profile"), rows([(left, printable_line(right)) for left, right in facts], 10))
     chat.app.push_screen(dialog)

@@ -31,7 +31,7 @@ BESIDE_CELLS_MIN = 18
 """Minimum width of the link beside the code; in narrower windows the code is hidden."""
 BELOW_LINES = 2
 EXPIRIES_S = (24 * 3600, 7 * 24 * 3600, 3600)
-"""Expiry times offered; `zerochat invite --expires` takes any."""
+"""Expiry times offered; `zerochat invite GROUP --expires TIME` takes any."""
 NARROWER_RULES = ("last:50", "since:7d", "none")
 """History rules of an invitation that narrow the group's rule."""
 
