@@ -8,6 +8,7 @@ from tests.support.mediator_site import NOW, Client, Site, random
 from zerochat.agent.mediator.limits import Limits
 from zerochat.didcomm.protocols import problem, short_links
 from zerochat.didcomm.protocols.short_links import Publication
+from zerochat.errors import Malformed
 
 path = mediator_site.path
 PAGE = "https://mediator.example/"
@@ -101,3 +102,19 @@ def test_no_recipient_replaces_the_mediators_own_invitation():
     from zerochat.crypto.encoding import b64url
 
     assert len(b64url(bytes(16))) > short_links.ID_CHARS
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "http://a.example/';ls;'",
+        "http://a.example/?x=1",
+        "http://a.example/#",
+        "ws://a.example/",
+        "http://" + "a" * 300,
+    ],
+)
+def test_a_mediator_cannot_choose_a_page_that_is_no_plain_address(page):
+    asked = short_links.publish(publication(1), random)
+    with pytest.raises(Malformed):
+        short_links.read_answer(short_links.answer(asked, short_links.Answer(page), random))

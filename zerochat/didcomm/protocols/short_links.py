@@ -50,7 +50,8 @@ SEALED_BYTES_MAX: Final = 4 * 1024
 PAGE_CHARS_MAX: Final = 256
 IDS_MAX: Final = 256
 """Ids in one `keep`."""
-_PAGE: Final = re.compile(r"https?://[!-~]+")
+_PAGE: Final = re.compile(r"https?://[A-Za-z0-9._~:/\[\]%-]+")
+"""Links are pasted into shells, so a mediator may not choose quotes, spaces or others with a meaning there."""
 _ID: Final = re.compile(rf"[A-Za-z0-9_-]{{{ID_CHARS}}}")
 _NONCE: Final = bytes(CHACHA_NONCE_BYTES)
 """A key seals one text only."""
@@ -189,6 +190,6 @@ def read_answer(message: Message) -> Answer:
         why = read_body(message, _Refused).why
         return Answer(why=why if why in REFUSALS else "other")
     page = read_body(message, _Published).page
-    if len(page) > PAGE_CHARS_MAX or not _PAGE.fullmatch(page) or "?" in page or "#" in page:
+    if len(page) > PAGE_CHARS_MAX or not _PAGE.fullmatch(page):
         raise Malformed(why="short link: an invalid page")
     return Answer(page)

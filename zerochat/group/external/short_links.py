@@ -110,7 +110,7 @@ def receive(tx: Transaction, name: str, message: Message) -> bool:
     found = _asked(tx.agent, name, (message.thid, message.pthid))  # a report names it as its parent
     kind = short_links.kind_of(message)
     if found is None or not (kind in ("published", "refused") or problem.is_problem(message)):
-        return kind is not None
+        return kind in ("published", "refused")
     link, short = found
     given = short_links.Answer(why="unsupported") if kind is None else short_links.read_answer(message)
     _put_short(tx, link, replace(short, page=given.page, why=given.why))
