@@ -233,23 +233,18 @@ def test_valid_settings_are_reloaded_and_broken_files_ignored(one):
         run.process.send_signal(signal.SIGTERM)
         assert "EXTEND_TIMEOUT_USEC=3000000" in run.manager.hears_of("STOPPING=1")
         assert run.process.wait(30) == 0
-        told = run.process.stderr.read().decode().splitlines()
-    log = [json.loads(line) for line in told if line.startswith("{")]
-    assert [line for line in told if not line.startswith("{")] == [
-        'Unknown setting "network.odd". Did you mean network.socks?'
-        if "network.socks?" in "".join(told)
-        else next(line for line in told if "network.odd" in line),
+        written = [json.loads(line) for line in run.process.stderr.read().decode().splitlines()]
+    told = [line["message"] for line in written if line["kind"] == "standard error"]
+    log = [line for line in written if line["kind"] != "standard error"]
+    assert 'Unknown setting "network.odd".' in told[0]
+    assert told[1:3] == [
         "Applied: agent.log_level, agent.drain.",
         "Applies at the next start of the agent: network.hidden.",
-        next(
-            line
-            for line in told
-            if line.startswith("The settings were not reloaded, and the old ones stay in effect: ")
-        ),
     ]
+    assert told[3].startswith("The settings were not reloaded, and the old ones stay in effect: ") and len(told) == 4
     kinds = [line["kind"] for line in log]
     assert "the settings were not reloaded, and the old ones stay in effect: %s" in kinds
-    assert all(set(line) == {"at", "level", "message", "kind"} for line in log)
+    assert all(set(line) == {"at", "level", "message", "kind"} for line in written)
     assert "hush" not in json.dumps(log), "what a setting says is not for the log"
 
 
@@ -482,6 +477,57 @@ def test_a_unit_runs_this_very_agent_and_systemd_understands_it(one, tmp_path):
         )
         complaints = [line for line in checked.stderr.splitlines() if "zerochat.service" in line]
         assert not complaints, complaints
+
+
+def test_the_system_unit_confines_the_agent(one, tmp_path):
+    import shutil
+
+    printed = run_verb(one, "agent", "--print-unit", "system", "--log-format", "json").stdout
+    lines = printed.splitlines()
+    assert f"User={os.geteuid()}" in lines and "WantedBy=multi-user.target" in lines and "WatchdogSec=30" in lines
+    (writable,) = (line.partition("=")[2].split() for line in lines if line.startswith("ReadWritePaths="))
+    for folder in (one.places.data, one.places.state, one.places.socket.parent, one.places.config.parent):
+        assert any(folder.is_relative_to(each) for each in writable)
+    assert all(Path(each).is_dir() for each in writable if not each.startswith("-"))
+    if (analyse := shutil.which("systemd-analyze")) is not None:
+        unit = tmp_path / "zerochat.service"
+        unit.write_text(printed)
+        words = [analyse, "security", "--offline=true", "--no-pager", "--threshold=30", str(unit)]
+        checked = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout[-300:] + checked.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--no-such-option"], ["--listen", "192.0.2.1"], ["--profile", "nobody"]])
+def test_a_failed_start_is_logged_as_json(one, wrong):
+    failed = run_verb(one, "agent", "--log-format", "json", *wrong)
+    lines = [json.loads(line) for line in failed.stderr.splitlines()]
+    assert failed.returncode and lines[-1]["level"] == "error" and all(line["at"] for line in lines)
+
+
+def test_all_that_is_written_to_standard_error_becomes_json(monkeypatch, tmp_path):
+    import io
+    import logging
+    import warnings
+
+    from zerochat.agent.service.crash_log import JsonStream, handlers
+    from zerochat.cli import _report_fault
+
+    raw = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", JsonStream(raw))
+    file, handler = handlers(tmp_path / "log", "json")
+    file.close()
+    handler.handle(logging.LogRecord("", logging.INFO, "", 0, "stopped", (), None))
+    print(warnings.formatwarning("a library\nis 100% old", DeprecationWarning, "x.py", 7), end="", file=sys.stderr)
+    try:
+        raise ValueError
+    except ValueError as error:
+        _report_fault(ValueError, error, None)
+    print("one", "two", file=sys.stderr)
+    logged, warned, fault, said = map(json.loads, raw.getvalue().splitlines())
+    assert (logged["message"], logged["kind"], logged["level"]) == ("stopped", "stopped", "info")
+    assert "DeprecationWarning: a library\nis 100% old" in warned["message"] and warned["level"] == "warning"
+    assert fault["level"] == "error" and "ValueError" in fault["message"]
+    assert said["message"] == "one two" and not sys.stderr.isatty()
 
 
 def test_words_are_escaped_for_systemd():

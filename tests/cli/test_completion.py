@@ -16,7 +16,7 @@ from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.command_tree import command_tree as outline
 from zerochat.cli.parser import grammar
 from zerochat.manual import topics
-from zerochat.rpc import Attachment, Author, FileInfo, FileList
+from zerochat.rpc import Attachment, Author, ConsumerInfo, FileInfo, FileList
 
 SHELLS = {
     "bash": ["bash", "--norc", "--noprofile", "-i"],
@@ -31,6 +31,8 @@ BEGINNING = {
 ODD = "the $(touch never) photo.jpg"
 NAMES = ["hikers", "hiking with Ann", "odd;$(touch never)`x`'q", "\x1b[2Jevil", "-dash", "Ünder"]
 
+BOTS = ["deploys", "greeter"]
+
 
 def why_not(shell):
     return "" if shutil.which(shell) else f"there is no {shell} here"
@@ -43,7 +45,13 @@ def world(tmp_path, fake_agent):
     environment = {"ZEROCHAT_HOME": str(tmp_path / "h"), "HOME": str(tmp_path), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
     home = profile_paths(None, environment)
     groups = [HIKERS.__class__(**{**as_fields(HIKERS), "id": f"ID{n}", "name": name}) for n, name in enumerate(NAMES)]
-    served = fake_agent(path=home.socket, list_groups=lambda _: groups, list_files=lambda asked: files_of(asked.group))
+    bots = [ConsumerInfo(consumer=name, acked=1, behind=0, connected=False, since="x", updated="x") for name in BOTS]
+    served = fake_agent(
+        path=home.socket,
+        list_groups=lambda _: groups,
+        list_files=lambda asked: files_of(asked.group),
+        list_consumers=lambda _: bots,
+    )
     (home.data.parent / "work").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     stub = tmp_path / "bin" / "zerochat"
@@ -204,6 +212,13 @@ def test_names_are_those_that_the_terminal_shows_as_they_are(world):
     assert completed(world, "__complete", "groups") == shown, "and none could be taken for an option"
     assert completed(world, "__complete", "profiles") == ["work"]
     assert completed(world, "__complete", "sent-files", NAMES[1]) == ["film.mkv", ODD]
+    assert completed(world, "__complete", "bots") == BOTS
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_options_that_name_a_bot_complete_bots(world, shell):
+    text = script(world, shell).read_text()
+    assert ("bot retire --bot') echo bots" in text) or ("-l bot -x -a '(__zerochat_names bots)'" in text)
 
 
 @pytest.mark.slow

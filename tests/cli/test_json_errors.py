@@ -9,7 +9,7 @@ import pytest
 from tests.support import cli_harness
 from tests.support.cli_harness import STATUS
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import asks_for_json
+from zerochat.cli.grammar import JSON_FORMATS, has_option
 from zerochat.cli.parser import VERBS
 from zerochat.errors import AmbiguousGroup, LocalError, Overloaded
 
@@ -71,10 +71,12 @@ def test_text_stays_text(run) -> None:
     assert code == 6 and err.startswith("zerochat: No profile")
 
 
-def test_the_format_is_found_in_any_command_line() -> None:
-    assert asks_for_json(["--format", "json"]) and asks_for_json(["x", "--format=jsonl", "--odd"])
-    assert not asks_for_json([]) and not asks_for_json(["json"]) and not asks_for_json(["--format", "text"])
-    assert not asks_for_json(["-m", "--format=jsonx", "--format"])
+def test_an_option_is_found_in_any_command_line() -> None:
+    def asks(*words: str) -> bool:
+        return has_option(words, "--format", JSON_FORMATS)
+
+    assert asks("--format", "json") and asks("x", "--format=jsonl", "--odd")
+    assert not any((asks(), asks("json"), asks("--format", "text"), asks("-m", "--format=jsonx", "--format")))
 
 
 def test_a_fault_of_the_program_is_json(run, agent, monkeypatch, capsys) -> None:

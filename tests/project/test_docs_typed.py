@@ -46,6 +46,7 @@ RUN_BY = {
     ("interop", "zerochat connect"): "project/test_docs_typed::test_a_connection",
     ("settings", "[chat]"): "agent/test_settings::test_the_settings_in_the_manual_are_right",
     ("services", "zerochat agent --print-unit"): "project/test_docs_typed::test_a_service",
+    ("services", "zerochat agent --print-unit system"): "agent/test_running::test_the_system_unit_confines_the_agent",
     ("services", "zerochat send ops --key"): "project/test_docs_typed::test_scripts",
     ("services", "echo '{"): "bot/test_pages::test_control_protocol_examples",
     ("services", "zerochat completion bash"): "project/test_docs_typed::test_completions_and_the_manual",

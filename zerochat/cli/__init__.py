@@ -13,7 +13,7 @@ from errno import errorcode
 from typing import TYPE_CHECKING
 
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import JSON_FORMATS, Options
+from zerochat.cli.grammar import JSON_FORMATS, Options, has_option
 from zerochat.cli.parser import parse
 from zerochat.errors import LocalError
 
@@ -32,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a message stays printable in a poor locale
+    if has_option(sys.argv[1:] if argv is None else argv, "--log-format", ("json",)):
+        from zerochat.agent.service.crash_log import JsonStream
+
+        sys.stderr = JsonStream(sys.stderr)
     try:
         options = parse(argv)
         if options.format in JSON_FORMATS:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["", "words", "groups", "profiles", "sent-files", "files"]
+Kind: TypeAlias = Literal["", "words", "groups", "profiles", "sent-files", "bots", "files"]
 """Completion source of a value: nothing, its choices, or current names; `sent-files`: the files of the group given
-before it."""
+before it; `bots`: the named consumers of the profile, which have the names of its bots."""
 KINDS: dict[str, Kind] = {"GROUP": "groups", "FILE": "files", "PATH": "files", "FOLDER": "files", "DIR": "files"}
 """By metavar."""
 
@@ -86,6 +86,8 @@ def _value(action: argparse.Action) -> Value:
     kind: Kind = "words" if choices else KINDS.get(metavar, "")
     if "--profile" in action.option_strings:
         kind = "profiles"
+    if {"--bot", "--consumer"} & set(action.option_strings):
+        kind = "bots"
     if action.dest == "file_ref":
         kind = "sent-files"
     if metavar == "TOPIC":

@@ -97,7 +97,7 @@ class Options(argparse.Namespace):
     limit: int | None
 
     log_format: Literal["text", "json"] | None = None
-    print_unit: bool = False
+    print_unit: Literal["user", "system"] | None = None
     agent_alone: bool = False
     check: bool = False
     bar: str | None = None
@@ -269,12 +269,10 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
 
-def asks_for_json(words: Sequence[str]) -> bool:
-    """Whether these arguments contain `--format json` or `jsonl`, even where others are invalid."""
-    return any(
-        word.removeprefix("--format=") in JSON_FORMATS and (word.startswith("--format=") or before == "--format")
-        for before, word in pairwise(["", *words])
-    )
+def has_option(words: Sequence[str], flag: str, values: Sequence[str]) -> bool:
+    """Whether these arguments contain this option with one of these values, even where others are invalid."""
+    joined = {f"{flag}={value}" for value in values}
+    return any(word in joined or (before == flag and word in values) for before, word in pairwise(["", *words]))
 
 
 def _nearest(message: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Final
 
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import FORMATS, Layout, Options, Parser, asks_for_json, common_options
+from zerochat.cli.grammar import FORMATS, JSON_FORMATS, Layout, Options, Parser, common_options, has_option
 from zerochat.version import __version__
 
 VERBS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -99,7 +99,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     """The parsed command line (None: the arguments of the process). Raises SystemExit for --help, --version and
     usage errors."""
     given = list(sys.argv[1:] if argv is None else argv)
-    Parser.json_errors = asks_for_json(given)
+    Parser.json_errors = has_option(given, "--format", JSON_FORMATS)
     # Declaring all verbs takes as long as a frame of the chat, or a tenth of an agent's start.
     options: Options = grammar(given[0] if given else "chat").parse_args(given, namespace=Options())
     if not hasattr(options, "run"):  # no verb was given

@@ -18,6 +18,8 @@ STOP_S: Final = 15
 """Time to stop, in addition to the drain time."""
 PASSED_ON: Final = ("ZEROCHAT_HOME", "ZEROCHAT_PASSPHRASE_FILE", "DO_NOT_TRACK", "ZEROCHAT_TELEMETRY")
 """Environment variables of this process that the service inherits."""
+XDG: Final = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+"""Those that a user's service manager has already."""
 PORTS: Final = (4242, 4243)
 _HARDENED: Final = """\
 UMask=0077
@@ -26,9 +28,37 @@ LimitNOFILE=65536
 NoNewPrivileges=true
 LockPersonality=true
 RestrictRealtime=true
+RestrictSUIDSGID=true
+RestrictNamespaces=true
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
 """
-"""Hardening options that work in user units."""
+"""Limits that a user's service manager can set. (libzmq aborts without the scheduling calls of @resources.)"""
+_NO_JIT: Final = "MemoryDenyWriteExecute=true\n"
+"""For agents; a bot may load a library that generates code."""
+_SYSTEM: Final = """\
+CapabilityBoundingSet=
+DevicePolicy=closed
+PrivateDevices=true
+PrivateMounts=true
+ProtectClock=true
+ProtectControlGroups=true
+ProtectHome=read-only
+ProtectHostname=true
+ProtectKernelLogs=true
+ProtectKernelModules=true
+ProtectKernelTunables=true
+ProtectProc=invisible
+ProtectSystem=strict
+RemoveIPC=true
+InaccessiblePaths=-/run/user
+ReadWritePaths={writable}
+"""
+"""Limits that only the system's service manager can set. Without /run/user the socket is in the profile's folder, where
+every client finds it. /tmp is readable, so that clients can name files there."""
 _UNIT: Final = """\
 [Unit]
 Description={description}
@@ -37,7 +67,7 @@ After={after}
 
 [Service]
 {service}
-ExecStart={start}
+{user}ExecStart={start}
 {environment}KillMode=mixed
 Restart=on-failure
 RestartSec=5
@@ -45,12 +75,13 @@ RestartPreventExitStatus=2
 TimeoutStopSec={stop_s}
 {hardened}
 [Install]
-WantedBy=default.target
+WantedBy={wanted}.target
 """
 
 
 def agent_unit(places: ProfilePaths, options: Options) -> str:
-    """A unit that runs the agent with the options of this command line. Raises BadSettings."""
+    """A unit that runs the agent with the options of this command line, for the manager that `print_unit` names.
+    Raises BadSettings."""
     more = []
     if options.listen is not None:
         more += ["--listen", options.listen]
@@ -58,17 +89,41 @@ def agent_unit(places: ProfilePaths, options: Options) -> str:
         more += ["--advertise", options.advertise]
     words = [*program(), "--profile", places.profile, "agent", *more, "--log-format", options.log_format or "text"]
     service = f"Type=notify\nNotifyAccess=main\nWatchdogSec={WATCHDOG_S}\nExecReload=/bin/kill -HUP $MAINPID"
-    return _unit(places, f"zerochat agent of the profile {places.profile}", "network-online.target", service, words)
+    system = options.print_unit == "system"
+    limits = _HARDENED + _NO_JIT + (_system_limits(places) if system else "")
+    title = f"zerochat agent of the profile {places.profile}"
+    return _unit(places, title, "network-online.target", service, words, limits, system=system)
+
+
+def _system_limits(places: ProfilePaths) -> str:
+    """The limits of a system unit. Creates the folders that the agent writes to: the unit names them."""
+    folders = {each.parent for each in (places.config, places.data, places.state, places.cache)}
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    writable = [*map(str, sorted(folders)), f"-{Path('~/Downloads').expanduser()}"]
+    return _SYSTEM.format(writable=" ".join(map(escaped, writable)))
 
 
 def bot_unit(places: ProfilePaths, name: str, app: Path) -> str:
     """A unit that runs a bot, which attaches to a running agent or starts its own."""
     words = [*program(), "--profile", places.profile, "bot", "run", str(app.absolute())]
-    return _unit(places, f"zerochat bot {name}", "network-online.target zerochat.service", "Type=exec", words)
+    return _unit(
+        places, f"zerochat bot {name}", "network-online.target zerochat.service", "Type=exec", words, _HARDENED
+    )
 
 
-def _unit(places: ProfilePaths, description: str, after: str, service: str, words: Sequence[str]) -> str:
-    variables = [f"Environment={escaped(f'{name}={os.environ[name]}')}\n" for name in PASSED_ON if os.environ.get(name)]
+def _unit(
+    places: ProfilePaths,
+    description: str,
+    after: str,
+    service: str,
+    words: Sequence[str],
+    limits: str,
+    *,
+    system: bool = False,
+) -> str:
+    names = (*PASSED_ON, *XDG) if system else PASSED_ON
+    variables = [f"Environment={escaped(f'{name}={os.environ[name]}')}\n" for name in names if os.environ.get(name)]
     return _UNIT.format(
         description=description.replace("%", "%%"),
         after=after,
@@ -76,7 +131,9 @@ def _unit(places: ProfilePaths, description: str, after: str, service: str, word
         start=" ".join(escaped(word, command=True) for word in words),
         environment="".join(variables),
         stop_s=load_settings(places).drain + STOP_S,
-        hardened=_HARDENED,
+        user=f"User={os.geteuid()}\n" if system else "",
+        wanted="multi-user" if system else "default",
+        hardened=limits,
     )
 
 
@@ -100,7 +157,8 @@ def escaped(word: str, *, command: bool = False) -> str:
 _CONTAINER: Final = """\
 # {title}. Build it in a folder {folder}:
 #   podman build --format docker -t {tag} .       # the OCI format has no health checks
-#   podman run -d --name {tag} -v {tag}:/state {publish}{tag}
+#   podman run -d --name {tag} --read-only --cap-drop all --security-opt no-new-privileges --tmpfs /tmp \\
+#     --pids-limit 256 -v {tag}:/state {publish}{tag}
 # Create the profile once; it is stored in the volume:
 #   podman run --rm -v {tag}:/state --entrypoint zerochat {tag} --profile {profile} init --name {name}
 FROM docker.io/library/python:3.12-slim
@@ -113,7 +171,7 @@ RUN cd /build && pip install --no-cache-dir "$ZEROCHAT" \\
  && install -d -o zerochat -m 0700 /state
 USER zerochat
 WORKDIR /state
-ENV ZEROCHAT_HOME=/state PYTHONUNBUFFERED=1
+ENV ZEROCHAT_HOME=/state PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 VOLUME /state
 {exposed}STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=10s --start-period=15s CMD {health}

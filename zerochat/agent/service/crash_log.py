@@ -3,6 +3,7 @@
 The text of an exception may contain data of a peer or the user. So only its class and the stack are logged.
 """
 
+import io
 import json
 import logging
 import sys
@@ -12,13 +13,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_tb
 from types import TracebackType
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TextIO, TypeAlias
 
 CAUSES_MAX = 8
 LOG_BYTES_MAX: Final = 1 << 20
 """Size of one log file."""
 LOGS_KEPT: Final = 2
 """Rotated log files that are kept."""
+FAILURES: Final = ("zerochat: ", "usage: ", "Traceback ")
+"""How messages of failures begin; others are warnings and hints."""
 LogFormat: TypeAlias = Literal["text", "json"]
 
 
@@ -55,12 +58,38 @@ class RedactingJsonFormatter(RedactingFormatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            "kind": str(record.msg),
+            "kind": str(getattr(record, "kind", record.msg)),
         }
         if record.exc_info is not None and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line["fault"] = {"class": f"{type(error).__module__}.{type(error).__qualname__}", "trace": _frames(error)}
         return json.dumps(line, ensure_ascii=True, separators=(",", ":"))
+
+
+class JsonStream(io.TextIOBase):
+    """A stream that turns all text that is written to it into lines as of `RedactingJsonFormatter`: messages of the
+    program, and warnings and tracebacks of the interpreter and of libraries. A text ends with its newline."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self._text = ""
+
+    def write(self, text: str) -> int:
+        self._text += text
+        if self._text.endswith("\n"):
+            message, self._text = self._text.strip("\n"), ""
+            if message:
+                level = logging.ERROR if message.startswith(FAILURES) else logging.WARNING
+                record = logging.LogRecord("", level, "", 0, "%s", (message,), None)
+                record.kind = "standard error"
+                self.stream.write(RedactingJsonFormatter().format(record) + "\n")
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
 
 
 def _frames(error: BaseException) -> list[str]:
@@ -74,7 +103,7 @@ def handlers(path: Path, format_: LogFormat | None) -> Iterator[logging.Handler]
     )
     both: list[logging.Handler] = [LogFile(path, encoding="utf-8")]
     if format_ is not None and sys.stderr is not None:
-        both.append(_StderrHandler(sys.stderr))
+        both.append(_StderrHandler(sys.stderr.stream if isinstance(sys.stderr, JsonStream) else sys.stderr))
     for handler in both:
         handler.setFormatter(line)
         yield handler

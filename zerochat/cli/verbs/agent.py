@@ -46,6 +46,7 @@ zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7
 zerochat agent --format jsonl >ready.json &
 zerochat agent --log-format json
 zerochat agent --print-unit >~/.config/systemd/user/zerochat.service
+zerochat agent --print-unit system | sudo tee /etc/systemd/system/zerochat.service
 """,
         run=agent,
     )
@@ -56,7 +57,14 @@ zerochat agent --print-unit >~/.config/systemd/user/zerochat.service
         help="also write the log to standard error, as text or as one JSON object per line; it contains no names, keys"
         " or message texts",
     )
-    parser.add_argument("--print-unit", action="store_true", help="print a systemd unit that runs this agent, and exit")
+    parser.add_argument(
+        "--print-unit",
+        nargs="?",
+        const="user",
+        choices=("user", "system"),
+        help="print a systemd unit that runs this agent, and exit: for your service manager (default), or for the"
+        " system's, which confines the agent much more",
+    )
 
 
 OWNER_WAIT_S_MAX, OWNER_QUIET_S, OWNER_RETRY_S = 10.0, 1.0, 0.1
@@ -112,7 +120,7 @@ def _on_terminal() -> bool:
 
 
 def agent(options: Options, out: Output) -> ExitCode:
-    if options.print_unit:
+    if options.print_unit is not None:
         from zerochat.cli.service_files import agent_unit
 
         out.exactly(agent_unit(paths_of(options), options).rstrip("\n"))

@@ -52,13 +52,8 @@ zerochat audit hikers --format jsonl | jq .violations
         "export",
         "export a group's log to a file",
         "Write a group's complete log as JSON lines, with all data that is needed to verify it. The file is not\n"
-<<<<<<< HEAD
-        "encrypted; only your user can read it. Prints the name of the file.\n"
-        "`zerochat history --file` prints it, `zerochat audit --file` verifies it.",
-=======
         "encrypted; only your user can read it. `-` writes to standard output. Prints the name of the file.\n"
         "`zerochat history --file FILE` prints it, `zerochat audit --file FILE` verifies it.",
->>>>>>> 2fd206b5 (cli: values with hyphens, CRLF, hints that can be pasted)
         """
 zerochat export hikers
 zerochat export hikers --output hikers-2025.jsonl

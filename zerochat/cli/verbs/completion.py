@@ -22,7 +22,7 @@ from zerochat.cli.shells import SHELLS, script
 from zerochat.errors import LocalError, unique_prefixes
 from zerochat.terminal_text import printable_line
 
-CANDIDATES = ("groups", "profiles", "sent-files")
+CANDIDATES = ("groups", "profiles", "sent-files", "bots")
 
 
 def add(verbs: "Verbs[Parser]") -> None:
@@ -78,6 +78,8 @@ def _agent_names(options: Options) -> list[str]:
             return [
                 one.file.name for one in client.call("list_files", within_s=ANSWER_S_MAX, group=options.group).files
             ]
+        if options.candidates == "bots":
+            return [one.consumer for one in client.call("list_consumers", within_s=ANSWER_S_MAX)]
         groups = client.call("list_groups", within_s=ANSWER_S_MAX)
         return _unambiguous({group.id: group.name for group in groups if group.state != "left"})
 
