@@ -264,6 +264,7 @@ class ChatView(ChatLayout):
 
             keys = first_keys(self, self.app)
             self.status_line.hints, self.status_line.unread_key = hints(keys, StatusLine.HINTS), keys["go.unread"]
+            self.pane.unread_key = keys["messages.unread"]
         if self.conversations.by_id:
             self.draw_lists()
 

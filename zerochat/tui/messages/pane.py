@@ -55,6 +55,8 @@ class MessagePane(ScrollView, can_focus=True):
         self.place = Place()
         self.tail: tuple[Printable, ...] = ()
         """Sentences of the application below the last row."""
+        self.unread_key = "Alt+U"
+        """The key that leads to the first unread message."""
         self.selected: Key | None = None
         """The selected message."""
         self.markdown = True
@@ -243,7 +245,7 @@ class MessagePane(ScrollView, can_focus=True):
         """The badge text about posts out of sight; empty: none."""
         late, below = self._unseen()
         missed = self.place.missed
-        parts = [f"▲ {missed} unread"] * (missed > 0) + [f"▲ {len(late)} late above"] * bool(late)
+        parts = [f"▲ {missed} unread ({self.unread_key})"] * (missed > 0) + [f"▲ {len(late)} late above"] * bool(late)
         parts += [f"▼ {len(below)} new below"] * bool(below)
         return f" {'  '.join(parts)} " if parts else ""
 
