@@ -159,7 +159,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
     def _on_continued(self, *_: object) -> None:
         """SIGCONT. After SIGTSTP the terminal was restored; after SIGSTOP, which no program can handle, it was not, and
         the shell has changed its modes and written on its screen."""
-        if not self._auto_restart:
+        if not self._auto_restart or not self._app.is_running:
             return
         with suppress(OSError):
             if os.tcgetpgrp(self.fileno) != os.getpgrp():  # `bg`
