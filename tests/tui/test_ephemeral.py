@@ -171,7 +171,7 @@ def test_message_info_shows_readers_and_recipients(tmp_path):
         async with scene(tmp_path, setting=weekend, size=(100, 40)) as it:
             await it.shows("seven at the station")
             it.agent.readers = {"bob"}
-            await it.press("escape", "i")
+            await it.press("f6", "i")
             await it.shows("Message info", "read by     bob (as they report)", "delivered   to 1 of 2")
             await it.shows("✓  bob", "by the group's clock (Lamport time ")
 
