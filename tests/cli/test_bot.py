@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support.agents import until
-from zerochat.bot.launch import NoBotFound, NoSuchFile, SeveralBots, load
+from zerochat.bot.launch import NoBotFile, NoBotFound, SeveralBots, load
 from zerochat.bot.reload import file_versions
 from zerochat.cli.verbs.bot import EXAMPLES
 
@@ -68,7 +68,7 @@ def test_errors_in_a_bot_file_are_reported(tmp_path):
         load(tmp_path / "none.py")
     with pytest.raises(SeveralBots, match="one, two"):
         load(tmp_path / "two.py")
-    with pytest.raises(NoSuchFile):
+    with pytest.raises(NoBotFile):
         load(tmp_path / "missing.py")
     assert load(f"{tmp_path}/two.py:one").name == "one"
     _, said = verb(tmp_path, "run", "bad.py", code=2)

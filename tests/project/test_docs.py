@@ -8,13 +8,14 @@ import pkgutil
 import re
 import string
 import tomllib
+from collections import Counter
 
 import pytest
 
 import zerochat
 from tests.support.doc_pages import README, README_BLOCKS, ROOT, commands
 from zerochat.cli.parser import parse
-from zerochat.errors import ZerochatError
+from zerochat.errors import LocalError, ZerochatError
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -136,3 +137,15 @@ def test_no_page_installs_zerochat_from_the_public_index() -> None:
     ]
     told = [str(one.relative_to(ROOT)) for one in texts if named.search(one.read_text(encoding="utf-8"))]
     assert len(texts) > 100 and told == []
+
+
+def test_an_error_code_has_one_meaning():
+    """The name of an error's class is its code. (The SDK refuses the keys that the agent refuses: `BadKey`.)"""
+    codes = [
+        kind.__name__
+        for name in MODULES
+        if not name.startswith(("zerochat.contract.", "zerochat.sim."))
+        for kind in vars(importlib.import_module(name)).values()
+        if isinstance(kind, type) and issubclass(kind, LocalError) and kind.__module__ == name
+    ]
+    assert [code for code, count in Counter(codes).items() if count > 1] == ["BadKey"]

@@ -175,7 +175,7 @@ def test_sending_a_file(tmp_path):
         assert asked(it.agent, "send_files")[1]["reply_to"] == shelf.event.id
         await it.say("/send")
         await it.until(lambda: "Usage: /send PATH" in it.told(), "the advice")
-        it.agent.refuse["send_files"] = Refusal("/x cannot be sent: no such file or directory.", "CannotRead")
+        it.agent.refuse["send_files"] = Refusal("/x cannot be sent: no such file or directory.", "CannotSend")
         await it.say("/send /x")
         await it.until(lambda: "cannot be sent" in it.told(), "the refusal")
         it.composer.set_text(f"/send {tmp_path}/our")

@@ -20,24 +20,24 @@ class SeveralBots(LocalError):
     exit_code = 2
 
 
-class NoSuchFile(LocalError):
+class NoBotFile(LocalError):
     """File not found: {path}."""
 
     exit_code = 2
 
 
 def parse_target(place: str | Path) -> tuple[Path, str]:
-    """The file, and the name of the bot in it (empty: the only one). Raises NoSuchFile."""
+    """The file, and the name of the bot in it (empty: the only one). Raises NoBotFile."""
     text, _, name = str(place).partition(".py:")
     path = Path(text + (".py" if name else ""))
     if not path.is_file():
-        raise NoSuchFile(path=path)
+        raise NoBotFile(path=path)
     return path, name
 
 
 def load(place: str | Path) -> Bot:
     """The bot defined in a file (`app.py`), or the named one (`app.py:bot`). Its `bot.run()` has no effect while the
-    file is loaded. Raises NoBotFound, SeveralBots, NoSuchFile, and any exception of the file."""
+    file is loaded. Raises NoBotFound, SeveralBots, NoBotFile, and any exception of the file."""
     path, name = parse_target(place)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

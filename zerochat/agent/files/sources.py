@@ -34,7 +34,7 @@ class NotAbsolute(LocalError):
     """{path} is not an absolute path. Begin it with a slash."""
 
 
-class CannotRead(LocalError):
+class CannotSend(LocalError):
     """{path} cannot be sent: {why}."""
 
 
@@ -83,7 +83,7 @@ def _import_file(blobs: Blobs, group: str, path: str, size_max: int, is_running:
             if size > size_max:
                 raise FileTooLargeToSend(path=path, size=size, limit=size_max)
         if not size or size != before.st_size:
-            raise FileChanges(path=path) if before.st_size else CannotRead(path=path, why="it is empty")
+            raise FileChanges(path=path) if before.st_size else CannotSend(path=path, why="it is empty")
         root = b64url(levels_over(leaves)[-1][0])
         file = File(root, size, _name(path), mimetypes.guess_type(path)[0] or "")
         if not blobs.import_file(group, file.id, size, leaves, _parts(descriptor, path, is_running)):
@@ -101,11 +101,11 @@ def _opened(path: str, size_max: int) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise CannotRead(path=path, why=why) from error
+        raise CannotSend(path=path, why=why) from error
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         os.close(descriptor)
-        raise CannotRead(path=path, why="it is a folder" if stat.S_ISDIR(facts.st_mode) else "it is not a regular file")
+        raise CannotSend(path=path, why="it is a folder" if stat.S_ISDIR(facts.st_mode) else "it is not a regular file")
     if facts.st_size > size_max:
         os.close(descriptor)
         raise FileTooLargeToSend(path=path, size=facts.st_size, limit=size_max)
@@ -120,7 +120,7 @@ def _parts(descriptor: int, path: str, is_running: Callable[[], bool]) -> Iterat
         try:
             part = _full(descriptor, offset)
         except OSError as error:
-            raise CannotRead(path=path, why=(error.strerror or str(error)).lower()) from error
+            raise CannotSend(path=path, why=(error.strerror or str(error)).lower()) from error
         if part:
             yield part
         if len(part) < PART_BYTES:

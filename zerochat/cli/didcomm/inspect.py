@@ -7,7 +7,7 @@ from base64 import urlsafe_b64decode
 from contextlib import suppress
 from typing import Any
 
-from zerochat.cli.didcomm.key_files import FILE_BYTES_MAX, NotAMessage, read_file, reason_of
+from zerochat.cli.didcomm.key_files import FILE_BYTES_MAX, NotDidcomm, read_file, reason_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import table
 from zerochat.cli.grammar import Options
@@ -173,6 +173,6 @@ def inspect(options: Options, out: Output) -> ExitCode:
     try:
         seen = anatomy(read_file(options.file))
     except RemoteError as error:
-        raise NotAMessage(path=options.file, why=reason_of(error)) from None
+        raise NotDidcomm(path=options.file, why=reason_of(error)) from None
     out.data(seen, anatomy_lines(seen))
     return ExitCode.OK

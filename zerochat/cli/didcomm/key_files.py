@@ -40,7 +40,7 @@ class UnknownDid(LocalError):
     """There is no DID document for {did}: {why}. Give its long form with --did, or its document with --document."""
 
 
-class NotAMessage(LocalError):
+class NotDidcomm(LocalError):
     """{path} is not a DIDComm message: {why}."""
 
     exit_code: ClassVar[int] = ExitCode.INTEGRITY

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from zerochat.cli.didcomm.key_files import (
     FILE_BYTES_MAX,
-    NotAMessage,
+    NotDidcomm,
     Resolver,
     Secrets,
     agreement_pair,
@@ -89,7 +89,7 @@ def _plaintext(options: Options) -> dict[str, Any]:
         data = compact_json(tree)
         message = parse_v1(data) if isinstance(tree, dict) and "@type" in tree else parse(data)
     except RemoteError as error:
-        raise NotAMessage(path=options.file, why=reason_of(error)) from None
+        raise NotDidcomm(path=options.file, why=reason_of(error)) from None
     assert isinstance(tree, dict)
     sender = options.sender.partition("#")[0] if options.sender else None
     if message.from_ is not None and sender is not None and not same_did(message.from_, sender):

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from zerochat.cli.didcomm.inspect import anatomy
 from zerochat.cli.didcomm.key_files import (
-    NotAMessage,
+    NotDidcomm,
     Resolver,
     Secrets,
     read_file,
@@ -55,7 +55,7 @@ def unpack(options: Options, out: Output) -> ExitCode:
     try:
         kind = media_type_of(data)
     except RemoteError as error:
-        raise NotAMessage(path=options.file, why=reason_of(error)) from None
+        raise NotDidcomm(path=options.file, why=reason_of(error)) from None
     if kind in (MediaType.ENCRYPTED, MediaType.ENCRYPTED_V1) and options.secrets is None:
         raise NoSecrets
     plain = _peel(data, secrets, known)

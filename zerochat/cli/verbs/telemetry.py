@@ -161,7 +161,7 @@ PROGRESS_ROWS = 20_000
 """Minimum number of rows for a progress display."""
 
 
-class NoFolder(LocalError):
+class FolderNeeded(LocalError):
     """No folder given: use `zerochat telemetry export --output DIR`, or --dry-run to print the rows."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
@@ -332,7 +332,7 @@ def _export(options: Options, out: Output) -> ExitCode:
 
     _check_allowed(options)
     if not (options.dry_run or options.path):
-        raise NoFolder
+        raise FolderNeeded
     since_ms = _since(options.after)
     pseudonyms = Pseudonyms.from_passphrase(_study_passphrase()) if options.study else Pseudonyms.single()
     with attached(options) as agent:
