@@ -194,7 +194,7 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
 
 def delivery_lines(report: DeliveryReport) -> list[str]:
     rows = [
-        (name_of(member.nick), "delivered" if member.delivered else "waiting", member.did) for member in report.members
+        (name_of(member.nick), "delivered" if member.delivered else "queued", member.did) for member in report.members
     ]
     return [*(table(rows) if rows else []), f"delivered to {report.delivered} of {report.of}"]
 
