@@ -859,18 +859,23 @@ def test_a_short_link_that_leads_nowhere(run, agent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "code", "said"),
+    ("kind", "why", "code", "said"),
     [
-        ("the server answered with status 404", 1, "no longer exists"),
-        ("the host was not found", 3, "cannot be resolved now: the host"),
-        ("what is there is too long", 1, "There is no invitation behind this short link: what is there is too long"),
+        ("ShortLinkGone", "the server answered with status 404", 1, "no longer exists"),
+        ("ShortLinkUnanswered", "the host was not found", 3, "cannot be resolved now: the host"),
+        (
+            "NoInvitationThere",
+            "what is there is too long",
+            1,
+            "There is no invitation behind this short link: what is there is too long",
+        ),
     ],
 )
-def test_why_a_short_link_leads_nowhere(run, agent, monkeypatch, why, code, said) -> None:
-    from zerochat.agent.network.web.short_link_fetch import NoInvitationThere
+def test_why_a_short_link_leads_nowhere(run, agent, monkeypatch, kind, why, code, said) -> None:
+    from zerochat.agent.network.web import short_link_fetch
 
     def fetch(uri: str, **options: Any) -> Any:
-        raise NoInvitationThere(why=why)
+        raise getattr(short_link_fetch, kind)(why=why)
 
     monkeypatch.setattr(
         "zerochat.agent.invitations.resolving.fetch_invitation",

@@ -175,7 +175,7 @@ class ChatLayout(Screen[None]):
             alarms += [self._journal_fault] if self._journal_fault and self._journal_fault not in alarms else []
             self.banner.show_text(banner_text(self._status, alarms), trouble=True)
         else:
-            self.banner.show_text(printable(state.text), trouble=not state.text.startswith("Starting"))
+            self.banner.show_text(printable(state.text), trouble=state.trouble)
 
     def draw_lists(self) -> None:
         conversation = self.conversations.open

@@ -2,7 +2,12 @@
 
 from typing import ClassVar, Final
 
-from zerochat.agent.network.web.short_link_fetch import SENTENCES, NoInvitationThere, fetch_invitation
+from zerochat.agent.network.web.short_link_fetch import (
+    NoInvitationThere,
+    ShortLinkGone,
+    ShortLinkUnanswered,
+    fetch_invitation,
+)
 from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.crypto.encoding import b64url
@@ -38,11 +43,10 @@ def resolve(paths: ProfilePaths, link: str) -> str:
     settings = load_settings(paths)
     try:
         found = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities).result()
+    except ShortLinkGone:
+        raise LinkGone from None
+    except ShortLinkUnanswered as error:
+        raise LinkUnanswered(why=error.fields["why"]) from None
     except NoInvitationThere as error:
-        why = str(error.fields["why"])
-        if why in ("the server answered with status 404", "the server answered with status 410"):
-            raise LinkGone from None
-        if why in (*SENTENCES.values(), "the connection was lost"):
-            raise LinkUnanswered(why=why) from None
-        raise NoInvitationBehind(why=why) from None
+        raise NoInvitationBehind(why=error.fields["why"]) from None
     return URL_PREFIX + b64url(found.encode()) if found.startswith("{") else found

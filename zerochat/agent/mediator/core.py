@@ -18,6 +18,7 @@ from zerochat.agent.mediator.protocol_handlers import Policy, ProtocolHandlers, 
 from zerochat.agent.mediator.registry import canonical, deliverable_routes, own_secrets
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.tables import DelayedMessage, Registration
+from zerochat.agent.network.web.events import http_status
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.structs import Redacted
@@ -382,7 +383,7 @@ class Mediator:
             return
         self.counts["unsent"] += 1
         row = self.store.delayed(ticket)
-        if row is not None and why.startswith("status 4") and row.tries >= self.limits.refusals:
+        if row is not None and 400 <= http_status(why) < 500 and row.tries >= self.limits.refusals:
             self.store.done(ticket, None)  # the address may have been registered to harass its owner
             self.counts["dropped.refused"] += 1
         elif row is not None:

@@ -86,6 +86,11 @@ def preferences(found: Mapping[str, object]) -> Preferences:
     if len(keys) > KEYS_MAX or len(groups) > GROUPS_MAX:
         warnings.append(f"There are more than {KEYS_MAX} keys or {GROUPS_MAX} groups; all of them are ignored.")
         keys, groups = {}, {}
-    if "command" in valid.get("notify_how", ()) and not valid.get("notify_command"):
-        warnings.append("chat.notify_how is command, but chat.notify_command is not set.")
-    return Preferences(**valid, keys=keys, groups=groups, warnings=tuple(warnings))
+    made = Preferences(**valid, keys=keys, groups=groups)
+    return replace(made, warnings=(*warnings, *contradictions(made)))
+
+
+def contradictions(made: Preferences) -> list[str]:
+    """Sentences about settings that are valid, but not together."""
+    lacks_command = "command" in made.notify_how and not made.notify_command
+    return ["chat.notify_how is command, but chat.notify_command is not set."] if lacks_command else []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from zerochat.agent.settings.client_preferences import preferences
+from zerochat.agent.settings.client_preferences import contradictions, preferences
 from zerochat.agent.settings.config_file import (
     BadSettings,
     flat,
@@ -78,7 +78,7 @@ def _errors(found: Mapping[str, object], where: str) -> Iterator[str]:
             yield where + with_full_stop(str(error))
     if ("network.web_certificate" in found) != ("network.web_key" in found):
         yield f"{where}{TOGETHER}."
-    yield from (f"{where}{each}" for each in preferences(found).warnings if "is not set" in each)
+    yield from (f"{where}{each}" for each in contradictions(preferences(found)))
 
 
 def commented() -> str:

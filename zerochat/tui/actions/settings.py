@@ -102,12 +102,9 @@ def _describe(chat: ChatView, name: str) -> str:
 
 def _unknown_key(id: str, keys: str) -> str:
     """Why these keys are rejected for an action, as a sentence; empty: accepted."""
-    from zerochat.tui.style.keymaps import keymap_warnings
+    from zerochat.tui.style.keymaps import unknown_names
 
-    return next(
-        (each.removeprefix("chat.keys: ") for each in keymap_warnings("default", {id: keys}) if ": unknown " in each),
-        "",
-    )
+    return next(unknown_names({id: keys}), "")
 
 
 # --- /mute and /unmute ------------------------------------------------------------------------------------------------

@@ -56,10 +56,11 @@ class Received(Struct, frozen=True):
 
 
 class LinkState(Struct, frozen=True):
-    """`up`: connected. `text`: a sentence for the banner."""
+    """`up`: connected. `text`: a sentence for the banner. `trouble`: it is a problem."""
 
     up: bool
     text: str = ""
+    trouble: bool = True
 
 
 class _Data(Struct):
@@ -178,7 +179,7 @@ class AgentLink:
         """
         delay_s = RETRY_S_FIRST
         woken = False
-        self._set_state(LinkState(False, locked or "Starting…"))
+        self._set_state(LinkState(False, locked or "Starting…", trouble=bool(locked)))
         while locked and not await self._start():
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)

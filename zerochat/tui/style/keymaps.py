@@ -138,15 +138,18 @@ def _is_kept(character: str) -> bool:
 
 def keymap_warnings(keymap: str, own: Mapping[str, str]) -> list[str]:
     """Warnings about the user's own keys, in sentences."""
-    places = binding_owners()
-    known = {str(binding.id): binding for place in places for binding in place.bindings}
-    warnings = []
+    unknown = [f"chat.keys: {each}" for each in unknown_names(own)]
+    return unknown + list(_conflicts(binding_owners(), merged(keymap, own), own))
+
+
+def unknown_names(own: Mapping[str, str]) -> Iterator[str]:
+    """Sentences about actions and keys that do not exist."""
+    known = {str(binding.id): binding for place in binding_owners() for binding in place.bindings}
     for id, text in own.items():
         if id not in known:
             nearest = difflib.get_close_matches(id, known, n=1)
-            warnings.append(f"chat.keys: unknown action {id}." + (f" Did you mean {nearest[0]}?" if nearest else ""))
-        warnings += [f"chat.keys: unknown key {key} for {id}." for key in keys_in(text) if not is_key(key)]
-    return warnings + list(_conflicts(places, merged(keymap, own), own))
+            yield f"unknown action {id}." + (f" Did you mean {nearest[0]}?" if nearest else "")
+        yield from (f"unknown key {key} for {id}." for key in keys_in(text) if not is_key(key))
 
 
 def _conflicts(places: list[BindingOwner], keymap: Mapping[str, str], own: Mapping[str, str]) -> Iterator[str]:

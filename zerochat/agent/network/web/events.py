@@ -65,6 +65,12 @@ class Failed(Struct, frozen=True):
     why: str
 
 
+def http_status(why: str) -> int:
+    """The status code in the reason of a failure; 0: it is another reason."""
+    kind, _, number = why.partition(" ")
+    return int(number) if kind == "status" and number.isdecimal() else 0
+
+
 class Opened(Struct, frozen=True):
     """A session is open; `uri`: what we dialled; None: the peer has dialled us."""
 

@@ -23,12 +23,22 @@ if TYPE_CHECKING:
     from yarl import URL
 
 FETCH_S_MAX = 15.0
+GONE = frozenset({404, 410})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class NoInvitationThere(LocalError):
     """No invitation found at this short link: {why}. It may have expired or been used; ask its sender for a new one
     (`zerochat invite GROUP`)."""
+
+
+class ShortLinkGone(NoInvitationThere):
+    """The invitation behind this short link no longer exists: {why}. Ask its sender for a new one (`zerochat invite
+    GROUP`)."""
+
+
+class ShortLinkUnanswered(NoInvitationThere):
+    """This short link cannot be resolved now: {why}. Try again later."""
 
 
 def fetch_invitation(uri: str, *, socks: str | None = None, ca_file: str | None = None) -> "Future[str]":
@@ -98,7 +108,7 @@ async def _fetch(uri: str, context: ssl.SSLContext) -> str:
                     return found
                 url = found
     except CLIENT_FAILURES as error:
-        raise NoInvitationThere(why=SENTENCES.get(reason(error), "the connection was lost")) from error
+        raise ShortLinkUnanswered(why=SENTENCES.get(reason(error), "the connection was lost")) from error
     raise NoInvitationThere(why="too many redirects")
 
 
@@ -117,7 +127,8 @@ async def _step(client: "aiohttp.ClientSession", url: "URL") -> "str | URL":
                 raise NoInvitationThere(why="it redirects to an invalid or less secure address")
             return target
         if response.status != 200:
-            raise NoInvitationThere(why=f"the server answered with status {response.status}")
+            kind = ShortLinkGone if response.status in GONE else NoInvitationThere
+            raise kind(why=f"the server answered with status {response.status}")
         body = bytearray()
         while len(body) <= INVITATION_BYTES_MAX and (chunk := await response.content.readany()):
             body += chunk
