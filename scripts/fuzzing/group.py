@@ -64,7 +64,7 @@ from zerochat.group.membership import (
     vote_of,
 )
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
-from zerochat.group.messages.bodies import Content, Delete, Edit, Post, React, Topic, content_of, target_of
+from zerochat.group.messages.bodies import Content, Delete, Edit, Pins, Post, React, Topic, content_of, target_of
 from zerochat.group.messages.current import Annotation, CurrentMessage, current_message
 from zerochat.group.settings import Indicators
 from zerochat.group.state import Agent, Group
@@ -274,6 +274,7 @@ class Events:
         of = _POSTED.id
         said: list[Content] = [Edit(of, "other"), Delete(of), React(of, "👍🏽"), React(of, "❤️", False), Topic("hikes")]
         said += [Post("yes", of, True, (me, here.sender)), Post("look", files=(_FILE, replace(_FILE, size=7)))]
+        said += [Pins((of,))]
         said += [Announcement(True, (BotCommand("deploy", "ENV [--dry]", "Brings it out.", "admin"), BotCommand("c2")))]
         sayings = [
             replace(_bare(last), type=one.kind, seq=last.seq + 1, pre=last.id, body=one.body, sig="") for one in said

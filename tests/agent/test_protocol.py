@@ -59,6 +59,8 @@ VERBS: dict[str, set[str]] = {
     "resume": {"resume_group"},
     "role": {"set_role"},
     "transfer": {"set_role"},
+    "pin": {"pin_message", "get_delivery"},
+    "pins": {"list_pins"},
     "ignore": {"ignore_member"},
     "rotate": {"rotate_did"},
     "route": {"open_connection", "list_connections", "close_connection"},
@@ -104,6 +106,7 @@ CHAT: dict[str, set[str]] = {
     "invitations": {"list_invitations", "revoke_invitation"},
     "dismiss": {"dismiss_warnings"},
     "unignore": {"ignore_member"},
+    "unpin": {"pin_message"},
 }
 """By command of the chat, the methods that do the same, where no verb of the same name has them."""
 PIXELS = {"help", "copy", "tour", "quit"}

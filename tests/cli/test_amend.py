@@ -94,6 +94,11 @@ def test_the_topic_of_a_group(run: Any, agent: Any) -> None:
     assert "topic           plans␛" in run("info hikers")[1]
 
 
+def test_pins_of_a_group(run: Any, agent: Any) -> None:
+    agent(list_pins=lambda _: [])
+    assert run("pins hikers") == (0, "", "No message is pinned.\n")
+
+
 def test_a_group_without_topic(run: Any, agent: Any) -> None:
     agent()
     assert run("topic hikers") == (0, "", "This group has no topic.\n")

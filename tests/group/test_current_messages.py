@@ -9,19 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.log_follower import Follower
-from zerochat.agent.api.post_commands import announcement, combined
+from zerochat.agent.api.post_commands import AlreadyPinned, announcement, combined, post_command
 from zerochat.agent.api.server import decode_call
 from zerochat.agent.api.subscriptions.live import FEED_ROWS
 from zerochat.agent.archive import log_file as archive
 from zerochat.agent.storage.journal import Journal
 from zerochat.cli.verbs.audit import events_of
 from zerochat.group.effects import ConfirmEvents, DeleteLog, RefuteEvents
-from zerochat.group.event_log.event import POST, TOPIC
+from zerochat.group.event_log.event import PINS, POST, TOPIC
 from zerochat.group.inputs import SendContent
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
-from zerochat.group.messages.bodies import Delete, Edit, Post, React, Topic
+from zerochat.group.messages.bodies import Delete, Edit, Pins, Post, React, Topic
 from zerochat.group.notifications import EventsConfirmed, EventsRefuted
-from zerochat.rpc import LINE_BYTES_MAX, Announced, Delivery, Request
+from zerochat.rpc import LINE_BYTES_MAX, Announced, Delivery, PinParams, Request
 
 
 @pytest.fixture
@@ -275,6 +275,26 @@ def test_the_topic_is_looked_up_once(one: Follower, monkeypatch: pytest.MonkeyPa
     assert one.call("list_groups")[0].topic == "", "nonsense in the last place of a chain is no topic, and no failure"
     one.keep(DeleteLog(one.group.id))
     assert one.call("list_groups")[0].topic == ""
+
+
+def test_the_last_list_of_pins_counts(one: Follower) -> None:
+    first, second, gone = (one.say(1, Post(text)) for text in ("first", "second", "gone"))
+    one.keep(first, second, gone)
+
+    def pinned() -> list[str]:
+        return [event.body["text"] for event in one.call("list_pins", group=one.group.id)]
+
+    assert pinned() == []
+    one.keep(one.say(1, Pins((first.id, "x" * 43))), one.say(2, Pins((gone.id, second.id, first.id))))
+    assert pinned() == ["gone", "second", "first"], "the last list in the order of the log; unknown ids wait"
+    one.keep(one.say(1, Delete(gone.id)))
+    assert pinned() == ["second", "first"]
+    params = PinParams(one.group.id, first.id, False)
+    assert post_command(one.handlers.messages, one.group, params).content == Pins((second.id,))
+    with pytest.raises(AlreadyPinned, match="already pinned"):
+        post_command(one.handlers.messages, one.group, PinParams(one.group.id, first.id))
+    one.keep(one.say(2, Post("x"), type=PINS, target=PINS))
+    assert pinned() == ["first"], "nonsense in the last place of a chain is no list"
 
 
 def test_a_malformed_record_is_shown_as_nothing(one: Follower) -> None:

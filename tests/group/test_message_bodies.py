@@ -36,6 +36,7 @@ from zerochat.group.membership.bot_announcement import (
 )
 from zerochat.group.messages.bodies import (
     MENTIONS_MAX,
+    PINS_MAX,
     TOPIC_CHARS_MAX,
     BadTopic,
     Content,
@@ -130,6 +131,10 @@ def test_a_plain_message_is_written_as_ever() -> None:
         ("topic", {"text": "two\nlines"}),
         ("topic", {"text": "x" * (TOPIC_CHARS_MAX + 1)}),
         ("topic", {"text": None}),
+        ("pins", {"targets": "x" * 43}),
+        ("pins", {"targets": ["x" * 42]}),
+        ("pins", {"targets": ["x" * 43] * (PINS_MAX + 1)}),
+        ("pins", {}),
         ("poll", {"text": "?"}),
         ("announce", {"bot": True}),
         ("announce", {"bot": True, "commands": {}}),

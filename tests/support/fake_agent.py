@@ -69,6 +69,7 @@ class FakeGroup:
     members: list[MemberInfo] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     positions: dict[str, int] = field(default_factory=dict)
+    pins: list[str] = field(default_factory=list)
     lamport: int = 0
 
 
@@ -659,6 +660,19 @@ class FakeAgent:
         group.members[number] = member = replace(group.members[number], trust=trust, verified=params.verified)
         self.tell("trust_changed", TrustNotification(group.info.id, member.did, member.nick, trust))
         return member
+
+    def _pin_message(self, params: rpc.PinParams) -> rpc.Sent:
+        group = self.groups[params.group]
+        group.pins = [id for id in group.pins if id != params.event]
+        if params.pinned:
+            group.pins.insert(0, params.event)
+        event = self._log(group, 0, "pins_changed", {"targets": list(group.pins)}, minute=44)
+        self.tell("event", event)
+        return rpc.Sent(group.info.id, event.id, event.lamport, event.position, 2)
+
+    def _list_pins(self, params: rpc.GroupParams) -> list[rpc.Event]:
+        group = self.groups[params.group]
+        return [one for id in group.pins for one in group.events if one.id == id]
 
     def _ignore_member(self, params: rpc.IgnoreMemberParams) -> MemberInfo:
         group = self.groups[params.group]

@@ -20,6 +20,26 @@ def line_with(it, text):
     return next(line for line in it.text.split("\n") if text in line)
 
 
+def test_pinning_and_the_list_of_pins(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/pins")
+            await it.until(lambda: "No message is pinned here." in it.told())
+            await it.say("/pin")
+            await it.shows("alice changed the pinned messages")
+            await it.say("/pins")
+            await it.shows("Pinned messages", "alice: seven at the station")
+            await it.press("enter")
+            await it.until(lambda: it.app.chat.pane.selected_row is not None)
+            assert it.app.chat.pane.selected_row.source == "seven at the station"
+            await it.press("escape")
+            await it.say("/unpin")
+            await it.until(lambda: it.agent.groups["g1"].pins == [])
+
+    run(play())
+
+
 # --- the cursor -----------------------------------------------------------------------------------------------------
 
 

@@ -78,6 +78,8 @@ class EventText:
             case "topic_changed":
                 topic = printable_line(str(event.body.get("text", "")))
                 what = f"set the topic: {topic}" if topic else "removed the topic"
+            case "pins_changed":
+                what = "changed the pinned messages"
             case "commands_announced" if "commands" in event.body:
                 what = _announced(event)
                 if self._announced.get(event.author.did) == what:

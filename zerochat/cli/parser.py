@@ -29,7 +29,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "history": ("tail", "history"),
     "search": ("search", "mentions"),
     "unread": ("read",),
-    "annotate": ("react", "edit", "delete", "topic"),
+    "annotate": ("react", "edit", "delete", "topic", "pin", "pins"),
     "files": ("files",),
     "delivery": ("delivery", "why"),
     "audit": ("audit", "export", "import"),

@@ -73,7 +73,7 @@ from zerochat.group.links.contact import join_link, new_identity, sign_possessio
 from zerochat.group.lookup import find_connection, find_group, find_peer
 from zerochat.group.membership import check_control, decisions, leave, may_post, resolve_view
 from zerochat.group.messages import indicators
-from zerochat.group.messages.bodies import Content, Post, Topic, validated
+from zerochat.group.messages.bodies import Content, Pins, Post, Topic, validated
 from zerochat.group.messages.current import may_set_topic
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Chain, EventLog, Group, Profile
@@ -114,7 +114,7 @@ class ReadOnly(LocalError):
 
 
 class AdminsOnly(LocalError):
-    """Only the owner and the admins set the topic of {group}. `zerochat info {group}` lists them."""
+    """Only the owner and the admins set the topic of {group} and pin messages. `zerochat info {group}` lists them."""
 
 
 def handle_command(tx: Transaction, command: Command) -> Result:
@@ -271,7 +271,7 @@ def _send_content(tx: Transaction, group: Group, content: Content) -> Posted:
         raise NotAMember(group=group.name)
     if not may_post(group.view, group.me, group.seq + 1):
         raise ReadOnly(group=group.name)
-    if isinstance(content, Topic) and not may_set_topic(group.view, group.me, group.seq + 1):
+    if isinstance(content, Topic | Pins) and not may_set_topic(group.view, group.me, group.seq + 1):
         raise AdminsOnly(group=group.name)
     event = own_events.append(tx, group.id, content.kind, validated(content).body)
     return Posted(group.id, event.id, event.seq, event.lamport)

@@ -17,7 +17,7 @@ from zerochat.didcomm.protocols.oob_read import OutOfBand
 from zerochat.group.files.descriptor import File
 from zerochat.group.membership import Policy
 from zerochat.group.membership.bot_announcement import Announcement
-from zerochat.group.messages.bodies import Delete, Edit, React, Topic
+from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
 from zerochat.group.settings import FileRules, Indicators, KeyRotation
 from zerochat.group.tlog.queries import TlogQuery, TlogResult
 from zerochat.group.tlog.verdicts import Verdict
@@ -146,7 +146,7 @@ class SendContent(Struct, frozen=True):
     """Send content other than a post. The caller has checked that its target exists."""
 
     group: str
-    content: Edit | Delete | React | Topic | Announcement | Verdict
+    content: Edit | Delete | React | Topic | Pins | Announcement | Verdict
 
 
 class DownloadFile(Struct, frozen=True):

@@ -22,6 +22,7 @@ EventType = Literal[
     "message_deleted",
     "reacted",
     "topic_changed",
+    "pins_changed",
     "commands_announced",
     "verdict_announced",
     "unknown",
@@ -58,9 +59,9 @@ class Event(Struct, frozen=True, kw_only=True):
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
     `member_renamed`, `terms_set`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`,
-    `commands_announced` or `verdict_announced`, and `unknown` for types of later versions, which readers skip. A
-    message has its annotations applied; subscribers receive `message_changed` when they change. Lists are in the total
-    order (`lamport`, `author.did`, `id`), which is the same for every member.
+    `pins_changed`, `commands_announced` or `verdict_announced`, and `unknown` for types of later versions, which
+    readers skip. A message has its annotations applied; subscribers receive `message_changed` when they change. Lists
+    are in the total order (`lamport`, `author.did`, `id`), which is the same for every member.
     """
 
     v: int = 1
@@ -82,7 +83,8 @@ class Event(Struct, frozen=True, kw_only=True):
     {"did", "nick", "was"}, the new and the previous display name. `terms_set`: {"operator", "witnesses"} of the
     transparency log, {"did", "nick"} each. Each `nick` is the name at that time. `message_edited`: {"target", "text"},
     the id of the message and its new text. `message_deleted`: {"target"}. `reacted`: {"target", "emoji", "on"}; `on`
-    false: the reaction was removed. `topic_changed`: {"text"}. `commands_announced`: {"bot", "commands"}
+    false: the reaction was removed. `topic_changed`: {"text"}. `pins_changed`: {"targets"}, the ids of
+    the pinned messages. `commands_announced`: {"bot", "commands"}
     (`AnnounceParams`). `verdict_announced`: {"target", "outcome", "did", "nick"}, the author's verdict on a case
     (`list_cases` has your own)."""
     author_nick_then: str = ""
@@ -187,6 +189,16 @@ class SetTopicParams(Struct, frozen=True):
 
     group: str
     text: str
+    key: str | None = None
+
+
+class PinParams(Struct, frozen=True):
+    """Pin a message for all members, or (`pinned` false) unpin it. A group has at most 20 pins; who may set the topic
+    may pin. Of two members that pin at the same moment, the later list counts."""
+
+    group: str
+    event: str
+    pinned: bool = True
     key: str | None = None
 
 

@@ -57,6 +57,8 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "delete_message": (events.DeleteMessageParams, events.Sent),
     "react": (events.ReactParams, events.Sent),
     "set_topic": (events.SetTopicParams, events.Sent),
+    "pin_message": (events.PinParams, events.Sent),
+    "list_pins": (groups.GroupParams, list[events.Event]),
     "announce_bot": (events.AnnounceParams, events.Announced),
     "save_draft": (drafts.Draft, status.NoParams),
     "list_drafts": (drafts.DraftsParams, drafts.Drafts),

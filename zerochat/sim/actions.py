@@ -34,7 +34,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
-from zerochat.group.messages.bodies import Delete, Edit, React, Topic
+from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
 from zerochat.group.notifications import JoinRequested, Notification
 from zerochat.group.settings import MESSAGES_MAX, KeyRotation
 from zerochat.sim.world import World
@@ -152,11 +152,14 @@ class Users:
                 self.announce(name, lot)
 
     def annotate(self, name: str, rng: random.Random) -> None:
-        """The node edits or deletes its post, reacts to a post, or sets the topic. Uses its own random generator."""
+        """The node edits or deletes its post, reacts to a post, pins two, or sets the topic. Uses its own random
+        generator."""
         group, node = self.world.group(name), self.world.nodes[name]
         posts = [row for row in node.log if row.type == POST and row.group == group.id][-ANNOTATED_MAX:]
         if not posts or rng.random() < 0.1:
-            self._run(name, SendContent(group.id, Topic(f"topic {rng.randint(0, 9)} of {name}")))
+            topic = Topic(f"topic {rng.randint(0, 9)} of {name}")
+            pins = Pins(tuple(row.id for row in posts[-2:]))
+            self._run(name, SendContent(group.id, pins if rng.random() < 0.5 else topic))
             return
         row = rng.choice(posts)
         react = React(row.id, rng.choice("👍🎉😀"), rng.random() < 0.8)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.group.event_log.event import ADD, DELETE, EDIT, LABEL, POST, REACT, REMOVE, TOPIC
+from zerochat.group.event_log.event import ADD, DELETE, EDIT, LABEL, PINS, POST, REACT, REMOVE, TOPIC
 from zerochat.group.inputs import ChangeRole
 from zerochat.group.links.rate_limits import ENVELOPES_MAX
 from zerochat.group.membership import (
@@ -376,6 +376,8 @@ def foreign_annotations(adversary: Adversary) -> AttackResult | None:
         (REACT, {"target": of, "emoji": "👍" * 16_384, "on": True}),
         (REACT, {"target": [of], "emoji": {}, "on": 1}),
         (TOPIC, {"text": "two\nlines"}),
+        (PINS, {"targets": [of, 7, {}]}),
+        (PINS, {"targets": [of] * 16_384}),
     ]
     for kind, body in adversary.rng.sample(said, adversary.rng.randint(1, len(said))):
         adversary.commit(kind, body)

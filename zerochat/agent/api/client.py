@@ -30,6 +30,7 @@ from zerochat.rpc import (
     ConsumerInfo,
     DeliveryReport,
     Drafts,
+    Event,
     EventPage,
     Evidence,
     FileInfo,
@@ -167,6 +168,14 @@ class Client(ClientConnection):
     def set_topic(self, group: str, text: str, *, key: str | None = None) -> Sent:
         sent: Sent = self.call("set_topic", group=group, text=text, key=key)
         return sent
+
+    def pin_message(self, group: str, event: str, pinned: bool = True) -> Sent:
+        sent: Sent = self.call("pin_message", group=group, event=event, pinned=pinned)
+        return sent
+
+    def list_pins(self, group: str) -> list[Event]:
+        found: list[Event] = self.call("list_pins", group=group)
+        return found
 
     def announce_bot(
         self, group: str, commands: Sequence[AnnouncedCommand] = (), *, bot: bool = True, consumer: str = ""

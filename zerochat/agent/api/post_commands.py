@@ -15,12 +15,17 @@ from zerochat.errors import LocalError
 from zerochat.group.event_log.event import POST
 from zerochat.group.inputs import SendContent, SendPost
 from zerochat.group.membership.bot_announcement import Announcement, BadAnnouncement, BotCommand, announcement_error
-from zerochat.group.messages.bodies import MENTIONS_MAX, Delete, Edit, React, Topic
+from zerochat.group.messages.bodies import MENTIONS_MAX, Delete, Edit, Pins, React, Topic
 from zerochat.group.state import Group
 from zerochat.presentation.search_text import UNSPACED
 
 PostParams: TypeAlias = (
-    rpc.SendMessageParams | rpc.EditMessageParams | rpc.DeleteMessageParams | rpc.ReactParams | rpc.SetTopicParams
+    rpc.SendMessageParams
+    | rpc.EditMessageParams
+    | rpc.DeleteMessageParams
+    | rpc.ReactParams
+    | rpc.SetTopicParams
+    | rpc.PinParams
 )
 
 
@@ -38,6 +43,10 @@ class Deleted(LocalError):
 
 class NothingToEdit(LocalError):
     """A message needs a text. To delete it, use `zerochat delete {group} {event}`."""
+
+
+class AlreadyPinned(LocalError):
+    """This message is {how} pinned."""
 
 
 class NoReaction(LocalError):
@@ -67,6 +76,21 @@ def post_command(messages: MaterialisedMessages, group: Group, params: PostParam
             return SendContent(group.id, React(row.id, emoji, on))
         case rpc.SetTopicParams(_, text):
             return SendContent(group.id, Topic(text.strip()))
+        case rpc.PinParams(_, event, pinned):
+            return SendContent(group.id, _pins(messages, group, event, pinned))
+
+
+def _pins(messages: MaterialisedMessages, group: Group, event: str, pinned: bool) -> Pins:
+    """The pins of a group with this message, or without it. Deleted messages make room."""
+    row = _find_message(messages, group, event)
+    here = messages.journal.events_by_id(group.id, messages.pins(group))
+    gone = {one.id for one in here if one.type != POST or messages.current(group, one).deleted}
+    before = [id for id in messages.pins(group) if id not in gone]
+    if pinned == (row.id in before):
+        raise AlreadyPinned(how="already" if pinned else "not")
+    if pinned and messages.current(group, row).deleted:
+        raise Deleted
+    return Pins((row.id, *before) if pinned else tuple(id for id in before if id != row.id))
 
 
 def combined(announced: Iterable[rpc.AnnounceParams]) -> Announcement:

@@ -41,7 +41,7 @@ from zerochat.agent.storage.tables import (
     row_of,
 )
 from zerochat.errors import LocalError
-from zerochat.group.event_log.event import ANNOUNCE, TOPIC
+from zerochat.group.event_log.event import ANNOUNCE, PINS, TOPIC
 from zerochat.group.sync.history_policy import Entry
 
 CHUNK_FIRST, CHUNK_MAX = 8, 256
@@ -224,6 +224,10 @@ class LogQueries:
     def last_topics(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
         """The last topic in each of these chain ranges (author, after, up to)."""
         return self._rows(LAST_IN_RANGES, (group, json_list(spans), TOPIC))
+
+    def last_pins(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
+        """The last list of pins in each of these chain ranges (author, after, up to)."""
+        return self._rows(LAST_IN_RANGES, (group, json_list(spans), PINS))
 
     def last_announcements(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
         """The last bot announcement in each of these chain ranges (author, after, up to)."""

@@ -1,6 +1,7 @@
 """Materialised messages: each message with the annotations that apply to it, read from the journal page by page."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -8,10 +9,10 @@ from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views.events import EventContext, event_view, load_record
 from zerochat.errors import LocalError, Malformed
 from zerochat.group.effects import DeleteLog, JournalEffect, RefuteEvents, StoreEvent
-from zerochat.group.event_log.event import ANNOUNCE, CONTROL, EDIT, POST, TOPIC, VERDICT
+from zerochat.group.event_log.event import ANNOUNCE, CONTROL, EDIT, PINS, POST, TOPIC, VERDICT
 from zerochat.group.event_log.event import Event as Record
 from zerochat.group.membership.bot_announcement import Announcement
-from zerochat.group.messages.bodies import Post, Topic, content_of
+from zerochat.group.messages.bodies import Pins, Post, Topic, content_of
 from zerochat.group.messages.current import (
     Annotation,
     CurrentMessage,
@@ -171,7 +172,9 @@ class MaterialisedMessages:
         """Rows of one group in the order of delivery. A message that several rows change follows the last of them."""
         news = [row for row in rows if not row.history]
         events = dict(zip((row.id for row in news), self.events(group, news, names, replayed=False), strict=True))
-        last = {row.target: row.id for row in rows if row.target not in ("", TOPIC, ANNOUNCE) and row.type != VERDICT}
+        last = {
+            row.target: row.id for row in rows if row.target not in ("", TOPIC, PINS, ANNOUNCE) and row.type != VERDICT
+        }
         after: dict[str, list[tuple[Row, Event]]] = {}
         for row, event in self._current(group, last, names):
             # A message that is delivered later in this page is materialised already.
@@ -228,6 +231,21 @@ class MaterialisedMessages:
             if isinstance(content, Topic):
                 topics.append(((row.lamport, row.author, row.id), content.text))
         return max(topics)[1] if topics else ""
+
+    def pins(self, group: Group) -> tuple[str, ...]:
+        """The ids of the pinned messages of a group, the last pinned first."""
+        found: list[tuple[tuple[int, str, str], tuple[str, ...]]] = []
+        for row in self.journal.last_pins(group.id, topic_spans(group.view)):
+            with suppress(Malformed):
+                if isinstance(content := content_of(load_record(row)), Pins):
+                    found.append(((row.lamport, row.author, row.id), content.targets))
+        return max(found)[1] if found else ()
+
+    def pinned(self, group: Group, names: Names) -> list[Event]:
+        """The pinned messages that are here and not deleted, the last pinned first."""
+        pins = self.pins(group)
+        known = {row.id: event for row, event in self._current(group, pins, names)}
+        return [known[id] for id in pins if id in known and not known[id].deleted]
 
     def announced(self, group: Group) -> Mapping[str, Announced]:
         """The last announcement of each member, by DID; empty where the journal cannot be read."""

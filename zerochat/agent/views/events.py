@@ -20,6 +20,7 @@ from zerochat.group.event_log.event import (
     GENESIS,
     LABEL,
     LEAVE,
+    PINS,
     POST,
     REACT,
     REMOVE,
@@ -42,7 +43,7 @@ from zerochat.group.membership import (
     vote_of,
 )
 from zerochat.group.membership.bot_announcement import Announcement
-from zerochat.group.messages.bodies import Delete, Edit, Post, React, Topic, content_of
+from zerochat.group.messages.bodies import Delete, Edit, Pins, Post, React, Topic, content_of
 from zerochat.group.messages.current import CurrentMessage
 from zerochat.group.state import Group
 from zerochat.group.tlog.verdicts import Verdict
@@ -63,6 +64,7 @@ _TYPES: Final[dict[str, EventType]] = {
     DELETE: "message_deleted",
     REACT: "reacted",
     TOPIC: "topic_changed",
+    PINS: "pins_changed",
     ANNOUNCE: "commands_announced",
     VERDICT: "verdict_announced",
 }
@@ -217,7 +219,7 @@ def _said(record: Record, stands: CurrentMessage, group: Group) -> dict[str, Any
     """The body of a message, annotation, announcement or verdict. A deleted message has no text. Raises Malformed."""
     if record.type == POST and (stands.deleted or stands.edited_at):
         return {"text": stands.text}
-    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE, VERDICT):
+    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC, PINS, ANNOUNCE, VERDICT):
         return {}
     match content_of(record):
         case Post(text) | Topic(text):
@@ -228,6 +230,8 @@ def _said(record: Record, stands: CurrentMessage, group: Group) -> dict[str, Any
             return {"target": target}
         case React(target, emoji, on):
             return {"target": target, "emoji": emoji, "on": on}
+        case Pins(targets):
+            return {"targets": list(targets)}
         case Announcement() as announced:
             return announced.body
         case Verdict(target, outcome, member):

@@ -1,9 +1,9 @@
-"""Verbs react, edit, delete and topic: annotations of messages, and the topic of a group."""
+"""Verbs react, edit, delete, topic, pin and pins: annotations of messages; topic and pins of a group."""
 
 from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import attached
-from zerochat.cli.event_text import message_name
+from zerochat.cli.event_text import EventText, message_name
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import find_group
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, message_argument, yes_option
@@ -68,6 +68,7 @@ zerochat delete hikers Yk3v --yes
     message_argument(parser)
     yes_option(parser)
     _add_topic(verbs)
+    _add_pins(verbs)
 
 
 def _add_topic(verbs: "Verbs[Parser]") -> None:
@@ -86,6 +87,34 @@ zerochat topic hikers ""
     )
     group_argument(parser)
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the topic, one line, in quotes")
+
+
+def _add_pins(verbs: "Verbs[Parser]") -> None:
+    parser = add_verb(
+        verbs,
+        "pin",
+        "pin a message for all members, or unpin it",
+        "Pin a message for all members of a group, or unpin it with --off; a group has at most 20 pins. Who may set\n"
+        "the topic may pin. Prints the id of the event.",
+        """
+zerochat pin hikers last:bob
+zerochat pin hikers Yk3v --off
+""",
+        run=pin,
+    )
+    message_argument(parser)
+    parser.add_argument("--off", action="store_true", help="unpin it")
+    parser = add_verb(
+        verbs,
+        "pins",
+        "list the pinned messages of a group",
+        "Print the pinned messages of a group, the last pinned first.",
+        """
+zerochat pins hikers
+""",
+        run=pins,
+    )
+    group_argument(parser)
 
 
 def react(options: Options, out: Output) -> ExitCode:
@@ -124,6 +153,22 @@ def topic(options: Options, out: Output) -> ExitCode:
     out.data({"group": group.id, "name": group.name, "topic": group.topic}, shown)
     if not group.topic:
         narrate(no_topic_sentence(group.history_start))
+    return ExitCode.OK
+
+
+def pin(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        event = agent.client.get_delivery(options.group, options.event).id
+        return _print_sent(agent, agent.client.pin_message(options.group, event, not options.off), out)
+
+
+def pins(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found = agent.client.list_pins(options.group)
+    text = EventText()
+    out.data_list(found, [line for event in found for line in text.lines(event)])
+    if not found:
+        narrate("No message is pinned.")
     return ExitCode.OK
 
 

@@ -38,6 +38,7 @@ GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
 ROLE, LABEL, TERMS = "role", "label", "terms"
 POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE = "post", "edit", "delete", "react", "topic", "announce"
 VERDICT = "verdict"
+PINS = "pins"
 """The types of content (`messages/bodies.py`)."""
 CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
 """The types of membership events, including the tlog's terms: always signed, and sent to every member."""

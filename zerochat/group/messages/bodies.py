@@ -1,4 +1,4 @@
-"""Content of events: posts, annotations (edit, reaction, deletion), topics, announcements and verdicts.
+"""Content of events: posts, annotations (edit, reaction, deletion), topics, pins, announcements and verdicts.
 
 Each kind is one record with its limits; its JSON body is written and read only here. Our own content is validated
 before it is sent (`validated`). Other members' events are stored whatever they contain; an invalid body is `Malformed`
@@ -19,6 +19,7 @@ from zerochat.group.event_log.event import (
     DELETE,
     EDIT,
     HEADER_BYTES_MAX,
+    PINS,
     POST,
     REACT,
     RECORD_BYTES_MAX,
@@ -40,6 +41,8 @@ EMOJI_BYTES_MAX = 40
 """The longest emoji that Unicode recommends has 35: two people of two skin tones, and joiners."""
 TOPIC_CHARS_MAX = 256
 MENTIONS_MAX = 32
+PINS_MAX = 20
+"""The most pinned messages of a group. They are one event of at most 1 kB, and the last one counts."""
 
 _ID = re.compile("[A-Za-z0-9_-]{43}")
 _DID = re.compile("did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}")
@@ -52,6 +55,10 @@ class NotAnEmoji(LocalError):
 
 class BadTopic(LocalError):
     """Invalid topic: {why}."""
+
+
+class TooManyPins(LocalError):
+    """A group has at most {limit} pinned messages. Unpin one first."""
 
 
 class Post(Struct, frozen=True):
@@ -133,14 +140,26 @@ class Topic(Struct, frozen=True):
         return {"text": self.text}
 
 
-Content: TypeAlias = Post | Edit | Delete | React | Topic | Announcement | Verdict
+class Pins(Struct, frozen=True):
+    """The ids of the group's pinned messages, the last pinned first."""
+
+    targets: tuple[str, ...]
+
+    kind = PINS
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"targets": list(self.targets)}
+
+
+Content: TypeAlias = Post | Edit | Delete | React | Topic | Pins | Announcement | Verdict
 
 
 # --- our own --------------------------------------------------------------------------------------------------------
 
 
 def validated(saying: Content) -> Content:
-    """The content, if valid. Raises PostTooLong, NotAnEmoji, BadTopic, BadAnnouncement or BadVerdict."""
+    """The content, if valid. Raises PostTooLong, NotAnEmoji, BadTopic, TooManyPins, BadAnnouncement or BadVerdict."""
     match saying:
         case Post(text) | Edit(text=text):
             _check_size(text, saying)
@@ -148,6 +167,8 @@ def validated(saying: Content) -> Content:
             raise NotAnEmoji(emoji=ascii(emoji[:16]) if fault == "hidden" else emoji[:16])
         case Topic(text) if why := fault_of_topic(text):
             raise BadTopic(why=why)
+        case Pins(targets) if len(targets) > PINS_MAX:
+            raise TooManyPins(limit=PINS_MAX)
         case Announcement() if why := announcement_error(saying):
             raise BadAnnouncement(why=why)
         case Verdict() if why := verdict_error(saying):
@@ -259,11 +280,20 @@ def _read(event: Event) -> Content:
             if fault_of_topic(text):
                 raise Malformed(why="topic: not one line of text")
             return Topic(text)
+        case "pins":
+            return _pins(body)
         case "announce":
             return read_announcement(body)
         case "verdict":
             return read_verdict(body)
     raise Malformed(why="an event without content")
+
+
+def _pins(body: Mapping[str, Any]) -> Pins:
+    targets = body.get("targets")
+    if not isinstance(targets, list) or len(targets) > PINS_MAX or not all(_is_id(one) for one in targets):
+        raise Malformed(why="pins: not a list of events")
+    return Pins(tuple(dict.fromkeys(targets)))
 
 
 def _post(body: Mapping[str, Any]) -> Post:
@@ -297,9 +327,9 @@ def _is_id(value: object) -> TypeGuard[str]:
 
 
 def target_of(event: Event) -> str:
-    """The key by which the log finds annotations: the id of a post, the digest of an accusation, `topic` or `announce`;
-    empty for other events."""
-    if event.type in (TOPIC, ANNOUNCE):
+    """The key by which the log finds annotations: the id of a post, the digest of an accusation, `topic`, `pins` or
+    `announce`; empty for other events."""
+    if event.type in (TOPIC, PINS, ANNOUNCE):
         try:
             content_of(event)
         except Malformed:

@@ -110,7 +110,7 @@ def _reactions(contents: list[tuple[Event, React]]) -> tuple[tuple[str, tuple[st
 
 
 def may_set_topic(view: View, author: str, seq: int) -> bool:
-    """Whether a topic by this author at this place of its chain is valid."""
+    """Whether a topic, or a list of pins, by this author at this place of its chain is valid."""
     member = view.known(author)
     return member is not None and may_post(view, author, seq) and _sets_topic(view, member.role_at(seq))
 
@@ -120,7 +120,7 @@ def _sets_topic(view: View, role: str) -> bool:
 
 
 def topic_spans(view: View) -> Iterator[Span]:
-    """The ranges of all chains in which a topic is valid: the last topic of each is a candidate."""
+    """The ranges of all chains in which a topic, or a list of pins, is valid: the last one of each is a candidate."""
     for member in (*view.former.values(), *view.members.values()):
         for after, upto, role in _roles(member):
             if after < upto and _sets_topic(view, role):

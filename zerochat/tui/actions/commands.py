@@ -30,7 +30,7 @@ from zerochat.rpc import (
 )
 from zerochat.slash_commands import invite_arguments
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, settings
+from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, pins, settings
 from zerochat.tui.actions.targets import open_conversation
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
@@ -396,6 +396,9 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "get": files.get,
     "save": files.save,
     "topic": messages.topic,
+    "pin": lambda chat, argument: pins.pin(chat, True),
+    "unpin": lambda chat, argument: pins.pin(chat, False),
+    "pins": pins.show,
     "new": _new,
     "join": _join,
     "cancel": _cancel,

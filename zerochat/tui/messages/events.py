@@ -50,6 +50,8 @@ def _notice(event: Event) -> str | None:
         case "topic_changed":
             topic = printable_line(str(body.get("text", "")), TOPIC_CELLS_MAX)
             return f"changed the topic: {topic}" if topic.strip() else "cleared the topic"
+        case "pins_changed":
+            return "changed the pinned messages"
         case "verdict_announced":
             outcome = printable_line(str(body.get("outcome", "")), TOPIC_CELLS_MAX)
             return f"reports the outcome of a case against {subject}: {outcome}"

@@ -97,6 +97,10 @@ def get_history(context: Context[rpc.HistoryParams]) -> rpc.History:
         params = replace(params, limit=len(events) // 2)
 
 
+def list_pins(context: Context[rpc.GroupParams]) -> list[rpc.Event]:
+    return context.services.messages.pinned(context.group, context.services.names(context.group))
+
+
 def search_messages(context: Context[rpc.SearchParams]) -> rpc.Found:
     from zerochat.agent.views import search
 
@@ -121,6 +125,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     "delete_message": post,
     "react": post,
     "set_topic": post,
+    "pin_message": post,
+    "list_pins": list_pins,
     "announce_bot": announce_bot,
     "send_files": files,
     "list_files": files,

@@ -29,6 +29,7 @@ KeyedParams: TypeAlias = (
     | rpc.DeleteMessageParams
     | rpc.ReactParams
     | rpc.SetTopicParams
+    | rpc.PinParams
 )
 
 
