@@ -274,7 +274,7 @@ def test_the_sidebar_is_hidden_and_resized(tmp_path, home):
         async with scene(tmp_path, setting=weekend, settings_store=store) as it:
             await it.shows("2 work", "seven at the station")
             assert sidebar_cells(it) == 16
-            await it.press("alt+shift+right")
+            await it.press("alt+shift+right", "alt+shift+right", "alt+shift+left")
             await it.until(lambda: sidebar_cells(it) == 17)
             await it.pilot.mouse_down(it.app.chat.group_list, offset=(16, 3))
             await it.pilot.hover(offset=(25, 5))

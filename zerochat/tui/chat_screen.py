@@ -263,7 +263,7 @@ class ChatScreen(ChatView):
     def action_resize_sidebar(self, cells: int) -> None:
         from zerochat.tui.actions import sidebar
 
-        sidebar.resize(self, self.group_list.outer_size.width + cells)
+        sidebar.resize(self, sidebar.width(self) + cells)
 
     @on(GroupList.Resized)
     def _on_sidebar_resized(self, event: GroupList.Resized) -> None:

@@ -1,6 +1,7 @@
 """The list of conversations: hiding it, and changing its width by keys or by dragging its border."""
 
 from zerochat.tui.actions.settings import apply_setting
+from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_layout import BREAKPOINTS, SIDEBAR_CELLS_MIN
 from zerochat.tui.chat_view import ChatView
 
@@ -14,6 +15,12 @@ def toggle(chat: ChatView) -> None:
     shown = chat.toggle_sidebar()
     if chat.size.width >= _WIDE_ENOUGH:
         apply_setting(chat, "chat.sidebar", "true" if shown else "false", quiet=True)
+
+
+def width(chat: ChatView) -> int:
+    """The width of the list, also before the last change of it is drawn."""
+    drawn = chat.group_list.outer_size.width
+    return min(app_of(chat).settings_store.current.sidebar_width or drawn, chat.size.width // 2)
 
 
 def resize(chat: ChatView, width: int) -> None:
