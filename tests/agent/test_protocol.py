@@ -59,6 +59,8 @@ VERBS: dict[str, set[str]] = {
     "resume": {"resume_group"},
     "role": {"set_role"},
     "transfer": {"set_role"},
+    "mentions": {"search_messages"},
+    "read": {"mark_read"},
     "pin": {"pin_message", "get_delivery"},
     "pins": {"list_pins"},
     "ignore": {"ignore_member"},
