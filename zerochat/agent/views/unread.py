@@ -161,7 +161,7 @@ class UnreadMessages:
             elif row.type == POST and len(unread.posts) < UNREAD_MAX:
                 if may_post(group.view, row.author, row.position) or group.view.known(row.author) is None:
                     unread.posts[row.id] = row.seq, (row.lamport, row.author, row.id)
-                    if group.me in _mentions(row):
+                    if _mentions(row, group.me):
                         unread.mentions[row.id] = row.seq
             elif row.type in (EDIT, DELETE):
                 annotated[row.target] = row.seq
@@ -174,7 +174,8 @@ class UnreadMessages:
         if post is None or post.type != POST or post.refuted or post.author == group.me:
             return
         current = self._messages.current(group, post)
-        called = group.me in (current.mentions if current.edited_at else _mentions(post)) and not current.deleted
+        called = group.me in current.mentions if current.edited_at else _mentions(post, group.me)
+        called = called and not current.deleted
         if current.deleted:
             unread.posts.pop(target, None)
         if not called:
@@ -186,13 +187,15 @@ class UnreadMessages:
         """Whether the message mentioned me when it was read."""
         edits = self._journal.annotations(group.id, [(post.id, post.author)])
         read = [post, *(row for row in edits if row.type == EDIT and row.seq <= unread.marker.seq)]
-        return any(group.me in _mentions(row) for row in read)
+        return any(_mentions(row, group.me) for row in read)
 
 
-def _mentions(row: Row) -> tuple[str, ...]:
-    """The members that a message or an edit mentions."""
+def _mentions(row: Row, did: str) -> bool:
+    """Whether a message or an edit mentions this member. Records are canonical, so most need not be decoded."""
+    if did.encode() not in row.record:
+        return False
     try:
         content = content_of(load_record(row))
     except Malformed:
-        return ()
-    return content.mentions if isinstance(content, Post | Edit) else ()
+        return False
+    return isinstance(content, Post | Edit) and did in content.mentions
