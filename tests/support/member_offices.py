@@ -1,5 +1,6 @@
 """Request handlers of several members of one simulated group."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
