@@ -155,6 +155,7 @@ def test_no_message_action_shows_raw_text(tmp_path):
 
             await it.until(lambda: it.open is not None and it.open.timeline.posts == 3)
             pane = it.app.chat.pane
+            pane.letters_always = True
             for key, sign in [("e", "Editing:"), ("d", "for all members?")]:
                 pane.select(it.open.timeline.keys[-1])
                 it.app.chat.set_focus(pane)
@@ -163,7 +164,7 @@ def test_no_message_action_shows_raw_text(tmp_path):
                 look(sign)
                 await it.press("escape")
             for number, keys in enumerate(["oimr", "imr"]):
-                for key in [*keys, "enter", "plus"]:
+                for key in [*keys, "f", "plus"]:
                     pane.select(it.open.timeline.keys[1 + number])
                     it.app.chat.set_focus(pane)
                     await it.press(key)
