@@ -21,7 +21,7 @@ NOT_UNICODE_CHARS_MAX = 64
 
 
 class NotUnicode(LocalError):
-    """Not text in the encoding of this terminal: {text}. Nothing was done. Check the locale, or write it in UTF-8."""
+    """Nothing was done: {text} is no text in the encoding of this terminal. Check the locale, or write it in UTF-8."""
 
     exit_code: ClassVar[int] = 2
 
