@@ -17,6 +17,8 @@ acknowledgement  cumulative acknowledgement
 invoke           handler calls with time limits
 cpu_watchdog     interrupts handlers that block the event loop
 timers           scheduled calls
+local_events     timers set at run time, stored webhooks
+webhooks         the HTTP listener of webhooks (webhook_address: its address)
 dead_letters     dead-letter queue
 failures         calls handlers of failures
 api              requests to the agent, idempotency keys
@@ -46,8 +48,11 @@ if TYPE_CHECKING:
         Reaction,
         Receipts,
         Sent,
+        TimerEvent,
+        WebhookEvent,
     )
     from zerochat.bot.handlers import Failure
+    from zerochat.bot.local_events import SetTimer
     from zerochat.bot.members import Member
     from zerochat.bot.script import SyncBot
     from zerochat.bot.store import DeadLetter
@@ -80,6 +85,7 @@ __all__ = [
     "Reaction",
     "Receipts",
     "Sent",
+    "SetTimer",
     "SyncBot",
     "SyncEdited",
     "SyncJoinRequest",
@@ -88,12 +94,15 @@ __all__ = [
     "SyncMessage",
     "SyncReaction",
     "SyncSent",
+    "TimerEvent",
+    "WebhookEvent",
 ]
 
 _HOMES = {
     "Bot": "zerochat.bot.bot",
     "DeadLetter": "zerochat.bot.store",
     "Failure": "zerochat.bot.handlers",
+    "SetTimer": "zerochat.bot.local_events",
     "Member": "zerochat.bot.members",
     "SyncBot": "zerochat.bot.script",
     **dict.fromkeys(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zerochat import rpc
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
@@ -21,20 +21,25 @@ from zerochat.bot.command_decorator import CommandDecorator
 from zerochat.bot.connection import Connection
 from zerochat.bot.decorators import EventDecorators
 from zerochat.bot.events import Event, Group, Message, Sent
-from zerochat.bot.handlers import BotSpec, Callee, Command, Include
+from zerochat.bot.handlers import BotSpec, Callee, Command, Include, WebhookHandler
 from zerochat.bot.invoke import HandlerStuck
+from zerochat.bot.local_events import NAME_CHARS_MAX, LocalEvents, SetTimer
 from zerochat.bot.registry import included
 from zerochat.bot.runner import Runner
 from zerochat.bot.schedule import parse_duration
-from zerochat.bot.store import DeadLetter, KeyValues, Store
+from zerochat.bot.store import BadValue, DeadLetter, KeyValues, Store
 from zerochat.bot.sync import SyncApi, blocking_view
 from zerochat.bot.timer_decorators import TimerDecorators
+from zerochat.bot.webhook_address import parse_address
 from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import CREDIT
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}")
 RETRIES = ("1s", "5s", "30s")
 TIMEOUT = "10m"
+
+if TYPE_CHECKING:
+    from zerochat.bot.webhooks import WebhookServer
 
 _deferred: "list[list[Bot]]" = []
 
@@ -65,6 +70,8 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         credit: int = CREDIT,
         help: bool = True,
         take_over: bool = False,
+        webhooks: str = "",
+        webhook_secret: str | Path = "",
     ) -> None:
         """`name`: the consumer name under which the agent stores the bot's position; unique per profile. `profile`:
         None for ZEROCHAT_PROFILE, or `default`. `groups`: only these groups (names or ids; None: all). `include`:
@@ -72,7 +79,9 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         run of this name, the stored history (`replayed`). `retries`: delays before a failed handler is called again;
         after the last one the event becomes a dead letter. `timeout`: time limit of a handler or timer (None: no
         limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer
-        `!help`. `take_over`: disconnect another process that runs a bot of this name, which then ends."""
+        `!help`. `take_over`: disconnect another process that runs a bot of this name, which then ends. `webhooks`:
+        loopback address for `on_webhook` (`127.0.0.1:8090`). `webhook_secret`: file with the secret that its requests
+        must have, readable by the owner only."""
         if not NAME.fullmatch(name):
             raise BadBot(why=f"the name {name!r} must be 1 to 64 characters of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:
@@ -85,9 +94,12 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             raise BadBot(why=error) from None
         super().__init__(prefix, included("this bot", include), limit_s)
         self._credit, self._help, self._take_over = credit, help, take_over
+        self._webhooks = (*parse_address(webhooks), Path(webhook_secret).expanduser()) if webhooks else None
         self._store: Store | None = None
         self._runner: Runner | None = None
         self._ready = asyncio.Event()
+        self.webhook_address: tuple[str, int] | None = None
+        """Where the bot listens for webhooks, while it runs."""
         self._numbers = itertools.count()
 
     def __repr__(self) -> str:
@@ -163,6 +175,40 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             self._store = Store(store_path(profile_paths(self.profile, os.environ), self.name))
         return self._store
 
+    # --- timers -----------------------------------------------------------------------------------------------------
+
+    def set_timer(
+        self, name: str, after: str | float, *, every: str | float | None = None, data: object = None
+    ) -> None:
+        """Call the `on_timer` handlers after this time (`20m`), and then at the interval `every`. The timer is on disk
+        when this returns; it replaces one of the same name. `data`: a JSON value for the handlers."""
+        if not 0 < len(name) <= NAME_CHARS_MAX:
+            raise BadValue(why=f"a name must have 1 to {NAME_CHARS_MAX} characters")
+        try:
+            span_s, every_s = parse_duration(after), parse_duration(every) if every is not None else 0.0
+        except ValueError as error:
+            raise BadValue(why=error) from None
+        self._local_events().put(
+            f"timer:{name}", "timer", self.now() + span_s, span_s, every_s, {"name": name, "data": data}
+        )
+        self._wake_local()
+
+    def cancel_timer(self, name: str) -> bool:
+        """Whether there was such a timer."""
+        return self._local_events().drop(f"timer:{name}")
+
+    @property
+    def timers(self) -> list[SetTimer]:
+        """The timers that were set and are not due yet, in the order in which they are due."""
+        return self._local_events().timers()
+
+    def _local_events(self) -> LocalEvents:
+        return LocalEvents(self._open_store())
+
+    def _wake_local(self) -> None:
+        if self._runner is not None:
+            self._runner.api.loop.call_soon_threadsafe(self._runner.local_events.wake)
+
     # --- lifecycle --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -208,17 +254,34 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         self._runner = Runner(self._spec(), line, self._store, self._make_api)
         self._ready.set()
         ends = (signal.SIGTERM, signal.SIGINT) if signals else ()
+        webhooks: WebhookServer | None = None
         try:
             for one in ends:
                 loop.add_signal_handler(one, self._on_signal, loop, one)
+            webhooks = await self._serve_webhooks()
             await self._runner.serve(watched=signals)
         finally:
+            if webhooks is not None:
+                await webhooks.close()
             for one in ends:
                 loop.remove_signal_handler(one)
             self._runner, self._ready = None, asyncio.Event()
             if store is None and before is None:
                 self._store.close()
             self._store = before
+
+    async def _serve_webhooks(self) -> "WebhookServer | None":
+        paths = {one.path for one in self._handlers if isinstance(one, WebhookHandler)}
+        if self._webhooks is None or not paths:
+            if paths:
+                raise BadBot(why='`on_webhook` needs an address and a secret: Bot(webhooks="127.0.0.1:8090", …)')
+            return None
+        from zerochat.bot.webhooks import WebhookServer, read_secret
+
+        host, port, secret = self._webhooks
+        server = WebhookServer(read_secret(secret), paths, self._local_events(), self.now, self._wake_local)
+        self.webhook_address = await server.start(host, port)
+        return server
 
     async def ready(self) -> None:
         """Wait until the bot has subscribed to its groups."""

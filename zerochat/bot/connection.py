@@ -11,7 +11,7 @@ from zerochat.agent.api.client_protocol import AgentError, Notification
 from zerochat.bot.agent_link import ANSWER_S_MAX, AgentLink, AgentLinkLost
 from zerochat.bot.api import BotApi
 from zerochat.bot.events import Group
-from zerochat.bot.handlers import BotSpec
+from zerochat.bot.handlers import LOCAL_TYPES, BotSpec
 from zerochat.errors import AmbiguousGroup, LocalError
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import printable_line
@@ -144,7 +144,7 @@ class Connection:
 
     async def _subscribe(self, begin: Callable[[], None]) -> None:
         plan, line = self._spec, self._link
-        types = sorted({*INTERNAL_TYPES, *(kind for one in plan.handlers for kind in one.types)})
+        types = sorted({*INTERNAL_TYPES, *(kind for one in plan.handlers for kind in one.types)} - LOCAL_TYPES)
         self.known.update(await line.call("list_groups", {}), self.api)
         if (unclear := self.known.ambiguity(self._configured_groups())) is not None:
             raise unclear

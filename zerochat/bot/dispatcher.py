@@ -111,6 +111,11 @@ class Dispatcher:
         self.acks.mark_handled(item.seq)
         self._ack_due.set()
 
+    async def handle_local(self, event: Event) -> None:
+        """Call the handlers of an event that the bot has stored itself."""
+        if not self._stopping:
+            await self._handle(event)
+
     # --- outbound ---------------------------------------------------------------------------------------------------
 
     async def run_acknowledgements(self) -> None:

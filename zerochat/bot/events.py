@@ -5,6 +5,7 @@ Text, names and all other content are exactly as the author wrote them. Pass the
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -329,6 +330,31 @@ class JoinRequest(Event):
         await self._api.answer_join_request(self, admit=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerEvent(Event):
+    """A timer of `bot.set_timer` is due."""
+
+    name: str
+    data: Any
+    """As given to `set_timer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookEvent(Event):
+    """A request to a webhook."""
+
+    name: str
+    """The path."""
+    text: str
+    """The content of the request."""
+    headers: Mapping[str, str]
+    """Some of its headers, with names in lower case."""
+
+    def json(self) -> Any:
+        """The content, decoded from JSON. Raises ValueError."""
+        return json.loads(self.text)
+
+
 def _quoted(quote: rpc.Quote | None) -> Quoted | None:
     if quote is None:
         return None
@@ -402,6 +428,10 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
             ids = tuple(one["id"] for one in body.get("events", ()))
             everyone = tuple(one["id"] for one in body.get("events", ()) if one["position"] <= body.get("all", 0))
             return Delivered(**fields, member=member, messages=ids, everyone=everyone)
+        case "timer":
+            return TimerEvent(**fields, name=body["name"], data=body["data"])
+        case "webhook":
+            return WebhookEvent(**fields, name=body["name"], text=body["text"], headers=body["headers"])
         case "join_request":
             member = Author(body.get("member", ""), body.get("nick", ""))
             return JoinRequest(**fields, member=member, role=body.get("role", ""), state=body.get("state", ""))

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from zerochat.bot.arguments import BadArguments, BadHandler, Parameter, parse_arguments, usage_of
-from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Left, Message, Reaction
+from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Left, Message, Reaction, WebhookEvent
 from zerochat.bot.schedule import RateLimit, Schedule
 from zerochat.rpc import AnnouncedCommand
 
@@ -17,6 +17,8 @@ Role = Literal["writer", "admin", "owner"]
 RANKS = {"reader": 0, "writer": 1, "admin": 2, "owner": 3}
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 USAGE_CHARS_MAX, HELP_CHARS_MAX = 128, 256
+LOCAL_TYPES = frozenset({"timer", "webhook"})
+"""Types of events that arise in the bot (`local_events.py`)."""
 COMMANDS_MAX = 32
 WORDS_MAX = 3
 """Words of a command's name."""
@@ -111,6 +113,16 @@ class ReactionHandler(Handler):
         if not self.accepts(event) or not isinstance(event, Reaction) or not event.on:
             return None
         return Call(event) if not self.emoji or event.emoji in self.emoji else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookHandler(Handler):
+    """A handler for requests to one path."""
+
+    path: str
+
+    def match(self, event: Event) -> Call | None:
+        return Call(event) if isinstance(event, WebhookEvent) and event.name == self.path else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from zerochat.bot.events import Group
 from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import BotSpec, StartHandler, Timer
 from zerochat.bot.invoke import HandlerStuck, Invoker
+from zerochat.bot.local_events import LocalEventRunner
 from zerochat.bot.store import Store
 from zerochat.bot.timers import TimerRunner
 from zerochat.rpc.subscriptions import Item
@@ -42,11 +43,12 @@ class Runner:
             spec, self._connection, store, link.now, self._invoker, failures, self._spawn, self._log
         )
         self._timers = TimerRunner(link, store, spec.retries_s, self._invoker.call, failures)
+        self.local_events = LocalEventRunner(link, store, self._connection, self._dispatcher.handle_local, self._spawn)
         self._tasks: set[asyncio.Task[None]] = set()
         """Running tasks that shutdown waits for."""
         self._start_tasks: set[asyncio.Task[None]] = set()
         """Tasks of start handlers, which may run as long as the bot."""
-        self._stopping = asyncio.Event()
+        self._stopping, self._subscribed = asyncio.Event(), asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stuck: HandlerStuck | None = None
 
@@ -71,7 +73,7 @@ class Runner:
 
     async def ready(self) -> None:
         """Wait until the bot is subscribed for the first time."""
-        await self._connection.connected.wait()
+        await self._subscribed.wait()
 
     async def serve(self, *, watched: bool = False) -> None:
         """Run until `stop`, or until a permanent failure. Raises LocalError then. `watched`: interrupt handlers that
@@ -84,6 +86,7 @@ class Runner:
             asyncio.create_task(work.run_acknowledgements(), name="acknowledge"),
             asyncio.create_task(work.run_spilling(), name="relieve"),
             asyncio.create_task(work.run_refuted_check(), name="recall"),
+            asyncio.create_task(self.local_events.run(), name="local events"),
             asyncio.create_task(work.dead_letters.run_redelivery(self._spec.handlers, work.attempt), name="revive"),
             *(asyncio.create_task(self._run_timer(timer), name=timer.name) for timer in self._spec.timers),
         ]
@@ -127,6 +130,7 @@ class Runner:
                 )
 
     def _on_connected(self) -> None:
+        self._subscribed.set()
         self._dispatcher.resume()
         for start in self._spec.start_handlers:
             self._spawn(self._run_start_handler(start))

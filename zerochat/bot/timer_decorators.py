@@ -1,19 +1,40 @@
-"""Decorators of functions that a bot calls by the clock, and at its start."""
+"""Decorators of functions that a bot calls by the clock, at its start, and for webhooks."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, overload
 
 from zerochat.bot.arguments import BadHandler
-from zerochat.bot.handlers import StartHandler, Timer, unique_name
+from zerochat.bot.handlers import Handler, StartHandler, Timer, WebhookHandler, unique_name
 from zerochat.bot.registry import F, Registry, refuse_function
 from zerochat.bot.schedule import make_schedule, parse_duration
 
 GRACE = "1h"
+PATH = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class TimerDecorators(Registry):
-    """`bot.every`, `bot.at` and `bot.on_start`."""
+    """`bot.every`, `bot.at`, `bot.on_timer`, `bot.on_webhook` and `bot.on_start`."""
+
+    def on_timer(self, call: F) -> F:
+        """Call the function with a `TimerEvent` when a timer of `bot.set_timer` is due."""
+        self._handlers.append(Handler(**self._handler(call, {"timer"})))
+        return call
+
+    def on_webhook(self, path: str, *, timeout: str | float | None = "") -> Callable[[F], F]:
+        """Call the function with a `WebhookEvent` for `POST /path`; see `webhooks` of `Bot`. `timeout`: as in
+        `command`."""
+        refuse_function(path, '@bot.on_webhook("build")')
+
+        def add(call: F) -> F:
+            parts = self._handler(call, {"webhook"}, timeout=timeout)
+            if not PATH.fullmatch(path):
+                raise BadHandler(name=parts["name"], why=f"{path!r} must be 1 to 64 of a-z, 0-9, dots, - and _")
+            self._handlers.append(WebhookHandler(**parts, path=path))
+            return call
+
+        return add
 
     @overload
     def on_start(self, call: F) -> F: ...

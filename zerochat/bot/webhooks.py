@@ -1,0 +1,106 @@
+"""Webhooks: a small HTTP listener on this machine that stores each authenticated request as an event of the bot.
+
+`POST /NAME` with `Authorization: Bearer SECRET`, or signed as GitHub does (`X-Hub-Signature-256`). The answer 202 means
+that the event is on disk. Secrets are compared in constant time.
+"""
+
+import hashlib
+import hmac
+import os
+import stat
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from zerochat.bot.local_events import BODY_BYTES_MAX, LocalEvents, TooManyLocalEvents
+from zerochat.bot.webhook_address import BadWebhook
+
+SECRET_BYTES_MIN: Final = 16
+SECRET_BYTES_MAX: Final = 4096
+HEADERS: Final = ("content-type", "user-agent", "x-github-event", "x-gitlab-event", "x-github-delivery")
+"""The headers that a handler receives."""
+HEADER_CHARS_MAX: Final = 256
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file. Raises BadWebhook."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            secret = file.read(SECRET_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise BadWebhook(why=f"{path}: {(error.strerror or str(error)).lower()}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise BadWebhook(why=f"{path} is readable by other users. Run `chmod 600 {path}`")
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise BadWebhook(why=f"{path} must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
+    return secret
+
+
+def is_authentic(secret: bytes, authorization: str, signature: str, body: bytes) -> bool:
+    """Whether a request has the secret, or is signed with it."""
+    bearer = hmac.compare_digest(authorization.encode("utf-8", "replace"), b"Bearer " + secret)
+    signed = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
+    return bearer | hmac.compare_digest(signature.encode("utf-8", "replace"), signed.encode())
+
+
+class WebhookServer:
+    """The listener of one run."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        names: Collection[str],
+        stored: LocalEvents,
+        now: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        """`names`: the paths with a handler. `now`: UTC, seconds. `wake`: called when an event is stored."""
+        self._secret, self._names, self._stored, self._now, self._wake = secret, names, stored, now, wake
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.router.add_post("/{name}", self._receive)
+        self._app = web.AppRunner(app, access_log=None, keepalive_timeout=5.0)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; the address. Raises BadWebhook."""
+        await self._app.setup()
+        try:
+            await web.TCPSite(self._app, host, port).start()
+        except OSError as error:
+            raise BadWebhook(why=f"{host}:{port}: {(error.strerror or str(error)).lower()}") from error
+        address: tuple[str, int] = self._app.addresses[0][:2]
+        return address
+
+    async def close(self) -> None:
+        await self._app.cleanup()
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        body = await request.read()  # 413 above the limit
+        headers = request.headers
+        signature = headers.get("X-Hub-Signature-256", "")
+        if not is_authentic(self._secret, headers.get("Authorization", ""), signature, body):
+            return web.Response(status=401, text="The secret is missing or wrong.\n")
+        name = request.match_info["name"]
+        if name not in self._names:
+            return web.Response(status=404, text="No handler has this name.\n")
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            return web.Response(status=400, text="The body is not UTF-8.\n")
+        known = {key: headers[key][:HEADER_CHARS_MAX] for key in HEADERS if key in headers}
+        now = self._now()
+        try:
+            self._stored.put(
+                f"webhook:{os.urandom(12).hex()}",
+                "webhook",
+                now,
+                0.0,
+                0.0,
+                {"name": name, "text": text, "headers": known},
+            )
+        except TooManyLocalEvents:
+            return web.Response(status=503, text="Too many events are waiting. Try again later.\n")
+        self._wake()
+        return web.Response(status=202, text="stored\n")
