@@ -19,6 +19,7 @@ cpu_watchdog     interrupts handlers that block the event loop
 timers           scheduled calls
 local_events     timers set at run time, stored webhooks
 webhooks         the HTTP listener of webhooks (webhook_address: its address)
+loops            limits against loops between bots
 dead_letters     dead-letter queue
 failures         calls handlers of failures
 api              requests to the agent, idempotency keys

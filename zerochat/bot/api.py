@@ -8,7 +8,7 @@ depends on time, chance or concurrency (`asyncio.gather`).
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -76,10 +76,13 @@ def valid_key(key: str) -> str:
 class BotApi:
     """Sends messages and queries the agent for a bot."""
 
-    def __init__(self, consumer: str, ask: Requester, unique: Callable[[], str]) -> None:
-        """`unique`: returns a new unique string, for requests outside of a handler."""
+    def __init__(
+        self, consumer: str, ask: Requester, unique: Callable[[], str], pace: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """`unique`: returns a new unique string, for requests outside of a handler. `pace`: waits until something may
+        be sent to this group."""
         self.loop = asyncio.get_running_loop()
-        self._consumer, self._request, self._unique = consumer, ask, unique
+        self._consumer, self._request, self._unique, self._pace = consumer, ask, unique, pace
 
     def _key(self, given: str | None) -> str:
         if given is not None:
@@ -95,8 +98,10 @@ class BotApi:
     async def _send(
         self, method: str, params: dict[str, object], key: str | None, within_s: float = ANSWER_S_MAX
     ) -> Sent:
+        wanted = {**params, "key": self._key(key)}
+        await self._pace(str(params["group"]))
         try:
-            sent = await self._request(method, {**params, "key": self._key(key)}, within_s)
+            sent = await self._request(method, wanted, within_s)
         except AgentError as error:
             if error.code != "KeyReused" or key is not None:
                 raise

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,9 +24,10 @@ from zerochat.bot.events import Event, Group, Message, Sent
 from zerochat.bot.handlers import BotSpec, Callee, Command, Include, WebhookHandler
 from zerochat.bot.invoke import HandlerStuck
 from zerochat.bot.local_events import NAME_CHARS_MAX, LocalEvents, SetTimer
+from zerochat.bot.loops import SEND_RATE, SendLimit
 from zerochat.bot.registry import included
 from zerochat.bot.runner import Runner
-from zerochat.bot.schedule import parse_duration
+from zerochat.bot.schedule import RateLimit, parse_duration
 from zerochat.bot.store import BadValue, DeadLetter, KeyValues, Store
 from zerochat.bot.sync import SyncApi, blocking_view
 from zerochat.bot.timer_decorators import TimerDecorators
@@ -70,6 +71,7 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         credit: int = CREDIT,
         help: bool = True,
         take_over: bool = False,
+        send_rate: str | None = "",
         webhooks: str = "",
         webhook_secret: str | Path = "",
     ) -> None:
@@ -78,10 +80,11 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         events that are skipped by default: the profile's own (`self`), those of other bots (`bots`), and, on the first
         run of this name, the stored history (`replayed`). `retries`: delays before a failed handler is called again;
         after the last one the event becomes a dead letter. `timeout`: time limit of a handler or timer (None: no
-        limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer
-        `!help`. `take_over`: disconnect another process that runs a bot of this name, which then ends. `webhooks`:
-        loopback address for `on_webhook` (`127.0.0.1:8090`). `webhook_secret`: file with the secret that its requests
-        must have, readable by the owner only."""
+        limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer `!help`. `take_over`:
+        disconnect another process that runs a bot of this name, which then ends. `send_rate`: what it sends to a group
+        faster than this waits (`20/min`, the default of a bot that includes `bots`, as a limit for loops; None: no
+        limit). `webhooks`: loopback address for `on_webhook` (`127.0.0.1:8090`). `webhook_secret`: file with the secret
+        that its requests must have, readable by the owner only."""
         if not NAME.fullmatch(name):
             raise BadBot(why=f"the name {name!r} must be 1 to 64 characters of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:
@@ -90,11 +93,14 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         try:
             self._retries = tuple(parse_duration(one) for one in retries)
             limit_s = None if timeout is None else parse_duration(timeout)
+            if send_rate:
+                RateLimit.parse(send_rate)
         except ValueError as error:
             raise BadBot(why=error) from None
         super().__init__(prefix, included("this bot", include), limit_s)
         self._credit, self._help, self._take_over = credit, help, take_over
         self._webhooks = (*parse_address(webhooks), Path(webhook_secret).expanduser()) if webhooks else None
+        self._send_rate = send_rate
         self._store: Store | None = None
         self._runner: Runner | None = None
         self._ready = asyncio.Event()
@@ -306,7 +312,15 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
 
     def _make_api(self, connection: Connection) -> BotApi:
         start = os.urandom(12).hex()
-        return BotApi(self.name, connection.request, lambda: f"{start}.{next(self._numbers)}")
+        return BotApi(self.name, connection.request, lambda: f"{start}.{next(self._numbers)}", self._pace())
+
+    def _pace(self) -> Callable[[str], Awaitable[None]]:
+        """Waits until something may be sent to a group."""
+        listens = "bots" in self._include or any("bots" in one.include for one in self._handlers)
+        rate = SEND_RATE if self._send_rate == "" and listens else self._send_rate
+        if not rate:
+            return _no_wait
+        return SendLimit(rate, asyncio.get_running_loop().time).wait
 
     def _spec(self) -> BotSpec:
         handlers = list(self._handlers)
@@ -350,6 +364,10 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             also = "".join(f", {self._commands.prefix}{alias}" for alias in one.aliases)
             lines.append(f"{one.line}{also} - {one.help}{only}" if one.help else f"{one.line}{also}{only}")
         await m.reply("\n".join(lines))
+
+
+async def _no_wait(group: str) -> None:
+    return
 
 
 def run_deferred(bot: Bot) -> bool:

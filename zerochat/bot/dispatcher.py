@@ -19,10 +19,11 @@ from zerochat.bot.arguments import BadArguments, MemberWord
 from zerochat.bot.connection import INTERNAL_TYPES, Connection, ConsumerReplaced
 from zerochat.bot.cpu_watchdog import CpuLimitExceeded, CpuWatchdog, interruptible
 from zerochat.bot.dead_letters import DeadLetterQueue, EventRefuted, event_in_log
-from zerochat.bot.events import Event, event_from
+from zerochat.bot.events import Event, Message, event_from
 from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import BotSpec, Call, Command, Handler
 from zerochat.bot.invoke import HandlerStuck, Invoker, format_failure
+from zerochat.bot.loops import HOPS_MAX, ends_bot_chain
 from zerochat.bot.members import find_member, members_of
 from zerochat.bot.queues import QueuedItem, Queues
 from zerochat.bot.store import Store
@@ -246,6 +247,9 @@ class Dispatcher:
         handlers = (one for one in self._spec.handlers if not one.too_old(event, self._now()))
         concerned = [one for one in handlers if one.may_match(event)]
         if not concerned:
+            return
+        if isinstance(event, Message) and not event.own and await ends_bot_chain(self._connection, event):
+            self._log.warning("%s is not handled: it ends a chain of %d answers by bots", event.id, HOPS_MAX)
             return
         # Pattern matching counts too: on some expressions a hostile text takes forever.
         starts = self._store.count_start(event.id)

@@ -177,6 +177,14 @@ class Group:
         """Change a member's role; for groups with `roles="admins"`."""
         await self.call(who, "set_role", group=self.name, member=member, role=role)
 
+    async def leave(self, who: str) -> None:
+        """Leave the group as a member."""
+        await self.call(who, "leave_group", group=self.name)
+
+    async def remove(self, who: str, member: str) -> None:
+        """Remove a member, or vote for it, as another member."""
+        await self.call(who, "remove_member", group=self.name, member=member)
+
     async def call(self, who: str, method: str, **params: object) -> Any:
         """The result of any request to a member's agent."""
         return await self._link(who).call(method, params)
