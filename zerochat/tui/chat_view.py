@@ -278,17 +278,15 @@ class ChatView(ChatLayout):
     def _open_initial(self) -> None:
         """Open the group requested at startup, or the first."""
         matches = self.conversations.find(self._initial_group) if self._initial_group else []
-        if len(matches) > 1:
-            self.report_error(
-                Printable(AmbiguousGroup(group=printable_line(self._initial_group), ids=matches).sentence())
-            )
-        first = next(iter(matches or self.conversations.by_id), None)
+        wanted, first = self._initial_group, next(iter(matches or self.conversations.by_id), None)
         if first is None:
             self.pane.tail = EMPTY
             self.pane.show(None, self.pane.names, self.pane.place)
             self.members_changed()
         else:
             self.open_group(first)
+        if len(matches) > 1:  # opening a group clears the status line
+            self.report_error(Printable(AmbiguousGroup(group=printable_line(wanted), ids=matches).sentence()))
 
     def open_group(self, group: str | None) -> None:
         """Open a conversation; the draft of the previous one stays there."""
