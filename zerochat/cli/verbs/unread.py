@@ -19,7 +19,7 @@ def add(verbs: "Verbs[Parser]") -> None:
         "read",
         "mark messages as read",
         "Mark all messages of a group, or with --all of all groups, as read, for all clients of the profile. No other\n"
-        "command does that. `zerochat status` counts unread messages, `zerochat history --unread` prints them.",
+        "command does that. `zerochat status` counts unread messages, `zerochat history GROUP --unread` prints them.",
         """
 zerochat read hikers
 zerochat read --all
