@@ -150,7 +150,13 @@ COMMANDS = {
         CommandInfo("features", "NAME", "list the protocols of a member's agent", True, title="Features of an agent"),
         CommandInfo("rotate", "NAME", "rotate your DID and keys towards a member", True, title="Rotate my keys"),
         CommandInfo("connections", "", "list the connections outside of groups", title="Connections"),
-        CommandInfo("message", "NAME TEXT", "send a message to a connection", title="Message a connection"),
+        CommandInfo(
+            "message",
+            "NAME TEXT",
+            "send a message to a connection outside of groups",
+            title="Message a connection",
+            aliases=("msg", "query", "dm"),
+        ),
         CommandInfo("messages", "NAME", "show the messages of a connection", title="Messages of a connection"),
         CommandInfo("search", "[WORDS]", "search messages by words, authors and dates"),
         CommandInfo("mentions", "[WORDS]", "list the messages that mention you", title="Mentions of me"),
@@ -194,7 +200,7 @@ PREFIX_LETTERS_MIN = 3
 NEAR_MIN = 0.65
 """Minimum similarity of a suggestion (ratio of difflib): /jion and /join pass, /date and /rotate do not."""
 ALIASES = {alias: info.name for info in COMMANDS.values() for alias in info.aliases}
-ELSEWHERE = {"msg": "message", "query": "message", "dm": "message", "ban": "remove", "op": "role"}
+ELSEWHERE = {"ban": "remove", "op": "role"}
 ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
 """Commands of other chats and shells that take other arguments than their counterpart here."""
 IN_A_SHELL = {

@@ -176,17 +176,15 @@ def test_mistyped_commands_are_never_sent(tmp_path):
                 ("/xyzzy", "See /help."),
                 ("/wibble", "See /help."),
                 ("/serch bridge", "Did you mean /search?"),
-                ("/date 2026-03-01", "Use /goto."),
                 ("/", "No command /."),
-                ("/msg bob", "Use /message."),
-                ("/nick al", "Use /rename."),
+                ("/op bob", "Use /role."),
                 ("/export", "/export is not a chat command. In a shell: zerochat export"),
                 ("/AUDIT hikers", "/audit is not a chat command. In a shell: zerochat audit"),
                 ("/connect", "In a shell: zerochat connect"),
                 ("/admit dora", "Use /requests."),
                 ("/forgte", "No command /forgte."),
                 ("/removve bob", "No command /removve."),
-                ("/memb waves", "Did you mean /members?"),
+                ("/stat waves", "Did you mean /status?"),
                 ("/jo ZC:SECRET", "Did you mean /join?"),
             ]:
                 await it.say(text)
@@ -234,6 +232,7 @@ def test_commands_of_other_chats_have_a_counterpart_here():
 def test_aliases_do_what_their_command_does():
     assert commands.parse("/NICK Al") == commands.Command("rename", "Al")
     assert commands.parse("/part") == commands.Command("leave", "")
+    assert commands.parse("/query carol hi") == commands.Command("message", "carol hi")
     assert commands.parse("/names") == commands.Command("members", "")
     assert commands.parse("/whois bob") == commands.Command("members", "bob")
     assert commands.parse("/nic Al") == commands.Command("rename", "Al")  # abbreviated as any command
@@ -251,6 +250,9 @@ def test_aliases_in_the_chat(tmp_path):
             await it.press("escape")
             await it.say("/nick Al")
             await it.until(lambda: it.agent.count("set_display_name") == 1)
+            await it.say("/msg bob hi")
+            await it.until(lambda: "bob is a member of this group, not a connection." in it.told())
+            it.composer.set_text("")
             await it.say("/help kick")
             await it.shows("/remove NAME", "(also /kick)")
 

@@ -62,6 +62,12 @@ def message(chat: ChatView, argument: str) -> None:
         found = _split(await _list(chat), argument)
         if found is None:
             name, _, text = argument.partition(" ")
+            here = chat.conversations.open
+            if name and here is not None and here.members_named(name):
+                raise AgentError(
+                    f"{name_of(name)} is a member of this group, not a connection. To write privately, create a group"
+                    " of two: /new, then /invite."
+                )
             if text.strip():
                 raise AgentError(f"No connection is called {name_of(name)}. /connections lists the names.")
             raise AgentError("Usage: /message NAME TEXT, for example /message bob hello. /connections lists the names.")
