@@ -200,7 +200,7 @@ def test_notifications_outside_the_log_are_in_the_stream(people: Any) -> None:
 
     items = reader.read(delivered)
     used = next(one for one in items if one.type == "invitation_used")
-    assert used.body == {"nick": "bob", "uses_left": 0, "invitation": invitation.id}
+    assert used.body == {"nick": "bob", "uses_left": 0, "invitation": invitation.id, "name": ""}
     assert used.id == f"h{used.seq}" and used.author is None
     delivery = [one for one in items if one.type == "delivery"][-1]
     assert delivery.body["nick"] == "bob" and delivery.body["upto"] >= sent.position <= delivery.body["all"]

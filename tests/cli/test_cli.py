@@ -231,7 +231,7 @@ address  zmq+tcp://192.0.2.7:4242
     "send hikers -m hello": "EVENTID\n",
     "send hikers -m hello --wait any": """\
 bob   delivered  did:key:z6MkBobb
-卡羅  waiting    did:key:z6MkCarol
+卡羅  queued     did:key:z6MkCarol
 delivered to 1 of 2
 """,
     "leave hikers --yes": "GROUPID\n",

@@ -150,7 +150,8 @@ def test_no_flipped_bit_makes_a_proof_of_something_else():
 def told(capsys: Any, *arguments: str) -> tuple[int, dict[str, Any], str]:
     code = main([*arguments, "--format", "jsonl"])
     captured = capsys.readouterr()
-    return code, json.loads(captured.out) if captured.out else {}, captured.err
+    error = json.loads(captured.err.splitlines()[-1])["error"]["message"] if code else captured.err
+    return code, json.loads(captured.out) if captured.out else {}, error
 
 
 @pytest.mark.slow
@@ -276,7 +277,7 @@ def test_invalid_evidence_is_refused_in_one_sentence(tmp_path, capsys, verb, con
     file = tmp_path / "x"
     file.write_bytes(content)
     what = "proof" if verb == "verify-proof" else "case file"
-    assert told(capsys, verb, str(file))[2] == f"zerochat: {file} is not a valid {what}: {why}\n"
+    assert told(capsys, verb, str(file))[2] == f"{file} is not a valid {what}: {why}"
 
 
 def test_invalid_case_files_are_refused(tmp_path, capsys):

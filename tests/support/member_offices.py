@@ -20,6 +20,7 @@ class Journal:
     """One without events, for requests about members."""
 
     revision = 0
+    stream = SimpleNamespace(consumers={})
 
     def meta_get(self, key: str) -> bytes | None:
         return None

@@ -62,7 +62,7 @@ first steps:
   zerochat help                 list the pages of the manual
 
 Data goes to standard output, everything else to standard error. With --format
-json, a command that fails ends standard error with a line {"error": {"message",
+json, a failing command ends standard error with a line {"error": {"message",
 "code", "exit_code", …}}, where code is a stable name. GROUP is a group's name,
 its id, or a prefix of its id. Each profile has one agent. A command that needs
 it uses the running one, or else starts one and stops it at its end; `zerochat

@@ -46,7 +46,7 @@ zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7
 zerochat agent --format jsonl >ready.json &
 zerochat agent --log-format json
 zerochat agent --print-unit >~/.config/systemd/user/zerochat.service
-zerochat agent --print-unit system | sudo tee /etc/systemd/system/zerochat.service
+zerochat agent --print-unit system >zerochat.service
 """,
         run=agent,
     )
