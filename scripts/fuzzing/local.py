@@ -91,9 +91,9 @@ class Control:
 
 
 def _is_notification(line: bytes) -> bool:
-    """Whether this line may stay without an answer."""
+    """Whether this line may stay without an answer. Names that are skipped may be no UTF-8."""
     try:
-        found = json.loads(line)
+        found = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and "id" not in found
