@@ -37,9 +37,9 @@ def test_a_join_request_is_shown_without_taking_focus(tmp_path):
             await it.shows("? dora asks to join. Press F4 to answer.")
             await it.type("ntence")
             assert it.composer.text == "half a sentence" and it.app.focused is it.composer
-            assert " 1 weekend      ?1 " in it.text
+            assert " 1 weekend  ?1 " in it.text
             it.agent.ask(it.agent.groups["g2"], "fred")
-            await it.shows(" 2 work         ?1 ")
+            await it.shows("2 work     ?1 ")
             await it.until(lambda: "fred asks to join work." in it.told())
             it.app.chat.status_line.flash = ""
             await it.shows("?1 join request elsewhere (Alt+A)")
@@ -48,7 +48,7 @@ def test_a_join_request_is_shown_without_taking_focus(tmp_path):
             await it.press("alt+1")
             it.agent.ask(it.agent.groups["g1"], "emil", "reader")
             it.agent.ask(it.agent.groups["g1"], "gina")
-            await it.shows("? dora, emil and 1 more ask to join. Press F4", " 1 weekend      ?3 ")
+            await it.shows("? dora, emil and 1 more ask to join. Press F4", "1 weekend  ?3 ")
 
     run(play())
 
