@@ -91,11 +91,11 @@ class Control:
 
 
 def _is_notification(line: bytes) -> bool:
-    """Whether this line may stay without an answer. Names that are skipped may be no UTF-8."""
+    """Whether this line may stay without an answer. The agent skips unknown values that this decoder refuses."""
     try:
         found = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
-        return False
+        return b'"id"' not in line
     return isinstance(found, dict) and "id" not in found
 
 
