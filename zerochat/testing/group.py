@@ -121,15 +121,17 @@ class Group:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name, task in list(self._serving.items()):
-            self.bots[name].stop()
-            with suppress(asyncio.CancelledError):
-                await task
-        self._loop.simulations.remove(self)
-        self.world.close()
-        for store in self._stores.values():
-            store.close()
-        self._folder.cleanup()
+        try:
+            for name, task in list(self._serving.items()):
+                self.bots[name].stop()
+                with suppress(asyncio.CancelledError):
+                    await task  # raises what has ended the bot
+        finally:
+            self._loop.simulations.remove(self)
+            self.world.close()
+            for store in self._stores.values():
+                store.close()
+            self._folder.cleanup()
 
     @property
     def world(self) -> SimulatedGroup:
