@@ -49,7 +49,7 @@ STATIONS = (
     Station("unread", ("M-u",), "new", ("C-End",)),
     Station("completion", (":/re", "Tab"), "/remove", ("Escape", "C-c")),
     Station("writing", (":First line of a draft", "C-j", ":and a second one 🎉"), "second one", ("C-c",)),
-    Station("selected", ("Up", "Up", "Up", "Up"), "▌", ()),
+    Station("selected", ("F6", "Up", "Up", "Up"), "▌", ()),
     Station("message", ("i",), "Message info", ("Escape",)),
     Station("reaction", ("+",), "React with", ("Escape", "Escape")),
     Station("delivery", ("F9",), "Delivered to"),
@@ -136,6 +136,9 @@ def _chat(people: People, folder: Path, everything: bool) -> Iterator[Capture]:
     command = [*ZEROCHAT, "--profile", "alice", "chat", "work"]
     with Screen(folder, command, _environment(people.alice.home), *SIZES[0]) as screen:
         screen.shows("The build is green")
+        screen.type("/read all")
+        screen.press("Enter")
+        screen.gone("unread elsewhere")
         people.say(people.bob, "Carol, is there room for the big rucksack?")
         people.say(people.carol, "For two of them.")
         screen.shows("2 unread elsewhere")
