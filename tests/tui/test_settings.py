@@ -329,7 +329,7 @@ def test_keymaps_are_valid_and_free_of_conflicts(keymap):
 @pytest.mark.slow
 @pytest.mark.parametrize("keymap", KEYMAPS)
 def test_help_and_palette_show_current_keys(tmp_path, keymap):
-    own = {"go.switch": "ctrl+g", "view.members": "f5,alt+m"}
+    own = {"go.switch": "ctrl+g", "view.members": "f11,alt+j"}
 
     async def play():
         said = {"chat.keymap": keymap, **{f"chat.keys.{id}": keys for id, keys in own.items()}}
@@ -340,7 +340,7 @@ def test_help_and_palette_show_current_keys(tmp_path, keymap):
             for binding in bindings_of(it.app.chat) + bindings_of(it.app):
                 assert binding.description in entries, binding
                 assert entries[binding.description] == key_text(keys.get(str(binding.id), binding.key)), binding
-            assert entries["Show or hide the members"] == "F5, Alt+M"
+            assert entries["Show or hide the members"] == "F11, Alt+J"
             for info in commands.COMMANDS.values():
                 assert info.title in entries or info.name in HAVE_KEYS, info
             await it.press("f1")
@@ -351,9 +351,9 @@ def test_help_and_palette_show_current_keys(tmp_path, keymap):
                     id = str(binding.id)
                     plain = id.startswith("edit.") or id.removeprefix("go.").isdigit() or id.endswith((".up", ".down"))
                     assert plain or binding.description in body, binding
-            assert "Ctrl+G" in body and "F5, Alt+M" in body and "Ctrl+K, Alt+G" not in body
+            assert "Ctrl+G" in body and "F11, Alt+J" in body and "Ctrl+K, Alt+G" not in body
             await it.press("escape")
-            await it.shows("F5 members", "^G switch")
+            await it.shows("F11 members", "^G switch")
             await it.press("ctrl+g")
             await it.shows("Go to")
 
@@ -491,13 +491,15 @@ def test_the_tour_waits_for_the_first_group(tmp_path):
     async def play():
         made = []
         options = {
-            "create_profile": made.append,
+            "create_profile": lambda nick, passphrase: made.append(nick),
             "settings_store": SettingsStore(),
             "on_tour_shown": lambda: made.append("toured"),
         }
         async with scene(tmp_path, **options) as it:
             await it.shows("Your name, as other members see it:")
             await it.type("Alice")
+            await it.press("enter")
+            await it.shows("A passphrase (optional):")
             await it.press("enter")
             await it.shows("Create a group")
             await it.press("1")
