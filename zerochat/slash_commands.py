@@ -290,9 +290,12 @@ def _unknown(word: str, matches: list[str]) -> Printable:
     return Printable(f"No command /{shown}. {advice} {NOT_SENT}")
 
 
-def invite_arguments(text: str) -> tuple[int | None, bool, str]:
-    """The arguments of /invite: uses (None: the default), whether read-only, and the name of the invitation."""
+def invite_arguments(text: str) -> tuple[int | None, bool, str] | None:
+    """The arguments of /invite: uses (None: the default), whether read-only, and the name of the invitation. None: a
+    mistyped `reader`, which must not become the name of an invitation to write."""
     words = text.split()
     uses = int(words.pop(0)) if words and re.fullmatch(r"[1-9][0-9]{0,2}", words[0], re.ASCII) else None
     reader = words[:1] == ["reader"]
+    if words and not reader and "reader".startswith(words[0].lower()[:6]) and len(words[0]) > 1:
+        return None
     return uses, reader, " ".join(words[reader:])

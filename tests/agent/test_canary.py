@@ -314,9 +314,9 @@ def test_history_backup_and_export_leave_no_plaintext(people: list[Person]):
     one.verb("restore", str(backup), profile="again")
     for how, target in (("file", one.outside / "history.jsonl"), ("stream", one.outside / "printed.jsonl")):
         if how == "file":
-            one.verb("export", group, str(target))
+            one.verb("export", group, "--output", str(target))
         else:
-            target.write_bytes(one.verb("export", group, "-"))
+            target.write_bytes(one.verb("export", group, "--output", "-"))
         for person in (one, two):
             assert person.words["message"].encode() in target.read_bytes(), "that is what an export is for"
     assert backup.stat().st_size > 10_000 and (one.home / "data" / "again" / "journal.db").stat().st_size > 10_000

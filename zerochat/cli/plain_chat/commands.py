@@ -164,7 +164,9 @@ def _about_peer(verb: str) -> Callable[[Session, str], list[str]]:
 
 
 def _invite(chat: Session, rest: str) -> list[str]:
-    uses, reader, name = invite_arguments(rest)
+    if (arguments := invite_arguments(rest)) is None:
+        raise BadUsage(usage=usage_of(COMMANDS["invite"]))
+    uses, reader, name = arguments
     options = [*(["--read-only"] if reader else []), *(["--uses", str(uses)] if uses else [])]
     return ["invite", *options, *([f"--name={name}"] if name else []), "--", _here(chat)]
 

@@ -31,7 +31,7 @@ from zerochat.rpc import (
 from zerochat.slash_commands import invite_arguments
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, pins, settings
-from zerochat.tui.actions.targets import open_conversation
+from zerochat.tui.actions.targets import open_conversation, report_usage
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.panels.bars import short_view
@@ -145,7 +145,10 @@ def _cancel(chat: ChatView, argument: str) -> None:
 def _invite(chat: ChatView, argument: str) -> None:
     if (conversation := open_conversation(chat)) is None:
         return
-    uses, reader, name = invite_arguments(argument)
+    if (arguments := invite_arguments(argument)) is None:
+        report_usage(chat, "invite", "/invite 3 reader")
+        return
+    uses, reader, name = arguments
     from zerochat.tui.dialogs.invite import InviteDialog
 
     async def make(role: str, history: str | None, expires_s: int) -> InvitationInfo:

@@ -6,7 +6,7 @@ a chat takes over those of chats that have ended.
 """
 
 import asyncio
-import secrets
+import os
 from collections.abc import Callable
 
 from zerochat.rpc import Draft, Drafts, DraftsParams, NoParams
@@ -27,7 +27,7 @@ class DraftSaver:
     ) -> None:
         self._link = link
         self._unsent = unsent
-        self.client = secrets.token_urlsafe(9)
+        self.client = os.urandom(9).hex()
         """The name under which the agent keeps the drafts of this chat."""
         self._report_error = complain
         self.saved: dict[str, str] = {}

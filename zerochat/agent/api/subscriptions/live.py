@@ -4,7 +4,6 @@ Every event reaches a subscriber through its cursor, so replayed and new events 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import ClassVar, Final
 
 from msgspec import Struct, field
@@ -49,12 +48,18 @@ class Filter(Struct, frozen=True):
         return in_group and (self.types is None or type_ in self.types)
 
 
+def _unknown_type(wrong: str, known: list[str]) -> UnknownType:
+    from difflib import get_close_matches  # rarely needed
+
+    return UnknownType(type=ascii(wrong), known=", ".join(get_close_matches(wrong, known) or known))
+
+
 def filter_of(agent: Agent, params: rpc.SubscribeParams) -> Filter:
     """Raises UnknownGroup, AmbiguousGroup or UnknownType."""
     known = LIVE_TYPES if params.consumer is None else CONSUMER_TYPES
     for one in params.types or ():
         if one not in known:
-            raise UnknownType(type=ascii(one[:TYPE_CHARS_MAX]), known=", ".join(get_close_matches(one, known) or known))
+            raise _unknown_type(one[:TYPE_CHARS_MAX], known)
     groups = None if params.groups is None else frozenset(find_group(agent, name).id for name in params.groups)
     return Filter(groups, None if params.types is None else frozenset(params.types))
 
