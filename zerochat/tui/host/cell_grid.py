@@ -16,7 +16,7 @@ _SETTLED = (
     "\u0370-\u0482\u048a-\u058a\u05d0-\u05ea"  # Greek, Cyrillic, Armenian, Hebrew
     "\u0621-\u063a\u0641-\u064a\u0671-\u06d3"  # Arabic
     "\u1e00-\u1fff\u2010-\u2027\u2030-\u205e"  # Latin and Greek with accents, punctuation
-    "\u2500-\u25fc\u2713"  # boxes, shapes, the check mark of delivery
+    "\u2400-\u2426\u2500-\u25fc\u2713"  # control pictures, boxes, shapes, the check mark of delivery
     "\u3001-\u3029\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff60"  # East Asian
 )
 """Blocks with the same width everywhere. All other characters, also those that Unicode will add, are placed anew."""
