@@ -23,7 +23,7 @@ from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.verbs.audit import write_export as _to_file
 from zerochat.rpc import LogRow, LogSummary
 
-DISK_BYTES = 4 << 20
+DISK_BYTES = 5 << 20
 
 
 @pytest.fixture
