@@ -427,6 +427,10 @@ class FakeAgent:
                     raise Refusal(f"There is no event {params.around} in this group.", "NoSuchEvent")
                 here = ids.index(params.around)
             start, end = max(here - params.limit // 2, 0), here + params.limit - params.limit // 2
+        sizes = [len(msgspec.json.encode(event)) for event in events[start:end]]
+        while sum(sizes) > rpc.LINE_BYTES_MAX - 65_536 and params.after is None:  # a page is one line
+            start += 1
+            del sizes[0]
         page = [replace(event, replayed=True) for event in events[start:end]]
         return History(page, more=start > 0, newer=end < len(events))
 
