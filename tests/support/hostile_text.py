@@ -96,6 +96,14 @@ def _strange(char: str) -> bool:
     return ord(char) in _BIDI or char in _BLANK or category in ("Cc", "Cs", "Co", "Zl", "Zp")
 
 
+_PLACED = re.compile(rb"\x1b7( *)\x1b8([^\x1b]+)\x1b8(?:\x1b\[\d+C)?")
+
+
+def unplaced(output: bytes) -> bytes:
+    """The output of the chat without the cursor moves round runs of unsettled width (`tui/host/cell_grid.py`)."""
+    return _PLACED.sub(rb"\2", output)
+
+
 class Sent:
     """What a terminal was sent: `bad` names what it should not have been, each with how often; `text` is the rest."""
 
