@@ -73,7 +73,7 @@ def test_deletions_and_edits_lower_the_counts(one: Follower) -> None:
     one.keep(one.say(1, Edit(posts[1].id, "nothing", ())))
     assert info(one) == (2, 1) == (afresh(one).unread, afresh(one).mentions)
     one.keep(one.say(2, Delete(posts[2].id)))
-    assert info(one) == (2, 1), "a message of somebody else stays"
+    assert info(one) == (2, 1), "the message of another member stays"
 
 
 def test_an_ignored_member_is_neither_counted_nor_found(one: Follower) -> None:

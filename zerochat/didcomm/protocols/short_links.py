@@ -42,7 +42,7 @@ REFUSALS: Final = ("full", "behind", "large")
 
 ID_BYTES: Final = 12
 ID_CHARS: Final = 16
-"""Shorter than the id of a mediator's own invitation, so that no client can replace that one."""
+"""Shorter than the id of a mediator's own invitation, so that no client can replace it."""
 KEY_BYTES: Final = 16
 KEY_CHARS: Final = 22
 SEALED_BYTES_MAX: Final = 4 * 1024
