@@ -163,3 +163,77 @@ def test_webhooks_need_an_address():
 
     with pytest.raises(BadBot, match="needs an address"):
         run(scenario())
+
+
+def test_a_timer_due_while_the_bot_stops_is_handled_later():
+    bot, heard = Bot("robo", retries=()), []
+
+    @bot.command
+    async def slow(m: Message):
+        bot.set_timer("soon", "3s")
+        await asyncio.sleep(8)
+
+    @bot.on_timer
+    async def due(t: TimerEvent):
+        heard.append(t.name)
+
+    async def scenario():
+        async with Group(2, bots=[bot]) as group:
+            await group.send("alice", "!slow")
+            await group.advance("1s")
+            await group.stop("robo")
+            assert heard == []
+            await group.start("robo")
+            await group.advance("10s")
+            assert heard == ["soon"] and not bot.timers
+
+    run(scenario())
+
+
+def test_a_cancelled_timer_set_again_has_its_new_time():
+    bot, heard = Bot("robo", retries=()), []
+
+    @bot.on_timer
+    async def due(t: TimerEvent):
+        heard.append(t.data)
+        if t.data == "old":
+            bot.cancel_timer("one")
+            bot.set_timer("one", "10s", data="from its handler")
+
+    async def scenario():
+        async with Group(2, bots=[bot]) as group:
+            bot.set_timer("one", "1h", data="never")
+            await group.advance("1s")
+            assert bot.cancel_timer("one")
+            bot.set_timer("one", "10s", data="old")
+            await group.advance("11s")
+            assert heard == ["old"]
+            await group.advance("11s")
+            assert heard == ["old", "from its handler"] and not bot.timers
+
+    run(scenario())
+
+
+def test_local_events_do_not_wait_for_a_thread_in_their_timeout():
+    bot, running, most, heard = Bot("robo", retries=(), timeout="5s"), set(), [0], []
+
+    @bot.on_timer
+    async def due(t: TimerEvent):
+        running.add(t.name)
+        most[0] = max(most[0], len(running))
+        await asyncio.sleep(4)
+        running.discard(t.name)
+        heard.append(t.name)
+
+    async def scenario():
+        async with Group(2, bots=[bot]) as group:
+            for number in range(20):
+                bot.set_timer(f"{number:02}", "1s")
+            await group.advance("1m")
+            assert sorted(heard) == [f"{number:02}" for number in range(20)] and most[0] == module.RUNNING_MAX
+
+    run(scenario())
+    with pytest.raises(BadValue, match="once a second"):
+        bot.set_timer("fast", "1s", every=0.001)
+    with pytest.raises(BadValue, match="larger than"):
+        bot.set_timer("long", "1s", data="x" * 70_000)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from zerochat.bot.local_events import SetTimer
     from zerochat.bot.members import Member
     from zerochat.bot.script import SyncBot
-    from zerochat.bot.store import DeadLetter
+    from zerochat.bot.store import BadValue, DeadLetter
     from zerochat.bot.sync import (
         SyncEdited,
         SyncJoined,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Author",
+    "BadValue",
     "Bot",
     "DeadLetter",
     "Deleted",
@@ -100,6 +101,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BadValue": "zerochat.bot.store",
     "Bot": "zerochat.bot.bot",
     "DeadLetter": "zerochat.bot.store",
     "Failure": "zerochat.bot.handlers",

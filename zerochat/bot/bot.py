@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import re
@@ -23,7 +24,7 @@ from zerochat.bot.decorators import EventDecorators
 from zerochat.bot.events import Event, Group, Message, Sent
 from zerochat.bot.handlers import BotSpec, Callee, Command, Include, WebhookHandler
 from zerochat.bot.invoke import HandlerStuck
-from zerochat.bot.local_events import NAME_CHARS_MAX, LocalEvents, SetTimer
+from zerochat.bot.local_events import BODY_BYTES_MAX, NAME_CHARS_MAX, LocalEvents, SetTimer
 from zerochat.bot.loops import SEND_RATE, SendLimit
 from zerochat.bot.registry import included
 from zerochat.bot.runner import Runner
@@ -82,9 +83,9 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         after the last one the event becomes a dead letter. `timeout`: time limit of a handler or timer (None: no
         limit). `credit`: maximum number of unacknowledged events. `help`: whether to answer `!help`. `take_over`:
         disconnect another process that runs a bot of this name, which then ends. `send_rate`: what it sends to a group
-        faster than this waits (`20/min`, the default of a bot that includes `bots`, as a limit for loops; None: no
-        limit). `webhooks`: loopback address for `on_webhook` (`127.0.0.1:8090`). `webhook_secret`: file with the secret
-        that its requests must have, readable by the owner only."""
+        faster than this waits (`20/min`, the default of a bot that includes `bots` or `self`, as a limit for loops;
+        None: no limit). `webhooks`: loopback address for `on_webhook` (`127.0.0.1:8090`). `webhook_secret`: file with
+        the secret that its requests must have, readable by the owner only."""
         if not NAME.fullmatch(name):
             raise BadBot(why=f"the name {name!r} must be 1 to 64 characters of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:
@@ -194,6 +195,10 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             span_s, every_s = parse_duration(after), parse_duration(every) if every is not None else 0.0
         except ValueError as error:
             raise BadValue(why=error) from None
+        if every is not None and every_s < 1.0:
+            raise BadValue(why="a timer repeats at most once a second")
+        if len(json.dumps(data, default=str).encode()) > BODY_BYTES_MAX:
+            raise BadValue(why=f"the data are larger than {BODY_BYTES_MAX} bytes")
         self._local_events().put(
             f"timer:{name}", "timer", self.now() + span_s, span_s, every_s, {"name": name, "data": data}
         )
@@ -205,7 +210,7 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
 
     @property
     def timers(self) -> list[SetTimer]:
-        """The timers that were set and are not due yet, in the order in which they are due."""
+        """The timers that were set, in the order in which they are due; also those that are being handled."""
         return self._local_events().timers()
 
     def _local_events(self) -> LocalEvents:
@@ -312,15 +317,22 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
 
     def _make_api(self, connection: Connection) -> BotApi:
         start = os.urandom(12).hex()
-        return BotApi(self.name, connection.request, lambda: f"{start}.{next(self._numbers)}", self._pace())
+        return BotApi(self.name, connection.request, lambda: f"{start}.{next(self._numbers)}", self._pace(connection))
 
-    def _pace(self) -> Callable[[str], Awaitable[None]]:
+    def _pace(self, connection: Connection) -> Callable[[str], Awaitable[None]]:
         """Waits until something may be sent to a group."""
-        listens = "bots" in self._include or any("bots" in one.include for one in self._handlers)
+        loops = {"self", "bots"}
+        listens = loops & {*self._include} or any(loops & {*one.include} for one in self._handlers)
         rate = SEND_RATE if self._send_rate == "" and listens else self._send_rate
         if not rate:
             return _no_wait
-        return SendLimit(rate, asyncio.get_running_loop().time).wait
+        limit = SendLimit(rate, asyncio.get_running_loop().time)
+
+        async def wait(name: str) -> None:
+            groups = connection.known.groups.values()
+            await limit.wait(next((one.id for one in groups if one.matches(name)), name))
+
+        return wait
 
     def _spec(self) -> BotSpec:
         handlers = list(self._handlers)

@@ -26,8 +26,9 @@ from zerochat.bot.invoke import HandlerStuck, Invoker, format_failure
 from zerochat.bot.loops import HOPS_MAX, ends_bot_chain
 from zerochat.bot.members import find_member, members_of
 from zerochat.bot.queues import QueuedItem, Queues
-from zerochat.bot.store import Store
+from zerochat.bot.store import BadValue, Store
 from zerochat.bot.sync import blocking_member
+from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import Item
 
 STARTS_MAX: Final = 5
@@ -39,6 +40,10 @@ REFUTED_CHECKED_MAX: Final = 32
 """Interval (seconds) and batch size of looking up refuted events again."""
 SPILL_DELAY_S: Final = 0.25
 """How long a slow group may exhaust the credit before its items are spilled to disk, seconds."""
+
+
+class EventSkipped(LocalError):
+    """The handler was not called: {why}."""
 
 
 class Dispatcher:
@@ -112,10 +117,12 @@ class Dispatcher:
         self.acks.mark_handled(item.seq)
         self._ack_due.set()
 
-    async def handle_local(self, event: Event) -> None:
-        """Call the handlers of an event that the bot has stored itself."""
-        if not self._stopping:
-            await self._handle(event)
+    async def handle_local(self, event: Event) -> bool:
+        """Call the handlers of an event that the bot has stored itself; False: not now, as the bot is stopping."""
+        if self._stopping:
+            return False
+        await self._handle(event)
+        return True
 
     # --- outbound ---------------------------------------------------------------------------------------------------
 
@@ -254,26 +261,32 @@ class Dispatcher:
         # Pattern matching counts too: on some expressions a hostile text takes forever.
         starts = self._store.count_start(event.id)
         if starts > STARTS_MAX:
+            skipped = EventSkipped(why=f"the process ended {STARTS_MAX} times while handling it")
             for handler in concerned:
-                why = f"the process ended {STARTS_MAX} times while handling it"
-                self.dead_letters.add(event, handler.name, why, 0)
+                await self._bury(handler, event, skipped)
         else:
             event = replace(event, redelivered=event.redelivered or starts > 1)
             for handler in concerned:
-                if (call := self._match(handler, event)) is not None:
+                try:
+                    call = self._match(handler, event)
+                except CpuLimitExceeded as error:
+                    await self._bury(handler, event, EventSkipped(why=f"its pattern: {error}"))
+                    continue
+                if call is not None:
                     await self.attempt(handler, call)
         self._store.clear_starts(event.id)
 
     @interruptible
     def _match(self, handler: Handler, event: Event) -> Call | None:
-        """The call to make; None and a dead letter if the pattern match exceeds its CPU limit."""
-        try:
-            with self.watchdog.pattern_limit():
-                return handler.match(event)
-        except CpuLimitExceeded as error:
-            self._log.error("%s: matching its pattern against %s took too long", handler.name, event.id)
-            self.dead_letters.add(event, handler.name, f"its pattern: {error}", 1)
-            return None
+        """The call to make. Raises CpuLimitExceeded."""
+        with self.watchdog.pattern_limit():
+            return handler.match(event)
+
+    async def _bury(self, handler: Handler, event: Event, error: EventSkipped) -> None:
+        """Store a dead letter for an event that the handler is not called for."""
+        self._log.error("%s is not called for %s: %s", handler.name, event.id, error.sentence())
+        self.dead_letters.add(event, handler.name, error.sentence(), 0)
+        await self._failures.report(handler.name, error, event, 0, True)
 
     async def attempt(self, handler: Handler, call: Call) -> bool:
         """Call a handler until it succeeds (True) or has failed for good and a dead letter is stored (False)."""
@@ -342,6 +355,6 @@ class Dispatcher:
 
 def _is_permanent(error: Exception) -> bool:
     """Whether a retry would fail again, or the call is still running."""
-    return isinstance(error, HandlerStuck | CpuLimitExceeded) or (
+    return isinstance(error, HandlerStuck | CpuLimitExceeded | BadValue) or (
         isinstance(error, AgentError) and error.retry == "never"
     )

@@ -182,9 +182,9 @@ class Event:
     attempt: int = 1
     """Number of this attempt of the handler, from 1. Attempts of processes that were killed count."""
     unconfirmed: bool = False
-    ignored: bool = False
-    """Its author is ignored on this profile; handlers do not get it."""
     """Whether another member relayed it and the author has not confirmed it: it may be forged."""
+    ignored: bool = False
+    """Whether its author is ignored on this profile; handlers do not get it."""
     void: bool = False
     """Whether it does not count, because its author was removed or made a reader before it. Some members do not see
     it."""

@@ -271,7 +271,7 @@ class Failure:
     """Name of the function."""
     error: Exception
     event: Event | None
-    """None: it was a timer."""
+    """None: it was a timer of `every` or `at`."""
     attempt: int
     dead_letter: bool
     """Whether the event is now a dead letter and is not retried."""

@@ -6,6 +6,7 @@ restart it never lasts longer than it was set for, whatever the system clock say
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,8 @@ LOCAL_EVENTS_MAX: Final = 1_000
 """Timers and webhooks that may wait, each."""
 NAME_CHARS_MAX: Final = 128
 BODY_BYTES_MAX: Final = 64 * 1024
+RUNNING_MAX: Final = 8
+"""Local events that are handled at the same time: more would wait for a thread, which counts towards their timeout."""
 SLEEP_S_MAX: Final = 60.0
 """Longest sleep, seconds: a machine may be suspended."""
 
@@ -52,8 +55,13 @@ class _Row:
     span_s: float
     """How long it was to wait when it was set, seconds."""
     every_s: float
-    body: str
-    runs: int
+    run: int
+    """Unique for each time that it was set, and for each run of a repeated timer."""
+
+    @property
+    def lane(self) -> str:
+        """Events of one lane are handled one after the other: a timer, or the webhooks of one path."""
+        return self.id if self.type == "timer" else self.id.rpartition(":")[0]
 
 
 class LocalEvents:
@@ -63,20 +71,17 @@ class LocalEvents:
         self._store = store
 
     def put(self, id: str, type: str, due: float, span_s: float, every_s: float, body: object) -> None:
-        """Store an event, replacing one of the same id; on disk when this returns. Raises BadValue and
-        TooManyLocalEvents."""
+        """Store an event, replacing one of the same id; on disk when this returns. The callers limit the size of
+        `body`. Raises BadValue and TooManyLocalEvents."""
         try:
             text = json.dumps(body, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise BadValue(why=f"it is not JSON-serialisable ({type_name(error)})") from error
-        if len(text.encode()) > 2 * BODY_BYTES_MAX:
-            raise BadValue(why=f"it is larger than {BODY_BYTES_MAX} bytes")
         with self._store.transaction() as db:
             count = db.execute("SELECT count(*) FROM local_events WHERE type = ? AND id != ?", (type, id)).fetchone()
             if count[0] >= LOCAL_EVENTS_MAX:
                 raise TooManyLocalEvents(limit=LOCAL_EVENTS_MAX, type=type)
-            runs = db.execute("SELECT runs FROM local_events WHERE id = ?", (id,)).fetchone()
-            row = (id, type, due, span_s, every_s, text, runs[0] + 1 if runs else 0)
+            row = (id, type, due, span_s, every_s, text, _next_run(db))
             db.execute("INSERT OR REPLACE INTO local_events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def drop(self, id: str) -> bool:
@@ -84,23 +89,44 @@ class LocalEvents:
             return db.execute("DELETE FROM local_events WHERE id = ?", (id,)).rowcount > 0
 
     def rows(self) -> list[_Row]:
+        """All waiting events, in the order in which they are due."""
         with self._store.transaction() as db:
-            return [_Row(*row) for row in db.execute("SELECT * FROM local_events ORDER BY due, id").fetchall()]
+            found = db.execute("SELECT id, type, due, span, every, run FROM local_events ORDER BY due, run").fetchall()
+            return [_Row(*row) for row in found]
+
+    def body(self, row: _Row) -> Any:
+        """The body of an event; None: it was dropped or replaced."""
+        with self._store.transaction() as db:
+            found = db.execute("SELECT body FROM local_events WHERE id = ? AND run = ?", (row.id, row.run)).fetchone()
+        return json.loads(found[0]) if found else None
 
     def handled(self, row: _Row, next_due: float) -> None:
         """Remove an event, or let a repeated timer wait again, unless it was replaced meanwhile."""
         with self._store.transaction() as db:
             if row.every_s:
                 db.execute(
-                    "UPDATE local_events SET due = ?, span = every, runs = runs + 1 WHERE id = ? AND runs = ?",
-                    (next_due, row.id, row.runs),
+                    "UPDATE local_events SET due = ?, span = every, run = ? WHERE id = ? AND run = ?",
+                    (next_due, _next_run(db), row.id, row.run),
                 )
             else:
-                db.execute("DELETE FROM local_events WHERE id = ? AND runs = ?", (row.id, row.runs))
+                db.execute("DELETE FROM local_events WHERE id = ? AND run = ?", (row.id, row.run))
 
     def timers(self) -> list[SetTimer]:
-        found = [(row, json.loads(row.body)) for row in self.rows() if row.type == "timer"]
-        return [SetTimer(body["name"], row.due, row.every_s, body["data"]) for row, body in found]
+        with self._store.transaction() as db:
+            found = db.execute(
+                "SELECT due, every, body FROM local_events WHERE type = 'timer' ORDER BY due, run"
+            ).fetchall()
+        bodies = [(due, every_s, json.loads(body)) for due, every_s, body in found]
+        return [SetTimer(body["name"], due, every_s, body["data"]) for due, every_s, body in bodies]
+
+
+def _next_run(db: sqlite3.Connection) -> int:
+    """A number that no event has had in this database."""
+    found = db.execute(
+        "INSERT INTO counters VALUES ('local event runs', 1) ON CONFLICT (name) DO UPDATE SET number = number + 1"
+        " RETURNING number"
+    ).fetchone()
+    return int(found[0])
 
 
 def type_name(error: Exception) -> str:
@@ -115,17 +141,24 @@ class LocalEventRunner:
         link: AgentLink,
         store: Store,
         connection: Connection,
-        handle: Callable[[Event], Awaitable[None]],
+        handle: Callable[[Event], Awaitable[bool]],
         spawn: Callable[[Any], None],
     ) -> None:
-        """`handle`: calls the handlers of an event. `spawn`: runs a coroutine as a task."""
+        """`handle`: calls the handlers of an event; False: the bot is stopping, and the event stays. `spawn`: runs a
+        coroutine as a task."""
         self._now, self._steady, self._connection = link.now, link.steady, connection
         self._handle, self._spawn = handle, spawn
         self.stored = LocalEvents(store)
         self._due: dict[tuple[str, int], float] = {}
         """By event and run: when it is due on the steady clock."""
         self._running: set[str] = set()
+        """The lanes of the events that are being handled."""
         self._changed = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no event is being handled."""
+        return not self._running
 
     def wake(self) -> None:
         """Something was stored. Call it in the event loop."""
@@ -138,17 +171,17 @@ class LocalEventRunner:
             self._changed.clear()
             now, steady, wait_s = self._now(), self._steady(), SLEEP_S_MAX
             rows = self.stored.rows()
-            known = {(row.id, row.runs) for row in rows}
+            known = {(row.id, row.run) for row in rows}
             self._due = {key: due for key, due in self._due.items() if key in known}
             for row in rows:
                 left_s = max(0.0, min(row.due - now, row.span_s))  # the system clock may have been set
-                due = self._due.setdefault((row.id, row.runs), steady + left_s)
-                if row.id in self._running:
-                    continue
+                due = self._due.setdefault((row.id, row.run), steady + left_s)
+                if row.lane in self._running or len(self._running) >= RUNNING_MAX:
+                    continue  # the end of a running one wakes this loop
                 if due > steady:
                     wait_s = min(wait_s, due - steady)
                 else:
-                    self._running.add(row.id)
+                    self._running.add(row.lane)
                     self._spawn(self._run_one(row, due))
             try:
                 async with asyncio.timeout(wait_s):
@@ -157,21 +190,20 @@ class LocalEventRunner:
                 continue
 
     async def _run_one(self, row: _Row, due: float) -> None:
-        try:
+        if (body := self.stored.body(row)) is not None:
             item = Item(
                 seq=0,
                 type=row.type,
                 group="",
-                id=f"{row.id}:{row.runs}:{row.due:.3f}",
-                body=json.loads(row.body),
+                id=f"{row.id}:{row.run}",
+                body=body,
                 received_at=timestamp(int(row.due * 1000)),
             )
-            await self._handle(event_from(item, await self._connection.group(""), self._connection.api))
+            if not await self._handle(event_from(item, await self._connection.group(""), self._connection.api)):
+                return  # its lane stays closed
             steady = self._steady()
             late = max(0.0, steady - due)
             missed = late // row.every_s * row.every_s if row.every_s else 0.0
-            left_s = due + missed + row.every_s - steady
-            self.stored.handled(row, self._now() + left_s)
-        finally:
-            self._running.discard(row.id)
-            self._changed.set()
+            self.stored.handled(row, self._now() + due + missed + row.every_s - steady)
+        self._running.discard(row.lane)
+        self._changed.set()

@@ -1,8 +1,8 @@
 """The bot's database: values, dead letters, spilled items, timer state.
 
 One SQLite file per consumer in the profile's folder, with mode 0600. It is **not encrypted**: do not store secrets in
-`bot.kv`. The contents of messages stay in the agent's encrypted journal; a dead letter holds the id of the event and
-the error, a spilled item only the id.
+`bot.kv` or in timers. The contents of messages stay in the agent's encrypted journal; a dead letter holds the id of the
+event and the error, a spilled item only the id. The `data` of timers and the bodies of webhooks are stored whole.
 """
 
 import json
@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
 CREATE TABLE IF NOT EXISTS timers (name TEXT PRIMARY KEY, ran REAL NOT NULL, calls INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS local_events (
     id TEXT PRIMARY KEY, type TEXT NOT NULL, due REAL NOT NULL, span REAL NOT NULL, every REAL NOT NULL,
-    body TEXT NOT NULL, runs INTEGER NOT NULL
+    body TEXT NOT NULL, run INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS starts (
     event TEXT NOT NULL, handler TEXT NOT NULL, times INTEGER NOT NULL, PRIMARY KEY (event, handler)
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS refuted (
 
 
 class BadValue(LocalError):
-    """This value cannot be stored in bot.kv: {why}."""
+    """This value cannot be stored: {why}."""
 
 
 class StoreUnusable(LocalError):

@@ -4,6 +4,7 @@
 that the event is on disk. Secrets are compared in constant time.
 """
 
+import asyncio
 import hashlib
 import hmac
 import os
@@ -22,6 +23,10 @@ SECRET_BYTES_MAX: Final = 4096
 HEADERS: Final = ("content-type", "user-agent", "x-github-event", "x-gitlab-event", "x-github-delivery")
 """The headers that a handler receives."""
 HEADER_CHARS_MAX: Final = 256
+READING_MAX: Final = 64
+BODY_S_MAX: Final = 10.0
+END_S_MAX: Final = 1.0
+"""How long requests may take at the end of the bot, seconds. Their senders see a lost connection."""
 
 
 def read_secret(path: Path) -> bytes:
@@ -61,7 +66,9 @@ class WebhookServer:
         self._secret, self._names, self._stored, self._now, self._wake = secret, names, stored, now, wake
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_post("/{name}", self._receive)
-        self._app = web.AppRunner(app, access_log=None, keepalive_timeout=5.0)
+        self._app = web.AppRunner(app, access_log=None, keepalive_timeout=5.0, shutdown_timeout=END_S_MAX)
+        self._reading = 0
+        """Requests whose bodies are being received."""
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address. Raises BadWebhook."""
@@ -69,6 +76,7 @@ class WebhookServer:
         try:
             await web.TCPSite(self._app, host, port).start()
         except OSError as error:
+            await self.close()
             raise BadWebhook(why=f"{host}:{port}: {(error.strerror or str(error)).lower()}") from error
         address: tuple[str, int] = self._app.addresses[0][:2]
         return address
@@ -77,7 +85,16 @@ class WebhookServer:
         await self._app.cleanup()
 
     async def _receive(self, request: web.Request) -> web.Response:
-        body = await request.read()  # 413 above the limit
+        if self._reading >= READING_MAX:
+            return web.Response(status=503, text="Too many requests at once. Try again later.\n")
+        self._reading += 1
+        try:
+            async with asyncio.timeout(BODY_S_MAX):
+                body = await request.read()  # 413 above the limit
+        except TimeoutError:
+            return web.Response(status=408, text=f"The body must arrive within {BODY_S_MAX:.0f} seconds.\n")
+        finally:
+            self._reading -= 1
         headers = request.headers
         signature = headers.get("X-Hub-Signature-256", "")
         if not is_authentic(self._secret, headers.get("Authorization", ""), signature, body):
@@ -93,7 +110,7 @@ class WebhookServer:
         now = self._now()
         try:
             self._stored.put(
-                f"webhook:{os.urandom(12).hex()}",
+                f"webhook:{name}:{os.urandom(12).hex()}",
                 "webhook",
                 now,
                 0.0,

@@ -382,7 +382,7 @@ def _status(options: Options, out: Output) -> ExitCode:
     if one is None:
         raise NoSuchBot(name=printable_line(options.name or "bot"))
     out.data(one, table([(key.replace("_", " "), printable_line(str(value))) for key, value in one.items()]))
-    return ExitCode.OK if one["state"] == "running" else ExitCode.REFUSED
+    return ExitCode.REFUSED if one["state"] == "stopped" else ExitCode.OK
 
 
 def _store(options: Options) -> "Store":
