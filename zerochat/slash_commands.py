@@ -292,10 +292,19 @@ def _unknown(word: str, matches: list[str]) -> Printable:
 
 def invite_arguments(text: str) -> tuple[int | None, bool, str] | None:
     """The arguments of /invite: uses (None: the default), whether read-only, and the name of the invitation. None: a
-    mistyped `reader`, which must not become the name of an invitation to write."""
+    misplaced or mistyped `reader`, or number, which must not become the name of an invitation to write."""
     words = text.split()
     uses = int(words.pop(0)) if words and re.fullmatch(r"[1-9][0-9]{0,2}", words[0], re.ASCII) else None
     reader = words[:1] == ["reader"]
-    if words and not reader and "reader".startswith(words[0].lower()[:6]) and len(words[0]) > 1:
+    name = words[reader:]
+    if (uses is None and name and name[0].isdigit()) or any(map(_means_reader, name)):
         return None
-    return uses, reader, " ".join(words[reader:])
+    return uses, reader, " ".join(name)
+
+
+def _means_reader(word: str) -> bool:
+    from difflib import get_close_matches
+
+    word = word.lower().strip(".,")
+    abbreviated = len(word) > 1 and "reader".startswith(word)
+    return abbreviated or bool(get_close_matches(word, ("reader", "readonly", "read-only", "viewer"), 1, 0.75))

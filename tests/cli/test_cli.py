@@ -309,6 +309,22 @@ def test_a_text_may_begin_with_a_hyphen(run, usual) -> None:
     assert of(usual, "send_message") == sent
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("agent --print-unit --profile=x", {"print_unit": "user", "profile": "x"}),
+        ("join --cancel --format=json", {"format": "json"}),
+        ("send g -m hi --format=json", {"message": "hi", "format": "json"}),
+    ],
+)
+def test_an_option_is_no_value_of_the_one_before(line: str, found: dict[str, object]) -> None:
+    options = vars(parse(line.split()))
+    assert {name: options[name] for name in found} == found
+    for missing in ("send g --reply --file=x -m hi", "invite g --name --uses=3", "invite g --name --read"):
+        with pytest.raises(SystemExit):
+            parse(missing.split())
+
+
 def test_history_in_pages(run, agent) -> None:
     events = [event(seq) for seq in range(1, 451)]
 

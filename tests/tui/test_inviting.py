@@ -12,6 +12,7 @@ from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
 from zerochat.agent.invitations.qr_pictures import code_png
 from zerochat.rpc import Invitee, OpenInvitation, PolicyInfo
+from zerochat.slash_commands import invite_arguments
 from zerochat.tui.dialogs.invitations import InvitationsDialog
 from zerochat.tui.dialogs.invite import InviteDialog
 from zerochat.tui.dialogs.join import JoinDialog
@@ -485,3 +486,17 @@ def test_joining_by_paste(tmp_path):
             assert it.open.info.id == group.info.id
 
     run(play())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["re", "read", "readers", "Bob reader", "3 Bob, reader", "readr", "raeder", "viewer", "5 readonly", "1000"],
+)
+def test_a_mistyped_reader_never_names_an_invitation_to_write(text):
+    assert invite_arguments(text) is None
+
+
+def test_arguments_of_an_invitation():
+    assert invite_arguments("") == (None, False, "")
+    assert invite_arguments("3 reader for Bob") == (3, True, "for Bob")
+    assert invite_arguments("Bob and Carol") == (None, False, "Bob and Carol")

@@ -89,8 +89,9 @@ def _run(options: Options) -> int:
         if out.failure is not None:
             raise out.failure
     except OutputFailed as error:
-        out.error(error.sentence(), error.details)
-        return code or error.exit_code
+        code = code or error.exit_code
+        out.error(error.sentence(), {**error.details, "exit_code": int(code)})
+        return code
     except LocalError as error:
         out.error(error.sentence(), error.details)
         return error.exit_code

@@ -240,15 +240,19 @@ class Parser(argparse.ArgumentParser):
 
     def _with_values(self, words: Sequence[str]) -> list[str]:
         """The words, where a value that begins with a hyphen is joined to its option: argparse would take it for
-        another option. An option of this verb stays one, because then the value is missing."""
+        another option. An option of this verb, whole or abbreviated, stays one, because then the value is missing."""
         known = self._option_string_actions
-        options = {name for name, action in known.items() if isinstance(action, _VALUE_ACTIONS)}
+        options = {
+            name for name, action in known.items() if isinstance(action, _VALUE_ACTIONS) and action.nargs is None
+        }
         joined: list[str] = []
         for index, word in enumerate(words):
             before = joined[-1] if joined else ""
             if word == "--":
                 return [*joined, *words[index:]]
-            if before in options and word.startswith("-") and word != "-" and word not in known:
+            stem = word.partition("=")[0]
+            is_option = stem in known or (stem.startswith("--") and any(name.startswith(stem) for name in known))
+            if before in options and word.startswith("-") and word != "-" and not is_option:
                 joined[-1] = f"{before}={word}"
             else:
                 joined.append(word)

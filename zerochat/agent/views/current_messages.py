@@ -128,7 +128,8 @@ class _Page:
         row, current = self._posts.get(wanted), self._found.get(wanted, CurrentMessage())
         if row is None:
             return Quote(id=wanted)
-        text = "" if current.deleted else current.text if current.edited_at else self._post(row).text
+        hidden = current.deleted or row.author in self._group.trust.ignored
+        text = "" if hidden else current.text if current.edited_at else self._post(row).text
         author = Author(row.author, self._names.get(row.author, ""))
         return Quote(id=wanted, author=author, text=text[:QUOTED_CHARS_MAX], deleted=current.deleted)
 
@@ -242,10 +243,10 @@ class MaterialisedMessages:
         return max(found)[1] if found else ()
 
     def pinned(self, group: Group, names: Names) -> list[Event]:
-        """The pinned messages that are here and not deleted, the last pinned first."""
+        """The pinned messages that are here, neither deleted nor by ignored members, the last pinned first."""
         pins = self.pins(group)
         known = {row.id: event for row, event in self._current(group, pins, names)}
-        return [known[id] for id in pins if id in known and not known[id].deleted]
+        return [known[id] for id in pins if id in known and not known[id].deleted and not known[id].ignored]
 
     def announced(self, group: Group) -> Mapping[str, Announced]:
         """The last announcement of each member, by DID; empty where the journal cannot be read."""

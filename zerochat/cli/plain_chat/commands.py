@@ -112,7 +112,11 @@ def _run(chat: Session, words: list[str]) -> ExitCode | int:
         return ExitCode.USAGE
     options.listen, options.advertise = chat.options.listen, chat.options.advertise
     options.in_chat = True
-    return options.run(options, WithoutIds(options.format))
+    out = WithoutIds(options.format)
+    code = options.run(options, out)
+    if out.failure is not None:
+        raise out.failure
+    return code
 
 
 class WithoutIds(Output):

@@ -121,9 +121,9 @@ def invite(options: Options, out: Output) -> ExitCode:
             narrate(group_rules.ROLE_NOT_BOUND)
         if elsewhere := group_rules.local_only(invitation):
             narrate(elsewhere)
-        _print_invitation(invitation, options.format, out)
         if options.image is not None:
             _write_image(invitation, options.image)
+        _print_invitation(invitation, options.format, out)
     return ExitCode.OK
 
 

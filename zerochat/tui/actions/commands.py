@@ -146,7 +146,7 @@ def _invite(chat: ChatView, argument: str) -> None:
     if (conversation := open_conversation(chat)) is None:
         return
     if (arguments := invite_arguments(argument)) is None:
-        report_usage(chat, "invite", "/invite 3 reader")
+        report_usage(chat, "invite", "3 reader")
         return
     uses, reader, name = arguments
     from zerochat.tui.dialogs.invite import InviteDialog

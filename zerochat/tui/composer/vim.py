@@ -120,7 +120,7 @@ class NormalMode:
         if key not in MOTIONS:
             return None
         motion = "e" if operator == "c" and key == "w" and _kind(text[at : at + 1] or " ") else key  # as vim has it
-        to = MOTIONS[motion](text, at) + (motion == "e")
+        to = min(MOTIONS[motion](text, at) + (motion == "e"), len(text))
         if key == "w":
             to = min(to, end)  # not across the line
         first, last = min(at, to), max(at, to)

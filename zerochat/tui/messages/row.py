@@ -279,7 +279,8 @@ class Columns:
             text = row.time
         else:
             text = row.at.strftime(self.time_format)
-        return f"{clip(text, self.time_cells - 1):{self.time_cells}}" if self.time_cells else ""
+        shown = clip(text, self.time_cells - 1) if self.time_cells else ""
+        return shown + " " * (self.time_cells - cells(shown))
 
     @property
     def text_width(self) -> int:
