@@ -15,7 +15,7 @@ from zerochat.agent.api.attach import Attached, attach
 from zerochat.agent.api.client_connection import AgentGone
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile
-from zerochat.rpc import Event
+from zerochat.rpc import Event, Item
 
 Open = Callable[[], Attached]
 
@@ -110,3 +110,31 @@ def test_commands_at_once_all_succeed(tmp_path: Path) -> None:
     assert not failed
     with attach(places) as agent:
         assert sorted(texts(agent.client)) == [str(number) for number in range(8)]
+
+
+def test_a_consumer_continues_where_it_has_acknowledged(opened: Open) -> None:
+    owner = opened()
+    owner.client.create_group("g")
+    ids = [owner.client.send_message("g", f"number {number}").id for number in range(6)]
+    guest, seen = opened(), []
+    guest.client.subscribe(["g"], "start", types=["message"], consumer="alerts", credit=4)
+    for each in guest.client.notifications(30):
+        if isinstance(item := each.params, Item):
+            seen.append(item.id)
+            guest.client.acknowledge("alerts", item.seq)
+            if len(seen) == 2:
+                owner.close()
+            if item.id == ids[-1]:
+                break
+    assert guest.own and list(dict.fromkeys(seen)) == ids, "at least once, in order"
+
+
+def test_a_replay_continues_with_the_next_agent(opened: Open) -> None:
+    owner = opened()
+    owner.client.create_group("g")
+    ids = [owner.client.send_message("g", f"number {number}").id for number in range(6)]
+    guest = opened()
+    guest.client.subscribe(["g"], "start", types=["message"])
+    owner.close()
+    news = (each.params for each in guest.client.notifications(30) if isinstance(each.params, Event))
+    assert [next(news).id for _ in ids] == ids

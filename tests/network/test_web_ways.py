@@ -86,9 +86,17 @@ def test_a_short_link_leads_to_its_invitation_until_used_up(nodes):
 def test_short_links_expire():
     links = ShortLinks()
     for number in range(SHORT_LINKS_MAX + 9):
-        links.publish(str(number), LONG, 10, None)
+        links.publish(str(number), LONG, 10, None, 0)
     assert links.find("0", 1) is None and links.find("999", 1).url == LONG and len(links._links) == SHORT_LINKS_MAX
     assert links.find("999", 10) is None and links.find("999", 1) is None
+
+
+def test_expired_links_make_room_before_others():
+    links = ShortLinks()
+    links.publish("own", LONG, 1e9, None, 0)
+    for number in range(2 * SHORT_LINKS_MAX):
+        links.publish(str(number), LONG, number + 1, None, number)
+    assert links.find("own", 1e6).url == LONG
 
 
 def test_fetching_an_invitation(nodes, scripted, tls):

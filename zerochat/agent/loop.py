@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from zerochat.agent.api.handlers.context import AgentStopping
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.api.server import Call, ControlServer, Interest
 from zerochat.agent.clock import Clock, Timers
@@ -186,7 +185,7 @@ class AgentLoop:
         if self.control.drain.is_set():
             self._drain()
         else:
-            self.handlers.begin_shutdown(0)
+            self.handlers.begin_shutdown(0, self.agent)
         self.recording.reload(self.agent, self.control.heartbeat, end=True)
         self.log.info("stopped")
 
@@ -398,7 +397,7 @@ class AgentLoop:
         limit_s = self.control.drain_s
         deadline = time.monotonic() + limit_s
         self.log.info("stopping, within %d s", limit_s)
-        self.handlers.begin_shutdown(limit_s)
+        self.handlers.begin_shutdown(limit_s, self.agent)
         while not self.control.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
             self._process([TimerFired(name) for name in self.timers.pop_matching(_is_ack_timer)])
             if not (_has_unacknowledged(self.agent) or self.web.busy or self.executor.pending):
@@ -408,7 +407,7 @@ class AgentLoop:
             self.log.info("stopped before everything was acknowledged")
         self.handlers.review(self.agent)  # the last batch may have answered a waiting request
         self.handlers.feed(self.agent)
-        self.server.refuse_pending(AgentStopping())
+        self.handlers.refuse_pending(self.agent)
 
 
 def _is_ack_timer(timer: str) -> bool:

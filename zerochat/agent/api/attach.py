@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_connection import ANSWER_S_MAX, AgentGone, NoAgent
 from zerochat.agent.api.client_protocol import AgentError, Notification
-from zerochat.rpc import METHODS, Event, Sent, StoppingNotification
+from zerochat.rpc import METHODS, Event, Item, Sent, StoppingNotification
 
 if TYPE_CHECKING:
     from zerochat.agent.storage.paths import ProfilePaths
@@ -60,6 +60,9 @@ class AttachedClient(Client):
         own_key = self._foreign and method in KEYED and params.get("key") is None
         if own_key:
             params["key"] = f"once:{secrets.token_urlsafe(16)}"
+        since = params.get("since")
+        if method == "subscribe":
+            self._seq = since if isinstance(since, int) else 0
         while True:
             try:
                 left_s = max(deadline - time.monotonic(), 0.0)
@@ -77,7 +80,9 @@ class AttachedClient(Client):
                     params["timeout_s"] = max(deadline - ANSWER_S_MAX - time.monotonic(), 0.0)
                 continue
             if method == "subscribe":
-                self._subscribed, self._seq = params, result.latest
+                self._subscribed = params
+                if since is None:
+                    self._seq = max(self._seq, result.latest)
             return replace(result, duplicate=False) if own_key and isinstance(result, Sent) else result
 
     def next_notification(self, within_s: float | None = None) -> Notification | None:
@@ -100,13 +105,16 @@ class AttachedClient(Client):
         return bool(self.owner) and self.thread is None
 
     def _attach_again(self) -> None:
-        """Attach to another agent, or start one, and continue the subscription."""
-        unread = [each for each in self._notifications if not isinstance(each.params, StoppingNotification)]
+        """Attach to another agent, or start one, and continue the subscription; a consumer, where it acknowledged."""
+        consumer = self._subscribed is not None and self._subscribed.get("consumer") is not None
+        outdated = (StoppingNotification, Item) if consumer else StoppingNotification
+        unread = [each for each in self._notifications if not isinstance(each.params, outdated)]
         self.close()
         self._adopt(*self._open_again())
         self._notifications.extend(unread)
         if self._subscribed is not None:
-            super().call("subscribe", within_s=ANSWER_S_MAX, **{**self._subscribed, "since": self._seq})
+            again = {**self._subscribed, "since": None if consumer else self._seq}
+            super().call("subscribe", within_s=ANSWER_S_MAX, **again)
 
     def _read(self, deadline: float | None) -> bool:
         before = len(self._notifications)

@@ -177,13 +177,18 @@ class RequestHandlers(Services):
         deadlines = [one.review(agent, now) for one in waits]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def begin_shutdown(self, within_s: float) -> None:
+    def begin_shutdown(self, within_s: float, agent: Agent) -> None:
         """Refuse commands from now on, and notify clients that the agent stops within this time; 0: now, so what has no
         answer is refused."""
         self.draining = True
         if not within_s:
-            self.server.refuse_pending(AgentStopping())
+            self.refuse_pending(agent)
         self.server.notify(self.server.clients, "stopping", rpc.StoppingNotification(within_s))
+
+    def refuse_pending(self, agent: Agent) -> None:
+        """Refuse what was not carried out, so that its client may repeat it elsewhere."""
+        self.short_links.answer_all(agent)
+        self.server.refuse_pending(AgentStopping())
 
     # --- notifications ----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,12 @@ class ShortLinkWaits(Struct):
         """`now`: seconds on the monotonic clock."""
         self.open.append(Wait(link, call, respond, now + ANSWER_S))
 
+    def answer_all(self, agent: Agent) -> None:
+        """Answer all waiting requests: the agent stops, and their invitations exist."""
+        for wait in self.open:
+            wait.respond(agent)
+        self.open.clear()
+
     def review(self, agent: Agent, now: float) -> float | None:
         """Answer the requests whose mediator has answered, or has taken too long; the next deadline."""
         open_, self.open = self.open, []

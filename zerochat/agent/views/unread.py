@@ -77,7 +77,8 @@ class UnreadMessages:
         """Move the marker forward to a local number; None: to the end. Raises what the journal raises."""
         unread, latest = self._of(group), self._journal.last_seq()
         upto = latest if upto is None else min(upto, latest)
-        if upto > unread.marker.seq and (unread.posts or unread.mentions):
+        lags = upto - unread.marker.seq > LAG_MAX  # rows that do not count, such as those of ignored members
+        if upto > unread.marker.seq and (unread.posts or unread.mentions or lags):
             moved = ReadMarker(upto, self._journal.last_place(group.id, upto) or unread.marker.place)
             store_marker(self._journal, group.id, moved)
             full = len(unread.posts) >= UNREAD_MAX
@@ -119,7 +120,11 @@ class UnreadMessages:
         unread = self._groups.get(group.id)
         if unread is None:
             unread = _Unread(load_marker(self._journal, group.id))
-            self._apply(unread, group, self._journal.unread_rows(group.id, unread.marker.seq, group.me, UNREAD_MAX))
+            cursor, page = unread.marker.seq, UNREAD_MAX
+            while len(unread.posts) < UNREAD_MAX and page == UNREAD_MAX:
+                rows = self._journal.unread_rows(group.id, cursor, group.me, UNREAD_MAX)
+                self._apply(unread, group, rows)
+                page, cursor = len(rows), rows[-1].seq if rows else cursor
             self._groups[group.id] = unread
         return unread
 

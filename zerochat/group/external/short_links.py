@@ -46,11 +46,11 @@ def update(tx: Transaction) -> None:
     wanted: dict[str, set[str]] = {}
     for link, open_ in tx.agent.invitations.items():
         short = open_.short
-        if short is None or not is_usable(open_, tx.now):
+        if short is None or short.why or not is_usable(open_, tx.now):
             continue
         wanted.setdefault(short.connection, set()).add(short.oobid)
         one = tx.agent.connections.get(short.connection)
-        if one is not None and not short.asked and not short.why and _is_connected(one):
+        if one is not None and not short.asked and _is_connected(one):
             _publish(tx, one, link, open_, short)
     for name, one in list(tx.agent.connections.items()):
         kept = wanted.get(name, set())
@@ -113,6 +113,8 @@ def receive(tx: Transaction, name: str, message: Message) -> bool:
         return kind in ("published", "refused")
     link, short = found
     given = short_links.Answer(why="unsupported") if kind is None else short_links.read_answer(message)
+    if given.why:  # it serves nothing that it could drop, and an older mediator does not know the message
+        _put_served(tx, name, tx.agent.connections[name].served_links - {short.oobid})
     _put_short(tx, link, replace(short, page=given.page, why=given.why))
     return True
 

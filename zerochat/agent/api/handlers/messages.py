@@ -16,6 +16,8 @@ from zerochat.group.inputs import ImportEvents, SendContent, SendPost, SendReadR
 from zerochat.group.state import Group
 
 PAGE_BYTES_MAX: Final = 960 * 1024
+PIN_CHARS_MAX: Final = 4_096
+"""Of the text of a pinned message in the list of them; escaped, twenty of these fit a line."""
 """The size of a page of history as JSON: it must fit one line of the control socket."""
 
 
@@ -98,7 +100,9 @@ def get_history(context: Context[rpc.HistoryParams]) -> rpc.History:
 
 
 def list_pins(context: Context[rpc.GroupParams]) -> list[rpc.Event]:
-    return context.services.messages.pinned(context.group, context.services.names(context.group))
+    """The pinned messages; their texts are cut, so that all of them fit one line."""
+    found = context.services.messages.pinned(context.group, context.services.names(context.group))
+    return [replace(one, body={**one.body, "text": str(one.body.get("text", ""))[:PIN_CHARS_MAX]}) for one in found]
 
 
 def search_messages(context: Context[rpc.SearchParams]) -> rpc.Found:

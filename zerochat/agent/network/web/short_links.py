@@ -41,16 +41,18 @@ class ShortLinks:
         self._key = os.urandom(32)
         self._links: dict[bytes, Link] = {}
 
-    def publish(self, oobid: str, url: str, until: float, uses: int | None) -> None:
-        """Publish a link; beyond SHORT_LINKS_MAX the oldest is dropped."""
-        self._put(oobid, Link(url, _document(url), until, uses))
+    def publish(self, oobid: str, url: str, until: float, uses: int | None, now: float) -> None:
+        """Publish a link. Beyond SHORT_LINKS_MAX expired links are dropped, then the oldest."""
+        self._put(oobid, Link(url, _document(url), until, uses), now)
 
-    def publish_document(self, oobid: str, document: bytes, until: float) -> None:
+    def publish_document(self, oobid: str, document: bytes, until: float, now: float) -> None:
         """Publish a sealed invitation, which has no long link here."""
-        self._put(oobid, Link("", document, until, None))
+        self._put(oobid, Link("", document, until, None), now)
 
-    def _put(self, oobid: str, link: Link) -> None:
+    def _put(self, oobid: str, link: Link, now: float) -> None:
         self._links[self._name(oobid)] = link
+        if len(self._links) > SHORT_LINKS_MAX:
+            self._links = {name: one for name, one in self._links.items() if one.until > now}
         while len(self._links) > SHORT_LINKS_MAX:
             del self._links[next(iter(self._links))]
 

@@ -168,10 +168,10 @@ class WebThread:
             self._events.put(SendFinished(envelope.serial, "lost"))
 
     def publish(self, oobid: str, url: str, for_s: float, uses: int | None) -> None:
-        self._links.publish(oobid, url, self._now() + for_s, uses)
+        self._links.publish(oobid, url, self._now() + for_s, uses, self._now())
 
     def publish_document(self, oobid: str, document: bytes, for_s: float) -> None:
-        self._links.publish_document(oobid, document, self._now() + for_s)
+        self._links.publish_document(oobid, document, self._now() + for_s, self._now())
 
     def withdraw(self, oobid: str) -> None:
         self._links.withdraw(oobid)
