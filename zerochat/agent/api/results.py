@@ -84,5 +84,5 @@ def _changed(services: Services, command: Command, agent: Agent, group: Group) -
         return services.tlog_info(group)
     if isinstance(command, ChangeRole | VerifyMember | IgnoreMember):
         did = command.member or group.me
-        return next(member for member in services.members(agent, group) if member.did == did)
+        return {member.did: member for member in services.members(agent, group)}[did]  # KeyError: it is gone
     return services.group_info(agent, group)
