@@ -8,6 +8,7 @@ Input is pasted and untrusted; each refusal states the defect in a sentence.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 
@@ -170,8 +171,8 @@ _QUERY_NAMES = {
 }
 
 
-def parse_invitation(text: str, now_s: int) -> Invitation:
-    """Parse a pasted invitation, link or code; `now_s` in UTC seconds.
+def parse_invitation(text: str, now_s: int, envelopes: Iterable[str] = ENVELOPES) -> Invitation:
+    """Parse a pasted invitation, link or code; `now_s` in UTC seconds. `envelopes`: the supported kinds.
 
     Ignores white space, line breaks, angle brackets, quotes and trailing punctuation around the invitation. Raises
     BadInvitation with the reason in `why`, or InvitationExpired.
@@ -180,7 +181,7 @@ def parse_invitation(text: str, now_s: int) -> Invitation:
         raise BadInvitation(why=f"it has more than {INVITATION_CHARS_MAX} characters")
     bare = _INVISIBLE.sub("", text).strip("<>\"'`").rstrip(".,;:!)")
     try:
-        invitation = _parse(bare)
+        invitation = _parse(bare, envelopes)
     except Malformed as error:
         raise BadInvitation(why=f"it is damaged ({error.fields['why']})") from None
     if invitation.expires <= now_s:
@@ -188,7 +189,7 @@ def parse_invitation(text: str, now_s: int) -> Invitation:
     return invitation
 
 
-def _parse(bare: str) -> Invitation:
+def _parse(bare: str, envelopes: Iterable[str]) -> Invitation:
     if not bare:
         raise BadInvitation(why="there is nothing in it")
     if bare[:3].upper() == CODE_PREFIX:
@@ -201,7 +202,7 @@ def _parse(bare: str) -> Invitation:
     found = [part.partition("=") for part in rest.partition("#")[0].split("&")]
     values = [value for name, _, value in found if name == "_oob"]
     if len(values) == 1:
-        return _parse_oob(values[0].replace("%3D", "="))
+        return _parse_oob(values[0].replace("%3D", "="), envelopes)
     reasons = [_QUERY_NAMES[name] for name, _, _ in found if name in _QUERY_NAMES]
     raise BadInvitation(why=reasons[0] if reasons else _OTHER_LINK)
 
@@ -243,7 +244,7 @@ def _why_unknown(text: str) -> str:
     return "it was made by a newer version of zerochat"
 
 
-def _parse_oob(value: str) -> Invitation:
+def _parse_oob(value: str, envelopes: Iterable[str]) -> Invitation:
     try:
         tree = strict_json(b64url_bytes(value), INVITATION_CHARS_MAX)
     except Malformed:
@@ -269,7 +270,7 @@ def _parse_oob(value: str) -> Invitation:
     if len(ways) != len(document.services):
         raise Malformed(why="an unusable address")
     accepted = {way.accept for way in ways}
-    envelope = next((kind for kind in ENVELOPES if accepted == {(ACCEPT.get(kind, kind),)}), None)
+    envelope = next((kind for kind in envelopes if accepted == {(ACCEPT.get(kind, kind),)}), None)
     if envelope is None:
         raise BadInvitation(why="its group uses an envelope format that this version of zerochat does not support")
     mail = tuple(Route(way.uri, way.routing_keys, (), "final") for way in ways if way.uri.startswith(WEB_SCHEMES))

@@ -2,10 +2,7 @@
 
 from typing import ClassVar, assert_never
 
-from zerochat.crypto.encoding import b64url, did_key
-from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import (
-    GroupExists,
     LocalError,
     NotAMember,
     Retry,
@@ -23,19 +20,18 @@ from zerochat.group.effects import (
     InvitationCreated,
     JoinCancelled,
     JoinStarted,
-    Notify,
     Posted,
     QuestionSent,
     Result,
 )
-from zerochat.group.event_log import delivery, own_events
-from zerochat.group.event_log.event import GENESIS, Event
+from zerochat.group.event_log import own_events
 from zerochat.group.external import connections, mediators, short_links, standard_protocols
 from zerochat.group.files import catalogue
 from zerochat.group.inputs import (
     AcceptConnection,
     AcceptInvitation,
     AnswerJoinRequest,
+    AnswerPrivateInvitation,
     CancelJoin,
     ChangeLabel,
     ChangeRole,
@@ -51,6 +47,7 @@ from zerochat.group.inputs import (
     ImportEvents,
     LeaveGroup,
     OfferConnection,
+    OpenConversation,
     PingPeer,
     QueryFeatures,
     RemoveMember,
@@ -66,19 +63,24 @@ from zerochat.group.inputs import (
     SubmitTlogEntry,
     VerifyMember,
 )
-from zerochat.group.joining import cancellation, invitations, joiner, requests
-from zerochat.group.key_modes import MODES
-from zerochat.group.links import mediator_mail, pairing
-from zerochat.group.links.contact import join_link, new_identity, sign_possession, transport_public
+from zerochat.group.joining import (
+    cancellation,
+    founding,
+    invitations,
+    joiner,
+    private_conversations,
+    private_invitations,
+    requests,
+)
+from zerochat.group.links import pairing
+from zerochat.group.links.contact import join_link
 from zerochat.group.lookup import find_connection, find_group, find_peer
-from zerochat.group.membership import check_control, decisions, leave, may_post, resolve_view
+from zerochat.group.membership import decisions, leave, may_post
 from zerochat.group.messages import indicators
 from zerochat.group.messages.bodies import Content, Pins, Post, Topic, validated
 from zerochat.group.messages.current import may_set_topic
-from zerochat.group.notifications import ViewChanged
-from zerochat.group.state import Chain, EventLog, Group, Profile
-from zerochat.group.sync import anti_entropy, archive_import, stale_profile
-from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
+from zerochat.group.state import Group
+from zerochat.group.sync import archive_import, stale_profile
 from zerochat.group.tlog import submission, terms
 from zerochat.group.transaction import Transaction
 from zerochat.names import checked_name
@@ -96,19 +98,6 @@ class RotationUnderWay(LocalError):
     retry: ClassVar[Retry] = "later"
 
 
-class UnknownKeys(LocalError):
-    """Unknown key mode {keys}. This version has: {known}."""
-
-
-class UnknownAccountability(LocalError):
-    """A group with the key mode {keys} cannot have the accountability {accountability}. Every key mode has `acks`;
-    modes that sign (sender-key) also have `tlog`."""
-
-
-class UnfitPolicy(LocalError):
-    """These rules contradict each other: {why}."""
-
-
 class ReadOnly(LocalError):
     """You are read-only in {group}. Type `zerochat role {group} writer` to post, or ask an admin."""
 
@@ -120,9 +109,11 @@ class AdminsOnly(LocalError):
 def handle_command(tx: Transaction, command: Command) -> Result:
     match command:
         case CreateGroup():
-            return GroupCreated(_create_group(tx, command))
+            return GroupCreated(founding.create_group(tx, command))
         case CreateInvitation(reference, lifetime_s, uses, role, history, name):
             group = find_group(tx.agent, reference)
+            if group.private is not None:
+                raise invitations.PrivateGroup
             made = invitations.invite(tx, group, lifetime_s, uses, joiner.checked_role(role), history, name)
             short_links.add(tx, join_link(made.id))
             return InvitationCreated(group.id, made)
@@ -131,9 +122,15 @@ def handle_command(tx: Transaction, command: Command) -> Result:
         case AcceptInvitation(invitation, label, role):
             return JoinStarted(joiner.accept_invitation(tx, invitation, checked_name(label, "name"), role))
         case CancelJoin(reference):
-            return JoinCancelled(cancellation.cancel(tx, reference))
+            cancelled = cancellation.cancel(tx, reference)
+            private_invitations.cancelled(tx, cancelled)
+            return JoinCancelled(cancelled)
         case AnswerJoinRequest():
             return requests.answer_request(tx, command)
+        case OpenConversation():
+            return private_invitations.open_conversation(tx, command)
+        case AnswerPrivateInvitation():
+            return private_invitations.answer(tx, command)
         case SendPost(reference, text, reply, action, mentions, files):
             group = find_group(tx.agent, reference)
             catalogue.check_room(tx.agent, group, files)
@@ -206,66 +203,6 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             assert_never(command)
 
 
-def _create_group(tx: Transaction, reference: CreateGroup) -> str:
-    """Create a group: the id of its genesis event is the group's id."""
-    name, label = checked_name(reference.name, "group's name"), checked_name(reference.label, "name")
-    if any(group.name == name and group.state != "left" for group in tx.agent.groups.values()):
-        raise GroupExists(group=name)
-    assert tx.agent.reach is not None
-    seed = tx.context.random(32)
-    profile = Profile(keys=reference.keys, accountability=reference.accountability, envelope=reference.envelope)
-    if not own_events.is_supported(profile):
-        if reference.keys in MODES:
-            raise UnknownAccountability(accountability=reference.accountability, keys=reference.keys)
-        raise UnknownKeys(keys=reference.keys, known=", ".join(MODES))
-    if reference.policy.error:
-        raise UnfitPolicy(why=reference.policy.error)
-    contact = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, seed), profile.envelope)
-    now = max(1, tx.now)
-    body = {
-        "name": name,
-        "keys": profile.keys,
-        "path": profile.path,
-        "accountability": profile.accountability,
-        "envelope": profile.envelope,
-        "nonce": b64url(tx.context.random(16)),
-        "label": label,
-        "contact": contact.did,
-        "policy": reference.policy.body(),
-        "transport": transport_public(seed),
-        "possession": sign_possession(seed, "", did_key(ed25519_public(seed))),
-    }
-    genesis = Event("", GENESIS, did_key(ed25519_public(seed)), 1, "", (), (), now, now, body).signed(seed)
-    check_control(genesis, {})
-    control = {genesis.id: genesis}
-    view = resolve_view(control)
-    group = Group(
-        id=genesis.id,
-        name=name,
-        profile=profile,
-        state="active",
-        me=genesis.author,
-        seed=seed,
-        contact=contact,
-        control=control,
-        view=view,
-        created=genesis.time,
-        log=EventLog(
-            chains={genesis.author: Chain(1, genesis.id, genesis.lamport)},
-            lamport=genesis.lamport,
-            heads=(genesis.id,),
-            covered_heads=(genesis.id,),
-        ),
-    )
-    tx.add_group(group)
-    delivery.store_event(tx, group.id, genesis, late=False)
-    tx.set_timer(TimerKind.ANTI_ENTROPY, group.id, anti_entropy.INTERVAL_MS)
-    if view.has_tlog:
-        tx.set_timer(TimerKind.TLOG, group.id, START_DELAY_MS)
-    tx.emit(Notify(ViewChanged(group.id)))
-    return group.id
-
-
 def _send_content(tx: Transaction, group: Group, content: Content) -> Posted:
     if group.state != "active":
         raise NotAMember(group=group.name)
@@ -273,6 +210,7 @@ def _send_content(tx: Transaction, group: Group, content: Content) -> Posted:
         raise ReadOnly(group=group.name)
     if isinstance(content, Topic | Pins) and not may_set_topic(group.view, group.me, group.seq + 1):
         raise AdminsOnly(group=group.name)
+    private_conversations.check_content(group, content)
     event = own_events.append(tx, group.id, content.kind, validated(content).body)
     return Posted(group.id, event.id, event.seq, event.lamport)
 

@@ -15,7 +15,7 @@ from zerochat.errors import (
 from zerochat.group.event_log import receiving
 from zerochat.group.external import connections, mediators, short_links, standard_protocols
 from zerochat.group.files import download, upload
-from zerochat.group.joining import inviter, joiner, member_connections
+from zerochat.group.joining import inviter, joiner, member_connections, private_invitations
 from zerochat.group.key_modes.sender_key import is_signed
 from zerochat.group.links import mediator_mail, mediator_receipts, pairing, peers, rate_limits
 from zerochat.group.links.relationship import Relationship
@@ -46,6 +46,7 @@ from zerochat.group.wire.messages import (
     HISTORY_RESPONSE,
     JOIN_REQUEST,
     MEMBER_CONNECTIONS,
+    PRIVATE_INVITATION,
     READ,
     RECONCILE,
     SIGNED,
@@ -57,6 +58,7 @@ from zerochat.group.wire.messages import (
     HistoryRequestBody,
     HistoryResponseBody,
     MemberConnectionsBody,
+    PrivateInvitationBody,
     ReadBody,
     ReconcileBody,
     SignedBody,
@@ -192,6 +194,8 @@ def _handle_message(
             receive_tlog_message(tx, name, member, message)
         case kind if kind == MEMBER_CONNECTIONS:
             member_connections.receive_connections_report(tx, name, member, read_body(message, MemberConnectionsBody))
+        case kind if kind == PRIVATE_INVITATION:
+            private_invitations.receive(tx, name, member, read_body(message, PrivateInvitationBody))
         case kind if kind == TYPING:
             indicators.receive_typing(tx, name, member, read_body(message, TypingBody))
         case kind if kind == READ:
@@ -209,6 +213,7 @@ def _handle_sync(tx: Transaction, name: str, member: str, message: Message) -> N
     if body.tlog_size:
         follower.handle_reported_size(tx, name, member, body.tlog_size)
     fork_detection.compare_heads(tx, name, member, message.id, body)
+    private_invitations.resend(tx, name, member)
     receiver.drain_buffer(tx, name, member)
 
 

@@ -560,6 +560,12 @@ class IndicatorSent(Struct, frozen=True):
     members: int
 
 
+class ConversationOpened(Struct, frozen=True):
+    """The private conversation with a member; it may not have joined yet."""
+
+    group: str
+
+
 class Voted(Struct, frozen=True):
     """Our vote to remove a member was counted; the last vote that is needed removes it."""
 
@@ -603,6 +609,7 @@ Result: TypeAlias = (
     | FileChanged
     | GroupChanged
     | IndicatorSent
+    | ConversationOpened
     | Voted
     | QuestionSent
     | ConnectionUpdated

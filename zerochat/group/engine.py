@@ -51,7 +51,14 @@ from zerochat.group.inputs import (
     WebSocketDown,
     WebSocketUp,
 )
-from zerochat.group.joining import invitations, joiner, member_connections, requests
+from zerochat.group.joining import (
+    invitations,
+    joiner,
+    member_connections,
+    private_conversations,
+    private_invitations,
+    requests,
+)
 from zerochat.group.links import mediator_mail, pairing, peers, rate_limits
 from zerochat.group.links.contact import Reach
 from zerochat.group.membership import leave
@@ -142,7 +149,9 @@ def _apply(tx: Transaction, input_: Input) -> None:
         case LinkDown(link):
             _update_link(tx, link, up=False)
         case OwnEventsRead(group, member, records, messages):
-            if group in tx.agent.groups:
+            if group in tx.agent.groups and not member:
+                private_conversations.move_posts(tx, group, records)
+            elif group in tx.agent.groups:
                 acknowledgements.send_retransmission(tx, group, member, records, messages)
         case HistoryRead():
             history_requests.send_response(tx, input_)
@@ -252,6 +261,10 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
         tx.set_timer(TimerKind.ATTESTATION, name, group.trust.attestation_deadline - tx.now)
     if group.joining.requests:
         tx.set_timer(TimerKind.JOIN_REQUESTS, name, 1)
+    if group.joining.private:
+        tx.set_timer(TimerKind.PRIVATE_INVITATIONS, name, 1)
+    if group.private is not None and group.private.moved_to:
+        private_conversations.read_posts(tx, name)
     if group.sync.acks_due:
         tx.set_timer(TimerKind.ACKNOWLEDGE, name, acknowledgements.ACK_DELAY_MS)
     for member in group.links.peers:
@@ -379,6 +392,8 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
             member_connections.update_progress(tx, name)
         case TimerKind.JOIN_REQUESTS:
             requests.expire_requests(tx, name)
+        case TimerKind.PRIVATE_INVITATIONS:
+            private_invitations.expire(tx, name)
         case TimerKind.LEAVE:
             leave.finish_leaving(tx, name, final=True)
         case _:

@@ -93,6 +93,23 @@ class AnswerJoinRequest(Struct, frozen=True):
     """The role that the user was shown: no other role is admitted. Empty: the one that it asks for."""
 
 
+class OpenConversation(Struct, frozen=True):
+    """Find or begin the private conversation with a member, and invite it unless it has joined."""
+
+    group: str
+    member: str
+    """A display name or DID."""
+
+
+class AnswerPrivateInvitation(Struct, frozen=True):
+    """Accept or decline a member's invitation to a private conversation."""
+
+    group: str
+    member: str
+    """A display name or DID."""
+    accept: bool
+
+
 class RemoveMember(Struct, frozen=True):
     """Remove a member, or vote to remove it where removal takes several votes."""
 
@@ -294,6 +311,8 @@ Command: TypeAlias = (
     | AcceptInvitation
     | CancelJoin
     | AnswerJoinRequest
+    | OpenConversation
+    | AnswerPrivateInvitation
     | RemoveMember
     | ChangeRole
     | ChangeLabel

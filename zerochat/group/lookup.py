@@ -91,6 +91,27 @@ def find_member(group: Group, reference: str) -> str:
     return matches[0]
 
 
+def find_member_anywhere(agent: Agent, reference: str) -> tuple[Group, str]:
+    """The only member of this name in the groups that we are in, and its group. Raises UnknownPeer or AmbiguousPeer, or
+    as `find_group` does."""
+    found = [
+        (group, did)
+        for group in agent.groups.values()
+        if group.state == "active" and group.private is None
+        for did in _matching(group, reference)
+        if did != group.me
+    ]
+    name, slash, member = reference.rpartition("/")
+    if slash and not found:
+        group = find_group(agent, name)
+        return group, find_member(group, member)
+    if not found:
+        raise UnknownPeer(peer=reference)
+    if len(found) > 1:
+        raise AmbiguousPeer(peer=reference)
+    return found[0]
+
+
 def find_author(group: Group, reference: str) -> str:
     """The same among present and former members; a present member takes precedence over a former one of the same
     name."""

@@ -81,6 +81,29 @@ class JoinRequestAnswered(Struct, frozen=True):
     admitted: bool
 
 
+class PrivateInvited(Struct, frozen=True):
+    """A member invites us to a private conversation (`AnswerPrivateInvitation`)."""
+
+    group: str
+    member: str
+
+
+class PrivateInvitationAnswered(Struct, frozen=True):
+    """A private invitation was answered, or is void."""
+
+    group: str
+    member: str
+    accepted: bool
+
+
+class ConversationMoved(Struct, frozen=True):
+    """Both members had begun a private conversation: ours is gone, and our posts are in the other one."""
+
+    group: str
+    """The one that remains."""
+    former: str
+
+
 class MemberConnections(Struct, frozen=True):
     """With how many members an admitted joiner is connected."""
 
@@ -342,6 +365,9 @@ Notification: TypeAlias = (
     | InvitationUsed
     | JoinRequested
     | JoinRequestAnswered
+    | PrivateInvited
+    | PrivateInvitationAnswered
+    | ConversationMoved
     | MemberConnections
     | RemovedFromGroup
     | VerificationChanged

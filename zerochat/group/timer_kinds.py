@@ -53,6 +53,8 @@ class TimerKind(StrEnum):
     """`membership/leave.py`: stop waiting for acknowledgements of our leave."""
     MEDIATOR = "mediator"
     """`external/mediators.py`: poll a mediator."""
+    PRIVATE_INVITATIONS = "private-invitations"
+    """`joining/private_invitations.py`: private invitations expire."""
     RECOVERY = "recovery"
     """`sync/stale_profile.py`: request our own events."""
     RELAY = "relay"

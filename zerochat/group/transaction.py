@@ -66,7 +66,7 @@ class Transaction:
         self.agent = replace(agent, groups={**agent.groups, group.id: group})
         return group
 
-    def update_group(self, name: str, **fields: Any) -> Group:
+    def update_group(self, name: str, /, **fields: Any) -> Group:
         """Replace fields of the group with this id."""
         agent = self.agent
         group = replace(agent.groups[name], **fields)

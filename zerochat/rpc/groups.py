@@ -66,6 +66,33 @@ class JoinRequestInfo(Struct, frozen=True, kw_only=True):
     asked_at: str
 
 
+class PrivateInvitationInfo(Struct, frozen=True, kw_only=True):
+    """A member's invitation to a private conversation, which waits for my answer."""
+
+    group: str
+    did: str
+    nick: str
+    asked_at: str
+    expires_at: str
+
+
+class PrivateInfo(Struct, frozen=True, kw_only=True):
+    """What makes a group a private conversation."""
+
+    group: str
+    """The group from which it was begun; I may have left it since."""
+    did: str
+    """The other member's DID there."""
+    nick: str
+    state: Literal["waiting", "joined", "left"]
+    """Whether the other member has joined: not yet, yes, or it has left. Declining is not reported: the state stays
+    `waiting`."""
+    expires_at: str = ""
+    """While `waiting`: when my invitation expires. Empty: it has; `open_conversation` sends a new one."""
+    sent_at: str = ""
+    """While `waiting`: when it was last sent. Empty: the member was not in reach yet."""
+
+
 class WarningNotification(Struct, frozen=True):
     """Members report different views of the group, or a member has signed a fork."""
 
@@ -113,6 +140,10 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """The open votes on removing members."""
     requests: list[JoinRequestInfo] = field(default_factory=list)
     """The join requests that wait for my answer, oldest first."""
+    private: PrivateInfo | None = None
+    """The other member, if this is a private conversation; its name is the group's name here."""
+    private_invitations: list[PrivateInvitationInfo] = field(default_factory=list)
+    """The members that invite me to a private conversation, oldest first."""
     forked: list[str] = field(default_factory=list)
     """The DIDs of members and former members that have signed a fork."""
     warnings: list[WarningNotification] = field(default_factory=list)
@@ -253,6 +284,23 @@ class JoinRequestNotification(Struct, frozen=True, kw_only=True):
     """`refused` also where the request has expired or was cancelled."""
 
 
+class PrivateInvitationNotification(Struct, frozen=True, kw_only=True):
+    """A member invites me to a private conversation (`asked`), or its invitation is settled."""
+
+    group: str
+    member: str
+    nick: str
+    state: Literal["asked", "accepted", "declined"]
+    """`declined` also where the invitation has expired or its member has left."""
+
+
+class ConversationMovedNotification(Struct, frozen=True):
+    """Both members had begun a private conversation: mine (`former`) is gone, and my messages are in the other one."""
+
+    group: str
+    former: str
+
+
 class MemberConnectionsNotification(Struct, frozen=True):
     """A new member that we admitted is connected to this many members."""
 
@@ -334,6 +382,22 @@ class AnswerJoinRequestParams(Struct, frozen=True):
     admit: bool
     nick: str = ""
     role: str = ""
+
+
+class OpenConversationParams(Struct, frozen=True):
+    """`member`: a name or DID in `group`; where that is empty, the title of a conversation or a name that only one
+    member of my groups has."""
+
+    member: str
+    group: str = ""
+
+
+class AnswerPrivateInvitationParams(Struct, frozen=True):
+    """`member`: the name or DID of the inviting member."""
+
+    group: str
+    member: str
+    accept: bool
 
 
 class CancelJoinParams(Struct, frozen=True):

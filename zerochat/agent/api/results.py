@@ -36,7 +36,7 @@ def result_of(services: Services, call: Call, command: Command, done: effects.Co
 
 def _result_of(services: Services, call: Call, command: Command, done: effects.CommandDone, agent: Agent) -> object:
     match done.result:
-        case effects.GroupCreated(group) | effects.GroupLeft(group):
+        case effects.GroupCreated(group) | effects.GroupLeft(group) | effects.ConversationOpened(group):
             return services.group_info(agent, agent.groups[group])
         case effects.InvitationCreated(_, invitation):
             return invitation_info(agent, agent.invitations[join_link(invitation.id)], services.shorten)

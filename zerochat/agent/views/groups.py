@@ -14,11 +14,12 @@ from zerochat.agent.views.delivery import reach
 from zerochat.agent.views.members import display_names
 from zerochat.group.external import short_links
 from zerochat.group.joining import requests
+from zerochat.group.joining.private_conversations import is_waiting
 from zerochat.group.links.contact import join_link
 from zerochat.group.membership import (
     attestation,
 )
-from zerochat.group.state import Agent, BackfillProgress, Claim, Group, Join, JoinState, OpenInvitation
+from zerochat.group.state import Agent, BackfillProgress, Claim, Consent, Group, Join, JoinState, OpenInvitation
 from zerochat.group.state.joins import AWAITING_INVITER, ENDS
 from zerochat.group.sync import stale_profile
 from zerochat.group.sync.backfill import remaining
@@ -56,6 +57,8 @@ def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState 
         voters=[Author(did, display_names(group).get(did, "")) for did in roster.voters(group)],
         votes=roster.votes(group),
         requests=join_requests(group),
+        private=_private_info(agent, group),
+        private_invitations=private_invitations(group),
         forked=attestation.forked_members(group),
         warnings=[
             rpc.WarningNotification(group.id, one.member, display_names(group).get(one.member, ""), one.text)
@@ -90,6 +93,44 @@ def join_requests(group: Group) -> list[rpc.JoinRequestInfo]:
         for one in sorted(group.joining.requests.values(), key=lambda one: (one.at, one.member))
         if not one.refused
     ]
+
+
+def private_invitations(group: Group) -> list[rpc.PrivateInvitationInfo]:
+    """The private invitations that wait for an answer, oldest first."""
+    now_ms = int(time.time() * 1000)
+    return [
+        rpc.PrivateInvitationInfo(
+            group=group.id,
+            did=member,
+            nick=display_names(group).get(member, ""),
+            asked_at=timestamp(one.at),
+            expires_at=timestamp(one.until),
+        )
+        for member, one in sorted(group.joining.private.items(), key=lambda pair: (pair[1].at, pair[0]))
+        if one.consent is Consent.PENDING and one.until > now_ms and member in group.view.members
+        if member not in group.trust.ignored and group.state == "active"
+    ]
+
+
+def _private_info(agent: Agent, group: Group) -> rpc.PrivateInfo | None:
+    """What makes a group a private conversation; None where it has more members than two."""
+    private = group.private
+    if private is None or len(group.view.members) > 2:
+        return None
+    state: Literal["waiting", "joined", "left"] = "left"
+    if group.others and group.state == "active":
+        state = "joined"
+    elif is_waiting(group):
+        state = "waiting"
+    open_ = agent.invitations.get(private.link) if state == "waiting" else None
+    return rpc.PrivateInfo(
+        group=private.group,
+        did=private.member,
+        nick=private.label,
+        state=state,
+        expires_at=timestamp(open_.invitation.expires * 1000) if open_ is not None else "",
+        sent_at=timestamp(private.sent_at) if open_ is not None and private.sent_at else "",
+    )
 
 
 def unacknowledged(group: Group) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -18,6 +18,19 @@ from zerochat.group.state import Agent, Group
 from zerochat.rpc import Author
 from zerochat.rpc.common import timestamp
 
+_MemberChange: TypeAlias = (
+    notifications.JoinRequested
+    | notifications.JoinRequestAnswered
+    | notifications.PrivateInvited
+    | notifications.PrivateInvitationAnswered
+    | notifications.ConversationMoved
+    | notifications.MemberConnections
+    | notifications.RemovedFromGroup
+    | notifications.VerificationChanged
+    | notifications.IgnoredChanged
+    | notifications.ViewDisagreement
+)
+
 
 def notification_of(
     change: notifications.Notification, agent: Agent, names: Callable[[Group], Mapping[str, str]]
@@ -28,6 +41,9 @@ def notification_of(
     def nick(group: str, member: str) -> str:
         return names(agent.groups[group]).get(member, "")
 
+    if isinstance(change, _MemberChange):
+        method, params = _member_change(change, agent, nick)
+        return method, change.group, params
     match change:
         case notifications.Receipt(group, member, author, after, upto):
             return "receipt", group, rpc.ReceiptNotification(group, member, author, after, upto)
@@ -63,17 +79,6 @@ def notification_of(
             | notifications.HistoryProgress()
         ):
             method, params = _log_change(change, agent, nick)
-            return method, change.group, params
-        case (
-            notifications.JoinRequested()
-            | notifications.JoinRequestAnswered()
-            | notifications.MemberConnections()
-            | notifications.RemovedFromGroup()
-            | notifications.VerificationChanged()
-            | notifications.IgnoredChanged()
-            | notifications.ViewDisagreement()
-        ):
-            method, params = _member_change(change, agent, nick)
             return method, change.group, params
         case _:
             return _peer_change(change, agent)
@@ -178,17 +183,11 @@ def _log_change(
 
 
 def _member_change(
-    change: notifications.JoinRequested
-    | notifications.JoinRequestAnswered
-    | notifications.MemberConnections
-    | notifications.RemovedFromGroup
-    | notifications.VerificationChanged
-    | notifications.IgnoredChanged
-    | notifications.ViewDisagreement,
+    change: _MemberChange,
     agent: Agent,
     nick: Callable[[str, str], str],
 ) -> tuple[str, Struct]:
-    """Join requests, removals, verification and warnings."""
+    """Join requests, private invitations, removals, verification and warnings."""
     match change:
         case notifications.JoinRequested(group, member, label, role):
             asked = rpc.JoinRequestNotification(
@@ -198,6 +197,18 @@ def _member_change(
         case notifications.JoinRequestAnswered(group, member, label, admitted):
             state: Literal["admitted", "refused"] = "admitted" if admitted else "refused"
             return "join_request", rpc.JoinRequestNotification(group=group, member=member, nick=label, state=state)
+        case notifications.PrivateInvited(group, member):
+            invited = rpc.PrivateInvitationNotification(
+                group=group, member=member, nick=nick(group, member), state="asked"
+            )
+            return "private_invitation", invited
+        case notifications.PrivateInvitationAnswered(group, member, accepted):
+            answer: Literal["accepted", "declined"] = "accepted" if accepted else "declined"
+            return "private_invitation", rpc.PrivateInvitationNotification(
+                group=group, member=member, nick=nick(group, member), state=answer
+            )
+        case notifications.ConversationMoved(group, former):
+            return "conversation_moved", rpc.ConversationMovedNotification(group, former)
         case notifications.MemberConnections(group, member, connected, members):
             return "member_connections", rpc.MemberConnectionsNotification(
                 group, member, nick(group, member), connected, members

@@ -7,7 +7,7 @@ from zerochat.errors import Refused
 from zerochat.group.effects import Notify
 from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import ADD
-from zerochat.group.joining import welcome
+from zerochat.group.joining import vouchers, welcome
 from zerochat.group.joining.invitations import ReplyPath, put_claim
 from zerochat.group.links import peers
 from zerochat.group.links.contact import client_key
@@ -50,6 +50,8 @@ def rejection_code(tx: Transaction, open_: OpenInvitation, group: Group, body: J
         return "e.p.req.name-taken"
     if body.role == WRITER != open_.role:
         return "e.p.req.role"
+    if not vouchers.is_invited(group, open_, body):
+        return "e.p.req.other"
     if peers.is_invitation_key(tx, client_key(body.transport)):
         return "e.p.msg"
     return ""

@@ -44,6 +44,10 @@ class NoSuchHistory(LocalError):
     """Unknown history rule {history}. Use `none`, `all`, `last:NUMBER` or `since:TIME`."""
 
 
+class PrivateGroup(LocalError):
+    """A private conversation has two members. `zerochat create` makes a group for more."""
+
+
 class Unreachable(LocalError):
     """An invitation from here could not be answered: this agent only dials out (`network.hidden`) and has no mediator.
     Add a mediator (`zerochat route add LINK`), or ask another member to invite."""

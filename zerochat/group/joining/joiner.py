@@ -24,7 +24,7 @@ from zerochat.group.backoff import Backoff
 from zerochat.group.effects import AllowClient, Dial, Disconnect
 from zerochat.group.event_log import delivery, lamport, own_events
 from zerochat.group.event_log.event import Did, Event, Id, load_event
-from zerochat.group.joining import cancellation, member_connections, welcome
+from zerochat.group.joining import cancellation, member_connections, private_conversations, vouchers, welcome
 from zerochat.group.joining.member_connections import fail_join, send_to_inviter
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.contact import (
@@ -104,8 +104,15 @@ def checked_role(role: str) -> str:
     return role
 
 
-def accept_invitation(tx: Transaction, invitation: Invitation, label: str, role: str = WRITER) -> str:
-    """Begin to join, or retry a failed join with the same keys. Returns the join's id."""
+def accept_invitation(
+    tx: Transaction,
+    invitation: Invitation,
+    label: str,
+    role: str = WRITER,
+    private: tuple[Group, str] | None = None,
+) -> str:
+    """Begin to join, or retry a failed join with the same keys. Returns the join's id. `private`: the group and the
+    member there that invites us to a private conversation."""
     link, role = join_link(invitation.id), checked_role(role)
     known = tx.agent.joins.get(link)
     if known is not None and known.state in ADMITTED:
@@ -144,6 +151,8 @@ def accept_invitation(tx: Transaction, invitation: Invitation, label: str, role:
             role=role,
             begun_at=tx.now,
         )
+    if private is not None:
+        join = replace(join, voucher=vouchers.voucher_for(*private, invitation.did, join.me))
     others = {k: j for k, j in tx.agent.joins.items() if k != link}
     if len(others) >= JOINS_MAX:
         failed = (k for k, j in others.items() if j.state is JoinState.FAILED)
@@ -244,6 +253,8 @@ def _send_requests(tx: Transaction, link: bytes, join: Join) -> None:
         "consent": sign_consent(join.seed, join.group, inviter, join.me, join.label, contact, role, transport),
         "proof": sign_proof(join.seed, join.group, relationship.mine.did, relationship.invited_by, inviter),
     }
+    if join.voucher is not None:
+        body["voucher"] = join.voucher.signature
     complete = exchange.complete(relationship.thid, join.invitation.pthid, tx.context.random)
     request = Message(type=JOIN_REQUEST, id=new_id(tx.context.random), body=body)
     for message in (complete, request):
@@ -419,6 +430,8 @@ def _receive_welcome(tx: Transaction, link: bytes, body: WelcomeBody) -> None:
     if found.view.has_tlog:
         adoption.adopt_terms(tx, found.id, None)
         tx.set_timer(TimerKind.TLOG, found.id, adoption.FIRST_ROUND_MS)
+    if join.voucher is not None:
+        private_conversations.mark_joined(tx, join)
     member_connections.update_join(tx, link, attestations=accepted)
     member_connections.end_exchange(tx, link, JoinState.CONNECTING)
     member_connections.connect_members(tx, link)
@@ -452,6 +465,8 @@ def _group_or_rejection(tx: Transaction, join: Join, events: list[Event], start_
     if not own_events.is_supported(group.profile):
         kind = f"({group.profile.keys}), an accountability ({group.profile.accountability})"
         return _Rejection(f"this version does not support the group's keys {kind} or path", "Update zerochat.")
+    if join.voucher is not None and not private_conversations.is_private(join, group):
+        return _Rejection("this is no private conversation: it has other members", "Ask the member about it.")
     forked = group.view.forked
     if forked and group.view.policy.agreement == "strict":
         conflict = attestation.fork_evidence(group.control, group.id, forked)

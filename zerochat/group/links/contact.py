@@ -211,6 +211,21 @@ def check_proof(signature: str, member: str, group: str, theirs: str, asked: str
     ed25519_verify(did_key_bytes(member), _proof_bytes(group, theirs, asked, reader), b64url_bytes(signature))
 
 
+def _voucher_bytes(group: str, invitation: str, joiner: str) -> bytes:
+    return canonical_json(["zerochat/voucher/1", group, invitation, joiner])
+
+
+def sign_voucher(seed: bytes, group: str, invitation: str, joiner: str) -> str:
+    """A member's signature, by its key in `group`, that it is this joiner under this invitation, named by its DID
+    (base64url, Ed25519): a private conversation admits that member alone, even if the link has leaked."""
+    return b64url(ed25519_sign(seed, _voucher_bytes(group, invitation, joiner)))
+
+
+def check_voucher(signature: str, member: str, group: str, invitation: str, joiner: str) -> None:
+    """Raise Unauthentic unless `member` of `group` has signed that it is this joiner."""
+    ed25519_verify(did_key_bytes(member), _voucher_bytes(group, invitation, joiner), b64url_bytes(signature))
+
+
 # --- names of connections -------------------------------------------------------------------------------------------
 
 

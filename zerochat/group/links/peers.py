@@ -43,7 +43,8 @@ def add_peer(tx: Transaction, name: str, member: str) -> None:
     group = tx.group(name)
     if member in group.links.peers or len(group.links.peers) >= PEERS_MAX:
         return
-    peer = Peer(member_link(name, group.me, member), start_seq=group.seq, start_id=group.chain(group.me).head_id)
+    start = (group.seq, group.chain(group.me).head_id) if group.private is None else (0, "")  # else: it gets all
+    peer = Peer(member_link(name, group.me, member), *start)
     tx.update_links(name, peers={**group.links.peers, member: peer})
     # The later joiner dials first, as it also requests first: both could, and one suffices.
     dial_peer(tx, name, member, second=not pairing.is_requester(group, member))

@@ -21,6 +21,7 @@ from zerochat.group.state.files import Download, FileEntry, FileState
 from zerochat.group.state.groups import Group, GroupState, Profile
 from zerochat.group.state.joins import Admissions, Claim, Join, JoinRequest, JoinState, OpenInvitation
 from zerochat.group.state.peers import Links, Peer, RateLimit, RelationshipOffer, StoredAtMediator
+from zerochat.group.state.private import Consent, PrivateInvitation, PrivateWith, Voucher
 from zerochat.group.state.streams import EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
 from zerochat.group.state.sync import (
     BackfillProgress,
@@ -52,6 +53,7 @@ __all__ = [
     "Claim",
     "Comparison",
     "Connection",
+    "Consent",
     "Corroboration",
     "Difference",
     "Download",
@@ -74,6 +76,8 @@ __all__ = [
     "PeerQuery",
     "PeerRef",
     "PendingEntry",
+    "PrivateInvitation",
+    "PrivateWith",
     "Profile",
     "PullPurpose",
     "PullRequest",
@@ -91,5 +95,6 @@ __all__ = [
     "TrustState",
     "UnreachableAuthor",
     "ViewAttestation",
+    "Voucher",
     "WantedEntry",
 ]

@@ -14,6 +14,7 @@ from zerochat.group.state.chains import Chain, EventLog
 from zerochat.group.state.files import FileEntry
 from zerochat.group.state.joins import Admissions
 from zerochat.group.state.peers import Links
+from zerochat.group.state.private import PrivateWith
 from zerochat.group.state.streams import SignedStreams
 from zerochat.group.state.sync import SyncState
 from zerochat.group.state.tlog import Tlogs
@@ -53,6 +54,8 @@ class Group(Redacted, frozen=True):
     """The genesis event's own time, UTC ms."""
     removed_by: str = ""
     """The member that removed us; empty: none."""
+    private: PrivateWith | None = None
+    """The other member, if this is a private conversation."""
     joining: Admissions = Admissions()
     trust: TrustState = TrustState()
     links: Links = Links()

@@ -13,6 +13,7 @@ from zerochat.didcomm.invitation import Invitation
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.state.composite import Composite
 from zerochat.group.state.peers import RateLimit
+from zerochat.group.state.private import PrivateInvitation, Voucher
 from zerochat.group.state.trust import AttestationConflict, ViewAttestation
 from zerochat.group.wire.messages import JoinRequestBody
 
@@ -172,6 +173,8 @@ class Join(Redacted, frozen=True):
     """Until when the withdrawal is retransmitted (UTC ms); 0: none."""
     leave_event: bytes = b""
     """The signed leave event after a cancellation; this key is not used again."""
+    voucher: Voucher | None = None
+    """Our proof that we are the invited member, in a private conversation."""
 
     def moved_to(self, state: JoinState, **fields: Any) -> Self:
         """The join in this state, with these fields changed."""
@@ -211,3 +214,5 @@ class Admissions(Composite, frozen=True):
     """The event that admitted us; empty: we founded the group."""
     requests: dict[str, JoinRequest] = field(default_factory=dict)
     """By member key: the joiners that wait for a decision."""
+    private: dict[str, PrivateInvitation] = field(default_factory=dict)
+    """By member: its invitation to a private conversation, the latest."""

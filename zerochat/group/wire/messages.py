@@ -20,6 +20,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from zerochat.didcomm.did import DID_CHARS_MAX
+from zerochat.didcomm.invitation import INVITATION_CHARS_MAX
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX
@@ -45,6 +46,7 @@ RECONCILE = PROTOCOL + "reconcile"
 FORK_PROOF = PROTOCOL + "fork-proof"
 TYPING = PROTOCOL + "typing"
 READ = PROTOCOL + "read"
+PRIVATE_INVITATION = PROTOCOL + "private-invitation"
 PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
 
 WELCOME_BYTES_MAX = 64 * 1024
@@ -233,6 +235,8 @@ class JoinRequestBody(msgspec.Struct, frozen=True):
     consent: Annotated[str, msgspec.Meta(max_length=86)]
     proof: Annotated[str, msgspec.Meta(max_length=86)]
     """Proof that the requesting DID belongs to this member (`contact.sign_proof`)."""
+    voucher: Annotated[str, msgspec.Meta(max_length=86)] = ""
+    """In a private conversation: proof that this is the invited member (`contact.sign_voucher`)."""
 
 
 class PendingBody(msgspec.Struct, frozen=True):
@@ -293,6 +297,17 @@ class ReadBody(msgspec.Struct, frozen=True):
     upto: _Count
 
 
+class PrivateInvitationBody(msgspec.Struct, frozen=True):
+    """The sender invites the recipient to a private conversation: a group of the two."""
+
+    group: Id
+    """The group in which both are members."""
+    conversation: Id
+    """The group of the two."""
+    invitation: Annotated[str, msgspec.Meta(max_length=INVITATION_CHARS_MAX)]
+    """The link."""
+
+
 class ProblemBody(msgspec.Struct, frozen=True):
     """Report Problem 2.0: a code for programs, a comment for users."""
 
@@ -307,6 +322,7 @@ PROBLEMS: Mapping[str, str] = {
     "e.p.req.full": "the group is full",
     "e.p.req.closed": "the inviter has left the group",
     "e.p.req.role": "the invitation admits readers only",
+    "e.p.req.other": "the invitation is for another member",
     "e.p.req.busy": "too many join requests are waiting",
     "e.p.req.refused": "a member refused your request",
     "e.p.req.removed": "you were admitted, and removed again at once",

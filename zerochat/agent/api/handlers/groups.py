@@ -14,12 +14,14 @@ from zerochat.errors import LocalError
 from zerochat.group.inputs import (
     AcceptInvitation,
     AnswerJoinRequest,
+    AnswerPrivateInvitation,
     CancelJoin,
     CreateGroup,
     CreateInvitation,
     DismissDoubts,
     ForgetGroup,
     LeaveGroup,
+    OpenConversation,
     ResumeGroup,
     RevokeInvitation,
 )
@@ -112,6 +114,14 @@ def answer_join_request(context: Context[rpc.AnswerJoinRequestParams]) -> Answer
     return AnswerJoinRequest(context.group.id, params.member, params.admit, params.nick, params.role)
 
 
+def open_conversation(context: Context[rpc.OpenConversationParams]) -> OpenConversation:
+    return OpenConversation(context.params.group, context.params.member)
+
+
+def answer_private_invitation(context: Context[rpc.AnswerPrivateInvitationParams]) -> AnswerPrivateInvitation:
+    return AnswerPrivateInvitation(context.group.id, context.params.member, context.params.accept)
+
+
 def dismiss_warnings(context: Context[rpc.DismissWarningsParams]) -> DismissDoubts:
     return DismissDoubts(context.group.id, context.params.member)
 
@@ -138,6 +148,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     "cancel_join": cancel_join,
     "list_join_requests": list_join_requests,
     "answer_join_request": answer_join_request,
+    "open_conversation": open_conversation,
+    "answer_private_invitation": answer_private_invitation,
     "dismiss_warnings": dismiss_warnings,
     "leave_group": leave_group,
     "forget_group": forget_group,

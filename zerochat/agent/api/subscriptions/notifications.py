@@ -16,7 +16,7 @@ from zerochat.agent.views.notifications import notification_of
 from zerochat.group import notifications
 from zerochat.group.state import Agent, Group
 
-TYPES: Final = frozenset({"fork", "join_changed", "invitation_used", "join_request", "removed"})
+TYPES: Final = frozenset({"fork", "join_changed", "invitation_used", "join_request", "private_invitation", "removed"})
 """Notifications that are durable under the same name; gaps, receipts and files are converted."""
 AS_ITEMS: Final = frozenset({"event", "message_changed", "late_event", "receipt", "file_changed", "gap", *TYPES})
 """Notifications that a consumer receives as items only."""
@@ -53,6 +53,8 @@ def durable_notifications(
                 | notifications.InvitationUsed()
                 | notifications.JoinRequested()
                 | notifications.JoinRequestAnswered()
+                | notifications.PrivateInvited()
+                | notifications.PrivateInvitationAnswered()
                 | notifications.RemovedFromGroup()
             ) if change.group in after.groups:
                 found.append(_converted(change, after, names, now))

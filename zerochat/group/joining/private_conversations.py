@@ -1,0 +1,172 @@
+"""Private conversations: groups of two, begun by a member of a group with another one.
+
+The two keys of a private conversation are new ones, as in every group; a voucher, signed with its member key in the
+group from which the conversation was begun, binds the joiner to the invited member. The whole chain of the member that
+began it is for the other one, so what was written before it joined is delivered and acknowledged as usual.
+
+Where both have begun one, the conversation with the smaller id remains: the other member joins it, moves its posts
+there, and forgets its own.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from zerochat.errors import LocalError, Retry
+from zerochat.group.effects import Notify, ReadOwnEvents
+from zerochat.group.event_log import own_events
+from zerochat.group.event_log.event import DELETE, EDIT, POST, load_event
+from zerochat.group.inputs import CreateGroup
+from zerochat.group.joining import founding
+from zerochat.group.membership import leave
+from zerochat.group.messages.bodies import Content, Post
+from zerochat.group.notifications import ConversationMoved
+from zerochat.group.state import Agent, Group, Join, PrivateWith
+from zerochat.group.transaction import Transaction
+from zerochat.names import NAME_CHARS_MAX
+
+WAITING_EVENTS_MAX = 256
+"""Our own events in a conversation that the other member has not joined. They are read at once if they are moved."""
+
+
+class NotJoinedYet(LocalError):
+    """{member} has not joined this conversation yet: {why}."""
+
+
+class BeingMoved(LocalError):
+    """{member} has begun a conversation with you as well, and your messages are being moved there. Try again."""
+
+    retry: ClassVar[Retry] = "now"
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def conversations_with(agent: Agent, name: str, member: str) -> Iterator[Group]:
+    """Our active private conversations with this member of this group."""
+    for group in agent.groups.values():
+        private = group.private
+        if private is not None and group.state == "active" and (private.group, private.member) == (name, member):
+            yield group
+
+
+def is_waiting(group: Group) -> bool:
+    """Whether the other member of this private conversation has never joined it."""
+    return group.private is not None and not group.others and not group.view.former
+
+
+def is_over(group: Group) -> bool:
+    """Whether the other member of this private conversation has left it."""
+    return group.private is not None and not group.others and bool(group.view.former)
+
+
+def waiting_with(agent: Agent, name: str, member: str) -> Group | None:
+    """The conversation that we have begun with this member, and that it has not joined."""
+    found = (one for one in conversations_with(agent, name, member) if is_waiting(one) and not _private(one).moved_to)
+    return next(found, None)
+
+
+def _private(group: Group) -> PrivateWith:
+    assert group.private is not None
+    return group.private
+
+
+def title(agent: Agent, label: str, within: str) -> str:
+    """An unused group name for the conversation with a member of this name, in the group of the name `within`."""
+    used = {group.name for group in agent.groups.values() if group.state != "left"}
+    longer = f"{label} ({within})"
+    names = [label, longer, *(f"{longer[: NAME_CHARS_MAX - 5].rstrip()} {number}" for number in range(2, 1_000))]
+    return next((name for name in names if name not in used and len(name) <= NAME_CHARS_MAX), label)
+
+
+# --- beginning and joining --------------------------------------------------------------------------------------------
+
+
+def begin(tx: Transaction, shared: Group, member: str) -> Group:
+    """Found the conversation with a member; nobody is invited yet."""
+    mine, theirs = shared.view.members[shared.me].label, shared.view.members[member].label
+    # Its members see each other's names instead.
+    name = f"{mine[: NAME_CHARS_MAX // 2 - 1]}, {theirs[: NAME_CHARS_MAX // 2 - 1]}".strip()
+    group = founding.found_group(tx, CreateGroup(name, mine, shared.profile.envelope))
+    private = PrivateWith(shared.id, member, theirs)
+    return tx.update_group(group.id, name=title(tx.agent, theirs, shared.name), private=private)
+
+
+def is_private(join: Join, group: Group) -> bool:
+    """Whether the group that we are about to join has the inviter and us as its only members."""
+    return group.view.members.keys() == {join.me, join.relationship.member} and not group.view.former
+
+
+def mark_joined(tx: Transaction, join: Join) -> None:
+    """We have joined a member's conversation: name it after the member, and end those that we have begun with it."""
+    voucher = join.voucher
+    assert voucher is not None
+    group = tx.group(join.group)
+    theirs = group.view.members[join.relationship.member]
+    shared = tx.agent.groups.get(voucher.group)
+    known = shared.view.known(voucher.member) if shared is not None else None
+    label = known.label if known is not None else theirs.label
+    others = [one for one in conversations_with(tx.agent, voucher.group, voucher.member) if one.id != group.id]
+    for one in others:
+        if is_waiting(one):
+            tx.update_group(one.id, private=replace(_private(one), moved_to=group.id), name=one.id)
+            read_posts(tx, one.id)
+        else:
+            leave.leave(tx, one)
+    name = title(tx.agent, label, shared.name if shared is not None else group.name)
+    tx.update_group(group.id, name=name, private=PrivateWith(voucher.group, voucher.member, label))
+    if shared is not None:
+        rest = {did: one for did, one in shared.joining.private.items() if did != voucher.member}
+        tx.update_joining(shared.id, private=rest)
+
+
+# --- posts before the other member has joined -------------------------------------------------------------------------
+
+
+def check_content(group: Group, content: Content) -> None:
+    """Raise NotJoinedYet for what cannot wait for the other member."""
+    if not is_waiting(group):
+        return
+    label = _private(group).label
+    if _private(group).moved_to:
+        raise BeingMoved(member=label)
+    if isinstance(content, Post) and content.files:
+        raise NotJoinedYet(member=label, why="send files when it has")
+    if group.seq >= WAITING_EVENTS_MAX:
+        raise NotJoinedYet(member=label, why=f"{WAITING_EVENTS_MAX} messages are waiting, the maximum")
+
+
+def read_posts(tx: Transaction, name: str) -> None:
+    """Read our posts in this conversation, to move them."""
+    group = tx.group(name)
+    tx.emit(ReadOwnEvents(name, "", group.me, 0, WAITING_EVENTS_MAX + 1))
+
+
+def move_posts(tx: Transaction, name: str, records: tuple[bytes, ...]) -> None:
+    """Post our messages of this conversation, as they are after edits and deletions, in the one that remains, and
+    forget this one."""
+    group = tx.group(name)
+    target = tx.agent.groups.get(_private(group).moved_to)
+    if group.state != "active":
+        return
+    if target is None or target.state != "active":
+        tx.update_group(name, private=replace(_private(group), moved_to=""))
+        return
+    posts: dict[str, dict[str, object]] = {}
+    for event in map(load_event, records):
+        about = event.body.get("target")
+        if event.type == POST:
+            posts[event.id] = {key: value for key, value in event.body.items() if key != "mentions"}
+        elif event.type == EDIT and about in posts:
+            posts[about] = {**posts[about], "text": event.body["text"]}
+        elif event.type == DELETE and about in posts:
+            del posts[about]
+    moved: dict[object, str] = {}
+    for id_, body in posts.items():
+        reply = {"reply": moved[body["reply"]]} if body.get("reply") in moved else {}
+        kept = {key: value for key, value in body.items() if key != "reply"}
+        moved[id_] = own_events.append(tx, target.id, POST, {**kept, **reply}).id
+    leave.close_group(tx, name)  # nobody else has ever been in it
+    leave.forget_group(tx, tx.group(name))
+    tx.emit(Notify(ConversationMoved(target.id, name)))

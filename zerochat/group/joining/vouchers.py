@@ -1,0 +1,25 @@
+"""Vouchers: a private conversation admits the invited member alone, even if its invitation has leaked.
+
+The joiner signs its new key with its member key in the group from which the conversation was begun.
+"""
+
+from zerochat.errors import Malformed, Unauthentic
+from zerochat.group.links.contact import check_voucher, sign_voucher
+from zerochat.group.state import Group, OpenInvitation, Voucher
+from zerochat.group.wire.messages import JoinRequestBody
+
+
+def voucher_for(group: Group, member: str, invitation: str, joiner: str) -> Voucher:
+    """Our proof, for this member, that we are the joiner with this key under its invitation."""
+    return Voucher(group.id, member, sign_voucher(group.seed, group.id, invitation, joiner))
+
+
+def is_invited(group: Group, open_: OpenInvitation, body: JoinRequestBody) -> bool:
+    """Whether a joiner is the invited member; true where anyone with the invitation may join."""
+    if group.private is None:
+        return True
+    try:
+        check_voucher(body.voucher, group.private.member, group.private.group, open_.invitation.did, body.member)
+    except (Malformed, Unauthentic):
+        return False
+    return True
