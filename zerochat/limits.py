@@ -8,3 +8,6 @@ POST_BYTES_MAX = 64 * 1024
 
 FILE_BYTES_MAX = 1 << 30
 """Bytes of one shared file."""
+
+HOPS_MAX = 255
+"""Hops of one event: how many bots have answered each other before it."""

@@ -244,6 +244,8 @@ def test_a_key_is_used_once(people: Any) -> None:
     again = alice.client.send_message("friends", "deploy", key="k1")
     assert not first.duplicate and again.duplicate and (again.id, again.position) == (first.id, first.position)
     assert alice.client.send_message("others", "deploy", key="k1").id != first.id
+    counted = alice.client.call("send_message", group="friends", text="deploy", key="k1", hops=3)
+    assert counted.duplicate, "the same message, as the answer to another event"
     with pytest.raises(AgentError) as refused:
         alice.client.send_message("friends", "something else", key="k1")
     assert refused.value.code == "KeyReused" and refused.value.data["id"] == first.id

@@ -43,6 +43,7 @@ from zerochat.group.messages.bodies import (
     Delete,
     Edit,
     NotAnEmoji,
+    Pins,
     Post,
     React,
     Topic,
@@ -61,7 +62,7 @@ from zerochat.group.messages.current import (
     may_set_topic,
     topic_spans,
 )
-from zerochat.limits import POST_BYTES_MAX
+from zerochat.limits import HOPS_MAX, POST_BYTES_MAX
 
 GROUP, ID, OTHER = "g" * 43, "i" * 43, "o" * 43
 
@@ -76,6 +77,20 @@ def said(what: Content, author: str = "a", seq: int = 2, lamport: int = 0) -> Ev
 
 
 # --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [Post("x"), Edit(ID, "x"), Delete(ID), React(ID, "👍"), Topic("x"), Pins((ID,))],
+    ids=lambda one: one.kind,
+)
+def test_hops_are_a_small_number(content: Any) -> None:
+    assert "hops" not in content.body, "0 is the absence"
+    counted = replace(content, hops=HOPS_MAX)
+    assert content_of(said(counted)) == counted and content_of(said(content)).hops == 0
+    for wrong in (-1, HOPS_MAX + 1, True, "1", 1.0, None, [1]):
+        with pytest.raises(Malformed):
+            content_of(event(content.kind, {**content.body, "hops": wrong}))
 
 
 A_COMMAND: dict[str, object] = {"name": "a", "usage": "", "help": "", "role": ""}

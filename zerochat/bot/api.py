@@ -50,20 +50,29 @@ class KeyScope:
     """One call of a handler: the prefix of its idempotency keys, and the number of requests so far."""
 
     name: str
+    hops: int = 0
+    """The hop count of what it sends."""
     sent: int = 0
 
 
-_key_scope: ContextVar[KeyScope | None] = ContextVar("_deed", default=None)
+_key_scope: ContextVar[KeyScope | None] = ContextVar("_key_scope", default=None)
 
 
 @contextmanager
-def key_scope(name: str) -> Iterator[None]:
-    """Use `name` for the keys of everything sent in this block, including tasks and threads started in it."""
-    token = _key_scope.set(KeyScope(name))
+def key_scope(name: str, hops: int = 0) -> Iterator[None]:
+    """Use `name` for the keys, and `hops` for the hop counts, of everything sent in this block, including tasks and
+    threads started in it."""
+    token = _key_scope.set(KeyScope(name, hops))
     try:
         yield
     finally:
         _key_scope.reset(token)
+
+
+def current_hops() -> int:
+    """The hop count of what is sent now."""
+    scope = _key_scope.get()
+    return 0 if scope is None else scope.hops
 
 
 def valid_key(key: str) -> str:
@@ -89,16 +98,16 @@ class BotApi:
             if not 0 < len(given) <= KEY_CHARS_MAX or not (given.isascii() and given.isprintable()):
                 raise BadKey(why=f"it must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
             return given
-        deed = _key_scope.get()
-        if deed is None:
+        scope = _key_scope.get()
+        if scope is None:
             return valid_key(f"{self._consumer}:{self._unique()}")
-        deed.sent += 1
-        return valid_key(f"{self._consumer}:{deed.name}:{deed.sent}")
+        scope.sent += 1
+        return valid_key(f"{self._consumer}:{scope.name}:{scope.sent}")
 
     async def _send(
-        self, method: str, params: dict[str, object], key: str | None, within_s: float = ANSWER_S_MAX
+        self, method: str, params: dict[str, object], key: str | None, within_s: float = ANSWER_S_MAX, hops: int = 0
     ) -> Sent:
-        wanted = {**params, "key": self._key(key)}
+        wanted = {**params, "key": self._key(key), "hops": max(hops, current_hops())}
         await self._pace(str(params["group"]))
         try:
             sent = await self._request(method, wanted, within_s)
@@ -121,12 +130,13 @@ class BotApi:
         action: bool = False,
         files: Sequence[str | Path] = (),
         key: str | None = None,
+        hops: int = 0,
     ) -> Sent:
         params: dict[str, object] = {"group": id_of(group), "text": text, "reply_to": reply_to, "action": action}
         if not files:
-            return await self._send("send_message", params, key)
+            return await self._send("send_message", params, key, hops=hops)
         params["paths"] = [path_to_wire(Path(one).absolute()) for one in files]
-        return await self._send("send_files", params, key, FILES_S_MAX)
+        return await self._send("send_files", params, key, FILES_S_MAX, hops)
 
     async def edit(self, group: str | Group, event: str, text: str, *, key: str | None = None) -> Sent:
         return await self._send("edit_message", {"group": id_of(group), "event": event, "text": text}, key)
@@ -135,9 +145,10 @@ class BotApi:
         return await self._send("delete_message", {"group": id_of(group), "event": event}, key)
 
     async def react(
-        self, group: str | Group, event: str, emoji: str, *, on: bool = True, key: str | None = None
+        self, group: str | Group, event: str, emoji: str, *, on: bool = True, key: str | None = None, hops: int = 0
     ) -> Sent:
-        return await self._send("react", {"group": id_of(group), "event": event, "emoji": emoji, "on": on}, key)
+        wanted: dict[str, object] = {"group": id_of(group), "event": event, "emoji": emoji, "on": on}
+        return await self._send("react", wanted, key, hops=hops)
 
     async def set_topic(self, group: str | Group, text: str, *, key: str | None = None) -> Sent:
         return await self._send("set_topic", {"group": id_of(group), "text": text}, key)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zerochat import rpc
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.bot.agent_link import AgentLink
-from zerochat.bot.api import BotApi
+from zerochat.bot.api import BotApi, current_hops
 from zerochat.bot.command_decorator import CommandDecorator
 from zerochat.bot.connection import Connection
 from zerochat.bot.decorators import EventDecorators
@@ -199,9 +199,8 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             raise BadValue(why="a timer repeats at most once a second")
         if len(json.dumps(data, default=str).encode()) > BODY_BYTES_MAX:
             raise BadValue(why=f"the data are larger than {BODY_BYTES_MAX} bytes")
-        self._local_events().put(
-            f"timer:{name}", "timer", self.now() + span_s, span_s, every_s, {"name": name, "data": data}
-        )
+        body = {"name": name, "data": data, "hops": current_hops()}
+        self._local_events().put(f"timer:{name}", "timer", self.now() + span_s, span_s, every_s, body)
         self._wake_local()
 
     def cancel_timer(self, name: str) -> bool:

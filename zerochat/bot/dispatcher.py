@@ -19,17 +19,18 @@ from zerochat.bot.arguments import BadArguments, MemberWord
 from zerochat.bot.connection import INTERNAL_TYPES, Connection, ConsumerReplaced
 from zerochat.bot.cpu_watchdog import CpuLimitExceeded, CpuWatchdog, interruptible
 from zerochat.bot.dead_letters import DeadLetterQueue, EventRefuted, event_in_log
-from zerochat.bot.events import Event, Message, event_from
+from zerochat.bot.events import Event, event_from
 from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import BotSpec, Call, Command, Handler
 from zerochat.bot.invoke import HandlerStuck, Invoker, format_failure
-from zerochat.bot.loops import HOPS_MAX, ends_bot_chain
+from zerochat.bot.loops import HOPS_LIMIT
 from zerochat.bot.members import find_member, members_of
 from zerochat.bot.queues import QueuedItem, Queues
 from zerochat.bot.store import BadValue, Store
 from zerochat.bot.sync import blocking_member
 from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import Item
+from zerochat.terminal_text import printable_line
 
 STARTS_MAX: Final = 5
 """How often the process may end while handling an item before the item becomes a dead letter."""
@@ -71,6 +72,8 @@ class Dispatcher:
         self._credit_warning = asyncio.Event()
         self._acknowledging = False
         self._stopping = False
+        self._loops = set[str]()
+        """The groups for which the log has a warning."""
         self.handled = 0
         """Items that every handler has finished with in this run."""
 
@@ -255,8 +258,11 @@ class Dispatcher:
         concerned = [one for one in handlers if one.may_match(event)]
         if not concerned:
             return
-        if isinstance(event, Message) and not event.own and await ends_bot_chain(self._connection, event):
-            self._log.warning("%s is not handled: it ends a chain of %d answers by bots", event.id, HOPS_MAX)
+        if event.hops >= HOPS_LIMIT:
+            if group not in self._loops:
+                self._loops.add(group)
+                name = printable_line(event.group.name)
+                self._log.warning("bots answer each other in %s: %s and what follows is not handled", name, event.id)
             return
         # Pattern matching counts too: on some expressions a hostile text takes forever.
         starts = self._store.count_start(event.id)
@@ -294,7 +300,7 @@ class Dispatcher:
         for wait_s in waits:
             attempt = self._store.count_start(event.id, handler.name)
             try:
-                with key_scope(f"{event.id}:{handler.name}"):
+                with key_scope(f"{event.id}:{handler.name}", event.hops + 1):
                     await self._call(handler, replace(call, event=replace(event, attempt=attempt)))
                 return True
             except ConsumerReplaced:

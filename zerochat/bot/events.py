@@ -33,6 +33,7 @@ class Api(Protocol):
         reply_to: str | None = None,
         files: Sequence[str | Path] = (),
         key: str | None = None,
+        hops: int = 0,
     ) -> "Sent": ...
 
     async def edit(self, group: "str | Group", event: str, text: str, *, key: str | None = None) -> "Sent": ...
@@ -40,7 +41,7 @@ class Api(Protocol):
     async def delete(self, group: "str | Group", event: str, *, key: str | None = None) -> "Sent": ...
 
     async def react(
-        self, group: "str | Group", event: str, emoji: str, *, on: bool = True, key: str | None = None
+        self, group: "str | Group", event: str, emoji: str, *, on: bool = True, key: str | None = None, hops: int = 0
     ) -> "Sent": ...
 
     async def members(self, group: "str | Group") -> list[rpc.MemberInfo]: ...
@@ -188,6 +189,9 @@ class Event:
     void: bool = False
     """Whether it does not count, because its author was removed or made a reader before it. Some members do not see
     it."""
+    hops: int = 0
+    """How many bots have answered each other up to this event; 0: it answers nothing. What a handler sends has one
+    more."""
     _api: "Api" = field(repr=False, compare=False)
 
 
@@ -226,11 +230,11 @@ class Message(Event):
 
     async def reply(self, text: str, *, files: Sequence[str | Path] = (), key: str | None = None) -> Sent:
         """Answer the message. Sent once, even if the handler is called again (see `key` in the manual)."""
-        return await self._api.send(self.group.id, text, reply_to=self.id, files=files, key=key)
+        return await self._api.send(self.group.id, text, reply_to=self.id, files=files, key=key, hops=self.hops + 1)
 
     async def react(self, emoji: str, *, on: bool = True, key: str | None = None) -> Sent:
         """Add a reaction, or remove it."""
-        return await self._api.react(self.group.id, self.id, emoji, on=on, key=key)
+        return await self._api.react(self.group.id, self.id, emoji, on=on, key=key, hops=self.hops + 1)
 
     async def edit(self, text: str, *, key: str | None = None) -> Sent:
         """Edit the bot's own message."""
@@ -257,7 +261,7 @@ class Reaction(Event):
 
     async def reply(self, text: str, *, key: str | None = None) -> Sent:
         """Answer the message that the reaction belongs to."""
-        return await self._api.send(self.group.id, text, reply_to=self.message, key=key)
+        return await self._api.send(self.group.id, text, reply_to=self.message, key=key, hops=self.hops + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +277,7 @@ class Edited(Event):
 
     async def reply(self, text: str, *, key: str | None = None) -> Sent:
         """Answer the message."""
-        return await self._api.send(self.group.id, text, reply_to=self.message, key=key)
+        return await self._api.send(self.group.id, text, reply_to=self.message, key=key, hops=self.hops + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +389,7 @@ def _common_fields(item: Item | rpc.Event, group: Group, api: "Api", bots: Colle
         "unconfirmed": item.relayed_by is not None,
         "ignored": item.ignored,
         "void": item.void,
+        "hops": item.hops,
         "_api": api,
     }
 
@@ -429,6 +434,7 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
             everyone = tuple(one["id"] for one in body.get("events", ()) if one["position"] <= body.get("all", 0))
             return Delivered(**fields, member=member, messages=ids, everyone=everyone)
         case "timer":
+            fields["hops"] = body["hops"]
             return TimerEvent(**fields, name=body["name"], data=body["data"])
         case "webhook":
             return WebhookEvent(**fields, name=body["name"], text=body["text"], headers=body["headers"])

@@ -1,38 +1,15 @@
-"""Limits against loops between bots: a rate limit on what a bot sends, and a limit on chains of answers among bots."""
+"""Limits against loops between bots: a hop count that ends them, and a rate limit until then."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from zerochat.agent.api.client_protocol import AgentError
-from zerochat.bot.connection import Connection
-from zerochat.bot.dead_letters import EventRefuted, event_in_log
-from zerochat.bot.events import Message
 from zerochat.bot.schedule import RateLimit
 
-HOPS_MAX: Final = 8
-"""A message of a bot is not handled if it ends a chain of so many answers by bots."""
+HOPS_LIMIT: Final = 8
+"""An event is not handled if so many bots have answered each other up to it."""
 SEND_RATE: Final = "20/min"
 """Default of `Bot(send_rate=…)` for a bot that receives messages of other bots."""
-
-
-async def ends_bot_chain(connection: Connection, message: Message) -> bool:
-    """Whether a message ends a chain of HOPS_MAX answers by bots."""
-    hops, last = 0, message
-    while last.author.bot:
-        hops += 1
-        if hops >= HOPS_MAX:
-            return True
-        if not last.reply_to:
-            break
-        try:
-            found = await event_in_log(connection, last.group.id, last.reply_to)
-        except (AgentError, EventRefuted):
-            break
-        if not isinstance(found, Message):
-            break
-        last = found
-    return False
 
 
 class SendLimit:

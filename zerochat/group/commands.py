@@ -131,10 +131,10 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             return private_invitations.open_conversation(tx, command)
         case AnswerPrivateInvitation():
             return private_invitations.answer(tx, command)
-        case SendPost(reference, text, reply, action, mentions, files):
+        case SendPost(reference, text, reply, action, mentions, files, hops):
             group = find_group(tx.agent, reference)
             catalogue.check_room(tx.agent, group, files)
-            posted = _send_content(tx, group, Post(text, reply, action, mentions, files))
+            posted = _send_content(tx, group, Post(text, reply, action, mentions, files, hops=hops))
             catalogue.add_own(tx, tx.group(group.id), posted.id, files)
             return posted
         case DownloadFile(reference, file, author, event):

@@ -157,6 +157,8 @@ class SendPost(Struct, frozen=True):
     mentions: tuple[str, ...] = ()
     files: tuple[File, ...] = ()
     """Its attachments, stored on disk here."""
+    hops: int = 0
+    """Its hop count (`messages/bodies.py`)."""
 
 
 class SendContent(Struct, frozen=True):

@@ -1,12 +1,15 @@
 """Types that several subjects of the control protocol share, and its time format."""
 
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from zerochat.limits import HOPS_MAX
 
 Role = Literal["reader", "writer", "admin", "owner"]
 Trust = Literal["unverified", "verified", "changed"]
+Hops: TypeAlias = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
 

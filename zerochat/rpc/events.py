@@ -4,7 +4,7 @@ from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct, field
 
-from zerochat.rpc.common import Author
+from zerochat.rpc.common import Author, Hops
 from zerochat.rpc.files import Attachment
 from zerochat.rpc.members import AnnouncedCommand
 
@@ -96,6 +96,9 @@ class Event(Struct, frozen=True, kw_only=True):
     """The DIDs of mentioned members; of `message_edited`: those that were not mentioned before."""
     action: bool = False
     """It describes an action of its author (`/me`)."""
+    hops: int = 0
+    """How many bots have answered each other up to this one; 0: it answers nothing. A bot that answers it sends one
+    more, and ignores what has reached its limit (eight in `Bot`), so that loops between bots end."""
     edited_at: str = ""
     """When its author last edited it; empty: never. `body` has the edited text."""
     deleted: bool = False
@@ -155,6 +158,8 @@ class SendMessageParams(Struct, frozen=True):
     """An idempotency key of 1 to 128 printable ASCII characters. A request that repeats a key of the last 30 days in
     the same group is not carried out again, but gets the same result (`Sent.duplicate`). A different request with the
     same key is refused (`KeyReused`)."""
+    hops: Hops = 0
+    """0 to 255. For bots: one more than `Event.hops` of the event that is answered."""
 
 
 class EditMessageParams(Struct, frozen=True):
@@ -164,6 +169,7 @@ class EditMessageParams(Struct, frozen=True):
     event: str
     text: str
     key: str | None = None
+    hops: Hops = 0
 
 
 class DeleteMessageParams(Struct, frozen=True):
@@ -172,6 +178,7 @@ class DeleteMessageParams(Struct, frozen=True):
     group: str
     event: str
     key: str | None = None
+    hops: Hops = 0
 
 
 class ReactParams(Struct, frozen=True):
@@ -182,6 +189,7 @@ class ReactParams(Struct, frozen=True):
     emoji: str
     on: bool = True
     key: str | None = None
+    hops: Hops = 0
 
 
 class SetTopicParams(Struct, frozen=True):
@@ -190,6 +198,7 @@ class SetTopicParams(Struct, frozen=True):
     group: str
     text: str
     key: str | None = None
+    hops: Hops = 0
 
 
 class PinParams(Struct, frozen=True):
@@ -200,6 +209,7 @@ class PinParams(Struct, frozen=True):
     event: str
     pinned: bool = True
     key: str | None = None
+    hops: Hops = 0
 
 
 class AnnounceParams(Struct, frozen=True):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from zerochat.rpc.common import Author
+from zerochat.rpc.common import Author, Hops
 
 FileState = Literal["offered", "getting", "here", "gone"]
 """Not downloaded; downloading; complete; requested, but no member has it any more."""
@@ -63,6 +63,7 @@ class SendFilesParams(Struct, frozen=True):
     reply_to: str | None = None
     action: bool = False
     key: str | None = None
+    hops: Hops = 0
 
 
 class FileParams(Struct, frozen=True):

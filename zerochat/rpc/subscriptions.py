@@ -117,6 +117,7 @@ class Item(Struct, frozen=True, kw_only=True):
     quoted: Quote | None = None
     mentions: list[str] = field(default_factory=list)
     action: bool = False
+    hops: int = 0
     edited_at: str = ""
     deleted: bool = False
     reactions: list[Reaction] = field(default_factory=list)

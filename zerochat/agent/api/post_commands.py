@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from unicodedata import category, normalize
 
+from msgspec.structs import replace
+
 from zerochat import rpc
 from zerochat.agent.storage.journal import Row
 from zerochat.agent.views import event_pages
@@ -58,14 +60,14 @@ def post_command(messages: MaterialisedMessages, group: Group, params: PostParam
     match params:
         case rpc.SendMessageParams(_, text, reply_to, action):
             reply = _find_message(messages, group, reply_to).id if reply_to else ""
-            return SendPost(group.id, text, reply, action, _mentioned(group, text))
+            return SendPost(group.id, text, reply, action, _mentioned(group, text), hops=params.hops)
         case rpc.EditMessageParams(_, event, text):
             row = _find_own(messages, group, event)
             if not text.strip():
                 raise NothingToEdit(group=group.name, event=row.id)
-            return SendContent(group.id, Edit(row.id, text, _mentioned(group, text)))
+            return SendContent(group.id, Edit(row.id, text, _mentioned(group, text), hops=params.hops))
         case rpc.DeleteMessageParams(_, event):
-            return SendContent(group.id, Delete(_find_own(messages, group, event).id))
+            return SendContent(group.id, Delete(_find_own(messages, group, event).id, hops=params.hops))
         case rpc.ReactParams(_, event, emoji, on):
             row = _find_message(messages, group, event)
             current = messages.current(group, row)
@@ -73,11 +75,11 @@ def post_command(messages: MaterialisedMessages, group: Group, params: PostParam
                 raise Deleted
             if not on and group.me not in dict(current.reactions).get(emoji, ()):
                 raise NoReaction(emoji=emoji[:16])
-            return SendContent(group.id, React(row.id, emoji, on))
+            return SendContent(group.id, React(row.id, emoji, on, hops=params.hops))
         case rpc.SetTopicParams(_, text):
-            return SendContent(group.id, Topic(text.strip()))
+            return SendContent(group.id, Topic(text.strip(), hops=params.hops))
         case rpc.PinParams(_, event, pinned):
-            return SendContent(group.id, _pins(messages, group, event, pinned))
+            return SendContent(group.id, replace(_pins(messages, group, event, pinned), hops=params.hops))
 
 
 def _pins(messages: MaterialisedMessages, group: Group, event: str, pinned: bool) -> Pins:

@@ -65,7 +65,7 @@ class FileHandlers(Struct):
             case rpc.SendFilesParams() if self.worker is not None:
                 if not self.subscriptions.keys.claim(call, group.id, params):
                     return None
-                post = rpc.SendMessageParams(group.id, params.text, params.reply_to, params.action)
+                post = rpc.SendMessageParams(group.id, params.text, params.reply_to, params.action, hops=params.hops)
                 command = post_command(self.messages, group, post)
                 assert isinstance(command, SendPost)
                 jobs.attach(self.worker, agent, group, params, partial(self._done, call, command=command))

@@ -43,7 +43,7 @@ from zerochat.group.membership import (
     vote_of,
 )
 from zerochat.group.membership.bot_announcement import Announcement
-from zerochat.group.messages.bodies import Delete, Edit, Pins, Post, React, Topic, content_of
+from zerochat.group.messages.bodies import Counted, Delete, Edit, Pins, Post, React, Topic, content_of
 from zerochat.group.messages.current import CurrentMessage
 from zerochat.group.state import Group
 from zerochat.group.tlog.verdicts import Verdict
@@ -116,6 +116,7 @@ def event_view(
         quoted=context.quoted,
         mentions=[did for did in _called(record, post, context) if group.view.known(did) is not None],
         action=post.action,
+        hops=_hops(record),
         edited_at=timestamp(stands.edited_at) if stands.edited_at else "",
         deleted=stands.deleted,
         reactions=[rpc.Reaction(emoji, list(members)) for emoji, members in stands.reactions],
@@ -163,6 +164,15 @@ def _post(record: Record) -> Post:
     except Malformed:
         said = None
     return said if isinstance(said, Post) else Post("")
+
+
+def _hops(record: Record) -> int:
+    """The hop count of an event; 0 where its content is malformed."""
+    try:
+        said = None if record.is_control else content_of(record)
+    except Malformed:
+        said = None
+    return said.hops if isinstance(said, Counted) else 0
 
 
 def _called(record: Record, post: Post, context: EventContext) -> list[str]:

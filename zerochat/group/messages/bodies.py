@@ -35,7 +35,7 @@ from zerochat.group.membership.bot_announcement import (
     read_announcement,
 )
 from zerochat.group.tlog.verdicts import BadVerdict, Verdict, read_verdict, verdict_error
-from zerochat.limits import POST_BYTES_MAX
+from zerochat.limits import HOPS_MAX, POST_BYTES_MAX
 
 EMOJI_BYTES_MAX = 40
 """The longest emoji that Unicode recommends has 35: two people of two skin tones, and joiners."""
@@ -61,7 +61,18 @@ class TooManyPins(LocalError):
     """A group has at most {limit} pinned messages. Unpin one first."""
 
 
-class Post(Struct, frozen=True):
+class Counted(Struct, frozen=True, kw_only=True):
+    """Content that a bot may answer, with a hop count, so that loops between bots end."""
+
+    hops: int = 0
+    """0: it was sent by a person. A bot's answer has one more than what it answers."""
+
+    @property
+    def _count(self) -> dict[str, int]:
+        return {"hops": self.hops} if self.hops else {}
+
+
+class Post(Counted, frozen=True):
     """A message."""
 
     text: str
@@ -82,10 +93,10 @@ class Post(Struct, frozen=True):
         action = {"action": True} if self.action else {}
         files = {"files": [file.body() for file in self.files]} if self.files else {}
         called = {"mentions": list(self.mentions)} if self.mentions else {}
-        return {"text": self.text, **reply, **action, **called, **files}
+        return {"text": self.text, **reply, **action, **called, **files, **self._count}
 
 
-class Edit(Struct, frozen=True):
+class Edit(Counted, frozen=True):
     """The author of a post replaces its text."""
 
     target: str
@@ -99,10 +110,10 @@ class Edit(Struct, frozen=True):
     @property
     def body(self) -> dict[str, Any]:
         called = {"mentions": list(self.mentions)} if self.mentions else {}
-        return {"target": self.target, "text": self.text, **called}
+        return {"target": self.target, "text": self.text, **called, **self._count}
 
 
-class Delete(Struct, frozen=True):
+class Delete(Counted, frozen=True):
     """The author of a post deletes it."""
 
     target: str
@@ -111,10 +122,10 @@ class Delete(Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"target": self.target}
+        return {"target": self.target, **self._count}
 
 
-class React(Struct, frozen=True):
+class React(Counted, frozen=True):
     """A member adds a reaction to a post, or removes it."""
 
     target: str
@@ -125,10 +136,10 @@ class React(Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"target": self.target, "emoji": self.emoji, "on": self.on}
+        return {"target": self.target, "emoji": self.emoji, "on": self.on, **self._count}
 
 
-class Topic(Struct, frozen=True):
+class Topic(Counted, frozen=True):
     """The group's topic; empty: none."""
 
     text: str
@@ -137,10 +148,10 @@ class Topic(Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"text": self.text}
+        return {"text": self.text, **self._count}
 
 
-class Pins(Struct, frozen=True):
+class Pins(Counted, frozen=True):
     """The ids of the group's pinned messages, the last pinned first."""
 
     targets: tuple[str, ...]
@@ -149,7 +160,7 @@ class Pins(Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"targets": list(self.targets)}
+        return {"targets": list(self.targets), **self._count}
 
 
 Content: TypeAlias = Post | Edit | Delete | React | Topic | Pins | Announcement | Verdict
@@ -267,19 +278,19 @@ def _read(event: Event) -> Content:
         case "post":
             return _post(body)
         case "edit":
-            return Edit(_target(body), _text(body), _mentions(body))
+            return Edit(_target(body), _text(body), _mentions(body), hops=_hops(body))
         case "delete":
-            return Delete(_target(body))
+            return Delete(_target(body), hops=_hops(body))
         case "react":
             emoji, on = body.get("emoji"), body.get("on")
             if not isinstance(emoji, str) or not isinstance(on, bool) or fault_of_emoji(emoji):
                 raise Malformed(why="react: not an emoji")
-            return React(_target(body), emoji, on)
+            return React(_target(body), emoji, on, hops=_hops(body))
         case "topic":
             text = _text(body)
             if fault_of_topic(text):
                 raise Malformed(why="topic: not one line of text")
-            return Topic(text)
+            return Topic(text, hops=_hops(body))
         case "pins":
             return _pins(body)
         case "announce":
@@ -293,13 +304,21 @@ def _pins(body: Mapping[str, Any]) -> Pins:
     targets = body.get("targets")
     if not isinstance(targets, list) or len(targets) > PINS_MAX or not all(_is_id(one) for one in targets):
         raise Malformed(why="pins: not a list of events")
-    return Pins(tuple(dict.fromkeys(targets)))
+    return Pins(tuple(dict.fromkeys(targets)), hops=_hops(body))
 
 
 def _post(body: Mapping[str, Any]) -> Post:
-    """Invalid optional fields are ignored: the text is worth showing anyway."""
+    """Invalid optional fields are ignored, except for the hop count: the text is worth showing anyway."""
     reply = body.get("reply")
-    return Post(_text(body), reply if _is_id(reply) else "", body.get("action") is True, _mentions(body))
+    called = _mentions(body)
+    return Post(_text(body), reply if _is_id(reply) else "", body.get("action") is True, called, hops=_hops(body))
+
+
+def _hops(body: Mapping[str, Any]) -> int:
+    hops = body.get("hops", 0)
+    if type(hops) is not int or not 0 <= hops <= HOPS_MAX:
+        raise Malformed(why="hops: not a small number")
+    return hops
 
 
 def _mentions(body: Mapping[str, Any]) -> tuple[str, ...]:

@@ -125,5 +125,5 @@ class IdempotencyKeys(Struct):
 
 
 def _digest(method: str, group: str, params: KeyedParams) -> bytes:
-    """Equal for equal requests, whatever names the group."""
-    return sha256(msgspec.json.encode([method, replace(params, group=group, key=None)]))
+    """Equal for equal requests, whatever names the group and is answered."""
+    return sha256(msgspec.json.encode([method, replace(params, group=group, key=None, hops=0)]))
