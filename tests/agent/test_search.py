@@ -261,6 +261,20 @@ def test_messages_that_mention_a_member(log: Log):
     assert log.find("to:bobby") == []
 
 
+def test_an_edit_decides_who_is_mentioned(log: Log):
+    def record(*mentions: str) -> bytes:
+        return msgspec.json.encode({"body": {"text": "the bridge", "mentions": mentions}})
+
+    post = log.say("", BOB, record=record(ALICE))
+    assert log.find("to:me") == [post.id]
+    log.say("", BOB, type="edit", target=post.id, record=record(CAROL))
+    assert log.find("to:me") == [] and log.find("to:bobby") == [post.id]
+    log.say("", BOB, type="edit", target=post.id, record=record(ALICE))
+    assert log.find("to:me") == [post.id] and log.find("to:bobby") == []
+    log.silent[BOB] = post.seq + 1  # the last edit does not count
+    assert log.find("to:me") == []
+
+
 def test_dates(log: Log):
     first = ms(2026, 3, 1)
     days = [log.say(f"day {number}", lamport=first + number * DAY + DAY // 2).id for number in range(10)]

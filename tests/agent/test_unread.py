@@ -105,6 +105,12 @@ def test_an_edit_of_a_read_message_is_a_mention(one: Follower) -> None:
     assert info(one) == (0, 1) == (afresh(one).unread, afresh(one).mentions)
     one.keep(one.say(1, Edit(read.id, "at nine", ())))
     assert info(one) == (0, 0) == (afresh(one).unread, afresh(one).mentions)
+    assert [hit.id for hit in one.call("search_messages", query="to:me").hits] == [known.id]
+    one.keep(one.say(1, Edit(known.id, "I", ())))
+    assert one.call("search_messages", query="to:me").hits == []
+    assert [event.mentions for event in one.history().events if event.type == "message"] == [[], []]
+    one.keep(one.say(1, Edit(known.id, "@me!", (me,))))
+    assert info(one) == (0, 0), "it mentioned me when it was read"
     one.keep(one.say(1, Edit(read.id, "@me at ten", (me,))))
     assert info(one) == (0, 1)
     one.call("mark_read")

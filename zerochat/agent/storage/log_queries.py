@@ -66,8 +66,10 @@ class SearchHit(Struct, frozen=True):
     row: Row
     text: str
     """The current text."""
+    mentioned: Sequence[str]
+    """The DIDs of the members that it mentions now."""
     outdated: bool
-    """Whether the index holds another, invalid text."""
+    """Whether the index holds another, invalid text or other mentions."""
 
 
 class LogQueries:
@@ -194,8 +196,8 @@ class LogQueries:
 
     def _match(self, position: int, row: Row, is_valid: search_index.Validity) -> SearchHit:
         about = (self._db, row.group, row.id, row.author, row.record)
-        text = search_index.text_now(*about, is_valid)
-        return SearchHit(position, row, text, text != search_index.text_now(*about))
+        body = search_index.body_now(*about, is_valid)
+        return SearchHit(position, row, body.text, body.mentioned, body != search_index.body_now(*about))
 
     def index_position(self, row: Row) -> int:
         """The event's position in the full-text index, or the one that it would have as a post."""

@@ -68,7 +68,7 @@ Validity: TypeAlias = Callable[[str, str, int], bool]
 """Whether an event (group id, author, chain position) is valid: roles change, and the index does not know them."""
 
 
-class _Body(Struct, frozen=True):
+class Body(Struct, frozen=True):
     text: str
     mentions: object = None
 
@@ -82,13 +82,13 @@ class _Body(Struct, frozen=True):
 class _Record(Struct, frozen=True):
     """The part of a post's record that is indexed."""
 
-    body: _Body
+    body: Body
 
 
 _record_decoder = msgspec.json.Decoder(_Record)
 
 
-def _body_of(record: bytes) -> _Body | None:
+def _body_of(record: bytes) -> Body | None:
     """The body of a post or an edit; None: malformed."""
     try:
         return _record_decoder.decode(record).body
@@ -96,24 +96,17 @@ def _body_of(record: bytes) -> _Body | None:
         return None
 
 
-def text_now(
+def body_now(
     db: apsw.Connection, group: str, event: str, author: str, record: bytes, is_valid: Validity = lambda *_: True
-) -> str:
-    """The current text of a post: after its last valid edit; empty: deleted."""
+) -> Body:
+    """The current text and mentions of a post: of its last valid edit; empty: deleted."""
     post = (group, event, author)
     deletions: Iterable[Any] = db.execute(_DELETIONS, post).fetchall()
     if any(is_valid(group, author, position) for (position,) in deletions):
-        return ""
+        return Body("")
     edits: Iterable[Any] = db.execute(_EDITS, post).fetchall()
     bodies = (_body_of(one) for one in (*(edit for at, edit in edits if is_valid(group, author, at)), record))
-    return next((body.text for body in bodies if body is not None), "")
-
-
-def _mentioned_now(db: apsw.Connection, group: str, event: str, author: str, body: _Body | None) -> list[str]:
-    """The members mentioned in a post and its edits."""
-    edits: Iterable[Any] = db.execute(_EDITS, (group, event, author)).fetchall()
-    bodies = (body, *(_body_of(edit) for _, edit in edits))
-    return list(dict.fromkeys(did for one in bodies if one is not None for did in one.mentioned))
+    return next((body for body in bodies if body is not None), Body(""))
 
 
 @lru_cache(maxsize=1_024)
@@ -167,13 +160,8 @@ def reindex(db: apsw.Connection, touched: Iterable[str]) -> None:
     for event in touched:
         rows: Sequence[Any] = db.execute(_POST, (event,)).fetchall()
         for seq, group, author, lamport, record, refuted, position, annotated in rows:
-            body = _body_of(record)
-            text = body.text if body is not None else ""
-            mentioned = body.mentioned if body is not None else []
-            if annotated:
-                text = text_now(db, group, event, author, record)
-                mentioned = _mentioned_now(db, group, event, author, body)
-            index(db, seq, group, author, lamport, "" if refuted else text, mentioned, position)
+            body = body_now(db, group, event, author, record) if annotated else _body_of(record) or Body("")
+            index(db, seq, group, author, lamport, "" if refuted else body.text, body.mentioned, position)
 
 
 def renumber(db: apsw.Connection, before: int, now: int) -> None:

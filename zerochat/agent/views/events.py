@@ -180,7 +180,7 @@ def _called(record: Record, post: Post, context: EventContext) -> list[str]:
     if context.current.deleted:
         return []
     if record.type == POST:
-        return list(dict.fromkeys((*post.mentions, *context.current.mentions)))
+        return list(context.current.mentions if context.current.edited_at else post.mentions)
     try:
         said = content_of(record) if record.type == EDIT else None
     except Malformed:

@@ -53,10 +53,14 @@ def search(journal: Journal, agent: Agent, params: SearchParams) -> Found:
         group = groups.get(one.row.group)
         if group is None or one.row.author in group.trust.ignored:
             continue
-        if not (one.outdated and not matches_all(one.text, wanted.terms)):
+        if not one.outdated or (matches_all(one.text, wanted.terms) and _matches(one.mentioned, called)):
             shown, spans = excerpt(one.text, pattern)
             hits.append(_hit(group, one.row, names[one.row.group], shown, spans))
     return Found(hits=hits, cursor=found[limit - 1].position if len(found) > limit else None)
+
+
+def _matches(mentioned: Iterable[str], called: Sequence[str]) -> bool:
+    return not called or not set(called).isdisjoint(mentioned)
 
 
 def _counts(agent: Agent, group: str, author: str, position: int) -> bool:
