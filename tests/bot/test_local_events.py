@@ -85,6 +85,20 @@ def test_timers_are_bounded_and_checked(monkeypatch):
         assert [(one.id, one.due) for one in stored.rows()] == [("a", 5.0)], "it was replaced while it ran"
 
 
+def test_repeated_deliveries_are_forgotten_last(monkeypatch):
+    monkeypatch.setattr(module, "DELIVERIES_MAX", 2)
+    with Store(None) as store:
+        put = LocalEvents(store).put
+        assert [put(one, "webhook", 0.0, 0.0, 0.0, {}, delivery=one) for one in "abbacb"] == [1, 1, 0, 0, 1, 0]
+        monkeypatch.setattr(module, "LOCAL_EVENTS_MAX", 3)
+        with pytest.raises(TooManyLocalEvents):
+            put("d", "webhook", 0.0, 0.0, 0.0, {}, delivery="d")
+        assert not put("c", "webhook", 0.0, 0.0, 0.0, {}, delivery="c"), "it is here, although no more fit"
+        monkeypatch.setattr(module, "LOCAL_EVENTS_MAX", 4)
+        assert put("d", "webhook", 0.0, 0.0, 0.0, {}, delivery="d"), "it was not stored"
+        assert put("b", "webhook", 0.0, 0.0, 0.0, {}, delivery="b"), "forgotten"
+
+
 def post(address, path: str, body: bytes, **headers: str) -> int:
     request = urllib.request.Request(f"http://{address[0]}:{address[1]}/{path}", body, headers)
     try:
@@ -108,6 +122,9 @@ def test_webhooks_become_events(people, monkeypatch, tmp_path):
     async def build(w: WebhookEvent):
         await bot.send("friends", f"build {w.json()['number']} of {w.headers['content-type']}")
 
+    @bot.on_webhook("deploy")
+    async def deploy(w: WebhookEvent): ...
+
     @bot.on_dead_letter
     async def failed(f: Failure):
         failures.append(f)
@@ -129,6 +146,14 @@ def test_webhooks_become_events(people, monkeypatch, tmp_path):
         assert post(address, "build", body, **{"X-Hub-Signature-256": signature, "Content-Type": "a/b"}) == 202
         until(lambda: "build 8 of a/b" in bob.texts(), "the signed one")
         until(lambda: failures, "the dead letter")
+        for number, name in enumerate(("X-GitHub-Delivery", "Idempotency-Key", "webhook-id", "X-Request-Id"), 9):
+            body = json.dumps({"number": number}).encode()
+            answers = [post(address, "build", body, **bearer, **{name: "é 1"}) for _ in range(2)]
+            assert answers == ([202, 202] if name == "X-Request-Id" else [202, 200])
+            assert post(address, "build", body, **bearer, **{name: "2"}) == 202, "another delivery"
+        until(lambda: bob.texts().count("build 12 of text/x") == 3, "the last ones")
+        assert [bob.texts().count(f"build {number} of text/x") for number in (9, 10, 11)] == [2, 2, 2]
+        assert post(address, "deploy", body, **bearer, **{"webhook-id": "2"}) == 202, "the same name on another path"
         monkeypatch.setattr(module, "LOCAL_EVENTS_MAX", 0)
         assert post(address, "build", body, **bearer) == 503
     assert not ended and failures[0].event.text == "not JSON"
@@ -136,10 +161,12 @@ def test_webhooks_become_events(people, monkeypatch, tmp_path):
 
 def test_webhooks_without_a_safe_secret_or_address_are_refused(tmp_path):
     secret = tmp_path / "secret"
+    with pytest.raises(BadBot, match="needs a file with a secret"):
+        Bot(webhooks="127.0.0.1:80")
     for address in ("0.0.0.0:80", "example.org:80", "127.0.0.1", "127.0.0.1:99999", "[2001:db8::1]:80"):
         with pytest.raises(BadWebhook, match="loopback"):
-            Bot(webhooks=address)
-    with pytest.raises(BadWebhook, match="no such file"):
+            Bot(webhooks=address, webhook_secret=secret)
+    with pytest.raises(BadWebhook, match=r"no such file or directory\. To make a secret"):
         read_secret(secret)
     secret.write_text("0123456789abcdef")
     secret.chmod(0o644)

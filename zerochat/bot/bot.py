@@ -100,6 +100,8 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             raise BadBot(why=error) from None
         super().__init__(prefix, included("this bot", include), limit_s)
         self._credit, self._help, self._take_over = credit, help, take_over
+        if webhooks and not str(webhook_secret):
+            raise BadBot(why='`webhooks` needs a file with a secret: Bot(webhooks=…, webhook_secret="/etc/ci/secret")')
         self._webhooks = (*parse_address(webhooks), Path(webhook_secret).expanduser()) if webhooks else None
         self._send_rate = send_rate
         self._store: Store | None = None

@@ -21,6 +21,8 @@ from zerochat.rpc.subscriptions import Item
 
 LOCAL_EVENTS_MAX: Final = 1_000
 """Timers and webhooks that may wait, each."""
+DELIVERIES_MAX: Final = 10_000
+"""Deliveries of webhooks that are recognised when they are repeated; the oldest are forgotten first."""
 NAME_CHARS_MAX: Final = 128
 BODY_BYTES_MAX: Final = 64 * 1024
 RUNNING_MAX: Final = 8
@@ -70,19 +72,25 @@ class LocalEvents:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def put(self, id: str, type: str, due: float, span_s: float, every_s: float, body: object) -> None:
-        """Store an event, replacing one of the same id; on disk when this returns. The callers limit the size of
-        `body`. Raises BadValue and TooManyLocalEvents."""
+    def put(
+        self, id: str, type: str, due: float, span_s: float, every_s: float, body: object, *, delivery: str = ""
+    ) -> bool:
+        """Store an event, replacing one of the same id; on disk when this returns. False: one of this `delivery` was
+        stored before, and maybe handled. The callers limit the size of `body`. Raises BadValue and TooManyLocalEvents.
+        """
         try:
             text = json.dumps(body, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise BadValue(why=f"it is not JSON-serialisable ({type_name(error)})") from error
         with self._store.transaction() as db:
+            if delivery and not _is_first(db, delivery):
+                return False
             count = db.execute("SELECT count(*) FROM local_events WHERE type = ? AND id != ?", (type, id)).fetchone()
             if count[0] >= LOCAL_EVENTS_MAX:
                 raise TooManyLocalEvents(limit=LOCAL_EVENTS_MAX, type=type)
             row = (id, type, due, span_s, every_s, text, _next_run(db))
             db.execute("INSERT OR REPLACE INTO local_events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return True
 
     def drop(self, id: str) -> bool:
         with self._store.transaction() as db:
@@ -118,6 +126,13 @@ class LocalEvents:
             ).fetchall()
         bodies = [(due, every_s, json.loads(body)) for due, every_s, body in found]
         return [SetTimer(body["name"], due, every_s, body["data"]) for due, every_s, body in bodies]
+
+
+def _is_first(db: sqlite3.Connection, delivery: str) -> bool:
+    """Note a delivery; whether it is new."""
+    new = db.execute("INSERT OR IGNORE INTO deliveries (id) VALUES (?)", (delivery,)).rowcount > 0
+    db.execute("DELETE FROM deliveries WHERE number <= (SELECT max(number) FROM deliveries) - ?", (DELIVERIES_MAX,))
+    return new
 
 
 def _next_run(db: sqlite3.Connection) -> int:

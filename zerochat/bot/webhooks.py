@@ -1,15 +1,17 @@
 """Webhooks: a small HTTP listener on this machine that stores each authenticated request as an event of the bot.
 
 `POST /NAME` with `Authorization: Bearer SECRET`, or signed as GitHub does (`X-Hub-Signature-256`). The answer 202 means
-that the event is on disk. Secrets are compared in constant time.
+that the event is on disk, 200 that one of the same delivery was stored before: senders repeat a request whose answer
+was lost. Secrets are compared in constant time.
 """
 
 import asyncio
 import hashlib
 import hmac
 import os
+import shlex
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +22,9 @@ from zerochat.bot.webhook_address import BadWebhook
 
 SECRET_BYTES_MIN: Final = 16
 SECRET_BYTES_MAX: Final = 4096
-HEADERS: Final = ("content-type", "user-agent", "x-github-event", "x-gitlab-event", "x-github-delivery")
+DELIVERY_HEADERS: Final = ("idempotency-key", "webhook-id", "x-github-delivery")
+"""The headers that name a delivery: of GitLab and the IETF draft, of Standard Webhooks, of GitHub and Gitea."""
+HEADERS: Final = ("content-type", "user-agent", "x-github-event", "x-gitlab-event", *DELIVERY_HEADERS)
 """The headers that a handler receives."""
 HEADER_CHARS_MAX: Final = 256
 READING_MAX: Final = 64
@@ -36,7 +40,10 @@ def read_secret(path: Path) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             secret = file.read(SECRET_BYTES_MAX + 1).strip()
     except OSError as error:
-        raise BadWebhook(why=f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise BadWebhook(
+            why=f"{path}: {(error.strerror or str(error)).lower()}. To make a secret: "
+            f"`(umask 077; openssl rand -hex 32 >{shlex.quote(str(path))})`"
+        ) from error
     if stat.S_IMODE(mode) & 0o077:
         raise BadWebhook(why=f"{path} is readable by other users. Run `chmod 600 {path}`")
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
@@ -49,6 +56,14 @@ def is_authentic(secret: bytes, authorization: str, signature: str, body: bytes)
     bearer = hmac.compare_digest(authorization.encode("utf-8", "replace"), b"Bearer " + secret)
     signed = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
     return bearer | hmac.compare_digest(signature.encode("utf-8", "replace"), signed.encode())
+
+
+def _delivery(name: str, headers: Mapping[str, str]) -> str:
+    """The name of a delivery in the database; empty: the request has no header that names it."""
+    found = next(((one, headers[one]) for one in DELIVERY_HEADERS if headers.get(one)), None)
+    if found is None:
+        return ""
+    return hashlib.sha256("\0".join((name, *found)).encode("utf-8", "replace")).hexdigest()
 
 
 class WebhookServer:
@@ -107,16 +122,11 @@ class WebhookServer:
         except UnicodeDecodeError:
             return web.Response(status=400, text="The body is not UTF-8.\n")
         known = {key: headers[key][:HEADER_CHARS_MAX] for key in HEADERS if key in headers}
-        now = self._now()
+        id, now = f"webhook:{name}:{os.urandom(12).hex()}", self._now()
+        event, delivery = {"name": name, "text": text, "headers": known}, _delivery(name, headers)
         try:
-            self._stored.put(
-                f"webhook:{name}:{os.urandom(12).hex()}",
-                "webhook",
-                now,
-                0.0,
-                0.0,
-                {"name": name, "text": text, "headers": known},
-            )
+            if not self._stored.put(id, "webhook", now, 0.0, 0.0, event, delivery=delivery):
+                return web.Response(text="stored before\n")
         except TooManyLocalEvents:
             return web.Response(status=503, text="Too many events are waiting. Try again later.\n")
         self._wake()
