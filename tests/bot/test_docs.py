@@ -9,8 +9,8 @@ from tests.support.doc_pages import commands
 from tests.support.manual_blocks import BLOCKS, MANUAL
 from zerochat.bot import bot as bot_module
 from zerochat.bot.launch import load
+from zerochat.cli.bot.new import APP
 from zerochat.cli.parser import parse
-from zerochat.cli.verbs import bot as cli_bot
 from zerochat.testing import Group, run
 
 PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
@@ -37,7 +37,7 @@ def test_every_command_parses(call):
 def test_ten_lines(load_bot):
     assert len([line for line in TEN.splitlines() if line.strip()]) <= 10
     guarded = TEN.replace("bot.run()", 'if __name__ == "__main__":\n    bot.run()')
-    assert cli_bot.APP.format(name="greeter") == guarded, "what `zerochat bot new` writes is the same"
+    assert APP.format(name="greeter") == guarded, "what `zerochat bot new` writes is the same"
     bot = load_bot(TEN)
 
     async def scenario():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from zerochat.cli.verbs.bot import EXAMPLES
+from zerochat.cli.bot.new import EXAMPLES
 from zerochat.testing import Group, run
 
 

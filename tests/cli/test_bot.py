@@ -11,7 +11,7 @@ import pytest
 from tests.support.agents import until
 from zerochat.bot.launch import NoBotFile, NoBotFound, SeveralBots, load
 from zerochat.bot.reload import file_versions
-from zerochat.cli.verbs.bot import EXAMPLES
+from zerochat.cli.bot.new import EXAMPLES
 
 
 def verb(folder, *words, typed="", code=0, **environment):

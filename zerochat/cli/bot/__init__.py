@@ -1,0 +1,1 @@
+"""Implementation of `zerochat bot`: writing and running bots, and the bots of a profile."""

@@ -1,0 +1,151 @@
+"""The bots of a profile: whether they run, their lag, their dead letters, and their end."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from zerochat.cli import bot_state
+from zerochat.cli.agent_access import attached, paths_of
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.formatting import ID_CHARS, name_of, table
+from zerochat.cli.grammar import Options
+from zerochat.cli.output import Output, narrate
+from zerochat.errors import LocalError
+from zerochat.terminal_text import printable_line
+
+if TYPE_CHECKING:
+    from zerochat.bot.store import Store
+    from zerochat.rpc import ConsumerInfo
+
+
+class NoSuchBot(LocalError):
+    """No bot {name} has run in this profile. Give its name, as in `Bot(name=…)`, with --bot."""
+
+
+class NoSuchDeadLetter(LocalError):
+    """The bot {name} has no dead letter {letter}. `zerochat bot dead-letters --bot {name}` lists them."""
+
+
+def _states(options: Options) -> list[dict[str, object]]:
+    with attached(options) as agent:
+        known = {one.consumer: one for one in agent.client.list_consumers()}
+    letters = bot_state.dead_letters(paths_of(options))
+    return [_state(name, known.get(name), letters.get(name, 0)) for name in sorted({*known, *letters})]
+
+
+def _state(name: str, one: "ConsumerInfo | None", letters: int) -> dict[str, object]:
+    found: dict[str, object] = {"name": name, "state": "never connected", "behind": 0, "dead_letters": letters}
+    if one is None:
+        return {**found, "unread": 0, "updated": ""}
+    return {
+        **found,
+        "state": bot_state.state_of(one),
+        "behind": one.behind,
+        "unread": one.unread,
+        "updated": one.updated,
+    }
+
+
+def list_bots(options: Options, out: Output) -> ExitCode:
+    found = _states(options)
+    keys = ("name", "state", "behind", "dead_letters")
+    rows = [tuple(key.replace("_", " ").upper() for key in keys)]
+    rows += [tuple(printable_line(str(one[key])) for key in keys) for one in found]
+    out.data_list(found, table(rows) if found else ())
+    if not found:
+        narrate("No bot has run in this profile. `zerochat bot new NAME` writes one.")
+    return ExitCode.OK
+
+
+def show_status(options: Options, out: Output) -> ExitCode:
+    one = next((each for each in _states(options) if each["name"] == options.name), None)
+    if one is None:
+        raise NoSuchBot(name=printable_line(options.name or "bot"))
+    out.data(one, table([(key.replace("_", " "), printable_line(str(value))) for key, value in one.items()]))
+    return ExitCode.REFUSED if one["state"] == "stopped" else ExitCode.OK
+
+
+def _store(options: Options) -> "Store":
+    from zerochat.bot.bot import store_path
+    from zerochat.bot.store import Store
+
+    name = options.name or "bot"
+    path = store_path(paths_of(options), name)
+    if not path.exists():
+        raise NoSuchBot(name=printable_line(name))
+    return Store(path)
+
+
+def list_dead_letters(options: Options, out: Output) -> ExitCode:
+    with _store(options) as store:
+        if options.dead_letter is not None:
+            _found(options, store.delete_dead_letters(options.dead_letter or None))
+            return ExitCode.OK
+        letters, gone = store.dead_letters(), store.dead_letters_dropped()
+    if out.jsonl:
+        out.data_list(
+            [
+                {
+                    "id": one.id,
+                    "event": one.event,
+                    "group": one.group,
+                    "type": one.type,
+                    "handler": one.handler,
+                    "error": one.error,
+                    "attempts": one.attempts,
+                    "at": datetime.fromtimestamp(one.at, UTC).isoformat(),
+                }
+                for one in letters
+            ],
+            (),
+        )
+    else:
+        rows = [
+            (
+                str(one.id),
+                f"{datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M}",  # noqa: DTZ006  # local time
+                one.handler,
+                f"{one.type} {one.event[:ID_CHARS]}",
+                name_of(one.error),
+            )
+            for one in letters
+        ]
+        out.data_list([], table(rows))
+    if not letters:
+        narrate("There are no dead letters.")
+    if gone:
+        narrate(f"{gone} older dead letters were dropped.")
+    return ExitCode.OK
+
+
+def retry_dead_letters(options: Options, out: Output) -> ExitCode:
+    with _store(options) as store:
+        wanted = _found(options, store.request_retry(options.dead_letter or None))
+    narrate(f"{wanted} queued for retry; the bot handles them when it runs.")
+    return ExitCode.OK
+
+
+def retire_bot(options: Options, out: Output) -> ExitCode:
+    from zerochat.bot.bot import store_path
+
+    name = options.name or "bot"
+    path = store_path(paths_of(options), name)
+    with attached(options) as agent:
+        client = agent.client
+        known = any(one.consumer == name for one in client.call("list_consumers"))
+        if not known and not path.exists():
+            raise NoSuchBot(name=printable_line(name))
+        if known:
+            client.delete_consumer(name)  # refused while it runs
+        active = [one for one in client.list_groups() if one.state == "active"]
+        withdrawn = [one for one in active if not client.announce_bot(one.id, bot=False, consumer=name).unchanged]
+    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        file.unlink(missing_ok=True)
+    lines = [f"{name} is no longer announced in {name_of(one.name)}." for one in withdrawn]
+    out.data({"bot": name, "groups": [one.id for one in withdrawn]}, lines)
+    return ExitCode.OK
+
+
+def _found(options: Options, count: int) -> int:
+    if not count and options.dead_letter:
+        raise NoSuchDeadLetter(name=options.name, letter=options.dead_letter)
+    return count
