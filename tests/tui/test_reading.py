@@ -20,10 +20,11 @@ def test_the_screen_at_80x24(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station", "✓1/2", "2/2 connected · 0/2 verified", " 2 work ", "[alice]")
+            await it.until(lambda: it.text.split("\n")[1].startswith(" 1 weekend "), "the end of the banner's line")
             lines = it.text.split("\n")
             assert len(lines) == 24
             assert lines[0].strip() == "weekend  2/2 connected · 0/2 verified"
-            assert lines[1].startswith(" 1 weekend ") and lines[2].startswith(" 2 work ")
+            assert lines[2].startswith(" 2 work ")
             assert "12:03      alice │ seven at the station  ✓1/2" in it.text
             assert "Message weekend" in lines[-2]
             assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
