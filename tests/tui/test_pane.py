@@ -558,6 +558,41 @@ def test_the_first_line_names_its_author(tmp_path):
     asyncio.run(look())
 
 
+def test_a_narrow_pane_names_the_author_in_its_first_line(tmp_path):
+    """Without a name column, the name covers the line; what one goes to is below it."""
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("many", ["bob"])
+    for number in range(60):
+        agent.post(group, 1, f"number {number} " + "and more words " * (5 * (number % 7 == 0)))
+    known = conversation(agent, group)
+
+    def shown_lines(pane):
+        return ["".join(each.text for each in strip) for strip in pane.render_lines(Region(0, 0, *pane.size))]
+
+    async def look():
+        async with shown(known, (38, 8)) as (pilot, pane):
+            for up in range(60):
+                assert shown_lines(pane)[0].startswith("bob 12:"), f"{up} lines up"
+                pane.scroll_to(y=pane.scroll_y - 1, animate=False)
+            for at in (8, 21, 33):
+                pane.go_to(known.timeline.keys[at])
+                assert known.timeline.rows[at].text[:9] in shown_lines(pane)[1]
+                assert pane.sight_of(known.timeline.keys[at]) == 0
+                assert pane.sight_of(known.timeline.keys[at - 1]) == -1, "its only visible line is covered"
+            read = set()
+            pane.action_top()
+            while pane.scroll_y < pane.max_scroll_y:
+                read |= {line.strip(" ·") for line in shown_lines(pane)}
+                pane.page(1)
+            read |= {line.strip(" ·") for line in shown_lines(pane)}
+            assert all(any(each.startswith(f"number {n}") for each in read) for n in range(60))
+            await pilot.resize_terminal(38, 3)
+            pane.action_end()
+            assert not any(line.startswith("bob") for line in shown_lines(pane)), "too low"
+
+    asyncio.run(look())
+
+
 @pytest.mark.parametrize("sizes", [[(100, 30), (30, 8), (61, 15)], [(3, 2), (1, 1), (200, 60), (61, 15)]])
 def test_resizing_keeps_the_reading_position(tmp_path, sizes):
     agent = FakeAgent(tmp_path / "s")

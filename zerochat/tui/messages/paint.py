@@ -127,10 +127,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
         return [*strips, *_quiet(timeline, row, names, palette)]
     starts = timeline.starts_group(index)
     if columns.stacked and starts and not row.action:
-        nick = names.byline(row.author, columns.nick)
-        time = Segment(f" {columns.clock(row)}".rstrip(), palette["time"])
-        head = [Segment(nick, palette.nicks[names.hue(row.author)]), time]
-        strips.append(Strip(head).crop(0, columns.width))
+        strips.append(_name_line(row, columns, names, palette))
     first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
     width = columns.text_width
     lines = lines_of(row, columns, timeline.markdown)
@@ -149,12 +146,20 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
 
 
 def with_name(strip: Strip, row: Row, columns: Columns, names: Names, palette: Palette) -> Strip:
-    """A line of a post with its author in the name column."""
+    """A line of a post with its author in the name column; without that column, the author instead of the line."""
+    if columns.stacked:
+        return _name_line(row, columns, names, palette)
     start, end = columns.time_cells, columns.time_cells + columns.nick
     nick = names.byline(row.author, columns.nick)
     beside = Style(bgcolor=next((part.style.bgcolor for part in strip.crop(start, end) if part.style), None))
     name = Segment(" " * (columns.nick - cell_len(nick)) + nick, palette.nicks[names.hue(row.author)] + beside)
     return Strip([*strip.crop(0, start), name, *strip.crop(end)])
+
+
+def _name_line(row: Row, columns: Columns, names: Names, palette: Palette) -> Strip:
+    """The author and the time, above the text."""
+    nick = Segment(names.byline(row.author, columns.nick), palette.nicks[names.hue(row.author)])
+    return Strip([nick, Segment(f" {columns.clock(row)}".rstrip(), palette["time"])]).crop(0, columns.width)
 
 
 def _gutters(

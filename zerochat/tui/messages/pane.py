@@ -26,6 +26,8 @@ from zerochat.tui.style.text import Names, wrap
 
 PREFETCH_SCREENS = 3
 """Screens from the edge of the loaded rows at which the next page is loaded."""
+NAMED_LINES_MIN = 4
+"""Minimum height at which the author may cover the first line."""
 STRIPS_MAX = 256
 """Rows in the paint cache."""
 
@@ -215,7 +217,7 @@ class MessagePane(ScrollView, can_focus=True):
         if not self.timeline.rows:
             return (0, "", ""), (0, "", "")
         top = round(self.scroll_y)
-        first = max(self.timeline.row_at(top)[0], 0)
+        first = max(self.timeline.row_at(top + self._covered(top))[0], 0)
         last = max(self.timeline.row_at(top + self.size.height - 1)[0], 0)
         return self.timeline.keys[first], self.timeline.keys[last]
 
@@ -294,7 +296,8 @@ class MessagePane(ScrollView, can_focus=True):
         if self.timeline is not None:
             index = self.timeline.index(key)
             lead = 1 if index is None else max(self.timeline.lead(index), 1)
-            self.scroll_to(y=self.timeline.top_of(key) - lead + 1 - above, animate=False)
+            top = self.timeline.top_of(key) - lead + 1 - above
+            self.scroll_to(y=top - self._covered(top), animate=False)
             self._note_place()
 
     # --- drawing ---------------------------------------------------------------------------------------------------
@@ -378,10 +381,18 @@ class MessagePane(ScrollView, can_focus=True):
         strip = self._strip_at(top + y)
         if y or self.timeline is None or not self.timeline.is_nameless(top):
             return strip
+        if self.timeline.columns.stacked and not self._covered(top):
+            return strip
         if self._named is None or self._named[0] is not strip:
             row = self.timeline.rows[self.timeline.row_at(top)[0]]
             self._named = (strip, with_name(strip, row, self.timeline.columns, self.names, self.palette))
         return self._named[1]
+
+    def _covered(self, top: int) -> int:
+        """How many lines from line `top` the author's name covers: a narrow pane has no column for it."""
+        timeline = self.timeline
+        tall = timeline is not None and timeline.columns.stacked and self.size.height >= NAMED_LINES_MIN
+        return int(tall and timeline is not None and timeline.is_nameless(top))
 
     def _strips_of(self, index: int) -> list[Strip]:
         assert self.timeline is not None

@@ -155,9 +155,10 @@ class SelectablePane(MessagePane, inherit_bindings=False):
             top = 0
         y = round(self.scroll_y)
         if bottom - top > height:
-            self.scroll_to(y=top + timeline.lead(index) if step > 0 else bottom - height, animate=False)
-        elif top < y:
-            self.scroll_to(y=top, animate=False)
+            start = top + timeline.lead(index)
+            self.scroll_to(y=start - self._covered(start) if step > 0 else bottom - height, animate=False)
+        elif top < y + self._covered(y):
+            self.scroll_to(y=top - self._covered(top), animate=False)
         elif bottom > y + height:
             self.scroll_to(y=bottom - height, animate=False)
 
@@ -189,7 +190,7 @@ class SelectablePane(MessagePane, inherit_bindings=False):
             return False
         y, height = round(self.scroll_y), self.size.height
         top, bottom = self.timeline.tops[index], self.timeline.tops[index + 1]
-        hidden = bottom - y - height if step > 0 else y - top
+        hidden = bottom - y - height if step > 0 else y + self._covered(y) - top
         if bottom - top <= height or hidden <= 0 or bottom <= y or top >= y + height:
             return False
         self.scroll_to(y=y + step * min(hidden, max(height - 1, 1)), animate=False)

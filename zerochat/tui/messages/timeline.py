@@ -135,11 +135,12 @@ class Timeline:
         return other or above.day != row.day
 
     def is_nameless(self, line: int) -> bool:
-        """Whether a line is of a post and has an empty name column."""
+        """Whether a line is of a post and does not have its name, as the first visible line."""
         index, offset = self.row_at(line) if line < self.total else (-1, 0)
-        if index < 0 or self.columns.stacked or self.rows[index].kind != "post" or self.rows[index].action:
+        if index < 0 or self.rows[index].kind != "post" or self.rows[index].action:
             return False
-        return offset > self.lead(index) or (offset == self.lead(index) and not self.starts_group(index))
+        beside = not self.columns.stacked and self.starts_group(index)
+        return offset > self.lead(index) or (offset == self.lead(index) and not beside)
 
     def lead(self, index: int) -> int:
         """Lines above the text of a row: day separator, unread line, stacked name."""
