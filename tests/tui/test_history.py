@@ -245,9 +245,9 @@ def test_an_invitation_can_narrow_the_history(tmp_path):
             await it.shows("Invitation to weekend", "h history")
             assert "New members get" not in it.text
             for said in ("the last 50 messages", "messages since", "no earlier messages"):
-                await it.press("h")
+                await it.press("h", "f3")
                 await it.until(lambda said=said: f"New members get {said}" in str(it.app.screen._about.render()), said)
-            await it.press("h")
+            await it.press("h", "f3")
             await it.until(lambda: "New members get" not in str(it.app.screen._about.render()))
             rules = [one["history"] for one in asked(it.agent, "create_invitation")]
             assert (rules[0], rules[1], rules[3], rules[4]) == (None, "last:50", "none", None)

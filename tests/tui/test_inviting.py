@@ -73,11 +73,13 @@ def test_open_invitations(tmp_path):
             await it.press("x", "y")
             await it.shows("It is gone already.")
             it.agent.open_invitations = []
-            await it.shows("No open invitations. Press n to create one.")
+            await it.shows("No open invitations. Press F3 to create one.")
             await it.press("x", "n")
+            assert it.agent.count("create_invitation") == 0, "a letter creates nothing"
+            await it.press("f3")
             await it.shows("Invitation to weekend")
             await it.press("o")
-            await it.shows("No open invitations. Press n to create one.")
+            await it.shows("No open invitations. Press F3 to create one.")
 
     run(play())
 
@@ -145,9 +147,11 @@ def test_invitation_expiry_can_be_changed(tmp_path):
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("e time")
-            await it.press("e")
+            await it.press("e", "f3")
             await it.until(lambda: it.agent.count("create_invitation") == 2)
             await it.pilot.click("#expiry")
+            await it.shows("F3 creates a new invitation: for 1 hour.")
+            await it.pilot.click("#create")
             await it.until(lambda: it.agent.count("create_invitation") == 3)
             assert [each["expires_s"] for each in asked(it.agent, "create_invitation")] == [86_400, 604_800, 3_600]
 
@@ -161,17 +165,19 @@ def test_earlier_invitations_can_be_revoked(tmp_path):
             await it.press("f3")
             await it.shows("e time")
             assert "x revoke" not in it.text
-            await it.press("e")
+            await it.press("e", "f3")
             await it.shows("The earlier invitation is still valid: x revokes it.", "x revoke")
             keys = it.text.split("\n")[-1]
             assert keys.rstrip().endswith("Esc") and len(keys.rstrip()) <= 80
-            await it.press("r")
+            await it.press("r", "f3")
             await it.shows("The 2 earlier invitations are still valid: x revokes them.")
             it.agent.refuse["revoke_invitation"] = Refusal("The disk is full.", "DiskFull")
-            await it.press("x")
+            await it.press("x", "y")
             await it.shows("The disk is full.")
             it.agent.refuse["revoke_invitation"] = Refusal("It is gone.", "NoSuchInvitation")
             await it.press("x")
+            await it.shows("Revoke the 2 earlier invitations?")
+            await it.press("y")
             await it.shows("Earlier invitations revoked.")
             assert "still valid" not in it.text and "x revoke" not in it.text
             revoked = [each["invitation"] for each in asked(it.agent, "revoke_invitation")]
@@ -192,9 +198,9 @@ def test_a_qr_code_is_saved_and_read_back(tmp_path, monkeypatch):
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("p PNG")
-            await it.press("p")
+            await it.press("p", "y")
             await it.shows("Saved as")
-            await it.press("p")
+            await it.press("p", "y")
             await it.until(lambda: len(list((tmp_path / "downloads").iterdir())) == 2, "a second picture")
             first = tmp_path / "downloads" / "invitation to weekend.png"
             assert first.read_bytes() == code_png(CODE)
@@ -265,8 +271,8 @@ def test_an_unwritable_folder_is_reported(tmp_path, monkeypatch):
             await it.shows("seven at the station")
             await it.press("f3")
             await it.shows("p PNG")
-            await it.press("p")
-            await it.until(lambda: it.app.screen._feedback.has_class("-trouble"))
+            await it.press("p", "y")
+            await it.until(lambda: it.app.screen.query("#invite-status.-trouble"))
             assert isinstance(it.app.screen, InviteDialog) and Path(tmp_path / "downloads").is_file()
 
     run(play())
@@ -316,7 +322,7 @@ def test_only_uses_of_the_shown_invitation_count(tmp_path):
             here = it.agent.groups["g1"]
             await it.press("f3")
             await it.shows("Not used yet")
-            await it.press("r")
+            await it.press("r", "f3")
             await it.shows("read only", "The earlier invitation is still valid")
             it.agent.used(here, "dave", invitation="0001")
             await it.shows("dave has used an earlier invitation.")
@@ -387,9 +393,9 @@ def test_a_mediators_short_link_fits_80x24(tmp_path):
             await it.press("c", "z")
             assert copied == [it.agent.short, it.agent.url]
             await it.shows("Copied the full link")
-            await it.press("r")
+            await it.press("r", "f3")
             await it.until(lambda: it.agent.count("create_invitation") == 2)
-            await it.press("x")
+            await it.press("x", "y")
             await it.shows("Earlier invitations revoked. 5 other")
             it.agent.used(it.agent.groups["g1"], "dave", invitation="ffff", name="for Dave")
             await it.shows("dave has used your invitation “for Dave”.")

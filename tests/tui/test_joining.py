@@ -432,7 +432,7 @@ def test_inviting_to_read_only(tmp_path):
             await it.shows("seven at the station")
             await it.say("/invite 3 reader")
             await it.shows("read only", "for 3 people")
-            await it.press("r")
+            await it.press("r", "f3")
             await it.until(lambda: it.agent.count("create_invitation") == 2)
             await it.gone("read only")
             assert [each["role"] for each in asked(it.agent, "create_invitation")] == ["reader", "writer"]

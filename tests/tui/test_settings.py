@@ -424,7 +424,7 @@ def test_emacs(tmp_path):
         ({"go.switch": "f3"}, ["chat.keys: f3 is bound to both go.switch and group.invite."]),
         ({"go.switch": "f3", "group.invite": "ctrl+g"}, []),
         ({"go.switch": "tab"}, ["chat.keys: tab is bound to both composer.complete and go.switch."]),
-        ({"invite.text_only": "f3"}, []),
+        ({"invite.text_only": "f4"}, []),
         ({"invite.text_only": "c"}, ["chat.keys: c is bound to both invite.copy_link and invite.text_only."]),
     ],
 )

@@ -12,6 +12,7 @@ from textual.widgets import Button, Static
 
 from zerochat.terminal_text import Printable
 from zerochat.tui.dialogs.dialog import TextDialog
+from zerochat.tui.dialogs.help import first_keys
 
 
 class EvidenceDialog(TextDialog):
@@ -39,7 +40,8 @@ class EvidenceDialog(TextDialog):
                 yield self._body
             if self._write is not None:
                 with Horizontal(classes="buttons"):
-                    yield Button(Content("w save proof"), id="write", compact=True)
+                    keys = first_keys(self)
+                    yield Button(Content(f"{keys['evidence.write']} save proof"), id="write", compact=True)
                     yield Button(Content("Esc close"), id="close", compact=True)
             yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
 

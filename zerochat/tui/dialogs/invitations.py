@@ -18,6 +18,7 @@ from zerochat.presentation.history_rules import rule_text
 from zerochat.rpc import Invitee, OpenInvitation
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.dialogs.dialog import ConfirmDialog, Dialog, Feedback, HangingText, rows
+from zerochat.tui.dialogs.help import first_keys, with_keys
 from zerochat.tui.panels.lists import QuietList
 from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.style.text import clip, clock_text, name_of
@@ -38,7 +39,7 @@ class InvitationsDialog(Dialog[None]):
     BINDING_GROUP_TITLE = "Open invitations"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "revoke", "Revoke an invitation", id="invitations.revoke"),
-        Binding("n", "another", "Create another one", id="invitations.another"),
+        Binding("f3", "another", "Create another one", id="invitations.another"),  # a letter must create nothing
         Binding("escape,q", "close", "Close", id="invitations.close"),
     ]
 
@@ -65,7 +66,8 @@ class InvitationsDialog(Dialog[None]):
             yield self._list
             yield self._about
             yield self._feedback
-            yield Static(Content("x revokes it   n creates another one   Esc closes"), classes="hint")
+            hint = "{invitations.revoke} revokes it   {invitations.another} creates one   {invitations.close} closes"
+            yield Static(Content(with_keys(hint, first_keys(self))), classes="hint")
 
     def on_mount(self) -> None:
         self._list.rebuild = self._draw
@@ -111,7 +113,8 @@ class InvitationsDialog(Dialog[None]):
     def _show(self) -> None:
         entry = self._chosen()
         if entry is None:
-            self._about.update(Content("No open invitations. Press n to create one."))
+            key = first_keys(self)["invitations.another"]
+            self._about.update(Content(f"No open invitations. Press {key} to create one."))
             return
         facts = [("access", "read only" if entry.role == "reader" else "read and write")]
         if entry.history != "all":

@@ -7,8 +7,8 @@ that the terminal can select it. An invitation via a mediator has no code; its m
 
 import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -21,7 +21,7 @@ from zerochat.presentation import group_rules
 from zerochat.presentation.history_rules import exceeds, read_rule, rule_text
 from zerochat.rpc import InvitationInfo, InvitationNotification
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.dialogs.dialog import Dialog, Feedback
+from zerochat.tui.dialogs.dialog import ConfirmDialog, Dialog, Feedback
 from zerochat.tui.dialogs.help import first_keys
 from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.style.text import clock_text, name_of
@@ -30,8 +30,23 @@ QR_STYLE = "#000000 on #ffffff"
 BESIDE_CELLS_MIN = 18
 """Minimum width of the link beside the code; in narrower windows the code is hidden."""
 BELOW_LINES = 2
-EXPIRIES_S = (24 * 3600, 7 * 24 * 3600, 3600)
+EXPIRIES_S = {24 * 3600: "24 hours", 7 * 24 * 3600: "7 days", 3600: "1 hour"}
 """Expiry times offered; `zerochat invite GROUP --expires TIME` takes any."""
+WORDS = {
+    "copy_link": "link",
+    "copy_code": "code",
+    "text_only": "text",
+    "picture": "PNG",
+    "hide": "hide",
+    "expiry": "time",
+    "read_only": "read",
+    "history": "history",
+    "revoke_earlier": "revoke",
+    "create": "create",
+    "open": "open",
+    "close": "",
+}
+"""The buttons: word behind the key, by action."""
 NARROWER_RULES = ("last:50", "since:7d", "none")
 """History rules of an invitation that narrow the group's rule."""
 
@@ -39,7 +54,10 @@ NARROWER_RULES = ("last:50", "since:7d", "none")
 class InviteDialog(Dialog[None]):
     """Shows one invitation. `make` creates it for a role, a history rule (None: the group's rule `history`) and a
     lifetime in seconds. `list_open` opens the list of invitations; `revoke` revokes one by id. `by_request`: a member
-    must admit each joiner."""
+    must admit each joiner.
+
+    Letters only choose, for a key that types no text to create: the user may believe to be typing a message.
+    """
 
     BINDING_GROUP_TITLE = "Invitation"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,11 +66,12 @@ class InviteDialog(Dialog[None]):
         Binding("t", "text_only", "Text only", id="invite.text_only"),
         Binding("p", "picture", "Save the code as a picture (PNG)", id="invite.picture"),
         Binding("s", "hide", "Hide or show the invitation", id="invite.hide"),
-        Binding("e", "expiry", "New invitation with another expiry", id="invite.expiry"),
+        Binding("e", "expiry", "Choose another expiry", id="invite.expiry"),
         Binding("x", "revoke_earlier", "Revoke the earlier ones", id="invite.revoke_earlier"),
         Binding("o", "open", "Open invitations", id="invite.open"),
-        Binding("r", "read_only", "New invitation: read only, or read and write", id="invite.read_only"),
-        Binding("h", "history", "New invitation with more or less history", id="invite.history"),
+        Binding("r", "read_only", "Choose read only, or read and write", id="invite.read_only"),
+        Binding("h", "history", "Choose more or less history", id="invite.history"),
+        Binding("f3", "create", "New invitation, as chosen", id="invite.create"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="invite.up"),
         Binding("down,j", "move(1)", "Line down", show=False, id="invite.down"),
         Binding("escape", "close", "Close", id="invite.close"),
@@ -82,7 +101,10 @@ class InviteDialog(Dialog[None]):
         """Ids of unused invitations created here before the shown one."""
         self._others = 0
         """The number of other open invitations to the group, not counting `_earlier`."""
-        self._expires_s = EXPIRIES_S[0]
+        self._expires_s = next(iter(EXPIRIES_S))
+        self._made: tuple[str, str | None, int] = (self._role, self._history, self._expires_s)
+        """Role, history rule and lifetime of the shown invitation."""
+        self._creating = False
         self._hidden = False
         self._invitation: InvitationInfo | None = None
         self._qr: list[str] = []
@@ -94,16 +116,7 @@ class InviteDialog(Dialog[None]):
         self._about = Static(id="invite-details")
         self._link = Static(id="invite-link")
         self._compact = Static(id="invite-code")
-        self._link_button = Button(Content("c link"), id="copy_link", compact=True)
-        self._copy_button = Button(Content("z code"), id="copy_code", compact=True)
-        self._text_button = Button(Content("t text"), id="text_only", compact=True)
-        self._read_button = Button(Content("r read"), id="read_only", compact=True)
-        self._history_button = Button(Content("h history"), id="history", compact=True)
-        self._picture_button = Button(Content("p PNG"), id="picture", compact=True)
-        self._hide_button = Button(Content("s hide"), id="hide", compact=True)
-        self._expiry_button = Button(Content("e time"), id="expiry", compact=True)
-        self._open_button = Button(Content("o open"), id="open", compact=True)
-        self._back_button = Button(Content("x revoke"), id="revoke_earlier", compact=True)
+        self._buttons = {action: Button("", id=action, compact=True) for action in WORDS}
         self._feedback = Feedback(id="invite-status")
 
     def compose(self) -> ComposeResult:
@@ -115,37 +128,30 @@ class InviteDialog(Dialog[None]):
                 yield self._compact
         yield self._feedback
         with Horizontal(id="invite-keys"):
-            yield self._link_button
-            yield self._copy_button
-            yield self._text_button
-            yield self._picture_button
-            yield self._hide_button
-            yield self._expiry_button
-            yield self._read_button
-            yield self._history_button
-            yield self._back_button
-            yield self._open_button
-            yield Button(Content("Esc"), id="close", compact=True)
+            yield from self._buttons.values()
 
     def on_mount(self) -> None:
-        buttons = (self._link_button, self._copy_button, self._text_button, self._read_button, self._history_button)
-        for button in (*buttons, self._picture_button, self._hide_button, self._expiry_button, self._back_button):
-            button.display = False  # until the invitation exists
+        for action, button in self._buttons.items():
+            button.display = action in ("open", "close")  # the others when the invitation exists
+        self._show_labels()
         self._feedback.set_default("Creating an invitation…")
         self.run_worker(self._create_invitation())
 
     async def _create_invitation(self) -> None:
+        wanted, self._creating = self._wanted, True
         try:
-            invitation = await self._make(self._role, self._history, self._expires_s)
+            invitation = await self._make(*wanted)
         except AgentError as error:
             self._feedback.show_briefly(printable(str(error)), trouble=True)
             return
+        finally:
+            self._creating = False
         from zerochat.qr import qr_half_blocks
 
         before = self._invitation
         if before is not None and before.id and not self._used:
             self._earlier.append(before.id)
-        self._invitation = invitation
+        self._invitation, self._made = invitation, wanted
         self._used.clear()
         self._uses_left = invitation.uses
         self._others = max(invitation.open_count - 1 - len(self._earlier), 0)
@@ -212,36 +218,65 @@ class InviteDialog(Dialog[None]):
         if self._earlier:
             count = len(self._earlier)
             earlier = "The earlier invitation is" if count == 1 else f"The {count} earlier invitations are"
-            about.append(f"{earlier} still valid: x revokes {'it' if count == 1 else 'them'}.")
+            key = first_keys(self)["invite.revoke_earlier"]
+            about.append(f"{earlier} still valid: {key} revokes {'it' if count == 1 else 'them'}.")
         if self._others:
             about.append(self._other_invitations())
         self._about.update(Content("\n".join(about)))
-        self._back_button.display = bool(self._earlier)
-        self._open_button.display = not self._earlier  # 80 columns have no room for both; the key still works
         link, other = _forms(invitation)
         self._link.update(Content(printable(link)))
         self._compact.update(Content(printable(other)))
         self._link.display = not self._hidden
         self._compact.display = bool(other) and not self._hidden
-        self._copy_button.display = bool(other)
-        self._copy_button.label = Content("z code" if invitation.code else "z full")
-        self._link_button.display = self._text_button.display = self._read_button.display = True
-        self._hide_button.display = self._expiry_button.display = True
-        self._picture_button.display = bool(self._qr)
-        self._hide_button.label = Content("s show" if self._hidden else "s hide")
-        self._history_button.display = len(self._history_options()) > 1
-        self._read_button.label = Content("r write" if invitation.role == "reader" else "r read")
+        self._show_buttons(invitation, bool(other))
         self.set_class((self._text_only or not shown) and not self._hidden, "-text")
-        if not self._used:
+        if chosen := self._chosen():
+            self._feedback.set_default(f"{first_keys(self)['invite.create']} creates a new invitation: {chosen}.")
+        elif not self._used:
             self._feedback.set_default("Not used yet. Keep zerochat running until they have joined.")
         else:
             left = "used up" if self._uses_left == 0 else f"{self._uses_left} left"
             self._feedback.set_default(f"✓ used by {', '.join(self._used[-5:])} ({left})")
 
+    @property
+    def _wanted(self) -> tuple[str, str | None, int]:
+        return self._role, self._history, self._expires_s
+
+    def _chosen(self) -> str:
+        """In what the next invitation differs from the shown one; empty: in nothing."""
+        role, history, expires_s = (
+            chosen if chosen != made else None for chosen, made in zip(self._wanted, self._made, strict=True)
+        )
+        parts = ["read only" if role == "reader" else "read and write"] if role else []
+        if self._history != self._made[1]:
+            parts.append(rule_text(str(history or self._group_history)))
+        return ", ".join([*parts, *([f"for {EXPIRIES_S[self._expires_s]}"] if expires_s else [])])
+
+    def _show_buttons(self, invitation: InvitationInfo, other: bool) -> None:
+        """Show the buttons that apply; `other`: the invitation has a second form."""
+        chosen, unneeded = bool(self._chosen()), len(self._history_options()) < 2
+        hidden = {"copy_code": not other, "picture": not self._qr, "history": unneeded, "create": not chosen}
+        # 80 columns have no room for all; the keys still work
+        hidden |= {"revoke_earlier": not self._earlier or chosen, "open": bool(self._earlier) or chosen}
+        for action, button in self._buttons.items():
+            button.display = not hidden.get(action, False)
+        self._show_labels(
+            copy_code="code" if invitation.code else "full",
+            hide="show" if self._hidden else "hide",
+            read_only="write" if self._role == "reader" else "read",
+        )
+
+    def _show_labels(self, **words: str) -> None:
+        keys = first_keys(self)
+        for action, button in self._buttons.items():
+            button.label = Content(f"{keys[f'invite.{action}']} {words.get(action, WORDS[action])}".rstrip())
+
     def _other_invitations(self) -> str:
         """How many invitations are open besides the shown one and the earlier ones of this dialog."""
-        one = self._others == 1
-        return f"{self._others} other invitation{' is' if one else 's are'} open: o lists {'it' if one else 'them'}."
+        one, key = self._others == 1, first_keys(self)["invite.open"]
+        return (
+            f"{self._others} other invitation{' is' if one else 's are'} open: {key} lists {'it' if one else 'them'}."
+        )
 
     def _fits(self) -> bool:
         if not self._qr:
@@ -272,7 +307,8 @@ class InviteDialog(Dialog[None]):
         if not text:
             return
         self.app.copy_to_clipboard(text)
-        self._feedback.show_briefly(f"Copied the {what} (OSC 52). If pasting fails, press t and select it.")
+        key = first_keys(self)["invite.text_only"]
+        self._feedback.show_briefly(f"Copied the {what} (OSC 52). If pasting fails, press {key} and select it.")
 
     def action_text_only(self) -> None:
         if self._invitation is None:
@@ -287,11 +323,18 @@ class InviteDialog(Dialog[None]):
             self._draw()
 
     def action_picture(self) -> None:
-        """Save the QR code as a PNG in the downloads folder."""
+        """Save the QR code as a PNG in the downloads folder, after confirmation."""
         if self._invitation is not None and self._qr:
-            self.run_worker(
-                self._save(self._invitation.short or self._invitation.code or self._invitation.url), group="save"
-            )
+            code = self._invitation.short or self._invitation.code or self._invitation.url
+            question = Printable("Save the code as a picture? Anyone who has the picture can use the invitation.")
+            self._confirm(question, "Save", lambda: self._save(code))
+
+    def _confirm(self, question: Printable, yes: str, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        def answered(confirmed: bool | None) -> None:
+            if confirmed:
+                self.run_worker(act(), exclusive=True, group=yes)
+
+        self.app.push_screen(ConfirmDialog(question, yes, "Cancel"), answered)
 
     async def _save(self, text: str) -> None:
         from zerochat.agent.files.saving import downloads, save
@@ -309,21 +352,32 @@ class InviteDialog(Dialog[None]):
         except LocalError as error:
             self._feedback.show_briefly(printable_line(str(error)), trouble=True)
             return
-        self._feedback.show_briefly(
-            printable_line(f"Saved as {saved[0]}. Anyone who has the picture can use the invitation.")
-        )
+        self._feedback.show_briefly(printable_line(f"Saved as {saved[0]}."))
 
     def action_expiry(self) -> None:
-        """Create another invitation with the next expiry time."""
+        """Choose the next expiry time for a new invitation."""
         if self._invitation is not None:
-            here = EXPIRIES_S.index(self._expires_s)
-            self._expires_s = EXPIRIES_S[(here + 1) % len(EXPIRIES_S)]
+            times = list(EXPIRIES_S)
+            self._expires_s = times[(times.index(self._expires_s) + 1) % len(times)]
+            self._draw()
+
+    def action_create(self) -> None:
+        """Create another invitation as chosen; the same only after the shown one was used."""
+        if self._invitation is None or self._creating:
+            return
+        if self._chosen() or self._used:
             self.run_worker(self._create_invitation(), exclusive=True)
+        else:
+            keys = first_keys(self)
+            choices = f"{keys['invite.expiry']}, {keys['invite.read_only']} or {keys['invite.history']}"
+            self._feedback.show_briefly(f"This invitation is not used yet. Choose another one first: {choices}.")
 
     def action_revoke_earlier(self) -> None:
-        """Revoke the earlier invitations; the user may have sent one, so this needs a key of its own."""
-        if self._earlier:
-            self.run_worker(self._revoke_earlier(), exclusive=True)
+        """Revoke the earlier invitations after confirmation: the user may have sent one."""
+        if count := len(self._earlier):
+            which = "the earlier invitation" if count == 1 else f"the {count} earlier invitations"
+            question = Printable(f"Revoke {which}? Members who joined with {'it' if count == 1 else 'them'} stay.")
+            self._confirm(question, "Revoke", self._revoke_earlier)
 
     async def _revoke_earlier(self) -> None:
         while self._earlier:
@@ -343,10 +397,10 @@ class InviteDialog(Dialog[None]):
         self._list_open()
 
     def action_read_only(self) -> None:
-        """Create another invitation with the other role."""
+        """Choose the other role for a new invitation."""
         if self._invitation is not None:
-            self._role = "writer" if self._invitation.role == "reader" else "reader"
-            self.run_worker(self._create_invitation(), exclusive=True)
+            self._role = "writer" if self._role == "reader" else "reader"
+            self._draw()
 
     def _history_options(self) -> list[str | None]:
         """The history rules for an invitation: None (the group's rule) and all narrower ones."""
@@ -361,11 +415,11 @@ class InviteDialog(Dialog[None]):
         ]
 
     def action_history(self) -> None:
-        """Create another invitation with the next history rule."""
+        """Choose the next history rule for a new invitation."""
         if self._invitation is not None and len(rules := self._history_options()) > 1:
             kinds = [rule and rule.partition(":")[0] for rule in rules]
             self._history = rules[(kinds.index(self._history and self._history.partition(":")[0]) + 1) % len(rules)]
-            self.run_worker(self._create_invitation(), exclusive=True)
+            self._draw()
 
     def action_move(self, step: int) -> None:
         """Scroll the link in a small window."""

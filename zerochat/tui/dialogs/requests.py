@@ -20,6 +20,7 @@ from textual.widgets import OptionList, Static
 from zerochat.rpc import JoinRequestInfo
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.dialogs.dialog import Dialog, Feedback
+from zerochat.tui.dialogs.help import first_keys, with_keys
 from zerochat.tui.panels.lists import QuietList
 from zerochat.tui.state.agent_link import AgentError
 from zerochat.tui.state.hints import ROLE_TEXTS
@@ -96,8 +97,9 @@ class RequestsDialog(Dialog[None]):
         self._show()
 
     def _show_keys(self) -> None:
-        undo = "   u undoes that" if self._refused else ""
-        self._keys.update(Content(f"a admits   r refuses{undo}   Esc closes"))
+        undo = "   {requests.undo} undoes that" if self._refused else ""
+        hint = f"{{requests.admit}} admits   {{requests.refuse}} refuses{undo}   {{requests.close}} closes"
+        self._keys.update(Content(with_keys(hint, first_keys(self))))
 
     def _accepts_key(self) -> bool:
         """Whether keys are accepted; a key held down since the last selection extends the guard."""
@@ -142,7 +144,7 @@ class RequestsDialog(Dialog[None]):
         if entry is None or entry.did in self._refused or not self._accepts_key():
             return
         self._refused[entry.did] = (entry, self.set_timer(UNDO_S, lambda: self._commit_refusal(entry)))
-        self._show_feedback(f"{name_of(entry.nick)} refused. Press u to undo.")
+        self._show_feedback(f"{name_of(entry.nick)} refused. Press {first_keys(self)['requests.undo']} to undo.")
         self._select_next()
         self.refresh_content()
 
