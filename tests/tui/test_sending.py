@@ -4,13 +4,16 @@ import argparse
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Key
 
 from tests.support.fake_agent import Refusal
 from tests.support.tui_pilot import asked, completed, run, scene, weekend
 from zerochat import slash_commands as commands
 from zerochat.cli.parser import grammar
+from zerochat.terminal_text import Printable
 from zerochat.tui.composer.paste import BURST_PAUSE_S, BURST_S
+from zerochat.tui.state.preferences import SettingsStore
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -379,5 +382,83 @@ def test_a_toast_covers_neither_newest_rows_nor_composer(tmp_path):
             await it.shows("and then a little more.")
             half = it.text.split("\n")[13:]
             assert not any("reason that takes" in line for line in half)
+
+    run(play())
+
+
+# --- errors while a dialog is open -----------------------------------------------------------------------------------
+
+
+def test_errors_wait_while_a_dialog_is_open(tmp_path):
+    """They stand in the status line when it closes; nothing less important replaces them."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            chat = it.app.chat
+            await it.press("f1")
+            await it.shows("Help")
+            chat.call_next(chat.report_error, Printable("The first is broken."))
+            chat.call_next(chat.flash, Printable("bob is connected."))
+            chat.call_next(chat.report_error, Printable("The second is broken."))
+            await it.until(lambda: "second" in chat.status_line.flash)
+            assert not it.app._notifications
+            await it.press("escape")
+            await it.shows("The first is broken.", "The second is broken.")
+            assert "bob is connected" not in it.text and "seven at the station" in it.text
+            await it.say("hello")
+            await it.gone("is broken")
+
+    run(play())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12)])
+def test_an_error_of_a_dialog_is_in_its_line(tmp_path, size):
+    def setting(agent):
+        weekend(agent)
+        members = agent.groups["g1"].members
+        members[1] = replace(members[1], allowed_actions=["reader", "remove"])
+
+    async def play():
+        async with scene(tmp_path, size=size, setting=setting) as it:
+            await it.until(lambda: it.open is not None and it.open.members)
+            await it.say("/members bob")
+            await it.shows("r reader")
+            it.agent.refuse["set_role"] = Refusal("Only admins change roles.")
+            await it.press("r")
+            await it.shows("Only admins change roles.")
+            line = it.app.screen.query_one("#dialog-error")
+            assert line.region.height == 1 and line.region.bottom <= size[1]
+            assert not it.app._notifications and it.app.chat.status_line.flash == ""
+            it.agent.refuse["remove_member"] = Refusal("The disk is full.")
+            await it.press("x")
+            await it.shows("Vote to remove bob")
+            await it.press("y")
+            await it.shows("The disk is full.")
+            await it.gone("Only admins")
+            del it.agent.refuse["set_role"]
+            await it.press("r")
+            await it.gone("The disk is full.")
+            await it.press("escape")
+            await it.gone("r reader")
+
+    run(play())
+
+
+def test_an_error_of_the_settings_is_in_their_line(tmp_path):
+    async def play():
+        store = SettingsStore()
+
+        def broken(name, value):
+            raise PermissionError(13, "Permission denied")
+
+        store.set = broken
+        async with scene(tmp_path, setting=weekend, settings_store=store) as it:
+            await it.shows("seven at the station")
+            await it.say("/set")
+            await it.shows("Settings")
+            await it.press("right")
+            await it.shows("cannot be written: permission denied.")
+            assert it.app.screen.query_one("#dialog-error").has_class("-trouble") and not it.app._notifications
 
     run(play())

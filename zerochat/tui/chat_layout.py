@@ -1,12 +1,15 @@
 """The chat screen's widgets, their layout, and drawing the conversations into them."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from textual import events
+from textual._context import active_message_pump
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.screen import Screen
 
 from zerochat.rpc import (
@@ -47,12 +50,23 @@ READING_S = 0.06
 """Display time of a sentence for each of its characters."""
 SIDEBAR_CELLS_MIN = 8
 """Minimum width of the list of conversations with its border."""
+HELD_MAX = 3
+"""Errors that wait while a dialog is open; older ones are dropped."""
 CANCEL_HINT = " (Esc cancels)"
 EMPTY = (
     Printable(""),
     Printable("No conversations yet."),
     Printable("/new NAME creates a group, /join INVITATION joins one."),
 )
+
+
+@runtime_checkable
+class ErrorLine(Protocol):
+    """A dialog that shows errors of its own actions."""
+
+    def show_error(self, sentence: Printable) -> None: ...
+
+    def clear_error(self) -> None: ...
 
 
 class Controller(FeedListener, Protocol):
@@ -98,6 +112,10 @@ class ChatLayout(Screen[None]):
         self._status: Status | None = None
         self._draining = False
         self._flashes = 0
+        self._causes: dict[asyncio.Task[Any] | None, Screen[Any]] = {}
+        """The screens from which the running requests were made."""
+        self._held: list[tuple[Printable, bool]] = []
+        """(sentence, whether it is an error) of what waits in the status line until no dialog is open."""
         self.running_line = ""
         """The command line whose handler runs."""
         self.pending_requests = PendingRequests()
@@ -149,20 +167,26 @@ class ChatLayout(Screen[None]):
 
     def run_request(self, request: Coroutine[Any, Any, object]) -> None:
         """Run a request in a worker and report an AgentError, with the command that caused it back in the composer."""
-        line, group = self.running_line, self.conversations.open_id
+        line, group, cause = self.running_line, self.conversations.open_id, self._origin()
+        if isinstance(cause, ErrorLine):
+            cause.clear_error()
 
         async def guarded() -> None:
+            task = asyncio.current_task()
+            self._causes[task] = cause
             try:
                 await request
             except AgentError as error:
                 if error.name == DAMAGED:
                     self._journal_fault = printable_line(str(error))
                     self.show_banner()
-                    self.flash(Printable("Not done: the journal is damaged."), trouble=True)
+                    self.report(Printable("Not done: the journal is damaged."), trouble=True)
                 else:
                     self.report_error(printable(str(error)))
                 if group == self.conversations.open_id:
                     self.give_back(line)
+            finally:
+                del self._causes[task]
 
         self.run_worker(guarded())
 
@@ -257,16 +281,46 @@ class ChatLayout(Screen[None]):
             self.composer.set_text(line)
 
     def report(self, sentence: Printable, *, trouble: bool = False) -> None:
-        """Show a sentence in the status line, which grows for it; in a toast while a dialog covers the line."""
-        seconds = max(FLASH_S, READING_S * len(sentence))
-        if self.on_top:
-            self.flash(sentence, trouble=trouble, seconds=seconds)
+        """Show a sentence in the status line, which grows for it; an error that an open dialog caused, in its line."""
+        origin = self._origin() if trouble else self
+        if isinstance(origin, ErrorLine) and origin in self.app.screen_stack:
+            origin.show_error(sentence)
         else:
-            self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=seconds)
+            self.flash(sentence, trouble=trouble, seconds=max(FLASH_S, READING_S * len(sentence)))
+
+    def _origin(self) -> Screen[Any]:
+        """The screen that caused what runs now: that of the request, of the widget, or the one that gets the keys."""
+        if (known := self._causes.get(asyncio.current_task())) is not None:
+            return known
+        pump = active_message_pump.get(None)
+        return pump.screen if isinstance(pump, DOMNode) and pump is not self.app else self.app.screen
 
     def flash(self, sentence: Printable, *, trouble: bool = False, seconds: float = FLASH_S) -> None:
         """Show a sentence in the status line for some seconds, or until the next line is sent or another conversation
-        is opened."""
+        is opened. While a dialog is open it waits there, behind earlier errors."""
+        if self.app.is_running and not self.on_top:
+            self._hold(sentence, trouble)
+            return
+        self._held.clear()
+        self._show_flash(sentence, trouble, seconds)
+
+    def _hold(self, sentence: Printable, trouble: bool) -> None:
+        errors = [each for each in self._held if each[1] and each[0] != sentence]
+        if trouble or not errors:
+            self._held = [*errors, (sentence, trouble)][-HELD_MAX:]
+            self._flashes += 1  # no timer ends it
+            self.status_line.trouble = trouble
+            self.status_line.flash = Printable("\n".join(each for each, _ in self._held))
+            self.status_line.fit_flash()
+
+    def on_screen_resume(self) -> None:
+        """The dialog was closed: what waited is shown as if it came now."""
+        if self._held:
+            trouble, sentence = self._held[-1][1], Printable("\n".join(each for each, _ in self._held))
+            self._held.clear()
+            self._show_flash(sentence, trouble, max(FLASH_S, READING_S * len(sentence)))
+
+    def _show_flash(self, sentence: Printable, trouble: bool, seconds: float) -> None:
         self._flashes += 1
         number = self._flashes
         self.status_line.trouble = trouble
@@ -282,6 +336,7 @@ class ChatLayout(Screen[None]):
     def unflash(self, sentence: Printable | None = None) -> None:
         """Clear the status line; `sentence`: only if it shows this."""
         if sentence is None or self.status_line.flash == sentence:
+            self._held.clear()
             self.status_line.flash = ""
             self.status_line.fit_flash()
 

@@ -165,7 +165,7 @@ def requests(chat: ChatView, argument: str) -> None:
         )
         await chat.feed.refresh()
 
-    screen = RequestsDialog(conversation.name, lambda: conversation.info.requests, answer)
+    screen = RequestsDialog(conversation.name, lambda: conversation.info.requests, answer, chat.report_error)
     chat.open_dialog(screen, screen.refresh_content)
 
 

@@ -61,7 +61,7 @@ def apply_setting(chat: ChatView, name: str, text: str, *, quiet: bool = False) 
         however = "NO_COLOR is set, so no colours are shown"
     state = f"{name} is {'reset to its default' if value is None else f'now {written(value)}'}"
     if however or not quiet:
-        chat.report(printable_line(f"{state}, but {however}." if however else f"{state}."))
+        chat.report(printable_line(f"{state}, but {however}." if however else f"{state}."), trouble=bool(however))
 
 
 async def _reload_agent(chat: ChatView) -> None:

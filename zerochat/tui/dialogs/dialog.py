@@ -50,6 +50,20 @@ class Dialog(ModalScreen[Answer]):
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete()
 
+    def show_error(self, sentence: Printable) -> None:
+        """Show an error of one of the dialog's actions in its feedback line, or in a line above its last one."""
+        line = next(iter(self.query(Feedback)), None)
+        if line is None and (boxes := self.query(".dialog")):
+            line = Feedback(id="dialog-error")
+            boxes.first().mount(line, before=-1)
+        if line is not None:
+            line.show_briefly(sentence, trouble=True)
+
+    def clear_error(self) -> None:
+        """Clear the error of an earlier action."""
+        for line in self.query(Feedback):
+            line.clear_error()
+
 
 class TextDialog(Dialog[None]):
     """Scrollable text. `reload` returns title and body while the dialog is open."""
@@ -302,6 +316,11 @@ class Feedback(Static):
         self._show(sentence, trouble=trouble)
         if not trouble:
             self._ends = self.set_timer(FLASH_S, lambda: self._show(self._default_text))
+
+    def clear_error(self) -> None:
+        """Show the default text instead of an error."""
+        if self.has_class("-trouble"):
+            self._show(self._default_text)
 
     def _show(self, sentence: str, *, trouble: bool = False) -> None:
         if self._ends is not None:

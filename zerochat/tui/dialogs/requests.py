@@ -34,7 +34,8 @@ INSTRUCTIONS = "Call them: they must see the same words."
 
 
 class RequestsDialog(Dialog[None]):
-    """`waiting` returns the open requests; `answer` sends a decision and raises AgentError."""
+    """`waiting` returns the open requests; `answer` sends a decision and raises AgentError. `report_late` reports an
+    error once the dialog is closed."""
 
     BINDING_GROUP_TITLE = "Join requests"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -49,11 +50,13 @@ class RequestsDialog(Dialog[None]):
         group: Printable,
         waiting: Callable[[], list[JoinRequestInfo]],
         answer: Callable[[JoinRequestInfo, bool], Awaitable[None]],
+        report_late: Callable[[Printable], None],
     ) -> None:
         super().__init__()
         self._group = group
         self._waiting = waiting
         self._answer = answer
+        self._report_late = report_late
         self._answered: set[str] = set()
         """DIDs with a sent decision; the agent's list may still contain them."""
         self._refused: dict[str, tuple[JoinRequestInfo, Timer]] = {}
@@ -185,7 +188,7 @@ class RequestsDialog(Dialog[None]):
             except AgentError as error:
                 self._answered.discard(request.did)
                 if not self.is_attached:
-                    self.app.notify(printable(str(error)), severity="error", markup=False)
+                    self._report_late(printable(str(error)))
                     return
                 self._show_feedback(printable(str(error)), trouble=True)
                 self.refresh_content()

@@ -100,13 +100,16 @@ class SettingsDialog(Dialog[None]):
             return
         now = self._store.value_of(name).strip('"')
         at = option.choices.index(now) if now in option.choices else -1
-        self._put(name, option.choices[(at + step) % len(option.choices)])
-        self._draw()
+        self._change(name, option.choices[(at + step) % len(option.choices)])
 
     def action_usual(self) -> None:
         if self._chosen():
-            self._put(self._chosen(), DEFAULT)
-            self._draw()
+            self._change(self._chosen(), DEFAULT)
+
+    def _change(self, name: str, text: str) -> None:
+        self.clear_error()
+        self._put(name, text)
+        self._draw()
 
     def action_close(self) -> None:
         self.dismiss(None)
