@@ -40,7 +40,7 @@ def place(event: Any) -> tuple[int, str, str]:
 
 def afresh(one: Follower) -> ReadState:
     """The state as another start of the agent computes it."""
-    return UnreadMessages(one.handlers.messages).state(one.group)
+    return UnreadMessages(one.handlers.messages).state(one.agent.groups, one.group)
 
 
 def test_messages_of_others_are_unread_until_marked(one: Follower) -> None:
@@ -175,6 +175,22 @@ def test_counting_does_not_read_the_log_again(one: Follower, monkeypatch: pytest
         str(row) for row in one.journal._db.execute(f"EXPLAIN QUERY PLAN {UNREAD_ROWS}", (one.group.id, 0, "", 1))
     )
     assert "events_unread (group_id=? AND seq>?)" in plan and "TEMP B-TREE" not in plan
+
+
+def test_a_request_for_one_group_keeps_the_counts_of_others(one: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(one.group, id="o" * 43, name="other")
+    one.agent = replace(one.agent, groups={**one.agent.groups, other.id: other})
+    one.keep(one.say(1, Post("first")))
+    assert one.handlers.unread.mark_read(one.agent.groups, one.group, None).unread == 0
+    one.keep(mine := one.say(0, Post("mine")))
+    one.journal.commit(one.agent, [one.say(1, Post("next"))])
+    loaded: list[str] = []
+    rows = one.journal.unread_rows
+    monkeypatch.setattr(one.journal, "unread_rows", lambda *page: (loaded.append(page[0]), rows(*page))[1])
+    one.call("mark_read", group=other.id)
+    group = next(group for group in one.call("list_groups") if group.id == one.group.id)
+    assert (group.unread, group.read_upto) == (1, place(mine)), "my own message has moved the marker"
+    assert one.group.id not in loaded
 
 
 def test_a_long_absence_is_loaded_anew_and_bounded(one: Follower, monkeypatch: pytest.MonkeyPatch) -> None:

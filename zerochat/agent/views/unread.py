@@ -66,16 +66,16 @@ class UnreadMessages:
     def _journal(self) -> Journal:
         return self._messages.journal
 
-    def state(self, group: Group) -> ReadState:
-        """What is unread; nothing where the journal cannot be read."""
+    def state(self, groups: Mapping[str, Group], group: Group) -> ReadState:
+        """What is unread in one of all `groups`; nothing where the journal cannot be read."""
         try:
-            return self._of(group).state(group.id)
+            return self._of(groups, group).state(group.id)
         except LocalError:
             return ReadState(group=group.id)
 
-    def mark_read(self, group: Group, upto: int | None) -> ReadState:
+    def mark_read(self, groups: Mapping[str, Group], group: Group, upto: int | None) -> ReadState:
         """Move the marker forward to a local number; None: to the end. Raises what the journal raises."""
-        unread, latest = self._of(group), self._journal.last_seq()
+        unread, latest = self._of(groups, group), self._journal.last_seq()
         upto = latest if upto is None else min(upto, latest)
         lags = upto - unread.marker.seq > LAG_MAX  # rows that do not count, such as those of ignored members
         if upto > unread.marker.seq and (unread.posts or unread.mentions or lags):
@@ -88,7 +88,7 @@ class UnreadMessages:
             if full:  # there may be more
                 del self._groups[group.id]
             self._changed.add(group.id)
-        return self.state(group)
+        return self.state(groups, group)
 
     def take_changes(self, groups: Mapping[str, Group]) -> list[ReadState]:
         """The states that differ from those of the last call. Raises what the journal raises."""
@@ -96,7 +96,7 @@ class UnreadMessages:
         changed, self._changed = self._changed, set()
         found = []
         for name in changed & groups.keys():
-            unread = self._of(groups[name])
+            unread = self._of(groups, groups[name])
             if (state := unread.state(name)) != unread.reported:
                 unread.reported = state
                 found.append(state)
@@ -115,8 +115,8 @@ class UnreadMessages:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _of(self, group: Group) -> _Unread:
-        self._read_new({group.id: group})
+    def _of(self, groups: Mapping[str, Group], group: Group) -> _Unread:
+        self._read_new(groups)
         unread = self._groups.get(group.id)
         if unread is None:
             unread = _Unread(load_marker(self._journal, group.id))
@@ -129,7 +129,7 @@ class UnreadMessages:
         return unread
 
     def _read_new(self, groups: Mapping[str, Group]) -> None:
-        """Read the rows of the log since the last call."""
+        """Read the rows of the log since the last call, for all groups: there is one cursor."""
         journal = self._journal
         if journal.revision == self._revision:
             return

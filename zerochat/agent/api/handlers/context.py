@@ -111,7 +111,7 @@ class Services:
         self._names = {group: names for group, names in self._names.items() if group in groups}
 
     def group_info(self, agent: Agent, group: Group) -> rpc.GroupInfo:
-        return group_info(agent, group, self.messages.topic(group), self.unread.state(group))
+        return group_info(agent, group, self.messages.topic(group), self.unread.state(agent.groups, group))
 
     def members(self, agent: Agent, group: Group) -> list[rpc.MemberInfo]:
         announced = {did: one.announcement for did, one in self.messages.announced(group).items()}

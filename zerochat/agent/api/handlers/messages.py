@@ -81,9 +81,9 @@ def _may_indicate(
 
 
 def mark_read(context: Context[rpc.MarkReadParams]) -> list[rpc.ReadState]:
-    params, groups = context.params, context.agent.groups.values()
-    wanted = [context.group] if params.group else groups
-    return [context.services.unread.mark_read(group, params.upto) for group in wanted]
+    params, groups = context.params, context.agent.groups
+    wanted = [context.group] if params.group else groups.values()
+    return [context.services.unread.mark_read(groups, group, params.upto) for group in wanted]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
