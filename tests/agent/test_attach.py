@@ -5,16 +5,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.agents import until
-from zerochat.agent.api.attach import Attached, attach
-from zerochat.agent.api.client_connection import AgentGone
+from zerochat.agent.api.attach import Attached, NotAnswered, attach
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_connection import AgentGone, NoAgent
 from zerochat.agent.storage.paths import profile_paths
-from zerochat.agent.storage.profiles import create_profile
+from zerochat.agent.storage.profiles import create_profile, unlock
+from zerochat.agent.thread import AgentThread
 from zerochat.rpc import Event, Item
 
 Open = Callable[[], Attached]
@@ -87,6 +90,32 @@ def test_a_request_without_answer_is_not_sent_twice(opened: Open) -> None:
     with pytest.raises(AgentGone):
         client.create_group("h")
     assert len(owner.client.list_groups()) == 2
+
+
+def test_an_agent_that_no_client_owns_is_treated_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = profile_paths("p", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(places, "Alice", None)
+    thread = AgentThread(places, unlock(places, None), listen="127.0.0.1")
+    thread.start()
+    with attach(places) as guest, connect(places) as other:
+        client: Any = guest.client
+        client.create_group("g")
+        client._socket = LosesAnswers(client._socket, lambda: texts(other))
+        assert not client.send_message("g", "once").duplicate and texts(other) == ["once"]
+        client._socket = LosesAnswers(client._socket, lambda: len(texts(other)) == 2)
+        monkeypatch.setattr(client, "_open_again", partial(raises, NoAgent(profile="p")))
+        with pytest.raises(NotAnswered, match=r"No agent is running.*not known whether") as error:
+            client.send_message("g", "twice?")
+        sent = other.send_message("g", "twice?", key=str(error.value.details["key"]))
+        assert sent.duplicate and texts(other) == ["once", "twice?"]
+        thread.stop()
+        monkeypatch.undo()
+        assert not client.send_message("g", "after it").duplicate and guest.own
+        assert texts(client) == ["once", "twice?", "after it"]
+
+
+def raises(error: Exception) -> None:
+    raise error
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.support import cli_harness
 from tests.support.agents import meet, people
 from tests.support.cli_harness import HIKERS, SENT, event, heeded, of, process
+from zerochat.agent.api.handlers.context import AgentStopping
 from zerochat.cli.parser import parse
 from zerochat.rpc import NOTIFICATIONS, MessageChanged, SendMessageParams, StoppingNotification
 
@@ -50,6 +51,17 @@ def test_a_repeated_idempotency_key_sends_once(people: Any, monkeypatch: Any, ca
     assert bob.texts() == alice.texts() == ["deployed"]
     assert main(shlex.split("--profile alice send friends --key build-7 -m other")) == 1
     assert alice.texts() == ["deployed"]
+
+
+@pytest.mark.parametrize("line", ["send hikers -m x", "send hikers -m x --wait all", "send hikers -m x --format json"])
+def test_an_agent_that_goes_after_storing_does_not_fail_a_send(run: Any, agent: Any, line: str) -> None:
+    def stopping(_: Any) -> Any:
+        raise AgentStopping
+
+    agent(send_message=lambda _: SENT, list_groups=stopping, wait_for_delivery=stopping)
+    code, out, err = run(line)
+    assert (code, SENT.id in out) == (3, True), "a script that repeats what failed would send it twice"
+    assert "The message is stored: do not send it again." in err
 
 
 def test_tail_reports_edited_messages(agent: Any) -> None:

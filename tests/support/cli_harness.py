@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli import main
@@ -175,8 +176,13 @@ def run(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
 
 
 def of(agent: Any, method: str) -> list[Any]:
-    """The params of every request of this kind."""
-    return [params for asked, params in agent.asked if asked == method]
+    """The params of every request of this kind, without the idempotency keys that the client has made."""
+    return [_without_made_key(params) for asked, params in agent.asked if asked == method]
+
+
+def _without_made_key(params: Any) -> Any:
+    made = (getattr(params, "key", None) or "").startswith("once:")
+    return replace(params, key=None) if made else params
 
 
 @pytest.fixture

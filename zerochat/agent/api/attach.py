@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec.structs import replace
 
 from zerochat.agent.api.client import Client, connect
-from zerochat.agent.api.client_connection import ANSWER_S_MAX, AgentGone, NoAgent
+from zerochat.agent.api.client_connection import ANSWER_S_MAX, AgentGone, AgentSilent, NoAgent
 from zerochat.agent.api.client_protocol import AgentError, Notification
+from zerochat.errors import LocalError
 from zerochat.rpc import METHODS, Event, Item, Sent, StoppingNotification
 
 if TYPE_CHECKING:
@@ -34,11 +35,19 @@ Access: TypeAlias = "tuple[Client, AgentThread | None]"
 """A client, and the agent that was started for it."""
 
 
-class AttachedClient(Client):
-    """A client that attaches again, or starts an agent, when the agent was temporary and has ended.
+class NotAnswered(AgentGone):
+    """{why} It is not known whether the request was carried out. Repeated with the idempotency key {key} (option --key
+    of a command), it is carried out once."""
 
-    An agent that ends in an orderly way says which requests it has not carried out: these are repeated. After a kill,
-    only a request that reads or has an idempotency key is repeated; other ones fail with AgentGone.
+    facts: ClassVar[tuple[str, ...]] = ("key",)
+
+
+class AttachedClient(Client):
+    """A client that attaches again, or starts an agent, when the agent has gone.
+
+    A request that reads or has an idempotency key, which is made if need be, is then repeated; other ones fail with
+    AgentGone. A temporary agent also says which requests it has not carried out, and these are repeated; after its end
+    a subscription continues with the next agent.
     """
 
     def __init__(self, opened: Access, open_again: Callable[[], Access]) -> None:
@@ -56,34 +65,39 @@ class AttachedClient(Client):
         self._protocol, self.owner, self.thread, self._ended = client._protocol, client.owner, thread, False
 
     def call(self, method: str, *, within_s: float = ANSWER_S_MAX, **params: object) -> Any:
-        deadline = time.monotonic() + within_s
-        own_key = self._foreign and method in KEYED and params.get("key") is None
+        keyed = self.thread is None and method in KEYED
+        own_key = keyed and params.get("key") is None
         if own_key:
             params["key"] = f"once:{secrets.token_urlsafe(16)}"
         since = params.get("since")
         if method == "subscribe":
             self._seq = since if isinstance(since, int) else 0
+        result = self._call_until_answered(method, within_s, params, keyed=keyed)
+        if method == "subscribe":
+            self._subscribed = params
+            if since is None:
+                self._seq = max(self._seq, result.latest)
+        return replace(result, duplicate=False) if own_key and isinstance(result, Sent) else result
+
+    def _call_until_answered(self, method: str, within_s: float, params: dict[str, object], *, keyed: bool) -> Any:
+        deadline, is_unclear = time.monotonic() + within_s, False
         while True:
             try:
-                left_s = max(deadline - time.monotonic(), 0.0)
-                result = super().call(method, within_s=left_s, **params)
-            except (AgentGone, AgentError) as error:
-                if error.code not in ("AgentGone", "AgentStopping"):
+                return super().call(method, within_s=max(deadline - time.monotonic(), 0.0), **params)
+            except (AgentGone, AgentSilent, AgentError) as error:
+                is_unclear = keyed and (is_unclear or not isinstance(error, AgentError))
+                failed_at = time.monotonic()
+                try:
+                    if not self._is_repeated(method, error.code):
+                        raise
+                    self._attach_again()
+                except LocalError as failure:
+                    if is_unclear and (failure.code == "AgentStopping" or not isinstance(failure, AgentError)):
+                        raise NotAnswered(why=failure.sentence(), key=params["key"]) from failure
                     raise
-                not_done = self._ended or error.code == "AgentStopping"
-                if not self._foreign or not (not_done or method in KEYED or method.startswith(READING)):
-                    raise
-                gone_at = time.monotonic()
-                self._attach_again()
-                deadline += time.monotonic() - gone_at
+                deadline += time.monotonic() - failed_at
                 if "timeout_s" in params:
                     params["timeout_s"] = max(deadline - ANSWER_S_MAX - time.monotonic(), 0.0)
-                continue
-            if method == "subscribe":
-                self._subscribed = params
-                if since is None:
-                    self._seq = max(self._seq, result.latest)
-            return replace(result, duplicate=False) if own_key and isinstance(result, Sent) else result
 
     def next_notification(self, within_s: float | None = None) -> Notification | None:
         deadline = None if within_s is None else time.monotonic() + within_s
@@ -98,6 +112,13 @@ class AttachedClient(Client):
                 continue
             if news is None or not (isinstance(news.params, StoppingNotification) and self._foreign):
                 return news
+
+    def _is_repeated(self, method: str, code: str) -> bool:
+        """Whether to repeat a request that was refused or has no answer."""
+        if code == "AgentStopping":
+            return self._foreign
+        can_repeat = method in KEYED or method.startswith(READING) or (self._foreign and self._ended)
+        return code == "AgentGone" and self.thread is None and can_repeat
 
     @property
     def _foreign(self) -> bool:

@@ -149,6 +149,12 @@ def _send_files(options: Options, out: Output, paths: list[str]) -> ExitCode:
     return code
 
 
+def _report_stored(error: LocalError) -> ExitCode:
+    """The agent has gone after it has stored a message: a failure would make scripts send it again."""
+    narrate(f"{error.sentence()} The message is stored: do not send it again. It is sent when an agent runs.")
+    return ExitCode.UNREACHABLE
+
+
 def _report_duplicate(sent: "Sent") -> None:
     if sent.duplicate:
         narrate("A message with this key was already sent; nothing was sent.")
@@ -183,7 +189,11 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
         narrate(ALONE.format(group=quoted(sent.group[:ID_CHARS])))
     elif beyond:
         narrate(f"There are only {sent.of} other members; waiting for all of them.")
-    report = client.wait_for_delivery(sent.group, sent.id, count=-1 if beyond else wanted, timeout_s=timeout_s)
+    try:
+        report = client.wait_for_delivery(sent.group, sent.id, count=-1 if beyond else wanted, timeout_s=timeout_s)
+    except LocalError as error:
+        out.report(sent, [sent.id])
+        return _report_stored(error)
     out.data(report, delivery_lines(report))
     if report.complete and not beyond:
         return ExitCode.OK
@@ -201,6 +211,13 @@ def delivery_lines(report: DeliveryReport) -> list[str]:
 
 def report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
     """Print whether the message is delivered or queued; the agent of a command first tries to deliver it."""
+    try:
+        return _report_delivery(agent, sent)
+    except LocalError as error:
+        return _report_stored(error)
+
+
+def _report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
     if sent.of == 0:
         narrate(ALONE.format(group=quoted(sent.group[:ID_CHARS])))
         return ExitCode.OK
@@ -228,6 +245,14 @@ def _absolute_paths(paths: list[str]) -> list[str]:
 def _files_delivered(client: "Client", sent: "Sent", wanted: int, deadline: float) -> bool:
     """Wait until `wanted` (-1: all) other members have the files of a message, and show the progress. False: timeout.
     The client must have subscribed before the message was sent."""
+    try:
+        return _watch_files(client, sent, wanted, deadline)
+    except LocalError as error:
+        _report_stored(error)
+        return False
+
+
+def _watch_files(client: "Client", sent: "Sent", wanted: int, deadline: float) -> bool:
     (event,) = (one for one in client.get_history(sent.group).events if one.id == sent.id)
     known = {one.id: one for one in event.attachments}
     progress = Progress()
