@@ -6,10 +6,13 @@ import json
 import os
 import random
 import shutil
+import socket
 import stat
 import sys
 import tarfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -19,6 +22,8 @@ from msgspec.structs import replace
 from tests.support.agents import Person, meet, until
 from tests.support.marks import others_slow
 from tests.support.profile_fixtures import PASSPHRASE, StandInKeyring, content, home
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_connection import AgentGone
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.storage import backup, database, key_wrapping
 from zerochat.agent.storage import profiles as vault
@@ -38,6 +43,7 @@ from zerochat.agent.storage.profiles import (
     unlock,
 )
 from zerochat.crypto.encoding import b64url
+from zerochat.group.state import Agent
 
 __all__ = ["home"]
 
@@ -343,8 +349,6 @@ def test_a_backup_contains_only_regular_files(kind: bytes, elsewhere: ProfilePat
 
 def test_a_backup_of_a_busy_agent_is_consistent(tmp_path: Path):
     """Each is whole: all that was acknowledged before it was asked for, and a state that belongs to its events."""
-    from zerochat.group.state import Agent
-
     alice, bob = Person(tmp_path, "alice").wake(), Person(tmp_path, "bob").wake()
     try:
         meet(alice, bob)
@@ -367,6 +371,70 @@ def test_a_backup_of_a_busy_agent_is_consistent(tmp_path: Path):
     finally:
         alice.sleep()
         bob.sleep()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Copies go on after their first slice once this is set."""
+    goes_on, whole = threading.Event(), Journal.copy_in_slices
+
+    def slices(journal: Journal, target: Path):
+        with contextlib.closing(whole(journal, target)) as real:
+            yield next(real)
+            while not goes_on.is_set():
+                yield 1, 2
+            yield from real
+
+    monkeypatch.setattr(Journal, "copy_in_slices", slices)
+    monkeypatch.setattr(database, "COPY_PAGES", 1)
+    return goes_on
+
+
+def test_an_agent_that_makes_a_backup_serves_other_clients(tmp_path: Path, held: threading.Event):
+    alice = Person(tmp_path, "alice").wake()
+    begun, seen = threading.Event(), list[int]()
+    try:
+        alice.client.create_group("hikers")
+        with ThreadPoolExecutor(1) as pool, connect(alice.places) as other:
+            copied = pool.submit(alice.client.create_backup, lambda copy: (seen.append(copy.done), begun.set()))
+            assert begun.wait(30) and seen[0] == 1
+            sent = other.send_message("hikers", "meanwhile").id
+            with pytest.raises(AgentError, match="Another backup of this profile is being made"):
+                other.create_backup()
+            assert not copied.done()
+            held.set()
+            copy = Path(copied.result(30))
+        write_backup(alice.places, tmp_path / "backup", copy, unlock(alice.places, None), None)
+        back = profile_paths("back", {"ZEROCHAT_HOME": str(tmp_path / "back")})
+        restore(back, tmp_path / "backup", None)
+        with Journal.open(back.journal, unlock(back, None)) as journal:
+            (group,) = journal.load(Agent).groups.values()
+            assert journal.event(group.id, sent) is not None, "the copy is that of its end"
+    finally:
+        alice.sleep()
+
+
+@pytest.mark.parametrize("ends", ["client", "agent"])
+def test_a_backup_that_is_given_up_leaves_no_copy(ends: str, tmp_path: Path, held: threading.Event):
+    alice = Person(tmp_path, "alice").wake()
+    copy = alice.places.data / backup.COPY
+    try:
+        with connect(alice.places) as client, ThreadPoolExecutor(1) as pool:
+            begun = threading.Event()
+            copied = pool.submit(client.create_backup, lambda copy: begun.set())
+            assert begun.wait(30) and copy.exists()
+            if ends == "client":
+                client._socket.shutdown(socket.SHUT_RDWR)
+                assert isinstance(copied.exception(30), AgentGone)
+                until(lambda: not copy.exists(), "the end of the copy")
+                held.set()
+                assert Path(alice.client.create_backup()) == copy
+            else:
+                alice.client.stop_agent()
+                error = copied.exception(30)
+                assert isinstance(error, AgentError) and error.code == "AgentStopping" and not copy.exists()
+    finally:
+        alice.sleep()
 
 
 # --- the verbs --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Progress display of file transfers on standard error."""
+"""Progress display of file transfers and backups on standard error."""
 
 import sys
 from collections.abc import Callable
@@ -20,14 +20,19 @@ class Progress:
         self._shown = ""
 
     def show(self, file: Attachment, mine: bool = False) -> None:
-        text = file_line(file, mine)
+        self.line(file_line(file, mine))
+
+    def line(self, text: str) -> None:
         if self._live and text != self._shown:
             self._write(f"\r\x1b[K{text}")
             sys.stderr.flush()
             self._shown = text
 
-    def end(self, file: Attachment, mine: bool = False) -> None:
+    def clear(self) -> None:
         if self._shown:
             self._write("\r\x1b[K")
             self._shown = ""
+
+    def end(self, file: Attachment, mine: bool = False) -> None:
+        self.clear()
         narrate(file_line(file, mine))

@@ -212,7 +212,7 @@ from zerochat.rpc.proofs import (
 )
 from zerochat.rpc.search import Found, Hit, SearchParams
 from zerochat.rpc.settings import ChangeSettingParams, SettingInfo
-from zerochat.rpc.status import BackupCopy, Hello, HelloParams, NoParams, ReplacedPort, Status
+from zerochat.rpc.status import BackupCopy, BackupProgress, Hello, HelloParams, NoParams, ReplacedPort, Status
 from zerochat.rpc.subscriptions import (
     ITEM_TYPES,
     AcknowledgeParams,
@@ -266,6 +266,7 @@ __all__ = [
     "Author",
     "BackfillNotification",
     "BackupCopy",
+    "BackupProgress",
     "CancelJoinParams",
     "CaseInfo",
     "CaseParams",

@@ -125,6 +125,7 @@ NOTIFICATIONS: dict[str, type[Struct]] = {
     "item": subscriptions.Item,
     "overflow": subscriptions.OverflowNotification,
     "consumer_taken": subscriptions.ConsumerTakenNotification,
+    "backup_progress": status.BackupProgress,
     "stopping": subscriptions.StoppingNotification,
     "event": events.Event,
     "message_changed": events.MessageChanged,

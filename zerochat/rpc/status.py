@@ -73,5 +73,13 @@ class BackupCopy(Struct, frozen=True):
     path: str
 
 
+class BackupProgress(Struct, frozen=True):
+    """How far the copy that this client has requested with `create_backup` is. No subscription is needed."""
+
+    done: int
+    """Pages of the journal."""
+    of: int
+
+
 class NoParams(Struct, frozen=True):
     pass

@@ -1,7 +1,7 @@
 """A blocking client of the agent: one typed method per method of the protocol."""
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from zerochat.rpc import (
     Announced,
     AnnouncedCommand,
     BackupCopy,
+    BackupProgress,
     CaseInfo,
     CasePart,
     ConsumerInfo,
@@ -416,8 +417,9 @@ class Client(ClientConnection):
     def delete_consumer(self, consumer: str) -> None:
         self.call("delete_consumer", consumer=consumer)
 
-    def create_backup(self) -> str:
-        """The path of an encrypted copy of the journal. Move it away."""
+    def create_backup(self, on_progress: Callable[[BackupProgress], object] = lambda progress: None) -> str:
+        """The path of an encrypted copy of the journal. Move it away. `on_progress` is called while it is made."""
+        self.observers["backup_progress"] = on_progress
         copied: BackupCopy = self.call("create_backup", within_s=BACKUP_S_MAX)
         return str(path_from_wire(copied.path))
 

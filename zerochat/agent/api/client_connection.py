@@ -3,7 +3,7 @@
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
 from zerochat.agent.api.client_protocol import AgentError, ClientProtocol, Notification
@@ -12,7 +12,7 @@ from zerochat.errors import LocalError, Retry
 
 ANSWER_S_MAX: Final = 30.0
 """Time limit of an answer."""
-BACKUP_S_MAX: Final = 600.0
+BACKUP_S_MAX: Final = 3_600.0
 FILES_S_MAX: Final = 600.0
 """Time limit for reading or writing large files."""
 CONNECT_S_MAX: Final = 5.0
@@ -61,6 +61,8 @@ class ClientConnection(Closing):
         self._protocol = ClientProtocol()
         self._notifications: deque[Notification] = deque()
         self._replies: dict[int, object | AgentError] = {}
+        self.observers: dict[str, Callable[[Any], object]] = {}
+        """Functions that get the params of notifications with this name, which `notifications` then does not bring."""
         self.owner = ""
         """The client with which the agent ends; empty: none."""
 
@@ -121,8 +123,10 @@ class ClientConnection(Closing):
         if not data:
             raise AgentGone
         for message in self._protocol.receive(data):
-            if isinstance(message, Notification):
-                self._notifications.append(message)
-            else:
+            if not isinstance(message, Notification):
                 self._replies[message.id] = message.result
+            elif message.method in self.observers:
+                self.observers[message.method](message.params)
+            else:
+                self._notifications.append(message)
         return True

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from zerochat import rpc
 from zerochat.agent.api import short_link_waits
+from zerochat.agent.api.backup_copies import BackupCopies
 from zerochat.agent.api.delivery_waits import DeliveryWaits
 from zerochat.agent.api.handlers import HANDLERS
 from zerochat.agent.api.handlers.context import TYPING_RECEIVED_S, AgentStopping, Context, Services
@@ -73,6 +74,7 @@ class RequestHandlers(Services):
         super().__init__(
             server, journal, status, shorten, paths, messages, subscriptions, handlers,
             DeliveryWaits(server, journal, self.names), UnreadMessages(messages),
+            BackupCopies(server, journal, self._refuse),
         )  # fmt: skip
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = next_ticket
@@ -173,7 +175,7 @@ class RequestHandlers(Services):
         """Answer waiting requests that are due, and send progress of files; the next deadline on the monotonic
         clock."""
         now = time.monotonic()
-        waits = self.waits, self.short_links, self.files
+        waits = self.waits, self.short_links, self.files, self.backups
         deadlines = [one.review(agent, now) for one in waits]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -188,6 +190,7 @@ class RequestHandlers(Services):
     def refuse_pending(self, agent: Agent) -> None:
         """Refuse what was not carried out, so that its client may repeat it elsewhere."""
         self.short_links.answer_all(agent)
+        self.backups.drop()
         self.server.refuse_pending(AgentStopping())
 
     # --- notifications ----------------------------------------------------------------------------------------------

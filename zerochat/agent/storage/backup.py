@@ -89,15 +89,22 @@ class RestoredProfile(Struct, frozen=True):
 # --- creating -----------------------------------------------------------------------------------------------------
 
 
-def copy_journal(journal: Journal) -> Path:
+def copy_journal(journal: Journal, on_progress: Callable[[int, int], object] = lambda done, of: None) -> Path:
     """Copy an open journal within the profile's private folder; the path of the copy, which the caller deletes. A copy
-    left over from an interrupted backup is replaced."""
+    left over from an interrupted backup is replaced. `on_progress`: called with how many pages of how many."""
+    target = prepare_copy(journal)
+    for done, of in journal.copy_in_slices(target):
+        on_progress(done, of)
+    return target
+
+
+def prepare_copy(journal: Journal) -> Path:
+    """The path for a copy of an open journal, which an interrupted backup may have left."""
     target = journal.path.with_name(COPY)
     try:
         target.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(error, target) from error
-    journal.copy(target)
     return target
 
 

@@ -9,7 +9,7 @@ encrypted pages. The cipher is ChaCha20-Poly1305 per page under a raw 32-byte ke
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
@@ -24,6 +24,8 @@ SQLITE_VERSION_MIN: Final = 3_051_003
 BUSY_MS: Final = 1_000
 """How long to wait for a lock held by another program, such as a backup tool."""
 WAL_PAGES: Final = 4_000
+COPY_PAGES: Final = 256
+"""Pages of one slice of a copy: one megabyte."""
 """Pages of 4 kB in the write-ahead log before a checkpoint. Event ids are random, so fewer checkpoints write each index
 page less often: this halves the time of storing a long history."""
 NEVER_WRITTEN: Final = 1 << 30
@@ -248,27 +250,36 @@ def _is_sound(db: apsw.Connection, key: bytes, page: int, size: int) -> bool:
 # --- copies ---------------------------------------------------------------------------------------------------------
 
 
-def copy_database(db: apsw.Connection, path: Path, key: bytes, target: Path, *, vfs: str | None = None) -> None:
-    """Copy the open database `path`, as it is now, into a new file with the same key, and sync it to disk.
+def copy_database(
+    db: apsw.Connection, path: Path, key: bytes, target: Path, *, vfs: str | None = None
+) -> Generator[tuple[int, int], None, None]:
+    """Copy the open database `path` into a new file with the same key, and sync it to disk: a slice at each step, and
+    yields how many of its pages have been copied. In between the connection may be used: the copy is that of the end.
 
-    Raises NotAJournal when `target` exists, or any error of `sqlite_errors`; the incomplete copy is then removed.
+    Raises NotAJournal when `target` exists, or any error of `sqlite_errors`. An incomplete copy is removed, also where
+    the generator is closed.
     """
     copy = create_database(target, key, vfs=vfs, wal=False)
     try:
+        descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with sqlite_errors(target, copy), copy.backup("main", db, "main") as backup:
-                backup.step()
+                while not backup.done:
+                    backup.step(COPY_PAGES)
+                    os.fsync(descriptor)  # else the last step would wait for all of the file
+                    yield backup.page_count - backup.remaining, backup.page_count
         except JournalDamaged as error:  # the new file cannot be damaged, so it is a page of the source
             raise JournalDamaged(path=path, why=error.fields["why"]) from error
+        finally:
+            os.close(descriptor)
         with sqlite_errors(target, copy):
             copy.close()
-        try:
-            sync_folder(target.parent)
-        except OSError as error:
-            raise disk_error(error, target) from error
-    except BaseException:
+        sync_folder(target.parent)
+    except BaseException as error:
         copy.close(force=True)
         target.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise disk_error(error, target) from error
         raise
 
 

@@ -13,7 +13,8 @@ refuted event stays in the log for inspection (`refuted`), and no other query re
 comparison with peers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -153,7 +154,7 @@ class Journal(LogQueries, Closing):
         """The state of the checkpoint on disk, if `_read`; changed parts are found by comparing identities with it."""
         self._read = False
         self._afresh = False
-        self._copy: Callable[[Path], None] | None = None
+        self._copy: Callable[[Path], Generator[tuple[int, int], None, None]] | None = None
         self._reread: Callable[[int, int], int] | None = None
         self._receipts: dict[tuple[str, str], int] = {}
         """Receipt counts by group and member, as far as they are known."""
@@ -221,9 +222,14 @@ class Journal(LogQueries, Closing):
     def copy(self, target: Path) -> None:
         """Copy everything committed to a new file with the same key, and sync it to disk. Raises NotAJournal when
         `target` exists; after an error there is no copy."""
+        deque(self.copy_in_slices(target), maxlen=0)
+
+    def copy_in_slices(self, target: Path) -> Generator[tuple[int, int], None, None]:
+        """The same, a slice at each step: yields how many pages of how many have been copied. In between the journal
+        may be used: the copy has what is committed before the last step. Closing the generator removes the copy."""
         assert self._copy is not None, "only for an opened journal"
         with self._faults():
-            self._copy(target)
+            yield from self._copy(target)
 
     # --- checkpoint and batch ---------------------------------------------------------------------------------------
 

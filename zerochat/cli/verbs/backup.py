@@ -12,6 +12,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, quoted
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.progress import Progress
 from zerochat.cli.prompts import NoPassphrase, new_passphrase, with_passphrase
 from zerochat.errors import LocalError
 
@@ -167,6 +168,15 @@ def backup(options: Options, out: Output) -> ExitCode:
 
 
 def _copy(paths: "ProfilePaths", key: "Callable[[], JournalKey]") -> Path:
+    """A copy of the journal, with a line of progress."""
+    line = Progress()
+    try:
+        return _copied(paths, key, lambda done, of: line.line(f"Copying the journal: {100 * done // of} %"))
+    finally:
+        line.clear()
+
+
+def _copied(paths: "ProfilePaths", key: "Callable[[], JournalKey]", show: "Callable[[int, int], None]") -> Path:
     """A copy of the journal, made by the running agent, or here if none is running."""
     from zerochat.agent.api.client import connect
     from zerochat.agent.api.client_connection import NoAgent
@@ -178,12 +188,12 @@ def _copy(paths: "ProfilePaths", key: "Callable[[], JournalKey]") -> Path:
     while True:
         try:
             with connect(paths, "cli") as client:
-                return Path(client.create_backup())
+                return Path(client.create_backup(lambda copy: show(copy.done, copy.of)))
         except NoAgent:
             pass
         try:
             with lock_profile(paths), Journal.open(paths.journal, key()) as journal:
-                return copy_journal(journal)
+                return copy_journal(journal, show)
         except ProfileOwned:  # another agent is starting or stopping
             if time.monotonic() > deadline:
                 raise

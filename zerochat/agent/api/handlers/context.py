@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from zerochat import rpc
+from zerochat.agent.api.backup_copies import BackupCopies
 from zerochat.agent.api.delivery_waits import DeliveryWaits
 from zerochat.agent.api.server import Call, ControlServer
 from zerochat.agent.api.subscriptions.hub import Subscriptions
@@ -79,6 +80,7 @@ class Services:
     files: FileHandlers
     waits: DeliveryWaits
     unread: UnreadMessages
+    backups: BackupCopies
     telemetry: Callable[[str, Struct], Struct] | None = None
     """Serves the methods of telemetry; None: nothing is recorded."""
     review_disputes: Callable[[str], None] = lambda group: None

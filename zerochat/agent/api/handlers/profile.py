@@ -6,9 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat import rpc
-from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
+from zerochat.agent.api.handlers.context import AgentStopping, BadRequest, Context, Handler
 from zerochat.agent.storage import drafts
-from zerochat.agent.storage.paths import path_to_wire
 from zerochat.agent.views.groups import joins
 from zerochat.errors import LocalError
 from zerochat.group.lookup import find_group
@@ -100,10 +99,10 @@ def telemetry(context: Context[Struct]) -> Struct:
     return context.services.telemetry(context.call.method, context.params)
 
 
-def create_backup(context: Context[NoParams]) -> rpc.BackupCopy:
-    from zerochat.agent.storage.backup import copy_journal
-
-    return rpc.BackupCopy(path_to_wire(copy_journal(context.services.journal)))
+def create_backup(context: Context[NoParams]) -> None:
+    if context.services.draining:
+        raise AgentStopping
+    context.services.backups.begin(context.call)
 
 
 def stop_agent(context: Context[NoParams]) -> NoParams:
