@@ -75,17 +75,29 @@ def test_a_draft_is_deleted_with_its_group(journal):
 def test_a_client_takes_over_the_drafts_of_ended_ones(journal):
     for client, text in (("a", "of a"), ("b", "of b"), ("c", "of a"), ("", "of an older one")):
         drafts.store_draft(journal, "g", text, client)
-    drafts.store_draft(journal, "h", "x" * DRAFT_BYTES_MAX, "a")
     drafts.store_draft(journal, "h", "too much together", "d")
+    drafts.store_draft(journal, "h", "x" * DRAFT_BYTES_MAX, "a")
+    drafts.store_draft(journal, "h", "fits", "c")
     drafts.take_over_drafts(journal, ["g", "h"], "d", {"b", "d"})
     assert drafts.drafts_page(journal, ["g", "h"], "", "d").drafts == [
         Draft("g", "of an older one\nof a"),
-        Draft("h", "too much together"),
+        Draft("h", "too much together\nfits"),
     ]
     assert drafts.drafts_page(journal, ["g"], "", "b").drafts == [Draft("g", "of b")]
     drafts.take_over_drafts(journal, ["g", "h"], "e", {"e"})
     assert drafts.drafts_page(journal, ["g"], "", "e").drafts[0].text.count("of") == 3
-    assert drafts.drafts_page(journal, ["h"], "", "a").drafts, "nothing is lost"
+    left = {client: drafts.drafts_page(journal, ["h"], "", client).drafts for client in "ade"}
+    assert [one.text for one in left["e"] + left["d"]] == ["x" * DRAFT_BYTES_MAX, "too much together\nfits"], (
+        "none is lost"
+    )
+
+
+def test_the_drafts_of_all_clients_fit_one_line(journal):
+    for client in range(20):
+        drafts.store_draft(journal, "g", "\x01" * (DRAFT_BYTES_MAX - client), str(client))
+    drafts.store_draft(journal, "h", "after it", "a")
+    found, _ = every(journal, ["g", "h"])
+    assert len(found["g"]) <= DRAFT_BYTES_MAX and found["h"] == "after it"
 
 
 def test_two_clients_keep_their_own_drafts(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from typing import cast
 
 import pytest
 
@@ -11,8 +12,10 @@ from tests.support.terminals import terminal
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.agent.api.client import connect
 from zerochat.cli.plain_chat import subscription
-from zerochat.tui.composer.drafts import SAVE_DELAY_S
+from zerochat.rpc import Draft, Drafts, NoParams
+from zerochat.tui.composer.drafts import SAVE_DELAY_S, DraftSaver
 from zerochat.tui.messages.reply_bar import ComposeTarget
+from zerochat.tui.state.agent_link import AgentError, AgentLink
 
 
 def begun(agent):
@@ -138,6 +141,36 @@ def test_a_rejected_draft_is_reported_once_and_stays(tmp_path):
             del it.agent.refuse["save_draft"]
             await it.type("!")
             await it.until(lambda: it.agent.drafts == {"g1": "onetwothree!"})
+
+    run(play())
+
+
+def test_a_draft_that_another_agent_rejects_is_unsaved_and_not_retried():
+    asked, refused = [], False
+
+    class Link:
+        async def request(self, method, params, shape):
+            asked.append(method)
+            if method == "list_drafts":
+                return Drafts([Draft("g1", "kept")], more=False)
+            if refused:
+                raise AgentError("There is no room left on the disk.", "DiskFull")
+            return NoParams()
+
+    async def play():
+        nonlocal refused
+        texts = {}
+        saver = DraftSaver(cast(AgentLink, Link()), lambda: dict(texts), lambda sentence: None)
+        texts |= await saver.read()
+        await saver.save()
+        refused = True
+        assert await saver.read() == {} and saver.unsaved() == []
+        for _ in range(3):
+            await saver.save()
+        assert asked.count("save_draft") == 1 and saver.unsaved() == ["g1"]
+        refused = False
+        await saver.save_now()
+        assert asked.count("save_draft") == 2 and saver.unsaved() == []
 
     run(play())
 

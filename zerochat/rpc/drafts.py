@@ -20,7 +20,8 @@ class Draft(Struct, frozen=True):
 
 
 class DraftsParams(Struct, frozen=True):
-    """The drafts of `client`, which takes over those of clients that have ended; empty: the drafts of all clients."""
+    """The drafts of `client`, which takes over those of clients that have ended; empty: the drafts of all clients. Of
+    several drafts in a group, as many as fit into one."""
 
     after: str = ""
     """The id of the last group of the previous page."""

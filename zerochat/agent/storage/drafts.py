@@ -5,7 +5,7 @@ client that writes it, so that two chats do not overwrite each other; a client t
 clients that have ended. It is deleted with its group.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -39,29 +39,32 @@ def store_draft(journal: Journal, group: str, text: str, client: str = "") -> No
 
 
 def take_over_drafts(journal: Journal, groups: Iterable[str], client: str, running: Collection[str]) -> None:
-    """Give the drafts of all clients that are not `running` to this client, as one text per group."""
+    """Give the drafts of all clients that are not `running` to this client, as one text per group: as many as fit into
+    one draft. The others stay for the next time."""
     for group in groups:
         own = f"{DRAFT_PREFIX}{group}/{client}"
         found = journal.meta_below(f"{DRAFT_PREFIX}{group}/")
-        ended = [key for key in found if key != own and key.rpartition("/")[2] not in running]
-        merged = _merged([*([found[own]] if own in found else []), *(found[key] for key in ended)])
-        if ended and len(merged) <= DRAFT_BYTES_MAX:
+        before = {own: found.pop(own)} if own in found else {}
+        ended = {key: text for key, text in found.items() if key.rpartition("/")[2] not in running}
+        taken, merged = _merged(before | ended)
+        if taken - before.keys():
             journal.meta_set(own, merged)
-            for key in ended:
+            for key in taken - {own}:
                 journal.meta_delete(key)
 
 
 def drafts_page(journal: Journal, groups: Iterable[str], after: str, client: str | None = None) -> Drafts:
     """The drafts of `groups` (ids) after the group `after`, in the order of the ids. None: of all clients, as one text
-    per group."""
+    per group, as far as they fit into one draft."""
     found: list[Draft] = []
     size = 0
     for group in sorted(group for group in groups if group > after):
         below = f"{DRAFT_PREFIX}{group}/"
-        texts = [text for key, text in journal.meta_below(below).items() if client is None or key == below + client]
-        if not texts:
+        kept = journal.meta_below(below)
+        taken, text = _merged(kept if client is None else {key: kept[key] for key in kept if key == below + client})
+        if not taken:
             continue
-        draft = Draft(group, _merged(texts).decode(errors="replace"))
+        draft = Draft(group, text.decode(errors="replace"))
         size += len(msgspec.json.encode(draft))
         if found and size > PAGE_BYTES_MAX:
             return Drafts(found, more=True)
@@ -69,6 +72,14 @@ def drafts_page(journal: Journal, groups: Iterable[str], after: str, client: str
     return Drafts(found, more=False)
 
 
-def _merged(texts: Iterable[bytes]) -> bytes:
-    """Different texts one below the other."""
-    return b"\n".join(dict.fromkeys(texts))
+def _merged(drafts: Mapping[str, bytes]) -> tuple[set[str], bytes]:
+    """Different texts one below the other, as far as they fit into one draft, and the keys of those that do."""
+    taken, texts, size = set[str](), list[bytes](), -1
+    for key, text in drafts.items():
+        if text not in texts:
+            if size + 1 + len(text) > DRAFT_BYTES_MAX:
+                continue
+            size += 1 + len(text)
+            texts.append(text)
+        taken.add(key)
+    return taken, b"\n".join(texts)

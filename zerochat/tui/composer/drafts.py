@@ -108,6 +108,9 @@ class DraftSaver:
         except AgentError as error:
             if error.name != "UnknownGroup":  # a deleted group has no draft
                 self._refused[group] = text
+                if group in self._again:  # not retried for every letter of other drafts, but known to be unsaved
+                    self._again.discard(group)
+                    self.saved.pop(group, None)
                 self._report(error)
                 return True
             text = ""
