@@ -7,6 +7,7 @@ exactly as its author wrote it, and sanitised by `printable` or `printable_line`
 """
 
 import unicodedata
+from collections.abc import Iterator
 from typing import Final, NewType
 
 Printable = NewType("Printable", str)
@@ -40,6 +41,12 @@ _INKED_FORMAT: Final = frozenset([*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890
 _PICTOGRAPHS: Final = range(0x1F000, 0x1FB00)
 """Block reserved by Unicode for pictographs: unassigned characters here are displayed as future emoji."""
 _KEYCAPS: Final = frozenset("0123456789#*")
+_EMOJI_STYLE: Final = "\ufe0f"
+_NARROW_EMOJI: Final = _KEYCAPS | {"©", "®"}
+_FIRST_PICTOGRAPH: Final = "\u203c"
+_SKIN_TONES: Final = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
+_LATER_JAMO: Final = frozenset(map(chr, [*range(0x1160, 0x1200), *range(0xD7B0, 0xD7FC)]))
+"""The vowels and finals of a decomposed Korean syllable, which are drawn inside its first letter."""
 
 
 def _is_selector(char: str) -> bool:
@@ -159,11 +166,11 @@ def printable_line(text: str, width: int | None = None) -> Printable:
     if width is not None and cells(cleaned) > width:
         room = width - 1
         kept: list[str] = []
-        for char in cleaned:
-            room -= _char_cells(char)
+        for part, part_cells in _parts(cleaned):
+            room -= part_cells
             if room < 0:
                 break
-            kept.append(char)
+            kept.append(part)
         cleaned = "".join(kept) + ELLIPSIS
     return Printable(cleaned)
 
@@ -171,14 +178,33 @@ def printable_line(text: str, width: int | None = None) -> Printable:
 def _char_cells(char: str) -> int:
     if char.isascii():
         return 1
-    if char in (_ZWNJ, _ZWJ) or unicodedata.category(char) in ("Mn", "Me"):
+    if char in (_ZWNJ, _ZWJ) or char in _LATER_JAMO or unicodedata.category(char) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
+def _parts(text: str) -> Iterator[tuple[str, int]]:
+    """What terminals draw as one: a base with its marks, an emoji with all its parts; and its cells, as the chat counts
+    them."""
+    part, width, last = "", 0, ""
+    for char in text:
+        joined = char >= _FIRST_PICTOGRAPH and (last == _ZWJ or (char in _SKIN_TONES and last >= _FIRST_PICTOGRAPH))
+        own = 0 if joined else _char_cells(char)
+        if own and part:
+            yield part, width
+            part, width = "", 0
+        part += char
+        width += own
+        if char == _EMOJI_STYLE and (last >= _FIRST_PICTOGRAPH or last in _NARROW_EMOJI):
+            width = 2
+        last = char
+    if part:
+        yield part, width
+
+
 def cells(text: str) -> int:
-    """The width of a sanitised line in terminal cells; the parts of a joined emoji count separately."""
-    return len(text) if text.isascii() else sum(map(_char_cells, text))
+    """The width of a sanitised line in terminal cells."""
+    return len(text) if text.isascii() else sum(width for _, width in _parts(text))
 
 
 def printable_key(key_id: str) -> Printable:

@@ -166,6 +166,18 @@ def test_one_line_places() -> None:
     assert len(printable_line("\t" * 9_999)) == 1_024
 
 
+FAMILY, FLAG, HEART = "👩\u200d👩\u200d👧\u200d👦", "🇸🇪", "\u2764\ufe0f"
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [(FAMILY, 2), ("👍🏽", 2), (FLAG, 2), (HEART, 2), ("\u2764", 1), ("1\ufe0f\u20e3", 2), ("\u1112\u1161\u11ab", 2)],
+)
+def test_joined_characters_count_once(text: str, width: int) -> None:
+    assert cells(text) == width and cells(text * 3) == 3 * width
+    assert printable_line(f"a{text}bcde", 5) == f"a{text}{'bcde'[: 3 - width]}…"
+
+
 @pytest.mark.slow
 def test_all_of_unicode_does_not_fill_the_memory() -> None:
     from zerochat import terminal_text

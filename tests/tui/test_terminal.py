@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich._emoji_codes import EMOJI
 from rich.cells import cell_len
 
 from screens.tmux import Screen
@@ -87,6 +88,8 @@ def test_gnu_screen_keeps_escape():
 HINDI, TAMIL, SINHALA, PERSIAN = "हिन्दी", "தமிழ்", "ශ්\u200dරී", "می\u200cخواهم"
 WAVE, FAMILY, FLAG, HEART, KEYCAP = "👋🏽", "👨\u200d👩\u200d👧", "🇩🇪", "\u2764\ufe0f", "1\ufe0f\u20e3"
 FUTURE = "\U0001faea"
+SKIN_TONES = "🏻🏼🏽🏾🏿"
+"""Rich gives one by itself no cell."""
 HARD = (HINDI, TAMIL, SINHALA, PERSIAN, WAVE, FAMILY, FLAG, HEART, KEYCAP, FUTURE, "e\u0301", "\u3042\u3099", "한")
 TERMINALS = {
     "each character by itself": cells,
@@ -108,6 +111,12 @@ def test_rows_do_not_shift(width, texts):
     picture.write("\x1b[1;122H*")  # the cell of the tick, by its number
     assert picture.text[0].endswith("│*1/1" + "#" * 75)
     assert "#" not in picture.text[0].partition("│*")[0]
+
+
+def test_the_command_line_counts_cells_as_the_chat():
+    for text in {*HARD, *EMOJI.values()} - {FUTURE, *SKIN_TONES}:
+        assert cells(printable_line(text)) == cell_len(printable_line(text)), ascii(text)
+        assert cells(printable_line(f"a{text}" * 30, 16)) in (15, 16)
 
 
 @pytest.mark.parametrize("word", [HINDI, TAMIL, SINHALA, PERSIAN])
