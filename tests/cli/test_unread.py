@@ -35,6 +35,17 @@ def test_status_counts_unread_messages(agent, run):
     assert [(one["unread"], one["mentions"]) for one in found["groups"]] == [(14, 2), (1, 0)]
 
 
+def test_a_group_with_mentions_only_is_unread(agent, run):
+    called = replace(HIKERS, mentions=1)
+    agent(
+        get_status=status([called]),
+        list_groups=lambda _: [called],
+        mark_read=lambda _: [ReadState(group=HIKERS.id)],
+    )
+    assert ["unread", "hikers", "@1"] in [line.split() for line in run(["status"])[1].splitlines()]
+    assert run(["read", "hikers"])[2] == "Marked 1 mention as read.\n"
+
+
 def test_waybar_gets_text_tooltip_and_class(agent, run, home):
     config = profile_paths(None, os.environ).config
     config.parent.mkdir(parents=True, exist_ok=True)

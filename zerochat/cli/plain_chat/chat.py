@@ -230,8 +230,10 @@ class Chat(Printer):
         if info.unread:
             plural = "s" * (info.unread != 1)
             narrate(f"{info.unread} unread message{plural}. /history N prints the last N.")
-            if self.lines.terminal:
-                self.client.mark_read(info.id)
+        elif info.mentions:
+            narrate(f"{info.mentions} unread mention{'s' * (info.mentions != 1)}. /mentions lists them.")
+        if (info.unread or info.mentions) and self.lines.terminal:
+            self.client.mark_read(info.id)
 
     def _take_read(self) -> str:
         """The current group, if messages of it were printed on a terminal since the last call."""

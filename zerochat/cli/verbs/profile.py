@@ -245,8 +245,9 @@ def status_lines(status: Status) -> list[str]:
         rows.append(("closed", "the authenticator has stopped and no new peer can connect: restart the agent"))
     if status.warning:
         rows.append(("warning", status.warning))
-    if unread := [f"{name_of(one.name)} {counts(one.unread, one.mentions)}" for one in status.groups if one.unread]:
-        rows.append(("unread", ", ".join(unread)))
+    unread = [(name_of(one.name), counts(one.unread, one.mentions)) for one in status.groups]
+    if shown := [f"{name} {count}" for name, count in unread if count]:
+        rows.append(("unread", ", ".join(shown)))
     lines = table(rows)
     if status.joins:
         lines += ["", *join_lines(status.joins)]

@@ -45,6 +45,8 @@ def read(options: Options, out: Output) -> ExitCode:
         known: list[GroupInfo] = before if options.all else [find_group(before, options.group)]
         states = agent.client.mark_read("" if options.all else known[0].id)
     out.data_list(states, ())
-    count = sum(group.unread for group in known)
-    narrate(f"Marked {count} message{'s' * (count != 1)} as read." if count else "No unread messages.")
+    messages, mentions = sum(group.unread for group in known), sum(group.mentions for group in known)
+    # A read message that was edited to mention this member is an unread mention alone.
+    count, what = (messages, "message") if messages else (mentions, "mention")
+    narrate(f"Marked {count} {what}{'s' * (count != 1)} as read." if count else "No unread messages.")
     return ExitCode.OK
