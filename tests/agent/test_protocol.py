@@ -55,6 +55,7 @@ VERBS: dict[str, set[str]] = {
     "refuse": {"answer_join_request"},
     "remove": {"remove_member"},
     "rename": {"set_display_name"},
+    "msg": {"open_conversation", "answer_private_invitation", "send_message"},
     "requests": {"list_join_requests"},
     "resume": {"resume_group"},
     "role": {"set_role"},

@@ -39,6 +39,7 @@ RUN_BY = {
     ("getting-started", "zerochat --profile alice init"): "bot/test_pages::test_first_steps_and_files",
     ("files", "zerochat send"): "bot/test_pages::test_first_steps_and_files",
     ("groups", "zerochat new council"): "project/test_docs_typed::test_a_council",
+    ("groups", "zerochat msg"): "project/test_docs_typed::test_a_private_conversation",
     ("invitations", "zerochat invite"): "project/test_docs_typed::test_a_council",
     ("history", "zerochat history"): PARSED,
     ("history", "zerochat backup"): "project/test_docs_typed::test_a_backup_and_its_return",
@@ -330,6 +331,18 @@ def test_telemetry(home, people):
     assert Path("my-week/manifest.json").exists()
     found = alice.client.call("get_telemetry")
     assert not found.on and not found.rows
+
+
+@pytest.mark.slow
+def test_a_private_conversation(home, people):
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    begin, listing, accept = typed(block("zerochat msg bob"))
+    type_(begin, as_(alice), codes=(3,))
+    assert "waiting for bob" in type_(listing, as_(alice))
+    until(lambda: bob.client.list_groups()[0].private_invitations, "the invitation")
+    type_(accept, as_(bob))
+    until(lambda: len(bob.client.list_groups()) == 2 and bob.texts("alice") == ["Are you coming?"], "the message")
 
 
 @pytest.mark.slow

@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["", "words", "groups", "profiles", "sent-files", "bots", "files"]
-"""Completion source of a value: nothing, its choices, or current names; `sent-files`: the files of the group given
-before it; `bots`: the named consumers of the profile, which have the names of its bots."""
-KINDS: dict[str, Kind] = {"GROUP": "groups", "FILE": "files", "PATH": "files", "FOLDER": "files", "DIR": "files"}
+Kind: TypeAlias = Literal["", "words", "groups", "members", "profiles", "sent-files", "bots", "files"]
+"""Completion source of a value: nothing, its choices, or current names; `members`, `sent-files`: those of the group
+given before it; `bots`: the named consumers of the profile, which have the names of its bots."""
+KINDS: dict[str, Kind] = {
+    "GROUP": "groups",
+    "MEMBER": "members",
+    "FILE": "files",
+    "PATH": "files",
+    "FOLDER": "files",
+    "DIR": "files",
+}
 """By metavar."""
 
 

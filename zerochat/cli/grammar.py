@@ -117,6 +117,7 @@ class Options(argparse.Namespace):
     peer: str
     match: str
     text: str | None
+    answer: Literal["accept", "decline"] | None = None
 
     keys: str
     join_rule: str

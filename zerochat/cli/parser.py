@@ -26,6 +26,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "requests": ("requests", "admit", "refuse"),
     "verify": ("verify",),
     "send": ("send",),
+    "msg": ("msg",),
     "history": ("tail", "history"),
     "search": ("search", "mentions"),
     "unread": ("read",),

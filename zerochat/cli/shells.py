@@ -86,7 +86,7 @@ _{{me}}() {
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             ;;
-        groups | profiles | sent-files | bots)
+        groups | members | profiles | sent-files | bots)
             quote=${group:0:1}
             [[ $quote == [\\"\\'] ]] || quote=''
             group=${group#"$quote"} group=${group%%"$quote"}
@@ -153,7 +153,7 @@ _{{me}}() {
             if (( $#names )); then _describe {{program}} names; else compadd -- ${=kind#words}; fi
             ;;
         files) _files ;;
-        groups | profiles | sent-files | bots)
+        groups | members | profiles | sent-files | bots)
             names=("${(@f)$("${ask[@]}" "$kind" "$group" 2>/dev/null </dev/null)}")
             compadd -- "${(@)names:#}"
             ;;

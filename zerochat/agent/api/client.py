@@ -333,6 +333,15 @@ class Client(ClientConnection):
         )
         return info
 
+    def open_conversation(self, member: str, group: str = "") -> GroupInfo:
+        """The private conversation with a member; without a group, one of this title or with the only such member."""
+        info: GroupInfo = self.call("open_conversation", member=member, group=group)
+        return info
+
+    def answer_private_invitation(self, group: str, member: str, accept: bool) -> GroupInfo:
+        info: GroupInfo = self.call("answer_private_invitation", group=group, member=member, accept=accept)
+        return info
+
     def remove_member(self, group: str, member: str) -> VoteInfo:
         vote: VoteInfo = self.call("remove_member", group=group, member=member)
         return vote

@@ -16,6 +16,7 @@ from zerochat.agent.views.event_pages import chain_extent
 from zerochat.didcomm import PACKERS
 from zerochat.group.event_log.event import CONTROL, LEAVE, REMOVE
 from zerochat.group.inputs import StepContext
+from zerochat.group.joining.private_conversations import is_waiting
 from zerochat.group.links import mediator_mail, mediator_receipts
 from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
@@ -26,8 +27,11 @@ from zerochat.rpc.common import timestamp
 
 
 def audience(group: Group, author: str, position: int, lamport: int) -> list[str]:
-    """The other members that an event is for."""
+    """The other members that an event is for; in a private conversation also the one that has not joined, by its DID in
+    the group from which it was begun."""
     members = group.view.members
+    if group.private is not None and author == group.me and is_waiting(group):
+        return [group.private.member]
     if author == group.me:
         return [did for did, peer in group.links.peers.items() if did in members and peer.start_seq < position]
     return [did for did, member in members.items() if did != author and member.joined < lamport]

@@ -209,8 +209,10 @@ def name_before(group: Group, did: str, lamport: int) -> str:
 
 
 def display_names(group: Group) -> dict[str, str]:
-    """The display names of members and former members, by DID."""
-    return {did: member.label for did, member in (group.view.former | group.view.members).items()}
+    """The display names of members and former members, by DID; in a private conversation also the other member's in the
+    group from which it was begun."""
+    awaited = {group.private.member: group.private.label} if group.private is not None else {}
+    return awaited | {did: member.label for did, member in (group.view.former | group.view.members).items()}
 
 
 def member_infos(

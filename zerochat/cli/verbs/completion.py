@@ -10,7 +10,7 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zerochat.cli.agent_access import paths_of
 from zerochat.cli.command_tree import command_tree
@@ -22,7 +22,11 @@ from zerochat.cli.shells import SHELLS, script
 from zerochat.errors import LocalError, unique_prefixes
 from zerochat.terminal_text import printable_line
 
-CANDIDATES = ("groups", "profiles", "sent-files", "bots")
+if TYPE_CHECKING:
+    from zerochat.agent.api.client import Client
+    from zerochat.rpc import GroupInfo
+
+CANDIDATES = ("groups", "members", "profiles", "sent-files", "bots")
 
 
 def add(verbs: "Verbs[Parser]") -> None:
@@ -81,7 +85,16 @@ def _agent_names(options: Options) -> list[str]:
         if options.candidates == "bots":
             return [one.consumer for one in client.call("list_consumers", within_s=ANSWER_S_MAX)]
         groups = client.call("list_groups", within_s=ANSWER_S_MAX)
+        if options.candidates == "members":
+            return _members(client, groups, options.group)
         return _unambiguous({group.id: group.name for group in groups if group.state != "left"})
+
+
+def _members(client: "Client", groups: "list[GroupInfo]", wanted: str) -> list[str]:
+    """The names of the other members of a group; without one, of all groups."""
+    here = [one.id for one in groups if one.state == "active" and wanted in ("", one.name, one.id)]
+    members = [each for group in here for each in client.call("list_members", within_s=ANSWER_S_MAX, group=group)]
+    return [one.nick for one in members if one.connection != "self"]
 
 
 def _unambiguous(groups: dict[str, str]) -> list[str]:

@@ -51,7 +51,7 @@ class NotWithYourself(LocalError):
 
 
 class MemberIgnored(LocalError):
-    """You ignore {member}, so its answers would not reach you. Run `zerochat unignore {group} {member}` first."""
+    """You ignore {member}, so its answers would not reach you. Run `zerochat ignore --undo {group} {member}` first."""
 
 
 class NoSuchPrivateInvitation(LocalError):

@@ -1,0 +1,51 @@
+"""The command msg: private conversations from the command line."""
+
+import json
+
+import pytest
+
+from tests.support import cli_members
+from tests.support.cli_members import until
+
+home, agent, run, alone, two = cli_members.home, cli_members.agent, cli_members.run, cli_members.alone, cli_members.two
+
+
+@pytest.fixture
+def met(two):
+    """Alice and Bob in the group hikers."""
+    two("alice", "new hikers")
+    _, invitation, _ = two("alice", "invite hikers --format json")
+    two("bob", f"join {json.loads(invitation)['url']}")
+    return two
+
+
+def test_msg_begins_lists_and_answers_a_conversation(met):
+    code, out, err = met("alice", "msg bob hello")
+    assert code == 3 and len(out.strip()) == 43 and "Queued: waiting for bob" in err
+    code, out, err = met("alice", "msg")
+    assert code == 0 and out.startswith("bob") and "waiting for bob" in out
+    listed = until(lambda: met("bob", "msg")[1], "the invitation")
+    assert "alice" in listed and "invites you, from hikers" in listed
+    code, out, err = met("bob", "msg ALICE --accept")
+    assert code == 0 and "Accepted" in err
+    until(lambda: "with alice" in met("bob", "msg")[1], "the conversation")
+    until(lambda: "hello" in met("bob", "history alice")[1], "the message")
+    assert met("alice", "msg bob --group hikers")[1] == met("bob", "msg alice")[1]
+    code, out, err = met("bob", "msg alice again")
+    assert code == 0 and not err
+
+
+def test_declining_is_not_reported(met):
+    met("alice", "msg bob hello")
+    until(lambda: met("bob", "msg")[1], "the invitation")
+    code, _, err = met("bob", "msg alice --decline")
+    assert code == 0 and "Declined. alice is not told." in err
+    assert "waiting for bob to accept" in met("alice", "msg")[1]
+    code, _, err = met("bob", "msg alice --accept")
+    assert code != 0 and "does not invite you" in err
+
+
+def test_msg_refuses_what_is_impossible(met):
+    assert met("alice", "msg --accept")[0] == 2
+    assert "No member" in met("alice", "msg carol hello")[2]
+    assert "This is you" in met("alice", "msg alice --group hikers")[2]
