@@ -56,6 +56,16 @@ def test_bots_and_their_lag_are_listed(pair, monkeypatch, tmp_path):
     for text in ("two", "three"):
         alice.client.send_message("friends", text)
     until(lambda: consumer(bob).behind >= 2, "the lag")
+    broken = bob.places.data / "bots" / "broken.db"
+    broken.write_bytes(b"not a database" * 100)
+    code, shown, said = verb("bot", "list")
+    assert code == 0 and [line.split() for line in shown.splitlines()[1:]] == [
+        ["broken", "never", "connected", "0", "?"],
+        ["worker", "stopped", str(consumer(bob).behind), "1"],
+    ]
+    assert f"database {broken} cannot be used: file is not a database" in said
+    code, shown, said = verb("bot", "status", "--bot", "broken", "--format", "json")
+    assert code == 6 and json.loads(shown)["dead_letters"] is None and "StoreUnusable" in said
     code, shown, _ = verb("bot", "status", "--bot", "worker", "--format", "json")
     assert code == 1 and json.loads(shown)["state"] == "stopped" and json.loads(shown)["behind"] >= 2
     assert "worker" in verb("status")[1] and verb("status", "--check")[0] == 0

@@ -1,13 +1,16 @@
 """The bots and other consumers of a profile as rows: whether they run, their lag, their dead letters."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.cli.formatting import near_time
 from zerochat.rpc import ConsumerInfo
 from zerochat.rpc.subscriptions import NOTIFICATIONS_MAX, OVERFLOW_PERCENT
 from zerochat.terminal_text import printable_line
+
+if TYPE_CHECKING:
+    from zerochat.bot.store import StoreUnusable
 
 COUNTED_MAX: Final = 10_000
 """`ConsumerInfo.behind` counts up to this."""
@@ -37,14 +40,18 @@ def at_risk(one: ConsumerInfo) -> bool:
     return one.unread * 100 >= NOTIFICATIONS_MAX * OVERFLOW_PERCENT
 
 
-def dead_letters(paths: ProfilePaths) -> dict[str, int]:
-    """The number of dead letters of each bot that has run in the profile, by name."""
+def dead_letters(paths: ProfilePaths) -> "dict[str, int | StoreUnusable]":
+    """The number of dead letters of each bot that has run in the profile, by name; or why its database cannot be
+    read."""
     from zerochat.bot.bot import store_path
-    from zerochat.bot.store import Store
+    from zerochat.bot.store import Store, StoreUnusable
 
     folder = store_path(paths, "x").parent
-    found = {}
+    found: dict[str, int | StoreUnusable] = {}
     for path in sorted(folder.glob("*.db")) if folder.is_dir() else ():
-        with Store(path) as store:
-            found[path.stem] = len(store.dead_letters())
+        try:
+            with Store(path) as store:
+                found[path.stem] = len(store.dead_letters())
+        except StoreUnusable as error:
+            found[path.stem] = error
     return found

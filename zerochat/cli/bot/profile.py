@@ -13,7 +13,7 @@ from zerochat.errors import LocalError
 from zerochat.terminal_text import printable_line
 
 if TYPE_CHECKING:
-    from zerochat.bot.store import Store
+    from zerochat.bot.store import Store, StoreUnusable
     from zerochat.rpc import ConsumerInfo
 
 
@@ -25,15 +25,42 @@ class NoSuchDeadLetter(LocalError):
     """The bot {name} has no dead letter {letter}. `zerochat bot dead-letters --bot {name}` lists them."""
 
 
-def _states(options: Options) -> list[dict[str, object]]:
+def list_bots(options: Options, out: Output) -> ExitCode:
+    known, letters = _known(options), bot_state.dead_letters(paths_of(options))
+    found = [_state(name, known.get(name), letters.get(name, 0)) for name in sorted({*known, *letters})]
+    keys = ("name", "state", "behind", "dead_letters")
+    rows = [tuple(key.replace("_", " ").upper() for key in keys)]
+    rows += [tuple(_shown(one[key]) for key in keys) for one in found]
+    out.data_list(found, table(rows) if found else ())
+    if not found:
+        narrate("No bot has run in this profile. `zerochat bot new NAME` writes one.")
+    for one in letters.values():
+        if not isinstance(one, int):
+            narrate(one.sentence())
+    return ExitCode.OK
+
+
+def show_status(options: Options, out: Output) -> ExitCode:
+    name = options.name or "bot"
+    consumer, letters = _known(options).get(name), bot_state.dead_letters(paths_of(options)).get(name)
+    if consumer is None and letters is None:
+        raise NoSuchBot(name=printable_line(name))
+    one = _state(name, consumer, letters or 0)
+    out.data(one, table([(key.replace("_", " "), _shown(value)) for key, value in one.items()]))
+    if letters is not None and not isinstance(letters, int):
+        raise letters
+    return ExitCode.REFUSED if one["state"] == "stopped" else ExitCode.OK
+
+
+def _known(options: Options) -> "dict[str, ConsumerInfo]":
     with attached(options) as agent:
-        known = {one.consumer: one for one in agent.client.list_consumers()}
-    letters = bot_state.dead_letters(paths_of(options))
-    return [_state(name, known.get(name), letters.get(name, 0)) for name in sorted({*known, *letters})]
+        return {one.consumer: one for one in agent.client.list_consumers()}
 
 
-def _state(name: str, one: "ConsumerInfo | None", letters: int) -> dict[str, object]:
-    found: dict[str, object] = {"name": name, "state": "never connected", "behind": 0, "dead_letters": letters}
+def _state(name: str, one: "ConsumerInfo | None", letters: "int | StoreUnusable") -> dict[str, object]:
+    """`letters`: unreadable ones are null."""
+    found: dict[str, object] = {"name": name, "state": "never connected", "behind": 0}
+    found["dead_letters"] = letters if isinstance(letters, int) else None
     if one is None:
         return {**found, "unread": 0, "updated": ""}
     return {
@@ -45,23 +72,8 @@ def _state(name: str, one: "ConsumerInfo | None", letters: int) -> dict[str, obj
     }
 
 
-def list_bots(options: Options, out: Output) -> ExitCode:
-    found = _states(options)
-    keys = ("name", "state", "behind", "dead_letters")
-    rows = [tuple(key.replace("_", " ").upper() for key in keys)]
-    rows += [tuple(printable_line(str(one[key])) for key in keys) for one in found]
-    out.data_list(found, table(rows) if found else ())
-    if not found:
-        narrate("No bot has run in this profile. `zerochat bot new NAME` writes one.")
-    return ExitCode.OK
-
-
-def show_status(options: Options, out: Output) -> ExitCode:
-    one = next((each for each in _states(options) if each["name"] == options.name), None)
-    if one is None:
-        raise NoSuchBot(name=printable_line(options.name or "bot"))
-    out.data(one, table([(key.replace("_", " "), printable_line(str(value))) for key, value in one.items()]))
-    return ExitCode.REFUSED if one["state"] == "stopped" else ExitCode.OK
+def _shown(value: object) -> str:
+    return "?" if value is None else printable_line(str(value))
 
 
 def _store(options: Options) -> "Store":
