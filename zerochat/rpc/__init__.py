@@ -198,6 +198,7 @@ from zerochat.rpc.methods import (
     NOTIFICATIONS,
     PARSE_ERROR,
     PROTOCOL,
+    READING,
     REFUSED,
     Request,
 )
@@ -252,6 +253,7 @@ __all__ = [
     "NOTIFICATIONS",
     "PARSE_ERROR",
     "PROTOCOL",
+    "READING",
     "REFUSED",
     "AccuseParams",
     "AcknowledgeParams",

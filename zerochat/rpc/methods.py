@@ -1,6 +1,6 @@
 """The tables of methods and notifications of the control protocol, and the request format."""
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -35,6 +35,9 @@ BATCH_MAX = 100
 # JSON-RPC's error numbers, and one for all errors of zerochat (`data.code` has their names).
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 REFUSED = -32000
+
+READING: Final = ("get_", "list_", "search_", "wait_", "hello", "subscribe")
+"""Beginnings of the names of the methods that change nothing."""
 
 METHODS: dict[str, tuple[type[Struct], object]] = {
     "hello": (status.HelloParams, status.Hello),

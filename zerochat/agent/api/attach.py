@@ -17,7 +17,7 @@ from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_connection import ANSWER_S_MAX, AgentGone, AgentSilent, NoAgent
 from zerochat.agent.api.client_protocol import AgentError, Notification
 from zerochat.errors import LocalError
-from zerochat.rpc import METHODS, Event, Item, Sent, StoppingNotification
+from zerochat.rpc import METHODS, READING, Event, Item, Sent, StoppingNotification
 
 if TYPE_CHECKING:
     from zerochat.agent.storage.paths import ProfilePaths
@@ -28,8 +28,6 @@ OWNER_S_MAX = 20.0
 RETRY_S = 0.02
 KEYED: Final = frozenset(name for name, (params, _) in METHODS.items() if "key" in params.__struct_fields__)
 """The methods with an idempotency key."""
-READING: Final = ("get_", "list_", "search_", "wait_", "subscribe")
-"""Beginnings of the names of the methods that change nothing."""
 
 Access: TypeAlias = "tuple[Client, AgentThread | None]"
 """A client, and the agent that was started for it."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
 
 from msgspec import Struct
 
@@ -40,9 +39,6 @@ from zerochat.group.links.contact import join_link
 from zerochat.group.lookup import find_group
 from zerochat.group.state import Agent
 from zerochat.presentation import group_rules
-
-READING: Final = ("get_", "list_", "search_", "wait_", "hello", "subscribe")
-"""How the methods begin that a client may call after its consumer was taken over."""
 
 
 class Removed(LocalError):
@@ -85,7 +81,7 @@ class RequestHandlers(Services):
     def handle(self, call: Call, agent: Agent) -> CommandInput | None:
         """Answer a request, or return the command that it becomes. Internal errors are raised."""
         try:
-            if not call.method.startswith(READING):
+            if not call.method.startswith(rpc.READING):  # a consumer that was taken over may still read
                 self.subscriptions.consumers.require_current(call.client)
             reply = HANDLERS[call.method](Context(self, call, agent, call.params))
             if self.draining and isinstance(reply, Command):
