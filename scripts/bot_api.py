@@ -7,12 +7,14 @@ from dataclasses import fields, is_dataclass
 from types import ModuleType
 from typing import Any
 
+from zerochat.errors import LocalError
+
 HEAD = """\
 # Bot API
 
 Generated from `zerochat/bot` and `zerochat/testing` by `scripts/manual.py`; edit the sources. [bots](bots.md) explains
 how they work together. Import these names from `zerochat.bot` (`Bot`, `SyncBot`, `Message`, `SyncMessage`, `Event` and
-the `AgentError` of refused requests also from `zerochat`).
+the `AgentError` of refused requests also from `zerochat`). [json-rpc](json-rpc.md) has the types that are not here.
 """
 HIDDEN = ("VirtualLoop",)
 """`run` uses it."""
@@ -38,7 +40,7 @@ def _entry(module: ModuleType, name: str) -> str:
     one = getattr(module, name)
     if inspect.isclass(one):
         return _class(name, one)
-    return f"\n## {name}\n\n`{name}{_signature(one)}`: {_doc(one)}\n"
+    return f"\n## {name}\n\n`{name}{_signature(one)}`{_result(one)}: {_doc(one)}\n"
 
 
 def _class(name: str, one: type) -> str:
@@ -48,9 +50,10 @@ def _class(name: str, one: type) -> str:
         if base.__module__.startswith("zerochat.") and not base.__name__.startswith("_")
     ]
     public = [base.__name__ for base in bases if base.__name__ in _public()]
+    if issubclass(one, LocalError):
+        return f"\n## {name}\n\nAn error: “{_doc(one)}”\n"
     text = f"\n## {name}\n\n{_doc(one)}" + (f" A kind of `{public[0]}`." if public else "") + "\n"
-    made = not is_dataclass(one) and "__init__" in vars(one)
-    if made and not issubclass(one, BaseException):
+    if not is_dataclass(one) and "__init__" in vars(one) and one.__init__.__doc__:
         text += f"\n`{name}{_signature(one.__init__, skip=1)}`: {_doc(one.__init__)}\n"
     inherited = {
         each.name for base in bases if base.__name__ in _public() and is_dataclass(base) for each in fields(base)
@@ -103,7 +106,7 @@ def _methods(one: type, bases: list[type]) -> Iterator[str]:
                 shown.add(name)
                 begin = "await " if inspect.iscoroutinefunction(member) else ""
                 note = _doc(member) or _doc(_overridden(one, name))
-                yield _line(f"`{begin}{name}{_signature(member, skip=1)}`", note)
+                yield _line(f"`{begin}{name}{_signature(member, skip=1)}`{_result(member)}", note)
             shown.add(name)
 
 
@@ -117,6 +120,12 @@ def _signature(function: Any, skip: int = 0) -> str:
     parameters = list(signature.parameters.values())[skip:]
     bare = [one.replace(annotation=one.empty, default=_default(one.default)) for one in parameters]
     return str(signature.replace(parameters=bare, return_annotation=signature.empty))
+
+
+def _result(function: Any) -> str:
+    """The type of the result, unless a reader can do nothing with it: decorators return their functions."""
+    text = _type(inspect.signature(function).return_annotation)
+    return "" if text in ("None", "Any", "~F", "~T", "Self") or "Callable" in text else f" → `{text}`"
 
 
 class _Shown:

@@ -34,6 +34,27 @@ def test_a_page_opens_with_its_title(page):
     assert page.read_text(encoding="utf-8").startswith("# ")
 
 
+GENERATED = {path for path, _ in manual.files()}
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in GENERATED], ids=lambda page: page.stem)
+def test_a_page_fits_in_120_columns_except_for_tables(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+def test_the_types_of_the_bot_api_are_explained():
+    """Each type of a field, a result or an error has a section, here or in the reference of JSON-RPC."""
+    page = (ROOT / "zerochat" / "manual" / "bot-api.md").read_text(encoding="utf-8")
+    rpc = (ROOT / "zerochat" / "manual" / "json-rpc.md").read_text(encoding="utf-8")
+    typed = " ".join(re.findall(r"(?:`: |→ )`([^`]+)`", page) + re.findall(r"Raises ([^.]+)\.", page))
+    explained = set(re.findall(r"^##+ (\w+)$", page + rpc, re.MULTILINE))
+    python = {*("Any", "Exception", "False", "Iterator", "Literal", "LocalError", "Mapping", "Match", "None", "Path")}
+    python |= {"True", "ValueError"}
+    ours = {"AgentError", "NoBotFile", "NoBotFound", "SeveralBots", "SimulatedGroup"}  # not for authors of bots
+    assert set(re.findall(r"\b[A-Z]\w+", typed)) - python - ours - explained == set()
+
+
 @pytest.mark.parametrize(("path", "text"), list(manual.files()), ids=lambda part: getattr(part, "name", ""))
 def test_a_generated_file_matches_its_table(path, text):
     assert path.read_text(encoding="utf-8") == text, "run scripts/manual.py"

@@ -33,6 +33,7 @@ examples         ready-made bots
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from zerochat.bot.api import FilesMissing
     from zerochat.bot.bot import Bot
     from zerochat.bot.events import (
         Author,
@@ -53,11 +54,13 @@ if TYPE_CHECKING:
         WebhookEvent,
     )
     from zerochat.bot.handlers import Failure
-    from zerochat.bot.local_events import SetTimer
+    from zerochat.bot.invoke import HandlerTimeout
+    from zerochat.bot.local_events import SetTimer, TooManyLocalEvents
     from zerochat.bot.members import Member
     from zerochat.bot.script import SyncBot
-    from zerochat.bot.store import BadValue, DeadLetter
+    from zerochat.bot.store import BadValue, DeadLetter, KeyValues
     from zerochat.bot.sync import (
+        SyncApi,
         SyncEdited,
         SyncJoined,
         SyncJoinRequest,
@@ -77,9 +80,12 @@ __all__ = [
     "Edited",
     "Event",
     "Failure",
+    "FilesMissing",
     "Group",
+    "HandlerTimeout",
     "JoinRequest",
     "Joined",
+    "KeyValues",
     "Left",
     "Member",
     "Message",
@@ -88,6 +94,7 @@ __all__ = [
     "Receipts",
     "Sent",
     "SetTimer",
+    "SyncApi",
     "SyncBot",
     "SyncEdited",
     "SyncJoinRequest",
@@ -97,6 +104,7 @@ __all__ = [
     "SyncReaction",
     "SyncSent",
     "TimerEvent",
+    "TooManyLocalEvents",
     "WebhookEvent",
 ]
 
@@ -105,11 +113,16 @@ _HOMES = {
     "Bot": "zerochat.bot.bot",
     "DeadLetter": "zerochat.bot.store",
     "Failure": "zerochat.bot.handlers",
+    "FilesMissing": "zerochat.bot.api",
+    "HandlerTimeout": "zerochat.bot.invoke",
+    "KeyValues": "zerochat.bot.store",
     "SetTimer": "zerochat.bot.local_events",
+    "TooManyLocalEvents": "zerochat.bot.local_events",
     "Member": "zerochat.bot.members",
     "SyncBot": "zerochat.bot.script",
     **dict.fromkeys(
         (
+            "SyncApi",
             "SyncEdited",
             "SyncJoinRequest",
             "SyncJoined",

@@ -246,7 +246,7 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             sys.stderr.flush()
             os._exit(error.exit_code)
 
-    async def serve(self, line: AgentLink | None = None, *, store: Store | None = None, signals: bool = False) -> None:
+    async def serve(self, link: AgentLink | None = None, *, store: Store | None = None, signals: bool = False) -> None:
         """Run in this event loop until `stop` or until the task is cancelled. `link`, `store`: replace the control
         socket and the file, for tests. `signals`: stop on SIGTERM and SIGINT, and interrupt handlers that block the
         event loop; main thread only. Raises LocalError."""
@@ -254,16 +254,16 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             raise BadBot(why="it is already running")
         loop = asyncio.get_running_loop()
         before = self._store
-        if line is None:
+        if link is None:
             from zerochat.agent.storage.profiles import NoProfile, profile_exists
             from zerochat.bot.socket_link import SocketLink
 
             home = profile_paths(self.profile, os.environ)
             if not profile_exists(home):
                 raise NoProfile(profile=home.profile)
-            line = SocketLink(home, f"bot {self.name}", _passphrase())
+            link = SocketLink(home, f"bot {self.name}", _passphrase())
         self._store = store or self._open_store()
-        self._runner = Runner(self._spec(), line, self._store, self._make_api)
+        self._runner = Runner(self._spec(), link, self._store, self._make_api)
         self._ready.set()
         ends = (signal.SIGTERM, signal.SIGINT) if signals else ()
         webhooks: WebhookServer | None = None

@@ -164,7 +164,8 @@ class Event:
 
     type: str
     id: str
-    """Event id, the same for every member; for events known only to this agent, `h` and a number."""
+    """Event id, the same for every member; for events that only the agent or the bot knows (a gap, a timer), unique for
+    this bot."""
     seq: int
     group: Group
     author: Author

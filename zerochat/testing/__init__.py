@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zerochat.bot.launch import load
-    from zerochat.testing.group import Group, MessageView, NotSettled
+    from zerochat.testing.group import Convergence, Group, MessageView, NotSettled
     from zerochat.testing.loop import Deadlock, VirtualLoop, run
 
-__all__ = ["Deadlock", "Group", "MessageView", "NotSettled", "VirtualLoop", "load", "run"]
+__all__ = ["Convergence", "Deadlock", "Group", "MessageView", "NotSettled", "VirtualLoop", "load", "run"]
 
 _HOMES = {
+    "Convergence": "zerochat.testing.group",
     "Group": "zerochat.testing.group",
     "NotSettled": "zerochat.testing.group",
     "MessageView": "zerochat.testing.group",
