@@ -115,3 +115,19 @@ def test_a_time_of_day_follows_the_clock(utc: None, ahead_s: float, ran: list[fl
             assert len(again.ran) == 2, "it is not silent until the wrong time comes"
 
     run(scenario())
+
+
+def test_a_time_of_day_follows_the_time_zone_of_the_system(utc: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C library reads it only once."""
+
+    async def scenario() -> None:
+        with Store(None) as store:
+            local, fixed = Watched(store, Clocks(), at="13:00"), Watched(store, Clocks(), at="13:00", zone="UTC")
+            await asyncio.sleep(2 * HOUR_S)
+            monkeypatch.setenv("TZ", "UTC+5")  # five hours behind UTC
+            await asyncio.sleep(26 * HOUR_S)
+            assert (local.ran, fixed.ran) == ([1, 6], [1, 25])
+            local.task.cancel()
+            fixed.task.cancel()
+
+    run(scenario())

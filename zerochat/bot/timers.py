@@ -1,11 +1,12 @@
 """Calls a bot's timers on schedule and makes up for missed calls.
 
 Intervals are measured on a steady clock, so that setting the system clock causes neither a burst of calls nor silence.
-Times of day follow the system clock. If it was set back by more than three hours, they count anew (as in cron);
-otherwise no call is repeated.
+Times of day follow the system's clock and time zone. If the clock was set back by more than three hours, they count
+anew (as in cron); otherwise no call is repeated.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -80,6 +81,8 @@ class TimerRunner:
 
     def _next(self, timer: Timer, last: _Last) -> tuple[float, float]:
         """The next due time, and the seconds until then; negative: it has passed."""
+        if timer.schedule.at is not None:
+            time.tzset()  # the time zone of the system may have changed since the bot began
         due = timer.schedule.next_after(last.due, last.due)
         if timer.schedule.at is None:
             return due, last.steady + (due - last.due) - self._steady()
