@@ -150,6 +150,7 @@ COMMANDS = {
         ),
         CommandInfo("evidence", "[MSG]", "show what can be proven here, or about a message"),
         CommandInfo("proof", "[MSG] PATH", "write a proof of a message to a file", title="Write a proof"),
+        CommandInfo("export", "[PATH]", "write the log of this group to a new file", title="Export this group"),
         CommandInfo("accuse", "NAME", "accuse a member of withholding a message", True, (), "Accuse a member"),
         CommandInfo("cases", "", "list the accusations and their outcomes", title="Cases"),
         CommandInfo("ping", "NAME", "check whether a member answers", True, title="Ping"),
@@ -211,7 +212,7 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
 """Commands of other chats and shells that take other arguments than their counterpart here."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),
-    *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "man", "mediator"),
+    *("didcomm", "disconnect", "doctor", "history", "import", "init", "judge", "man", "mediator"),
     *("passphrase", "paths", "restore", "route", "rpc", "sim", "tail", "tlog", "verify-proof"),
 }
 """Verbs of the command line without a slash command; clients must not import the command line."""

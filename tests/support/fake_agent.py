@@ -87,6 +87,8 @@ class FakeAgent:
         self.accused: list[rpc.CaseInfo] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.refuse: dict[str, Refusal] = {}
+        self.log_rows: list[rpc.LogRow] = []
+        self.page_rows = 100
         self.warning = ""
         self.closed = False
         self.url, self.code = URL, CODE
@@ -783,6 +785,19 @@ class FakeAgent:
 
     def _reload_settings(self, params: NoParams) -> NoParams:
         return params
+
+    def _get_log_summary(self, params: rpc.GroupParams) -> rpc.LogSummary:
+        info = self.groups[params.group].info
+        count = len(self.log_rows)
+        return rpc.LogSummary(
+            group=params.group, name=info.name, me=ME, nick="alice", view="", chains=[], events=count, latest=count
+        )
+
+    def _get_event_page(self, params: rpc.EventPageParams) -> rpc.EventPage:
+        start = params.after[0] if params.after else 0
+        rows = self.log_rows[start : start + self.page_rows]
+        more = start + len(rows) < len(self.log_rows)
+        return rpc.EventPage(rows, (start + len(rows), "", "") if more else None)
 
     def _get_evidence(self, params: rpc.EvidenceParams) -> rpc.Evidence:
         """In a group whose keys sign, the first of the others has signed for everything of mine, and the next for

@@ -95,6 +95,10 @@ def day_of(time: int) -> str:
     return f"{moment:%Y-%m-%d}" + (f" {moment:%H:%M} UTC" if time % 86_400_000 else "")
 
 
+NOT_ENCRYPTED = "The file is not encrypted and contains all messages of the group."
+"""About an export."""
+
+
 def rule_text(rule: str) -> str:
     """What new members receive by a rule: the end of a sentence."""
     kind, _, number = rule.partition(":")

@@ -30,6 +30,7 @@ from zerochat.group.state import Group, Profile
 from zerochat.rpc import Delivery, Event, LogRow, LogSummary
 
 VERSION = 1
+SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 256 * 1024
 """A record has at most 96 KiB."""
 HEADER_BYTES_MAX = 4 << 20
@@ -118,6 +119,11 @@ def create(path: Path) -> IO[bytes]:
 def write(header: Header, rows: Iterable[LogRow], file: IO[bytes]) -> int:
     """Write the header and the rows; the number of rows. Raises Unexportable."""
     file.write(_encoder.encode(header) + b"\n")
+    return write_rows(rows, file)
+
+
+def write_rows(rows: Iterable[LogRow], file: IO[bytes]) -> int:
+    """Write rows after the header; their number. Raises Unexportable."""
     count = 0
     for row in rows:
         file.write(_encoder.encode(_line(row)) + b"\n")

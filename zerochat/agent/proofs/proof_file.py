@@ -27,12 +27,12 @@ class Written(Struct):
     """Members that acknowledged without provable subscription."""
 
 
-def place_of(path: Path, what: str) -> Path:
-    """The path of a proof file: `path`, or a portable file name for `what` if `path` is a folder."""
+def place_of(path: Path, what: str, suffix: str = SUFFIX) -> Path:
+    """The path of a new file: `path`, or in it a portable file name for `what` if `path` is a folder."""
     if not path.is_dir():
         return path
     name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in printable_line(what, 40))
-    return path / f"{name.strip('-') or 'proof'}{SUFFIX}"
+    return path / f"{name.strip('-') or 'zerochat'}{suffix}"
 
 
 def write_proof(path: Path, pages: Iterable[ProofLines]) -> Written:

@@ -79,7 +79,6 @@ OWN_COMMANDS = {
         CommandInfo("switch", "[GROUP]", "switch to another group; without GROUP: list the groups"),
         CommandInfo("history", "[N]", "print the last N events again"),
         CommandInfo("draft", "[send|drop]", "show, send or delete your draft"),
-        CommandInfo("export", "[PATH]", "write the log of this group to a file"),
         CommandInfo("admit", "NAME", "accept a join request"),
         CommandInfo("refuse", "NAME", "refuse a join request"),
     )

@@ -21,6 +21,7 @@ from zerochat.cli.formatting import find_group, name_of, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, history_source
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
+from zerochat.presentation.history_rules import NOT_ENCRYPTED
 from zerochat.rpc import Event, LogRow, LogSummary
 from zerochat.terminal_text import printable_line
 
@@ -102,7 +103,6 @@ REASONS = {
 """Why an event of a file is rejected."""
 INTEGRITY_REASONS = ("contradiction", "invalid", "doubted")
 REST = "the rest of the journal (the agent scans it daily; without one, `zerochat doctor` does)"
-NOT_ENCRYPTED = "The file is not encrypted and contains all messages of the group."
 
 
 class NotOurGroup(LocalError):

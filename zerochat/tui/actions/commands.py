@@ -371,6 +371,12 @@ def _proof(chat: ChatView, argument: str) -> None:
     evidence.save_proof(chat, argument)
 
 
+def _export(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.actions.export import export
+
+    export(chat, argument)
+
+
 def _telemetry(chat: ChatView, argument: str) -> None:
     from zerochat.tui.actions.telemetry import telemetry
 
@@ -421,6 +427,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "why": delivery.why,
     "evidence": _evidence,
     "proof": _proof,
+    "export": _export,
     "accuse": members.accuse,
     "cases": _cases,
     "ping": peers.ping,

@@ -27,7 +27,7 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     if (words := setting_words(text)) is not None:
         return words
     word, space, start = text.partition(" ")
-    if word.lower() == "/send" and space and "\n" not in text:
+    if word.lower() in ("/send", "/export") and space and "\n" not in text:
         return paths_for(start.lstrip())
     if word.lower() == "/proof" and space and "\n" not in text:
         return _proof_words(start.lstrip())
