@@ -250,6 +250,18 @@ def test_a_half_closed_connection_gets_its_answers(fake_agent, late: bool) -> No
         assert connection.recv(1) == b""
 
 
+def test_a_half_closed_client_that_goes_is_disconnected(fake_agent) -> None:
+    agent = fake_agent(wait_for_delivery=lambda _: None)
+    with dial(agent.server.path) as connection:
+        connection.sendall(call("wait_for_delivery", {"group": "g", "id": "e"}, "late"))
+        connection.shutdown(socket.SHUT_WR)
+        until(lambda: agent.open and False in [read for read, _ in agent.server.fds().values()], "its end of sending")
+        agent.do(agent.server.flush)
+        assert agent.server.clients, "it waits for its answer"
+    agent.do(agent.server.flush)
+    assert not agent.server.clients
+
+
 def test_what_has_no_answer_when_the_agent_stops_is_refused(fake_agent) -> None:
     agent = fake_agent(wait_for_delivery=lambda _: None)
     with dial(agent.server.path) as connection:

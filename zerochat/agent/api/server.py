@@ -251,10 +251,15 @@ class ControlServer(Closing):
                 self._put(self._clients[client], line)
 
     def flush(self) -> None:
-        """Send what the clients' sockets accept now; the rest is sent when they are ready."""
+        """Send what the clients' sockets accept now; the rest is sent when they are ready. Disconnect clients that wait
+        for answers and have gone."""
         for client in self._unsent.values():
             self._send(client)
         self._unsent.clear()
+        # Their sockets are polled neither for reading nor for writing, so the poller does not report their end.
+        for client in [each for each in self._clients.values() if each.ended and not each.outgoing]:
+            if _has_hung_up(client.socket):
+                self._drop(client)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
