@@ -311,6 +311,23 @@ def test_a_fault_in_a_json_log_has_a_traceback_without_content(tmp_path):
     assert said not in json.dumps(line)
 
 
+def test_the_times_of_a_log_are_utc_whatever_the_zone_was(tmp_path, monkeypatch):
+    import logging
+
+    from zerochat.agent.service import crash_log
+
+    (handler,) = crash_log.handlers(tmp_path / "agent.log", None)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    record = logging.LogRecord("", logging.INFO, "", 0, "ready", (), None)
+    record.created, record.msecs = 1_700_000_000.5, 500
+    handler.handle(record)
+    handler.close()
+    monkeypatch.undo()
+    time.tzset()
+    assert (tmp_path / "agent.log").read_text() == "2023-11-14T22:13:20.500Z INFO ready\n"
+
+
 # --- hooks ----------------------------------------------------------------------------------------------------------
 
 HOOK = """\
@@ -507,10 +524,11 @@ def test_a_failed_start_is_logged_as_json(one, wrong):
 def test_all_that_is_written_to_standard_error_becomes_json(monkeypatch, tmp_path):
     import io
     import logging
+    import traceback
     import warnings
 
     from zerochat.agent.service.crash_log import JsonStream, handlers
-    from zerochat.cli import _report_fault
+    from zerochat.cli import _report_fault, _report_hidden_fault
 
     raw = io.StringIO()
     monkeypatch.setattr(sys, "stderr", JsonStream(raw))
@@ -518,15 +536,27 @@ def test_all_that_is_written_to_standard_error_becomes_json(monkeypatch, tmp_pat
     file.close()
     handler.handle(logging.LogRecord("", logging.INFO, "", 0, "stopped", (), None))
     print(warnings.formatwarning("a library\nis 100% old", DeprecationWarning, "x.py", 7), end="", file=sys.stderr)
+    said_by_a_peer = "\n".join(("a secret", "of a peer"))
     try:
-        raise ValueError
+        raise ValueError(said_by_a_peer)
     except ValueError as error:
         _report_fault(ValueError, error, None)
+        _report_hidden_fault(threading.ExceptHookArgs((ValueError, error, error.__traceback__, None)))
+        assert logging.lastResort is not None, "what libraries log without handlers"
+        logging.lastResort.handle(logging.LogRecord("", logging.ERROR, "", 0, "failed: %s", (7,), sys.exc_info()))
+        traceback.print_exc()
+        sys.__excepthook__(ValueError, error, error.__traceback__)  # in small pieces
     print("one", "two", file=sys.stderr)
-    logged, warned, fault, said = map(json.loads, raw.getvalue().splitlines())
+    logged, warned, fault, hidden, library, *printed, said = map(json.loads, raw.getvalue().splitlines())
+    assert hidden == fault | {"at": hidden["at"]} and any("test_running.py" in line for line in fault["fault"]["trace"])
+    assert library["message"].startswith("failed: 7\nbuiltins.ValueError\n") and len(printed) == 2
+    for each in printed:
+        assert each["level"] == "error" and each["message"].startswith("Traceback (most recent call last):\n  File")
+        assert each["message"].endswith("\nValueError")
+    assert "a secret" not in raw.getvalue() and "of a peer" not in raw.getvalue()
     assert (logged["message"], logged["kind"], logged["level"]) == ("stopped", "stopped", "info")
     assert "DeprecationWarning: a library\nis 100% old" in warned["message"] and warned["level"] == "warning"
-    assert fault["level"] == "error" and "ValueError" in fault["message"]
+    assert fault["level"] == "error" and fault["fault"]["class"] == "builtins.ValueError"
     assert said["message"] == "one two" and not sys.stderr.isatty()
 
 

@@ -28,6 +28,8 @@ class Terminated(BaseException):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (None: the arguments of the process) and return its exit code."""
     sys.excepthook = _report_fault
+    if argv is None:  # the process is ours
+        threading.excepthook = sys.unraisablehook = _report_hidden_fault
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -63,10 +65,15 @@ def _open_streams() -> None:
 
 
 def _report_fault(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
-    """Print an uncaught exception without its message: the system may keep the output of an agent in a log."""
-    from zerochat.agent.service.crash_log import redacted_traceback
+    from zerochat.agent.service.crash_log import report_fault
 
-    print(f"zerochat: internal error (please report it)\n{redacted_traceback(error)}", file=sys.stderr)
+    report_fault(error)
+
+
+def _report_hidden_fault(args: "threading.ExceptHookArgs | sys.UnraisableHookArgs") -> None:
+    """Print what ends a thread or fails in a finaliser in the same way."""
+    if args.exc_value is not None:
+        _report_fault(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def _report_fault_as_json(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:

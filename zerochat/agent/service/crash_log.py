@@ -7,10 +7,13 @@ import io
 import json
 import logging
 import sys
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from time import gmtime
 from traceback import format_tb
 from types import TracebackType
 from typing import Final, Literal, TextIO, TypeAlias
@@ -20,7 +23,8 @@ LOG_BYTES_MAX: Final = 1 << 20
 """Size of one log file."""
 LOGS_KEPT: Final = 2
 """Rotated log files that are kept."""
-FAILURES: Final = ("zerochat: ", "usage: ", "Traceback ")
+TRACEBACK: Final = "Traceback (most recent call last):"
+FAILURES: Final = ("zerochat: ", "usage: ", TRACEBACK)
 """How messages of failures begin; others are warnings and hints."""
 LogFormat: TypeAlias = Literal["text", "json"]
 
@@ -38,7 +42,11 @@ def redacted_traceback(error: BaseException) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats log lines without exception texts."""
+    """Formats log lines without exception texts, with times in UTC: a long-running process has an old time zone."""
+
+    converter = staticmethod(gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
 
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -68,28 +76,67 @@ class RedactingJsonFormatter(RedactingFormatter):
 
 class JsonStream(io.TextIOBase):
     """A stream that turns all text that is written to it into lines as of `RedactingJsonFormatter`: messages of the
-    program, and warnings and tracebacks of the interpreter and of libraries. A text ends with its newline."""
+    program, and warnings and tracebacks of the interpreter and of libraries. A text ends with its newline, and a
+    traceback with its exception, whose text is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self._text = ""
+        self._unfinished = defaultdict[int, str](str)
+        """By thread."""
 
     def write(self, text: str) -> int:
-        self._text += text
-        if self._text.endswith("\n"):
-            message, self._text = self._text.strip("\n"), ""
-            if message:
-                level = logging.ERROR if message.startswith(FAILURES) else logging.WARNING
-                record = logging.LogRecord("", level, "", 0, "%s", (message,), None)
-                record.kind = "standard error"
-                self.stream.write(RedactingJsonFormatter().format(record) + "\n")
+        thread = threading.get_ident()
+        held = self._unfinished.pop(thread, "") + text
+        if held.endswith("\n") and not _lacks_exception(held):
+            if message := held.strip("\n"):
+                self._put(message)
+        elif held:
+            self._unfinished[thread] = held
         return len(text)
+
+    def report(self, message: str, error: BaseException) -> None:
+        """Write a fault as one line."""
+        self._put(message, error)
+
+    def _put(self, message: str, error: BaseException | None = None) -> None:
+        level = logging.ERROR if error is not None or message.startswith(FAILURES) else logging.WARNING
+        fault = (type(error), error, error.__traceback__) if error is not None else None
+        record = logging.LogRecord("", level, "", 0, "%s", (_without_exception_text(message),), fault)
+        record.kind = "standard error"
+        self.stream.write(RedactingJsonFormatter().format(record) + "\n")
 
     def flush(self) -> None:
         self.stream.flush()
 
     def fileno(self) -> int:
         return self.stream.fileno()
+
+
+def _lacks_exception(text: str) -> bool:
+    """Whether this is the beginning of a traceback, whose last line is not indented."""
+    last = text.removesuffix("\n").rpartition("\n")[2]
+    return text.startswith(TRACEBACK) and (last.startswith((TRACEBACK, " ")))
+
+
+def _without_exception_text(message: str) -> str:
+    """A message with the class of the exception alone in the place of the end of its traceback."""
+    before, header, trace = message.partition(TRACEBACK)
+    if not header:
+        return message
+    lines = trace.split("\n")
+    end = next((index for index, line in enumerate(lines[1:], 1) if not line.startswith(" ")), len(lines))
+    return "\n".join(
+        [before + header + lines[0], *lines[1:end], *(line.partition(":")[0] for line in lines[end : end + 1])]
+    )
+
+
+def report_fault(error: BaseException) -> None:
+    """Print an exception that no code has caught, without its text: the system may keep the output in a log."""
+    message = "zerochat: internal error (please report it)"
+    if isinstance(sys.stderr, JsonStream):
+        sys.stderr.report(message, error)
+    else:
+        print(f"{message}\n{redacted_traceback(error)}", file=sys.stderr)
 
 
 def _frames(error: BaseException) -> list[str]:
@@ -101,6 +148,8 @@ def handlers(path: Path, format_: LogFormat | None) -> Iterator[logging.Handler]
     line = (
         RedactingJsonFormatter() if format_ == "json" else RedactingFormatter("%(asctime)s %(levelname)s %(message)s")
     )
+    if logging.lastResort is not None:  # it prints what libraries log
+        logging.lastResort.setFormatter(RedactingFormatter())
     both: list[logging.Handler] = [LogFile(path, encoding="utf-8")]
     if format_ is not None and sys.stderr is not None:
         both.append(_StderrHandler(sys.stderr.stream if isinstance(sys.stderr, JsonStream) else sys.stderr))
