@@ -3,14 +3,17 @@
 import hashlib
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.support import agents
 from tests.support.agents import meet, until
 from tests.support.shared_files import files, is_here, the_file, write
+from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
-from zerochat.agent.files import handlers
+from zerochat.agent.files import handlers, jobs
 from zerochat.group.files.hash_tree import PART_BYTES
 from zerochat.rpc import Event, FileNotification
 
@@ -264,3 +267,33 @@ def test_two_groups_have_nothing_to_do_with_each_other(people, tmp_path):
     bob.client.fetch_file("others", "photo.jpg")
     until(lambda: is_here(bob, "others"), "the file")
     assert the_file(bob).state == "offered" and sent.group != files(bob, "others")[0].group
+
+
+@pytest.mark.parametrize("state", ["saved", "begun"])
+def test_a_save_is_reported_as_it_ended_when_the_agent_stops(people, tmp_path, monkeypatch, state):
+    (alice,) = people("alice")
+    alice.client.create_group("friends")
+    path, data = write(tmp_path, "photo.jpg", 2 * PART_BYTES)
+    alice.client.send_files("friends", [str(path)])
+    until(lambda: is_here(alice), "the file")
+    begun, save = threading.Event(), jobs._save
+    (tmp_path / "to").mkdir()
+
+    def slow(worker, *rest):
+        saved = save(worker, *rest) if state == "saved" else None
+        begun.set()
+        until(lambda: not worker.is_running(), "the end of the agent")
+        return saved or save(worker, *rest)
+
+    monkeypatch.setattr(jobs, "_save", slow)
+    with connect(alice.places) as client, ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(client.save_file, "friends", "photo.jpg", str(tmp_path / "to"))
+        assert begun.wait(30)
+        alice.client.stop_agent()
+        if state == "saved":
+            assert (tmp_path / "to" / "photo.jpg").read_bytes() == data
+            assert saving.result(30).path == str(tmp_path / "to" / "photo.jpg")
+        else:
+            error = saving.exception(30)
+            assert isinstance(error, AgentError) and error.code == "AgentStopping"
+            assert list((tmp_path / "to").iterdir()) == []

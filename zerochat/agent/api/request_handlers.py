@@ -187,6 +187,7 @@ class RequestHandlers(Services):
         """Refuse what was not carried out, so that its client may repeat it elsewhere."""
         self.short_links.answer_all(agent)
         self.backups.drop()
+        self.files.end()
         self.server.refuse_pending(AgentStopping())
 
     # --- notifications ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from zerochat.agent.api.post_commands import post_command
 from zerochat.agent.api.server import Call, ControlServer
 from zerochat.agent.api.subscriptions.hub import Subscriptions
 from zerochat.agent.files import view
-from zerochat.agent.files.worker import FileWorker
+from zerochat.agent.files.worker import FileWorker, Interrupted
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views.current_messages import MaterialisedMessages
 from zerochat.errors import LocalError
@@ -72,7 +72,9 @@ class FileHandlers(Struct):
         return None
 
     def _done(self, call: Call, result: object, command: SendPost | None = None) -> None:
-        """The file worker is done with a request."""
+        """The file worker is done with a request, or has given it up, so that it is refused with the others."""
+        if isinstance(result, Interrupted):
+            return
         if isinstance(result, LocalError):
             self.refuse(call, result)
         elif command is None:
@@ -85,6 +87,12 @@ class FileHandlers(Struct):
         """The messages whose files have been read and encrypted."""
         posts, self._posts = self._posts, []
         return posts
+
+    def end(self) -> None:
+        """The agent stops: answer what has been carried out meanwhile."""
+        if self.worker is not None:
+            self.worker.end()
+            self.worker.take()
 
     def discard(self, command: Command, agent: Agent) -> None:
         """Delete the files of a message that was not sent."""

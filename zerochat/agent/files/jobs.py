@@ -1,7 +1,7 @@
 """File requests of clients: finds the file, and starts the jobs of the file worker."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from zerochat import rpc
 from zerochat.agent.files import sources
 from zerochat.agent.files.saving import Saved, downloads, safe_name, save
 from zerochat.agent.files.thumbnail import small_picture
-from zerochat.agent.files.worker import FileWorker
+from zerochat.agent.files.worker import FileWorker, Interrupted
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.agent.views import event_pages
@@ -134,7 +134,14 @@ def _whole(journal: Journal, group: Group, wanted: str) -> File:
 
 def _save(worker: FileWorker, group: str, file: File, to: str) -> rpc.Saved:
     try:
-        saved: Saved = save(file.name, worker.blobs.content(group, file.id, file.size), to, downloads(os.environ))
+        saved: Saved = save(file.name, _content(worker, group, file), to, downloads(os.environ))
     except Unauthentic:
         raise FileDamaged(name=ascii(safe_name(file.name))) from None
     return rpc.Saved(path_to_wire(saved.path), file.size, saved.sha256)
+
+
+def _content(worker: FileWorker, group: str, file: File) -> Iterator[bytes]:
+    for part in worker.blobs.content(group, file.id, file.size):
+        if not worker.is_running():
+            raise Interrupted
+        yield part

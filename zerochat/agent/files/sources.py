@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zerochat.agent.files.blobs import Blobs
+from zerochat.agent.files.worker import Interrupted
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
 from zerochat.group.files.descriptor import FILES_MAX, NAME_BYTES_MAX, File
@@ -44,10 +45,6 @@ class FileTooLargeToSend(LocalError):
 
 class FileChanges(LocalError):
     """{path} changed while it was read; nothing was sent. Try again when no program writes to it."""
-
-
-class Interrupted(LocalError):
-    """The agent was stopped before the file was read completely. Nothing was sent."""
 
 
 def import_files(

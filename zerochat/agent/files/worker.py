@@ -37,6 +37,10 @@ class TooManyFileJobs(LocalError):
     retry_after_s: ClassVar[int] = 1
 
 
+class Interrupted(LocalError):
+    """The agent was stopped before the file was read completely."""
+
+
 class JobResult(Struct, frozen=True):
     """The result of a client's job: `then` is called with it in the agent thread."""
 
@@ -69,6 +73,11 @@ class FileWorker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Give up what is unfinished, which takes a moment. `take` then has the results of all that was finished.
+        Idempotent."""
         self._ending.set()
         self._parts.shutdown(cancel_futures=True)
         self._long.shutdown(cancel_futures=True)
