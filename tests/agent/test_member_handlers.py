@@ -291,6 +291,22 @@ def test_an_ignored_member_is_marked() -> None:
     assert not any(event.ignored for event in world.history("n0"))
 
 
+def test_a_former_member_can_be_ignored() -> None:
+    world = Offices(3)
+    world.says("n1", SendPost("friends", "hello"))
+    did = world.group("n1").me
+    world.call("n1", "leave_group", group="friends")
+    gone = rpc.IgnoredMember(did, "n1", True, former=True)
+    assert world.call("n0", "ignore_member", group="friends", member="n1") == gone
+    assert world.heard_news("n0", "ignored_changed") == [rpc.IgnoredNotification(world.id, did, "n1", True)]
+    assert world.call("n0", "list_ignored", group="friends") == [gone]
+    assert [event.type for event in world.history("n0") if event.ignored] == ["message"]
+    assert not world.call("n0", "ignore_member", group="friends", member=did, ignored=False).ignored
+    assert world.call("n0", "list_ignored", group="friends") == []
+    with pytest.raises(UnknownMember):
+        world.call("n0", "ignore_member", group="friends", member="nemo")
+
+
 def test_a_join_request_is_approved_by_matching_safety_words() -> None:
     world = Offices(3, Policy(join="ask"))
     (hers, his) = world.call("n0", "list_join_requests", group="friends")

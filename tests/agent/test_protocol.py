@@ -64,7 +64,7 @@ VERBS: dict[str, set[str]] = {
     "read": {"mark_read"},
     "pin": {"pin_message", "get_delivery"},
     "pins": {"list_pins"},
-    "ignore": {"ignore_member"},
+    "ignore": {"ignore_member", "list_ignored"},
     "rotate": {"rotate_did"},
     "route": {"open_connection", "list_connections", "close_connection"},
     "rpc": set(METHODS),

@@ -27,6 +27,7 @@ from zerochat.rpc import (
     GroupInfo,
     History,
     HistoryStart,
+    IgnoredMember,
     JoinGroupParams,
     JoinRequestNotification,
     JoinStatus,
@@ -404,16 +405,19 @@ def test_transfer_requires_confirmation(run, crew) -> None:
 
 
 def test_ignoring_a_member(run, crew) -> None:
+    crew.answers["list_ignored"] = lambda params: []
     assert run("ignore hikers") == (0, "", "You ignore no member of hikers.\n")
-    members = crew.answers["list_members"]
-    crew.answers["ignore_member"] = lambda params: replace(members(params)[1], ignored=params.ignored)
+    crew.answers["ignore_member"] = lambda params: IgnoredMember(BOB, "Bob", params.ignored)
     code, _, err = run("ignore hikers bob")
     assert (code, err) == (0, "You no longer see messages from Bob.\n")
     code, _, err = run("ignore hikers bob --undo")
     assert (code, err) == (0, "Messages from Bob are shown.\n")
     assert [one.ignored for one in of(crew, "ignore_member")] == [True, False]
-    crew.answers["list_members"] = lambda params: [replace(one, ignored=one.did == BOB) for one in members(params)]
-    assert run("ignore hikers")[1] == "Bob\n"
+    crew.answers["list_ignored"] = lambda params: [
+        IgnoredMember(BOB, "Bob"),
+        IgnoredMember(CAROL, "Carol", former=True),
+    ]
+    assert run("ignore hikers")[1] == "Bob\nCarol (has left)\n"
 
 
 def test_a_temporary_agent_stays_until_all_members_acknowledge(run, alone, monkeypatch) -> None:

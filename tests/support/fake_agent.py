@@ -680,7 +680,11 @@ class FakeAgent:
         group = self.groups[params.group]
         return [one for id in group.pins for one in group.events if one.id == id]
 
-    def _ignore_member(self, params: rpc.IgnoreMemberParams) -> MemberInfo:
+    def _list_ignored(self, params: rpc.GroupParams) -> list[rpc.IgnoredMember]:
+        members = self.groups[params.group].members
+        return [rpc.IgnoredMember(one.did, one.nick) for one in members if one.ignored]
+
+    def _ignore_member(self, params: rpc.IgnoreMemberParams) -> rpc.IgnoredMember:
         group = self.groups[params.group]
         number = self._whom(group, params.member)
         group.members[number] = member = replace(group.members[number], ignored=params.ignored)
@@ -689,7 +693,7 @@ class FakeAgent:
         ]
         news = rpc.IgnoredNotification(group.info.id, member.did, member.nick, params.ignored)
         self.tell("ignored_changed", news)
-        return member
+        return rpc.IgnoredMember(member.did, member.nick, params.ignored)
 
     def _join_group(self, params: rpc.JoinGroupParams) -> JoinStatus:
         status = JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")

@@ -172,6 +172,7 @@ from zerochat.rpc.groups import (
 from zerochat.rpc.members import (
     AnnouncedCommand,
     Connection,
+    IgnoredMember,
     IgnoredNotification,
     IgnoreMemberParams,
     MemberAction,
@@ -335,6 +336,7 @@ __all__ = [
     "HistoryStart",
     "Hit",
     "IgnoreMemberParams",
+    "IgnoredMember",
     "IgnoredNotification",
     "ImportEventsParams",
     "Imported",

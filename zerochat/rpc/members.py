@@ -152,12 +152,22 @@ class SafetyWordsParams(Struct, frozen=True):
 
 
 class IgnoreMemberParams(Struct, frozen=True):
-    """Ignore a member, or (`ignored` false) no longer: the clients of this profile do not show its messages. `member`:
-    as in `RemoveMemberParams`. The other members do not learn of it."""
+    """Ignore a member or former member, or (`ignored` false) no longer: the clients of this profile do not show its
+    messages. `member`: as in `RemoveMemberParams`. The other members do not learn of it."""
 
     group: str
     member: str
     ignored: bool = True
+
+
+class IgnoredMember(Struct, frozen=True):
+    """A member or former member that I ignore, or no longer."""
+
+    did: str
+    nick: str
+    ignored: bool = True
+    former: bool = False
+    """It has left, or was removed."""
 
 
 class VerifyMemberParams(Struct, frozen=True):

@@ -40,6 +40,7 @@ from zerochat.rpc import (
     GroupInfo,
     Hello,
     History,
+    IgnoredMember,
     Imported,
     InvitationInfo,
     JoinRequestInfo,
@@ -362,9 +363,13 @@ class Client(ClientConnection):
         changed: MemberInfo = self.call("verify_member", group=group, member=member, verified=verified)
         return changed
 
-    def ignore_member(self, group: str, member: str, ignored: bool = True) -> MemberInfo:
-        changed: MemberInfo = self.call("ignore_member", group=group, member=member, ignored=ignored)
+    def ignore_member(self, group: str, member: str, ignored: bool = True) -> IgnoredMember:
+        changed: IgnoredMember = self.call("ignore_member", group=group, member=member, ignored=ignored)
         return changed
+
+    def list_ignored(self, group: str) -> list[IgnoredMember]:
+        found: list[IgnoredMember] = self.call("list_ignored", group=group)
+        return found
 
     def leave_group(self, group: str) -> GroupInfo:
         info: GroupInfo = self.call("leave_group", group=group)

@@ -11,7 +11,7 @@ from zerochat.agent.files import view
 from zerochat.agent.views import delivery, event_pages
 from zerochat.agent.views.connections import connection_info
 from zerochat.agent.views.groups import cancelled_join, invitation_info
-from zerochat.agent.views.members import vote
+from zerochat.agent.views.members import ignored_member, vote
 from zerochat.errors import LocalError
 from zerochat.group import effects
 from zerochat.group.inputs import ChangeRole, Command, IgnoreMember, ImportEvents, SetTlogTerms, VerifyMember
@@ -82,7 +82,9 @@ def _changed(services: Services, command: Command, agent: Agent, group: Group) -
     """The changed part of a group."""
     if isinstance(command, SetTlogTerms):
         return services.tlog_info(group)
-    if isinstance(command, ChangeRole | VerifyMember | IgnoreMember):
+    if isinstance(command, IgnoreMember):
+        return ignored_member(group, command.member)
+    if isinstance(command, ChangeRole | VerifyMember):
         did = command.member or group.me
         return {member.did: member for member in services.members(agent, group)}[did]  # KeyError: it is gone
     return services.group_info(agent, group)

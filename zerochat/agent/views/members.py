@@ -42,7 +42,7 @@ from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.membership.verification import trust_of
 from zerochat.group.state import Agent, Group
 from zerochat.presentation import group_rules
-from zerochat.rpc import MemberAction, MemberInfo, PolicyInfo, Role, SafetyWords, Trust, VoteInfo
+from zerochat.rpc import IgnoredMember, MemberAction, MemberInfo, PolicyInfo, Role, SafetyWords, Trust, VoteInfo
 from zerochat.rpc.common import timestamp
 
 _ROLES: frozenset[str] = frozenset(get_args(Role))
@@ -84,6 +84,13 @@ def role_of(group: Group, did: str) -> Role:
 
 def trust_level(group: Group, did: str) -> Trust:
     return trust_of(group.view, group.trust.verified, did) if group.trust.verified else "unverified"
+
+
+def ignored_member(group: Group, did: str) -> IgnoredMember:
+    """Whether I ignore a member or former member."""
+    member = group.view.known(did)
+    former = did not in group.view.members
+    return IgnoredMember(did, member.label if member else "", did in group.trust.ignored, former)
 
 
 def allowed_actions(group: Group, did: str) -> list[MemberAction]:

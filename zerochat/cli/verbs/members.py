@@ -304,15 +304,13 @@ def transfer(options: Options, out: Output) -> ExitCode:
 def ignore(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         group = find_group(agent.client.list_groups(), options.group)
-        members = agent.client.list_members(group.id)
         if not options.peer:
-            ignored = [one for one in members if one.ignored]
-            out.data_list(ignored, [name_of(one.nick) for one in ignored])
+            ignored = agent.client.list_ignored(group.id)
+            out.data_list(ignored, [name_of(one.nick) + " (has left)" * one.former for one in ignored])
             if not ignored:
                 narrate(f"You ignore no member of {name_of(group.name)}.")
             return ExitCode.OK
-        member = find_member(members, options.peer, group.name)
-        changed = agent.client.ignore_member(group.id, member.did, not options.undo)
+        changed = agent.client.ignore_member(group.id, options.peer, not options.undo)
         out.data(changed, ())
         narrate(group_rules.ignored_state(name_of(changed.nick), changed.ignored))
     return ExitCode.OK

@@ -9,7 +9,7 @@ from zerochat.group.effects import GroupChanged, Notify, Voted
 from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import LABEL, REMOVE, ROLE, VOTE
 from zerochat.group.links import outbox
-from zerochat.group.lookup import find_group, find_member
+from zerochat.group.lookup import find_author, find_group, find_member
 from zerochat.group.membership import (
     ADMIN,
     OWNER,
@@ -137,9 +137,9 @@ def verify(tx: Transaction, group_ref: str, member_ref: str, verified: bool) -> 
 
 
 def ignore(tx: Transaction, group_ref: str, member_ref: str, ignored: bool) -> GroupChanged:
-    """Record that the user does not want to see a member's messages, or wants to again."""
+    """Record that the user does not want to see the messages of a member or former member, or wants to again."""
     group = find_group(tx.agent, group_ref)
-    member = find_member(group, member_ref)
+    member = find_author(group, member_ref)
     if member == group.me:
         raise NotYourself(group=group.name)
     if ignored != (member in group.trust.ignored):

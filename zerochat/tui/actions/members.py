@@ -7,6 +7,8 @@ from zerochat.rpc import (
     CaseInfo,
     DismissWarningsParams,
     GroupInfo,
+    GroupParams,
+    IgnoredMember,
     IgnoredNotification,
     IgnoreMemberParams,
     JoinRequestInfo,
@@ -267,9 +269,14 @@ def ignore(chat: ChatView, argument: str) -> None:
     if argument:
         _ignore(chat, argument, True)
     elif (conversation := open_conversation(chat)) is not None:
-        names = [name_of(member.nick) for member in conversation.members if member.ignored]
-        listed = f"You ignore {', '.join(names)}. /unignore NAME ends it." if names else "You ignore no member here."
-        chat.report(printable_line(listed))
+        chat.run_request(_list_ignored(chat, conversation.info.id))
+
+
+async def _list_ignored(chat: ChatView, group: str) -> None:
+    found = await chat.link.request("list_ignored", GroupParams(group), list[IgnoredMember])
+    names = [name_of(member.nick) for member in found]
+    listed = f"You ignore {', '.join(names)}. /unignore NAME ends it." if names else "You ignore no member here."
+    chat.report(printable_line(listed))
 
 
 def unignore(chat: ChatView, argument: str) -> None:
@@ -279,10 +286,17 @@ def unignore(chat: ChatView, argument: str) -> None:
 def _ignore(chat: ChatView, argument: str, ignored: bool) -> None:
     conversation = open_conversation(chat)
     command = "ignore" if ignored else "unignore"
-    member = find_member(chat, conversation, command, argument) if conversation else None
-    if conversation is not None and member is not None:
-        params = IgnoreMemberParams(conversation.info.id, member.did, ignored)
-        chat.run_request(chat.link.request("ignore_member", params, MemberInfo))
+    if conversation is None:
+        return
+    wanted = argument
+    if not argument or conversation.members_named(argument):
+        member = find_member(chat, conversation, command, argument)
+        if member is None:
+            return
+        wanted = member.did
+    # Else it may have left: the agent knows former members too.
+    params = IgnoreMemberParams(conversation.info.id, wanted, ignored)
+    chat.run_request(chat.link.request("ignore_member", params, IgnoredMember))
 
 
 def accuse(chat: ChatView, argument: str) -> None:

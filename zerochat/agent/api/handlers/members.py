@@ -4,10 +4,10 @@ from typing import Final
 
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
-from zerochat.agent.views.members import safety_words_view
+from zerochat.agent.views.members import ignored_member, safety_words_view
 from zerochat.errors import LocalError
 from zerochat.group.inputs import ChangeLabel, ChangeRole, IgnoreMember, RemoveMember, VerifyMember
-from zerochat.group.lookup import find_member
+from zerochat.group.lookup import find_author, find_member
 from zerochat.group.state import Group
 
 
@@ -47,7 +47,11 @@ def verify_member(context: Context[rpc.VerifyMemberParams]) -> VerifyMember:
 
 def ignore_member(context: Context[rpc.IgnoreMemberParams]) -> IgnoreMember:
     group = context.group
-    return IgnoreMember(group.id, find_member(group, context.params.member), context.params.ignored)
+    return IgnoreMember(group.id, find_author(group, context.params.member), context.params.ignored)
+
+
+def list_ignored(context: Context[rpc.GroupParams]) -> list[rpc.IgnoredMember]:
+    return [ignored_member(context.group, did) for did in context.group.trust.ignored]
 
 
 def _other_member(group: Group, name: str) -> str:
@@ -66,4 +70,5 @@ HANDLERS: Final[dict[str, Handler]] = {
     "get_safety_words": get_safety_words,
     "verify_member": verify_member,
     "ignore_member": ignore_member,
+    "list_ignored": list_ignored,
 }
