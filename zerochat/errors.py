@@ -162,6 +162,8 @@ class PostTooLong(LocalError):
 class NotAMember(LocalError):
     """You are no longer a member of {group}; its history stays readable. To return, ask for a new invitation."""
 
+    exit_code: ClassVar[int] = 8
+
 
 class GroupFull(LocalError):
     """{group} is full: the limit is {limit} members."""

@@ -353,7 +353,7 @@ def test_events_of_an_unknown_group_are_not_imported(shelf: Shelf, lonely: Cut) 
     lonely.deaf.clear()
     lonely.run_command("n2", LeaveGroup(lonely.id))
     lonely.run(for_ms=20_000)
-    shelf.bring(lonely, "n2", shelf.export(lonely, "n1"), code=1)
+    shelf.bring(lonely, "n2", shelf.export(lonely, "n1"), code=8)
     assert "You are no longer a member of friends" in shelf.err
 
 

@@ -1,21 +1,37 @@
 """`tail --consumer`: prints each item of a durable consumer once it is stored, acknowledges it, and reconnects."""
 
 import time
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from zerochat.cli.agent_access import attached
-from zerochat.cli.event_text import EventText
+from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_protocol import AgentError
+from zerochat.cli.agent_access import COMMAND, attached, paths_of
+from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.formatting import find_group
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.tail_output import DRAIN_S, TailOutput
 from zerochat.errors import LocalError
-from zerochat.rpc import ConsumerTakenNotification, Event, Item, OverflowNotification
+from zerochat.group.backoff import Backoff
+from zerochat.rpc import (
+    NOTIFICATIONS,
+    ConsumerTakenNotification,
+    Event,
+    GroupInfo,
+    Item,
+    OverflowNotification,
+)
 
 if TYPE_CHECKING:
     from zerochat.agent.api.client import Client
 
-BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+RETRY: Final = Backoff(base_ms=100, ceiling_ms=5_000)
+BUSY_S_MAX: Final = 10.0
+"""How long another program may still use the consumer: one that was killed, or is ending."""
 BATCH: Final = 64
 """Items that are printed before they are acknowledged, if more are waiting."""
 
@@ -24,47 +40,96 @@ class Replaced(LocalError):
     """Another program has taken over the consumer {consumer}, and receives its events now."""
 
 
-def follow(options: Options, out: Output) -> NoReturn:
-    """Print items until Ctrl+C. Raises LocalError if a reconnection cannot help."""
-    text, tries, known = EventText(), 0, False
+def follow(options: Options, out: Output) -> ExitCode:
+    """Print items until Ctrl+C or the end of the membership. Raises LocalError if a reconnection cannot help."""
+    printed, tries, known, waits = TailOutput(out, options.group), 0, False, False
     while True:
         try:
-            with attached(options) as agent:
-                agent.client.subscribe([options.group], consumer=options.consumer)
-                tries, known = 0, True
-                _print_items(agent.client, str(options.consumer), text, out)
+            with _opened(options, waits) as (client, lasting):
+                _subscribe(client, options)
+                tries, known, waits = 0, True, lasting
+                return printed.end(_print_items(client, options, printed, out))
         except LocalError as error:
-            if error.retry != "later" or not known:
+            if error.retry != "later" or error.code == "ConsumerBusy" or not known:
                 raise
             if not tries:
                 narrate(f"{error.sentence()} Connecting again.")
-        time.sleep(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)])
+        time.sleep(RETRY.delay_ms(tries) / 1000)
         tries += 1
 
 
-def _print_items(client: "Client", consumer: str, text: EventText, out: Output) -> NoReturn:
-    """Acknowledge what is printed: at a crash in between, it is printed again."""
-    printed, upto = 0, 0
+@contextmanager
+def _opened(options: Options, waits: bool) -> "Iterator[tuple[Client, bool]]":
+    """A client, and whether its agent outlives commands. `waits`: it did, so wait for its restart, and start no
+    temporary one that would keep it from starting."""
+    if waits:
+        with connect(paths_of(options), COMMAND) as client:
+            yield client, True
+    else:
+        with attached(options) as agent:
+            yield agent.client, not (agent.own or agent.owner)
+
+
+def _subscribe(client: "Client", options: Options) -> None:
+    """Raises AgentError where another program goes on using the consumer."""
+    deadline, tries = time.monotonic() + BUSY_S_MAX, 0
     while True:
-        news = client.next_notification(0.0 if printed and printed < BATCH else None) if printed < BATCH else None
+        try:
+            client.subscribe([options.group], consumer=options.consumer)
+            return
+        except AgentError as error:
+            if error.code != "ConsumerBusy" or time.monotonic() > deadline:
+                raise
+            if not tries:
+                narrate(f"Another program uses the consumer {options.consumer}; waiting for its end.")
+        time.sleep(RETRY.delay_ms(tries) / 1000)
+        tries += 1
+
+
+def _print_items(client: "Client", options: Options, printed: TailOutput, out: Output) -> GroupInfo:
+    """Acknowledge what is printed: at a crash in between, it is printed again. Returns the group once this profile has
+    left it."""
+    unacknowledged, upto = 0, 0
+    printed.begin(find_group(client.list_groups(), options.group))
+    while True:
+        within_s = 0.0 if unacknowledged else DRAIN_S if printed.left else None
+        news = client.next_notification(within_s) if unacknowledged < BATCH else None
+        if news is None and not unacknowledged:
+            return find_group(client.list_groups(), options.group)
         if news is None:
-            client.acknowledge(consumer, upto)
-            printed = 0
+            _acknowledge(client, str(options.consumer), upto)
+            unacknowledged = 0
             continue
         match news.params:
             case Item() as item:
-                event = _event(item)
-                out.data(item, text.lines(event) if event is not None else ())
-                printed, upto = printed + 1, item.seq
+                _print_item(item, printed, out)
+                unacknowledged, upto = unacknowledged + 1, item.seq
             case ConsumerTakenNotification():
-                raise Replaced(consumer=consumer)
+                raise Replaced(consumer=options.consumer)
             case OverflowNotification(unread=unread, left=left):
                 narrate(f"{unread} notifications are unread; after {left} more the oldest is lost.")
+            case _:
+                printed.show(news.params)
 
 
-def _event(item: Item) -> Event | None:
-    """The event of the log; None: the item is a notification."""
-    if item.author is None or item.delivery is None:
-        return None
-    names = {one.name for one in msgspec.structs.fields(Event)}
-    return Event(**{name: value for name, value in msgspec.structs.asdict(item).items() if name in names})
+def _acknowledge(client: "Client", consumer: str, upto: int) -> None:
+    try:
+        client.acknowledge(consumer, upto)
+    except AgentError as error:
+        if error.code != "NeverSent":  # by this agent: it is a new one, and sends these items again
+            raise
+
+
+def _print_item(item: Item, printed: TailOutput, out: Output) -> None:
+    if item.author is not None and item.delivery is not None:
+        names = {one.name for one in msgspec.structs.fields(Event)}
+        fields = {name: value for name, value in msgspec.structs.asdict(item).items() if name in names}
+        printed.show_event(Event(**fields), item)
+        return
+    out.data(item, ())
+    if item.type == "dropped":
+        narrate(f"{item.body.get('count')} notifications were not read in time and are lost.")
+    shape = NOTIFICATIONS.get("gap" if item.type == "gap_filled" else item.type)
+    if shape is not None:
+        with suppress(msgspec.ValidationError):  # a type that this version does not know
+            printed.show(msgspec.convert({"group": item.group, **item.body}, shape), json=False)

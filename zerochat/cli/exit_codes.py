@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
     TIMEOUT = 5, "Timed out; standard output shows the result so far."
     UNAVAILABLE = 6, "No agent answers for this profile, or the profile cannot be opened."
     INTEGRITY = 7, "Integrity error: stored or received data is inconsistent."
-    REMOVED = 8, "You were removed from the group; its history stays readable."
+    REMOVED = 8, "You are no longer a member of the group; its history stays readable."
     STUCK = 9, "A bot's handler hangs; restart the bot."
     OUTPUT = 10, "Standard output cannot be written; all changes have been made."
     INTERRUPTED = 130, "Interrupted with Ctrl+C."

@@ -1,6 +1,5 @@
 """Verbs tail and history: print the events of a group, live or from the log."""
 
-import time
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -8,29 +7,11 @@ from typing import TYPE_CHECKING
 from zerochat.cli.agent_access import attached
 from zerochat.cli.event_text import EventText
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.formatting import earlier_history, find_group, name_of, near_time, quoted, removed_sentence
+from zerochat.cli.formatting import earlier_history, find_group
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, count, group_argument, history_source
 from zerochat.cli.output import Output, narrate
-from zerochat.presentation import delivery
-from zerochat.rpc import (
-    BackfillNotification,
-    ChainDifferenceNotification,
-    CompleteNotification,
-    ConfirmedNotification,
-    Event,
-    ForkNotification,
-    GapNotification,
-    GroupInfo,
-    JoinRequestNotification,
-    LateNotification,
-    MessageChanged,
-    RefutedNotification,
-    RemovedNotification,
-    StoppingNotification,
-    ValidityNotification,
-    WarningNotification,
-)
-from zerochat.terminal_text import printable_line
+from zerochat.cli.tail_output import DRAIN_S, TailOutput
+from zerochat.rpc import Event, GroupInfo
 
 if TYPE_CHECKING:
     from zerochat.agent.api.client import Client
@@ -83,8 +64,6 @@ zerochat history --file hikers.jsonl
     parser.add_argument("--ids", action="store_true", help="start each line with a prefix of the event's id")
 
 
-DRAIN_S = 0.5
-"""How long `tail` keeps reading after you were removed from the group."""
 TAIL_EVENTS = 10
 HISTORY_EVENTS = 50
 PAGE_EVENTS = 200
@@ -94,57 +73,25 @@ def tail(options: Options, out: Output) -> ExitCode:
     if options.consumer is not None:
         from zerochat.cli.durable_tail import follow
 
-        follow(options, out)
+        return follow(options, out)
     with attached(options) as agent:
-        client, text, shown = agent.client, EventText(), set[str]()
+        client, printed, shown = agent.client, TailOutput(out, options.group), set[str]()
         # Subscribe first, so that no event is lost between the log and the subscription.
         client.subscribe([options.group], options.since)
         if options.since is None and (count := TAIL_EVENTS if options.count is None else options.count):
             for event in reversed(list(_newest(client, options.group, count))):
                 shown.add(event.id)
-                out.data(event, text.lines(event))
+                printed.show_event(event)
         if agent.own:
             narrate("No agent was running; a temporary one receives until you press Ctrl+C.")
-        gone = find_group(client.list_groups(), options.group).removed_by is not None
+        printed.begin(find_group(client.list_groups(), options.group))
         # After the removal, events that have already arrived are still printed.
-        while (news := client.next_notification(DRAIN_S if gone else None)) is not None:
-            time.tzset()  # the time zone of the system may have changed since the command began
-            match news.params:
-                case MessageChanged(event):
-                    text.remember(event)
-                    if out.jsonl:
-                        out.data({"type": "message_changed", "group": event.group, "id": event.id, "event": event}, ())
-                case StoppingNotification(within_s=seconds):
-                    if out.jsonl:
-                        out.data({"type": "stopping", "within_s": seconds}, ())
-                    narrate("The agent is stopping.")
-                case Event() if news.params.id not in shown:
-                    out.data(news.params, text.lines(news.params))
-                case RemovedNotification():
-                    gone = True
-                case JoinRequestNotification(nick=nick, state="asked"):
-                    command = f"`zerochat requests {quoted(options.group)}`"
-                    narrate(f"{name_of(nick)} asks to join: see {command}.")
-                case WarningNotification():
-                    narrate(f"Warning: {printable_line(news.params.text)}")
-                case (
-                    GapNotification()
-                    | LateNotification()
-                    | ForkNotification()
-                    | CompleteNotification()
-                    | ConfirmedNotification()
-                    | RefutedNotification()
-                    | ValidityNotification()
-                    | ChainDifferenceNotification()
-                    | BackfillNotification() as notification
-                ):
-                    if out.jsonl:
-                        out.data(notification, ())
-                    elif not isinstance(notification, LateNotification):  # its event line shows it
-                        narrate(delivery.notification_sentence(notification, name_of, near_time))
-        info = find_group(client.list_groups(), options.group)
-    narrate(removed_sentence(info))
-    return ExitCode.REMOVED
+        while (news := client.next_notification(DRAIN_S if printed.left else None)) is not None:
+            if not isinstance(news.params, Event):
+                printed.show(news.params)
+            elif news.params.id not in shown:
+                printed.show_event(news.params)
+        return printed.end(find_group(client.list_groups(), options.group))
 
 
 def history(options: Options, out: Output) -> ExitCode:
