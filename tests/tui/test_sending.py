@@ -445,14 +445,13 @@ def test_an_error_of_a_dialog_is_in_its_line(tmp_path, size):
     run(play())
 
 
-def test_an_error_of_the_settings_is_in_their_line(tmp_path):
+def test_an_error_of_the_settings_is_in_their_line(tmp_path, monkeypatch):
+    def broken(store, name, value):
+        raise PermissionError(13, "Permission denied")
+
     async def play():
         store = SettingsStore()
-
-        def broken(name, value):
-            raise PermissionError(13, "Permission denied")
-
-        store.set = broken
+        monkeypatch.setattr(SettingsStore, "set", broken)
         async with scene(tmp_path, setting=weekend, settings_store=store) as it:
             await it.shows("seven at the station")
             await it.say("/set")

@@ -31,6 +31,7 @@ from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.state.ephemeral import EphemeralState
 from zerochat.tui.state.feed import Feed
 from zerochat.tui.state.feed_listener import FeedListener
+from zerochat.tui.state.held_reports import HeldReports
 from zerochat.tui.state.hints import banner_text, join_progress, join_request_notice, placeholder
 from zerochat.tui.state.jump_history import JumpHistory
 from zerochat.tui.state.pending_requests import PendingRequests
@@ -50,8 +51,6 @@ READING_S = 0.06
 """Display time of a sentence for each of its characters."""
 SIDEBAR_CELLS_MIN = 8
 """Minimum width of the list of conversations with its border."""
-HELD_MAX = 3
-"""Errors that wait while a dialog is open; older ones are dropped."""
 CANCEL_HINT = " (Esc cancels)"
 EMPTY = (
     Printable(""),
@@ -114,8 +113,7 @@ class ChatLayout(Screen[None]):
         self._flashes = 0
         self._causes: dict[asyncio.Task[Any] | None, Screen[Any]] = {}
         """The screens from which the running requests were made."""
-        self._held: list[tuple[Printable, bool]] = []
-        """(sentence, whether it is an error) of what waits in the status line until no dialog is open."""
+        self._held = HeldReports()
         self.running_line = ""
         """The command line whose handler runs."""
         self.pending_requests = PendingRequests()
@@ -140,15 +138,8 @@ class ChatLayout(Screen[None]):
         """Shows what the composer replies to or edits."""
         self.completion_list = CompletionList(id="completions")
         self.connections: list[str] = []
-        self.composer = Composer(
-            controller.submit,
-            self._recall,
-            self.member_names,
-            lambda: self.connections,
-            self._bot_commands,
-            self._file_names,
-            id="composer",
-        )
+        candidates = (self.member_names, lambda: self.connections, self._bot_commands, self._file_names)
+        self.composer = Composer(controller.submit, self._recall, *candidates, id="composer")
         self.composer.disabled = True
         self.status_line = StatusLine(id="status")
 
@@ -282,8 +273,8 @@ class ChatLayout(Screen[None]):
 
     def report(self, sentence: Printable, *, trouble: bool = False) -> None:
         """Show a sentence in the status line, which grows for it; an error that an open dialog caused, in its line."""
-        origin = self._origin() if trouble else self
-        if isinstance(origin, ErrorLine) and origin in self.app.screen_stack:
+        origin = self._origin() if trouble else None
+        if origin in self.app.screen_stack and isinstance(origin, ErrorLine):
             origin.show_error(sentence)
         else:
             self.flash(sentence, trouble=trouble, seconds=max(FLASH_S, READING_S * len(sentence)))
@@ -299,25 +290,19 @@ class ChatLayout(Screen[None]):
         """Show a sentence in the status line for some seconds, or until the next line is sent or another conversation
         is opened. While a dialog is open it waits there, behind earlier errors."""
         if self.app.is_running and not self.on_top:
-            self._hold(sentence, trouble)
+            if self._held.add(sentence, trouble):
+                self._flashes += 1  # no timer ends it
+                self.status_line.trouble = trouble
+                self.status_line.flash = self._held.text
+                self.status_line.fit_flash()
             return
-        self._held.clear()
+        self._held.take()
         self._show_flash(sentence, trouble, seconds)
-
-    def _hold(self, sentence: Printable, trouble: bool) -> None:
-        errors = [each for each in self._held if each[1] and each[0] != sentence]
-        if trouble or not errors:
-            self._held = [*errors, (sentence, trouble)][-HELD_MAX:]
-            self._flashes += 1  # no timer ends it
-            self.status_line.trouble = trouble
-            self.status_line.flash = Printable("\n".join(each for each, _ in self._held))
-            self.status_line.fit_flash()
 
     def on_screen_resume(self) -> None:
         """The dialog was closed: what waited is shown as if it came now."""
-        if self._held:
-            trouble, sentence = self._held[-1][1], Printable("\n".join(each for each, _ in self._held))
-            self._held.clear()
+        trouble = self._held.trouble
+        if sentence := self._held.take():
             self._show_flash(sentence, trouble, max(FLASH_S, READING_S * len(sentence)))
 
     def _show_flash(self, sentence: Printable, trouble: bool, seconds: float) -> None:
@@ -336,7 +321,7 @@ class ChatLayout(Screen[None]):
     def unflash(self, sentence: Printable | None = None) -> None:
         """Clear the status line; `sentence`: only if it shows this."""
         if sentence is None or self.status_line.flash == sentence:
-            self._held.clear()
+            self._held.take()
             self.status_line.flash = ""
             self.status_line.fit_flash()
 
