@@ -6,7 +6,7 @@ A line that looks like a command but is none is refused and never sent: a mistyp
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
@@ -82,13 +82,21 @@ COMMANDS = {
             "invite", "[USES] [reader] [NAME]", "create an invitation, for one member or USES; NAME: what you call it"
         ),
         CommandInfo("invitations", "", "list the open invitations and who used them", title="Open invitations"),
-        CommandInfo("requests", "", "answer join requests"),
+        CommandInfo("requests", "", "answer join requests and private invitations"),
         CommandInfo(
             "members",
             "[NAME]",
             "list the members and their connections, or show one",
             True,
             aliases=("names", "who", "whois"),
+        ),
+        CommandInfo(
+            "msg",
+            "NAME [TEXT]",
+            "open the private conversation with a member, and send TEXT there",
+            True,
+            title="Private conversation",
+            aliases=("query", "dm"),
         ),
         CommandInfo(
             "verify", "[NAME]", "compare safety words with a member, or with all", True, title="Verify a member"
@@ -162,7 +170,6 @@ COMMANDS = {
             "NAME TEXT",
             "send a message to a connection outside of groups",
             title="Message a connection",
-            aliases=("msg", "query", "dm"),
         ),
         CommandInfo("messages", "NAME", "show the messages of a connection", title="Messages of a connection"),
         CommandInfo("search", "[WORDS]", "search messages by words, authors and dates"),
@@ -277,6 +284,23 @@ def message_and_path(argument: str) -> tuple[str, str]:
     if first == "last" or first.startswith("last:") or (path and _EVENT.fullmatch(first)):
         return first, path.strip()
     return "", argument
+
+
+def name_and_text(argument: str, names: Iterable[str]) -> tuple[str, str]:
+    """The name and the text in the argument of a command that takes both. Names may contain spaces: the longest known
+    one wins, in any case and with or without @; quotes delimit a name."""
+    argument = argument.strip()
+    if argument.startswith('"'):
+        name, _, text = argument[1:].partition('"')
+        return name.strip(), text.strip()
+    argument = argument.removeprefix("@")
+    folded = argument.casefold()
+    known = [name for name in names if folded == name.casefold() or folded.startswith(f"{name.casefold()} ")]
+    if known:
+        longest = max(map(len, known))
+        return argument[:longest], argument[longest:].strip()
+    name, _, text = argument.partition(" ")
+    return name, text.strip()
 
 
 def _unknown(word: str, matches: list[str]) -> Printable:

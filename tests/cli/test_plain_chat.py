@@ -363,3 +363,18 @@ def test_no_screen_is_loaded(friends):
 )
 def test_a_message_is_meant_as_verbs_mean_it(rest, meant):
     assert commands._last(rest) == meant
+
+
+@pytest.mark.slow
+def test_a_private_conversation_in_the_plain_chat(friends):
+    alice, bob = friends
+    _, err = piped(alice, b"/msg BOB between us\n")
+    assert "Waiting for bob to accept." in err
+    until(lambda: bob.client.list_groups()[0].private_invitations, "the invitation")
+    _, err = piped(bob, b"/accept alice\n")
+    assert "Accepted." in err
+    until(lambda: len(bob.client.list_groups()) == 2, "the conversation")
+    texts = lambda: [one.body.get("text") for one in bob.client.get_history("alice").events]  # noqa: E731
+    until(lambda: "between us" in texts(), "the message")
+    out, err = piped(bob, b"/query alice\n/decline alice\n", code=1)
+    assert "between us" in out and "Switched to alice" in err and "does not invite you" in err

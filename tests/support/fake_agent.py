@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from zerochat.rpc import (
     PeerNotification,
     PendingReply,
     PolicyInfo,
+    PrivateInvitationInfo,
     ReceiptNotification,
     SafetyWords,
     Sent,
@@ -318,6 +319,24 @@ class FakeAgent:
         )
         return asked
 
+    def invite_privately(self, group: FakeGroup, who: int) -> PrivateInvitationInfo:
+        """Member `who` invites me to a private conversation."""
+        member = group.members[who]
+        invited = PrivateInvitationInfo(
+            group=group.info.id,
+            did=member.did,
+            nick=member.nick,
+            asked_at=STAMP.format(minute=20),
+            expires_at=STAMP.format(minute=50),
+        )
+        group.info = replace(group.info, private_invitations=[*group.info.private_invitations, invited])
+        self._say_private(invited, "asked")
+        return invited
+
+    def _say_private(self, one: PrivateInvitationInfo, state: Literal["asked", "accepted", "declined"]) -> None:
+        news = rpc.PrivateInvitationNotification(group=one.group, member=one.did, nick=one.nick, state=state)
+        self.tell("private_invitation", news)
+
     def put_me_out(self, group: FakeGroup, who: int) -> None:
         """Member `who` has put me out."""
         by = group.members[who]
@@ -596,6 +615,42 @@ class FakeAgent:
             group.info = replace(group.info, members=len(group.members))
             self.tell("event", self._log(group, 0, "member_joined", {"did": asked.did, "nick": asked.nick}, minute=40))
             self.view(group)
+        return group.info
+
+    def _open_conversation(self, params: rpc.OpenConversationParams) -> GroupInfo:
+        shared = self.groups.get(params.group) or next(iter(self.groups.values()))
+        known = [one.info for one in self.groups.values() if one.info.private is not None]
+        for info in known:
+            if info.private is not None and params.member in (info.private.did, info.name):
+                return info
+        member = shared.members[self._whom(shared, params.member)]
+        return self._private_group(shared, member, "waiting").info
+
+    def _private_group(
+        self, shared: FakeGroup, member: MemberInfo, state: Literal["waiting", "joined", "left"]
+    ) -> FakeGroup:
+        group = self.add_group(member.nick, nicks=[member.nick] if state == "joined" else ())
+        private = rpc.PrivateInfo(
+            group=shared.info.id,
+            did=member.did,
+            nick=member.nick,
+            state=state,
+            expires_at=STAMP.format(minute=50),
+            sent_at=STAMP.format(minute=20),
+        )
+        group.info = replace(group.info, private=private)
+        return group
+
+    def _answer_private_invitation(self, params: rpc.AnswerPrivateInvitationParams) -> GroupInfo:
+        group = self.groups[params.group]
+        answered = next(one for one in group.info.private_invitations if params.member in (one.did, one.nick))
+        left = [one for one in group.info.private_invitations if one is not answered]
+        group.info = replace(group.info, private_invitations=left)
+        self._say_private(answered, "accepted" if params.accept else "declined")
+        if params.accept:
+            made = self._private_group(group, group.members[self._whom(group, answered.did)], "joined")
+            text = f"You are in {answered.nick}."
+            self.tell("join_changed", rpc.JoinStatus(join="j", phase="joined", text=text, group=made.info.id))
         return group.info
 
     def _remove_member(self, params: rpc.RemoveMemberParams) -> VoteInfo:

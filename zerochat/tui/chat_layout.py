@@ -85,6 +85,8 @@ class ChatLayout(Screen[None]):
     """Conversations left, messages centre, members right, composer and status line below."""
 
     HORIZONTAL_BREAKPOINTS = BREAKPOINTS
+    awaits_conversation = False
+    """A private invitation was accepted here: the conversation opens when we have joined it."""
 
     def __init__(
         self, link: AgentLink, controller: Controller, *, open_group: str = "", drafts: Mapping[str, str] | None = None
@@ -206,6 +208,7 @@ class ChatLayout(Screen[None]):
         self.status_line.activity = activity(self.conversations)
         self.status_line.mentions = self.conversations.mentions_elsewhere()
         self.status_line.join_requests = len(self.conversations.requests_elsewhere())
+        self.status_line.invitations = self.conversations.invitations_elsewhere()
         self.status_line.me = name_of(conversation.info.nick) if conversation else self.nick
         self.pane.set_tail(conversation.tail if conversation else EMPTY)
         self.redraw_hints()

@@ -207,8 +207,20 @@ class ChatView(ChatLayout):
         self.draw_joins()
         if self.join_listener is not None:
             self.join_listener(status)
+        elif status.phase == "joined" and self.awaits_conversation:
+            self.run_request(self._open_joined(status.group))
         elif status.phase in ("joined", "failed"):
             self.report(printable(status.text), trouble=status.error not in ("", "JoinCancelled"))
+
+    async def _open_joined(self, group: str) -> None:
+        """Open the private conversation that we have joined, unless the user is writing elsewhere."""
+        await self.feed.refresh()
+        conversation = self.conversations.by_id.get(group)
+        if conversation is not None and conversation.info.private is not None:
+            self.awaits_conversation = False
+            if not self.composer.text:
+                self.open_group(group)
+            self.flash(printable_line(f"You are in {conversation.name}."))
 
     def on_invitation_used(self, notification: InvitationNotification) -> None:
         if self.invitation_listener is None or not self.invitation_listener(notification):
@@ -310,6 +322,16 @@ class ChatView(ChatLayout):
         self.draw_lists()
         self.run_worker(self.draft_saver.save())
         self.run_request(self._read(conversation))
+
+    def conversation_moved(self, former: str, group: str) -> None:
+        """A private conversation is part of another one now: show that one in its place, with the unsent text."""
+        if (conversation := self.conversations.by_id.get(former)) is None:
+            return
+        shown = former == self.conversations.open_id
+        if text := self.composer.text if shown else conversation.draft:
+            self.pending_drafts[group] = text
+        if shown:
+            self._initial_group = group  # opened when the lists are loaded
 
     async def _read(self, conversation: Conversation) -> None:
         if not conversation.loaded:

@@ -15,9 +15,17 @@ from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
-from zerochat.presentation import delivery, group_rules
+from zerochat.presentation import delivery, group_rules, private
 from zerochat.rpc import Event, GroupInfo, MemberDelivery, MemberInfo
-from zerochat.slash_commands import ALIASES, COMMANDS, CommandInfo, invite_arguments, message_and_path, usage_of
+from zerochat.slash_commands import (
+    ALIASES,
+    COMMANDS,
+    CommandInfo,
+    invite_arguments,
+    message_and_path,
+    name_and_text,
+    usage_of,
+)
 from zerochat.terminal_text import printable, printable_line
 
 HISTORY_EVENTS = 20
@@ -81,6 +89,8 @@ OWN_COMMANDS = {
         CommandInfo("draft", "[send|drop]", "show, send or delete your draft"),
         CommandInfo("admit", "NAME", "accept a join request"),
         CommandInfo("refuse", "NAME", "refuse a join request"),
+        CommandInfo("accept", "NAME", "accept a member's invitation to a private conversation"),
+        CommandInfo("decline", "NAME", "decline it, without a word to the member"),
     )
 }
 """Commands that the TUI does not need."""
@@ -253,6 +263,8 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "invite": _invite,
     "requests": _about_group("requests"),
     "admit": _about_member("admit"),
+    "accept": lambda chat, rest: ["msg", "--accept", "--", _needed("accept", rest)],
+    "decline": lambda chat, rest: ["msg", "--decline", "--", _needed("decline", rest)],
     "refuse": _about_member("refuse"),
     "verify": lambda chat, rest: ["verify", "--", _here(chat), *([rest] if rest else [])],
     "role": _role,
@@ -349,6 +361,22 @@ def _join(chat: Session, rest: str) -> None:
         chat.switch(new[-1])
 
 
+def _msg(chat: Session, rest: str) -> None:
+    _needed("msg", rest)
+    members = [one.nick for one in chat.client.list_members(chat.group)] if chat.group else []
+    titles = [one.name for one in chat.groups.values() if one.private is not None]
+    name, text = name_and_text(rest, [*members, *titles])
+    here = name.casefold() in [one.casefold() for one in members]
+    info = chat.client.open_conversation(name, chat.group if here else "")
+    chat.refresh()
+    if info.id != chat.group:
+        chat.switch(info.id)
+    if info.private is not None and info.private.state != "joined":
+        narrate(f"{private.state_text(info, name_of).capitalize()}.")
+    if text:
+        chat.send(text)
+
+
 def _history(chat: Session, rest: str) -> None:
     _here(chat)
     if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest[:9]) <= HISTORY_EVENTS_MAX):
@@ -425,6 +453,7 @@ _HANDLERS: dict[str, Callable[[Session, str], None]] = {
     "history": _history,
     "reply": _reply,
     "members": _members,
+    "msg": _msg,
     "delivery": _delivery,
     "draft": _draft,
 }

@@ -9,7 +9,7 @@ from zerochat.cli.event_text import EventText
 from zerochat.cli.formatting import name_of, near_time
 from zerochat.cli.output import Output, narrate
 from zerochat.names import ambiguous_prefixes
-from zerochat.presentation import delivery, tlog
+from zerochat.presentation import delivery, private, tlog
 from zerochat.presentation.group_rules import removed_from, your_invitation
 from zerochat.rpc import (
     BackfillNotification,
@@ -17,12 +17,14 @@ from zerochat.rpc import (
     CompleteNotification,
     ConfirmedNotification,
     ConnectionMessageNotification,
+    ConversationMovedNotification,
     Event,
     ForkNotification,
     GapNotification,
     GroupInfo,
     InvitationNotification,
     JoinRequestNotification,
+    PrivateInvitationNotification,
     RefutedNotification,
     RemovedNotification,
     TlogSplitNotification,
@@ -70,6 +72,13 @@ class Printer:
                 self.unmarked = self.unmarked or (item.group == self.group and not item.self)
             case JoinRequestNotification(group=group, nick=nick, state="asked"):
                 narrate(f"{self._prefix(group)}{name_of(nick)} asks to join: /requests, /admit NAME, /refuse NAME.")
+            case PrivateInvitationNotification(group=group, nick=nick, state="asked"):
+                sentence = private.invited_sentence([name_of(nick)])
+                narrate(f"{self._prefix(group)}{sentence} /accept NAME or /decline NAME.")
+            case ConversationMovedNotification(group=group, former=former):
+                self.stale = True
+                if former == self.group:
+                    narrate("The other member has begun a conversation too; yours is part of it now. /switch opens it.")
             case InvitationNotification(group=group, nick=nick, name=name):
                 narrate(f"{self._prefix(group)}{name_of(nick)} used {your_invitation(name)}.")
             case WarningNotification(group=group, text=text):

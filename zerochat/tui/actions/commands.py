@@ -30,7 +30,7 @@ from zerochat.rpc import (
 )
 from zerochat.slash_commands import invite_arguments
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, pins, settings
+from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, pins, private, settings
 from zerochat.tui.actions.targets import open_conversation, report_usage
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
@@ -415,6 +415,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "invitations": _invitations,
     "requests": members.requests,
     "members": _members,
+    "msg": private.msg,
     "verify": members.verify,
     "role": members.role,
     "transfer": members.transfer,

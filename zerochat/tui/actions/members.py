@@ -5,6 +5,7 @@ from zerochat.rpc import (
     AccuseParams,
     AnswerJoinRequestParams,
     CaseInfo,
+    ConversationMovedNotification,
     DismissWarningsParams,
     GroupInfo,
     GroupParams,
@@ -15,6 +16,8 @@ from zerochat.rpc import (
     JoinRequestNotification,
     MemberConnectionsNotification,
     MemberInfo,
+    PrivateInvitationInfo,
+    PrivateInvitationNotification,
     RemovedNotification,
     RemoveMemberParams,
     SafetyWords,
@@ -26,7 +29,7 @@ from zerochat.rpc import (
     WarningNotification,
 )
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.actions import verifying
+from zerochat.tui.actions import private, verifying
 from zerochat.tui.actions.targets import find_member, open_conversation, report_usage
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
@@ -45,6 +48,9 @@ ASSIGNABLE_ROLES = ("reader", "writer", "admin")
 
 def on_notification(chat: ChatView, notification: GroupNotification) -> None:
     """Report a notification about members. The member list and the log are drawn elsewhere."""
+    if isinstance(notification, PrivateInvitationNotification | ConversationMovedNotification):
+        private.on_notification(chat, notification)
+        return
     conversation = chat.conversations.by_id.get(notification.group)
     name = conversation.name if conversation else Printable("a group")
     here = conversation is not None and conversation is chat.conversations.open
@@ -151,15 +157,18 @@ def requests(chat: ChatView, argument: str) -> None:
 
     if (conversation := open_conversation(chat)) is None:
         return
-    if not conversation.info.requests:
-        elsewhere = chat.conversations.requests_elsewhere()
-        there = f" {len(elsewhere)} in other groups ({app_of(chat).key('go.unread')})." if elsewhere else ""
+    if not (conversation.info.requests or conversation.info.private_invitations):
+        elsewhere = len(chat.conversations.requests_elsewhere()) + chat.conversations.invitations_elsewhere()
+        there = f" {elsewhere} in other groups ({app_of(chat).key('go.unread')})." if elsewhere else ""
         asks = conversation.info.policy.join == "ask"
         why = "No join requests here." if asks else "No join requests here: an invitation is enough to join."
         chat.flash(Printable(why + there))
         return
 
-    async def answer(request: JoinRequestInfo, admit: bool) -> None:
+    async def answer(request: JoinRequestInfo | PrivateInvitationInfo, admit: bool) -> None:
+        if isinstance(request, PrivateInvitationInfo):
+            await private.answer(chat, request, admit)
+            return
         await chat.link.request(
             "answer_join_request",
             AnswerJoinRequestParams(request.group, request.did, admit, request.nick, request.role),
@@ -167,7 +176,10 @@ def requests(chat: ChatView, argument: str) -> None:
         )
         await chat.feed.refresh()
 
-    screen = RequestsDialog(conversation.name, lambda: conversation.info.requests, answer, chat.report_error)
+    def waiting() -> list[JoinRequestInfo | PrivateInvitationInfo]:
+        return [*conversation.info.requests, *conversation.info.private_invitations]
+
+    screen = RequestsDialog(conversation.name, waiting, answer, chat.report_error)
     chat.open_dialog(screen, screen.refresh_content)
 
 

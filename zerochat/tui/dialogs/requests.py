@@ -1,4 +1,4 @@
-"""The dialog of join requests: safety words of each joiner, admit, refuse, undo.
+"""The dialog of join requests and private invitations: safety words of each joiner, admit, refuse, undo.
 
 An admission is sent at once. A refusal is sent after UNDO_S seconds, so that it can be undone: a refused joiner needs
 another invitation.
@@ -6,7 +6,7 @@ another invitation.
 
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from rich.cells import cell_len as cells
 from textual import on
@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import OptionList, Static
 
-from zerochat.rpc import JoinRequestInfo
+from zerochat.rpc import JoinRequestInfo, PrivateInvitationInfo
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.dialogs.dialog import Dialog, Feedback
 from zerochat.tui.dialogs.help import first_keys, with_keys
@@ -30,6 +30,9 @@ UNDO_S = 5.0
 """Time in which a refusal can be undone."""
 INPUT_GUARD_S = 0.7
 """Keys are ignored for this long after the selection changed by itself; longer than the key repeat delay."""
+Request: TypeAlias = JoinRequestInfo | PrivateInvitationInfo
+INVITED = "A private conversation: only the two of you can read it."
+UNTOLD = "If you refuse, the member is not told."
 INSTRUCTIONS = "Call them: they must see the same words."
 
 
@@ -48,8 +51,8 @@ class RequestsDialog(Dialog[None]):
     def __init__(
         self,
         group: Printable,
-        waiting: Callable[[], list[JoinRequestInfo]],
-        answer: Callable[[JoinRequestInfo, bool], Awaitable[None]],
+        waiting: Callable[[], list[Request]],
+        answer: Callable[[Request, bool], Awaitable[None]],
         report_late: Callable[[Printable], None],
     ) -> None:
         super().__init__()
@@ -59,7 +62,7 @@ class RequestsDialog(Dialog[None]):
         self._report_late = report_late
         self._answered: set[str] = set()
         """DIDs with a sent decision; the agent's list may still contain them."""
-        self._refused: dict[str, tuple[JoinRequestInfo, Timer]] = {}
+        self._refused: dict[str, tuple[Request, Timer]] = {}
         """Refusals that can still be undone, by DID."""
         self._guarded_until = 0.0
         """Monotonic time until which keys are ignored after an automatic selection."""
@@ -71,7 +74,9 @@ class RequestsDialog(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Content(f"Join requests for {self._group}"), classes="title")
+            private = any(isinstance(request, PrivateInvitationInfo) for request in self._waiting())
+            title = f"Requests in {self._group}" if private else f"Join requests for {self._group}"
+            yield Static(Content(title), classes="title")
             yield self._list
             yield self._about
             yield self._feedback
@@ -111,12 +116,15 @@ class RequestsDialog(Dialog[None]):
             self._guarded_until = monotonic() + INPUT_GUARD_S
         return not deaf
 
-    def _line(self, request: JoinRequestInfo) -> Content:
+    def _line(self, request: Request) -> Content:
         width = max(self._list.size.width - 2, 12)
         mark = "✗ refused: " if request.did in self._refused else ""
         key = key_suffix(request.did)
         room = max(width - len(key) - 1, 4)
-        left = clip(f"{mark}{name_of(request.nick)}, {ROLE_TEXTS.get(request.role, name_of(request.role))}", room)
+        wants = "private conversation"
+        if isinstance(request, JoinRequestInfo):
+            wants = ROLE_TEXTS.get(request.role, name_of(request.role))
+        left = clip(f"{mark}{name_of(request.nick)}, {wants}", room)
         return Content.assemble(left, " " * max(room - cells(left) + 1, 1), (key, "$text-muted"))
 
     @on(OptionList.OptionHighlighted)
@@ -126,11 +134,16 @@ class RequestsDialog(Dialog[None]):
             empty = "No join requests." if not self._list.option_count else "Choose a request with the arrow keys."
             self._about.update(Content(empty))
             return
+        if isinstance(entry, PrivateInvitationInfo):
+            facts = f"since {clock_text(entry.asked_at)}, until {clock_text(entry.expires_at)}"
+            lines = [Content(INVITED), Content.styled(UNTOLD, "$text-muted"), Content(facts)]
+            self._about.update(Content("\n").join(lines))
+            return
         words = [Content.styled(line, "bold") for line in word_lines(entry.words)]
         facts = f"since {clock_text(entry.asked_at)}, key …{key_suffix(entry.did)}"
         self._about.update(Content("\n").join([*words, Content.styled(INSTRUCTIONS, "$text-muted"), Content(facts)]))
 
-    def _chosen(self) -> JoinRequestInfo | None:
+    def _chosen(self) -> Request | None:
         option = self._list.highlighted_option
         return next((request for request in self._waiting() if option is not None and request.did == option.id), None)
 
@@ -172,13 +185,13 @@ class RequestsDialog(Dialog[None]):
             self._refused.pop(did)[1].stop()
             self._show_keys()
 
-    def _commit_refusal(self, request: JoinRequestInfo) -> None:
+    def _commit_refusal(self, request: Request) -> None:
         if request.did in self._refused:
             self._cancel_refusal(request.did)
             if any(each.did == request.did for each in self._waiting()):
                 self._submit(request, False)
 
-    def _submit(self, request: JoinRequestInfo, admit: bool) -> None:
+    def _submit(self, request: Request, admit: bool) -> None:
         self._answered.add(request.did)
         self.refresh_content()
 
@@ -192,6 +205,11 @@ class RequestsDialog(Dialog[None]):
                     return
                 self._show_feedback(printable(str(error)), trouble=True)
                 self.refresh_content()
+                return
+            if isinstance(request, PrivateInvitationInfo) and admit:
+                self._show_feedback(f"Joining the conversation with {name_of(request.nick)}…")
+                if not self._waiting() and self.is_current:
+                    self.action_close()  # the conversation opens behind it
                 return
             self._show_feedback(f"{name_of(request.nick)} {'admitted' if admit else 'refused'}.")
 

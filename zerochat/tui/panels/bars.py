@@ -10,12 +10,12 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, private
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.state.hints import names_text
-from zerochat.tui.style.text import clip, clock_of, name_of, with_suffix
+from zerochat.tui.style.text import clip, clock_of, name_of, titled, with_suffix
 
 FLASH_S = 6.0
 """Display time of a brief message."""
@@ -99,7 +99,7 @@ class TopBar(Widget):
         facts = self._facts(self.info)
         warnings = fitting([fact for fact in facts if fact.warning], 0)
         reserved = max(sum(cells(text) + 3 for text, _ in warnings) + 2, 14)
-        name = with_suffix(name_of(self.info.name), self.disambiguator, max(width - reserved, NAME_CELLS_MIN))
+        name = with_suffix(titled(self.info), self.disambiguator, max(width - reserved, NAME_CELLS_MIN))
         topic = printable_line(self.info.topic)
         wanted = min(cells(topic), max(width // 3, TOPIC_CELLS_MIN)) + 2 if topic else 0
         fitted = fitting(facts, width - cells(name) - wanted - 2)
@@ -120,7 +120,8 @@ class TopBar(Widget):
                 Fact(("you were removed" if info.removed_by else "you left" if info.state == "left" else info.state,))
             ]
         columns, whole = self.outer_size.width, info.completeness
-        facts = [Fact((group_rules.connected(info),))]
+        waits = info.private is not None and info.private.state != "joined"
+        facts = [Fact((private.state_text(info, name_of) if waits else group_rules.connected(info),))]
         if whole is not None and not whole.complete:
             count = sum(gap.missing for gap in whole.gaps)
             facts.append(Fact((f"{count} missing" if count else "members missing",), warning=True))
@@ -186,6 +187,8 @@ class StatusLine(Widget):
     """Unread mentions elsewhere."""
     join_requests: reactive[int] = reactive(0)
     """Join requests for other groups."""
+    invitations: reactive[int] = reactive(0)
+    """Private invitations by members of other groups."""
     typing: reactive[str] = reactive("")
     """Who is typing, a printable sentence."""
     joining: reactive[str] = reactive("")
@@ -218,6 +221,10 @@ class StatusLine(Widget):
             plural = "s" * (self.join_requests != 1)
             way = "" if self.elsewhere else f" ({self.unread_key})"
             left += f"  ?{self.join_requests} join request{plural} elsewhere{way}"
+        if self.invitations:
+            plural = "s" * (self.invitations != 1)
+            way = "" if self.elsewhere or self.join_requests else f" ({self.unread_key})"
+            left += f"  ?{self.invitations} private invitation{plural} elsewhere{way}"
         if self.joining:
             left += f"  {clip(self.joining, max(width - cells(left) - 10, 24))}"
         if self.typing:

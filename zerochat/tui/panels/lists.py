@@ -134,12 +134,12 @@ class GroupList(QuietList):
 
 
 def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
-    """ "2 weekend  ?1 @2 14": number, name, join requests, unread mentions, unread posts; or "left", "removed"."""
+    """ "2 weekend  ?1 @2 14": number, name, requests, unread mentions, unread posts; or "left", "removed"."""
     unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
     if conversation.mentions:
         unread = f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)} {unread}".rstrip()
-    if conversation.info.requests:
-        unread = f"?{len(conversation.info.requests)} {unread}".rstrip()
+    if asked := len(conversation.info.requests) + len(conversation.info.private_invitations):
+        unread = f"?{asked} {unread}".rstrip()
     if conversation.info.state == "left":
         unread = f"{unread} {'removed' if conversation.info.removed_by else 'left'}".lstrip()
     if conversation.draft.strip() and not is_open:

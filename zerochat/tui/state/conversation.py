@@ -11,7 +11,7 @@ from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.messages.reply_bar import ComposeTarget
 from zerochat.tui.messages.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 from zerochat.tui.state.hints import changed_key_warning, left_notice
-from zerochat.tui.style.text import NAME_CELLS_MAX, Names, clock_of, name_of, with_suffix
+from zerochat.tui.style.text import NAME_CELLS_MAX, Names, clock_of, name_of, titled, with_suffix
 
 TEXT_BYTES_MAX = 65_536
 """UTF-8 bytes of a message: POST_BYTES_MAX of zerochat/group/event_log/event.py, which clients do not import."""
@@ -72,7 +72,7 @@ class Conversation(Struct):
 
     def labelled(self, width: int) -> Printable:
         """The name in `width` cells, with its disambiguator."""
-        return with_suffix(name_of(self.info.name), self.disambiguator, width)
+        return with_suffix(titled(self.info), self.disambiguator, width)
 
     @property
     def verified(self) -> tuple[int, int] | None:

@@ -66,13 +66,18 @@ class Conversations(Struct):
         if called is not None:
             return called
         for id in around:
-            if (self.by_id[id].unread or self.by_id[id].info.requests) and id != self.open_id:
+            info = self.by_id[id].info
+            if (self.by_id[id].unread or info.requests or info.private_invitations) and id != self.open_id:
                 return id
         return None
 
     def requests_elsewhere(self) -> list[JoinRequestInfo]:
         """Join requests of the groups that are not open."""
         return [request for id, each in self.by_id.items() if id != self.open_id for request in each.info.requests]
+
+    def invitations_elsewhere(self) -> int:
+        """The number of private invitations in the groups that are not open."""
+        return sum(len(each.info.private_invitations) for id, each in self.by_id.items() if id != self.open_id)
 
     def mentions_elsewhere(self) -> int:
         return sum(each.mentions for id, each in self.by_id.items() if id != self.open_id)

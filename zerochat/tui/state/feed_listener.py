@@ -10,6 +10,7 @@ from zerochat.rpc import (
     ConfirmedNotification,
     ConnectionMessageNotification,
     ConnectionNotification,
+    ConversationMovedNotification,
     Event,
     FeaturesNotification,
     ForkNotification,
@@ -20,6 +21,7 @@ from zerochat.rpc import (
     JoinStatus,
     MemberConnectionsNotification,
     PongNotification,
+    PrivateInvitationNotification,
     ProblemNotification,
     RefutedNotification,
     RemovedNotification,
@@ -41,6 +43,8 @@ TlogNotification: TypeAlias = TlogTermsNotification | TlogStalledNotification | 
 """Notifications about the transparency log."""
 GroupNotification: TypeAlias = (
     JoinRequestNotification
+    | PrivateInvitationNotification
+    | ConversationMovedNotification
     | MemberConnectionsNotification
     | RemovedNotification
     | TrustNotification

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, private
 from zerochat.rpc import GroupInfo, JoinStatus, MemberInfo, Status
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
@@ -25,10 +25,13 @@ def names_text(nicks: Sequence[str]) -> str:
 
 
 def join_request_notice(info: GroupInfo, key: KeyOf) -> Printable:
-    """The notice about join requests; empty: none."""
+    """The notice about join requests, else about private invitations; empty: none."""
     requests = info.requests
-    if not requests or info.state != "active":
+    if info.state != "active" or not (requests or info.private_invitations):
         return Printable("")
+    if not requests:
+        invited = private.invited_sentence([name_of(one.nick) for one in info.private_invitations[:NAMES_MAX]])
+        return Printable(f"? {invited} Press {key('group.requests')} to answer.")
     wants = " (read only)" if [request.role for request in requests] == ["reader"] else ""
     verb = "asks" if len(requests) == 1 else "ask"
     who = names_text([request.nick for request in requests])
@@ -72,6 +75,8 @@ def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
         way = "Type /role writer to post." if _may_write(members) else "Ask an admin to let you post."
         return Printable(f"You are read-only here. {way}")
     signed = " (messages are signed)" if group_rules.signing_warning(info) else ""
+    if info.private is not None and info.private.state != "joined":
+        return Printable(f"Message {name} ({private.state_text(info, name_of)})")
     return Printable(f"Message {name}{signed}")
 
 

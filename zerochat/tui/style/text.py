@@ -11,6 +11,7 @@ from functools import lru_cache
 from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.style.cell_width import install_cell_width
 
@@ -28,6 +29,12 @@ CLOCK_AHEAD_MAX = timedelta(minutes=2)
 install_cell_width()
 
 _pieces = re.compile(r"\s*\S+|\s+").findall
+
+
+def titled(info: GroupInfo) -> Printable:
+    """The name of a group; of a private conversation, with an @."""
+    name = name_of(info.name)
+    return Printable(f"@{name}") if info.private is not None else name
 
 
 def name_of(text: str) -> Printable:
