@@ -6,6 +6,7 @@ import pty
 import signal
 import termios
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from tests.support.marks import others_slow
 from tests.support.tui_pilot import Scene, gone, run, scene, screen, shows, weekend
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import WrongPassphrase, create_profile
+from zerochat.rpc import LINE_BYTES_MAX
 from zerochat.tui import restored_signals, run_chat
 from zerochat.tui.app import ZerochatApp
+from zerochat.tui.state.agent_link import AgentLink
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -534,3 +537,37 @@ def test_signal_handlers_are_restored():
         assert signal.getsignal(signal.SIGTERM) is theirs
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_line_that_is_too_long_is_not_asked_for_at_once(tmp_path, monkeypatch):
+    """The chat connects again after longer and longer delays, though the agent answers each greeting."""
+    delays, sleep = [], asyncio.sleep
+
+    async def play():
+        async def serve(reader, writer):
+            await reader.readline()
+            writer.write(b"{}\n" + b"x" * (2 * LINE_BYTES_MAX) + b"\n")
+            with suppress(ConnectionError):
+                await writer.drain()
+            writer.close()
+
+        def noted(seconds, *result):
+            delays.append(seconds)
+            return sleep(0, *result)
+
+        path = tmp_path / "agent.sock"
+        async with await asyncio.start_unix_server(serve, path):
+
+            async def connected(hello):
+                pass
+
+            link = AgentLink(path, start_agent=None, on_state=print, on_news=print, on_up=connected)
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "sleep", noted)
+                running = asyncio.create_task(link.run())
+                while len([each for each in delays if each]) < 7:
+                    await sleep(0.005)
+                running.cancel()
+
+    run(play())
+    assert [each for each in delays if each][:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -192,17 +193,18 @@ class AgentLink:
                     await asyncio.sleep(delay_s)
                     delay_s = min(2 * delay_s, RETRY_S_MAX)
                 continue
-            woken = False
+            woken, began = False, monotonic()
             self._writer = writer
             greeting = asyncio.create_task(self._greet())
             try:
-                if await self._read(reader):
-                    delay_s = RETRY_S_FIRST
+                await self._read(reader)
             finally:
                 greeting.cancel()
                 self._writer = None
                 writer.close()
                 self._fail_pending()
+            if monotonic() - began > RETRY_S_MAX:  # else the agent fails, or says more than this client reads
+                delay_s = RETRY_S_FIRST
             if self.state.up:
                 self._set_state(LinkState(False, "Lost the connection to the agent. Reconnecting…"))
             await asyncio.sleep(delay_s)
@@ -234,16 +236,16 @@ class AgentLink:
             if not isinstance(error, LinkLost):
                 self._set_state(LinkState(False, str(error)))
 
-    async def _read(self, reader: asyncio.StreamReader) -> bool:
-        """Read lines until the connection ends; True when at least one was read."""
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        """Read lines until the connection ends."""
         count = 0
         while True:
             try:
                 line = await reader.readline()
             except (OSError, ValueError):  # ValueError: a line over the limit
-                return count > 0
+                return
             if not line.endswith(b"\n"):
-                return count > 0
+                return
             self._dispatch(line)
             count += 1
             if count % LINES_PER_YIELD == 0:
