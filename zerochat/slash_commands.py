@@ -269,6 +269,8 @@ def parse(text: str, own: Mapping[str, CommandInfo] = MappingProxyType({})) -> L
 
 
 def _command(info: CommandInfo, argument: str) -> Line:
+    if argument and not info.argument:  # as in `/leave work`, which would leave this group
+        return Refusal(Printable(f"/{info.name} takes no argument. {NOT_SENT}"))
     if info.post is None:
         return Command(info.name, argument)
     return info.post(argument) if argument or info.argument.startswith("[") else Refusal(usage_of(info))

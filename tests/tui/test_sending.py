@@ -181,7 +181,7 @@ def test_mistyped_commands_are_never_sent(tmp_path):
                 ("/serch bridge", "Did you mean /search?"),
                 ("/", "No command /."),
                 ("/op bob", "Use /role."),
-                ("/export", "/export is not a chat command. In a shell: zerochat export"),
+                ("/audit", "/audit is not a chat command. In a shell: zerochat audit"),
                 ("/AUDIT hikers", "/audit is not a chat command. In a shell: zerochat audit"),
                 ("/connect", "In a shell: zerochat connect"),
                 ("/admit dora", "Use /requests."),

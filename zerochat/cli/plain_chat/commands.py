@@ -220,6 +220,12 @@ def _unignore(chat: Session, rest: str) -> list[str]:
     return ["ignore", "--undo", "--", _here(chat), _needed("unignore", rest)]
 
 
+def _read(chat: Session, rest: str) -> list[str]:
+    if rest not in ("", "all"):
+        raise BadUsage(usage=usage_of(COMMANDS["read"]))
+    return ["read", "--all"] if rest else ["read", "--", _here(chat)]
+
+
 def _topic(chat: Session, rest: str) -> list[str]:
     return ["topic", "--", _here(chat), *([rest.removeprefix("-") if rest == "-" else rest] if rest else [])]
 
@@ -289,7 +295,7 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "delete": lambda chat, rest: ["delete", "--", _here(chat), "last"],
     "topic": _topic,
     "mentions": lambda chat, rest: ["mentions", "--", *rest.split()],
-    "read": lambda chat, rest: ["read", "--all"] if rest == "all" else ["read", "--", _here(chat)],
+    "read": _read,
     "search": lambda chat, rest: ["search", "--", *_needed("search", rest).split()],
     "profile": lambda chat, rest: ["paths"],
     "send": _send,
