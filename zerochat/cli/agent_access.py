@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import narrate
-from zerochat.cli.prompts import with_passphrase
+from zerochat.cli.prompts import passphrase_file, with_passphrase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zerochat.agent.api.attach import Attached
     from zerochat.agent.storage.paths import ProfilePaths
 
@@ -20,14 +22,16 @@ def paths_of(options: Options) -> "ProfilePaths":
     return profile_paths(options.profile, os.environ)
 
 
-def attached(options: Options, name: str = COMMAND) -> "Attached":
-    """A context manager with a client of the profile's agent."""
+def attached(options: Options, name: str = COMMAND, *, prompt: bool = True) -> "Attached":
+    """A context manager with a client of the profile's agent. `prompt`: a passphrase may be prompted for."""
     from zerochat.agent.api.attach import attach
 
     paths = paths_of(options)
-    agent = with_passphrase(
-        lambda source: attach(paths, source, listen=options.listen, advertise=options.advertise, name=name)
-    )
+
+    def attempt(source: "Callable[[], bytes] | None") -> "Attached":
+        return attach(paths, source, listen=options.listen, advertise=options.advertise, name=name)
+
+    agent = with_passphrase(attempt) if prompt else attempt(passphrase_file())
     if agent.own:
         warn_of_settings(paths)
     return agent

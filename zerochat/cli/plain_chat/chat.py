@@ -6,6 +6,8 @@ chat takes over those of chats that have ended.
 
 import secrets
 import signal
+from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -48,6 +50,7 @@ class Chat(Printer):
         super().__init__(out)
         self.options, self.lines = options, lines
         self._agent = agent
+        self._attaching = Lock()
         self.drafts: dict[str, str] = {}
         """Drafts that are not in the input line, by group; `/draft` shows them."""
         self._sending = ""
@@ -67,6 +70,7 @@ class Chat(Printer):
             lambda: self.seq,
             self._draft_client,
             self._take_read,
+            self._start_agent,
         )
 
     @property
@@ -79,7 +83,7 @@ class Chat(Printer):
         self.subscription.open()
         try:
             self._start()
-            while not self.over and self._read_input():
+            while not self.over and self.subscription.failure is None and self._read_input():
                 pass
             self._wait_for_delivery()
         finally:
@@ -90,8 +94,11 @@ class Chat(Printer):
                 self.subscription.stop()
                 self.output.flush(now=True)
             finally:
+                self._agent.close()  # may be another one than at the start
                 for number, handler in before.items():
                     signal.signal(number, handler)
+        if self.subscription.failure is not None:
+            raise self.subscription.failure
         return self.code
 
     def _start(self) -> None:
@@ -145,7 +152,7 @@ class Chat(Printer):
                 " deletes them."
             )
             return
-        text = lines[0]
+        text, client = lines[0], self.client
         try:
             if self.stale:
                 self.refresh()
@@ -161,7 +168,7 @@ class Chat(Printer):
         except (AgentGone, AgentSilent) as error:
             self._report_error(error.sentence(), error.exit_code)
             self._put_back(text)
-            self._reconnect()
+            self._reconnect(client)
         except LocalError as error:
             self._report_error(error.sentence(), error.exit_code)
             self._put_back(text)
@@ -176,13 +183,22 @@ class Chat(Printer):
         if not self.lines.terminal:
             self.code = code
 
-    def _reconnect(self) -> None:
-        """Attach to another agent, or start one, after the agent is gone."""
+    def _reconnect(self, lost: Client) -> None:
+        """Attach to another agent, or start one, after the agent of the client `lost` is gone."""
         try:
-            self._agent.close()
-            self._agent = attached(self.options, "plain")
+            self._attach(lost)
         except LocalError as error:
             narrate(error.sentence())
+
+    def _start_agent(self) -> None:
+        """Called in the subscription thread when no agent is running. Raises LocalError."""
+        self._attach(self.client, prompt=False)
+
+    def _attach(self, lost: Client, *, prompt: bool = True) -> None:
+        with self._attaching:
+            if self.client is lost:  # the other thread has not done it yet
+                self._agent.close()
+                self._agent = attached(self.options, "plain", prompt=prompt)
 
     def _wait_for_delivery(self) -> None:
         """Keep a temporary agent running for a moment, so that the last message is delivered."""
@@ -276,8 +292,14 @@ class Chat(Printer):
         self._last_sent = f"{sent.group} {sent.id}"
         if self.lines.terminal:  # the typed line is already visible
             self.mark_shown(sent.id)
-        if sent.of and not any(one.id == sent.group and one.connected for one in self.client.list_groups()):
+        if sent.of and not self._connected(sent.group):
             narrate(f"Queued: none of the {sent.of} other members is connected. It is sent when one connects.")
+
+    def _connected(self, group: str) -> bool:
+        """Whether a member of the group is connected; True if the agent does not say: the message is sent already."""
+        with suppress(LocalError):
+            return any(one.id == group and one.connected for one in self.client.list_groups())
+        return True
 
     def add_to_draft(self, text: str) -> None:
         """Append to the draft of the current group and save it."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zerochat.agent.api.client import Client, connect
-from zerochat.cli.output import narrate
+from zerochat.agent.api.client_connection import NoAgent
+from zerochat.cli.output import OutputFailed, narrate
 from zerochat.errors import LocalError
 from zerochat.terminal_text import printable_line
 
@@ -31,6 +32,10 @@ STATUS_S = 20.0
 HELD_MAX = 2_000
 """Maximum number of waiting lines; older ones are available with `/history`."""
 STOP_S_MAX = 5.0
+BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Delays before connecting again, until a connection has lasted for the longest of them."""
+WAITS_FOR_ANOTHER = 2
+"""Attempts for which another program may start the agent, such as a service manager."""
 
 
 class DeferredOutput:
@@ -55,7 +60,8 @@ class DeferredOutput:
 class Subscription(threading.Thread):
     """Passes notifications to `on_notification`, in this thread, and saves the draft that `draft` returns (group id and
     text) under the name `draft_client`. `since`: number of the last event received, for a resumed subscription.
-    `take_read`: the id of the group whose messages were printed since the last call; empty: none."""
+    `take_read`: the id of the group whose messages were printed since the last call; empty: none. `start_agent` starts
+    an agent where none runs, without a prompt."""
 
     def __init__(
         self,
@@ -66,11 +72,16 @@ class Subscription(threading.Thread):
         since: Callable[[], int | None],
         draft_client: str,
         take_read: Callable[[], str],
+        start_agent: Callable[[], None],
     ) -> None:
         super().__init__(name="zerochat-subscription", daemon=True)
         self._paths, self._output = paths, output
         self._on_notification, self._draft, self._since = on_notification, draft, since
-        self._draft_client, self._take_read = draft_client, take_read
+        self._draft_client, self._take_read, self._start_agent = draft_client, take_read, start_agent
+        self.failure: OutputFailed | None = None
+        """Why nothing more can be printed."""
+        self._reported: set[str] = set()
+        """The codes of the errors that were reported since the last connection."""
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
         self._warned = ""
@@ -91,23 +102,53 @@ class Subscription(threading.Thread):
         self._saved[group] = text
 
     def run(self) -> None:
-        reported = False
+        try:
+            self._keep_connected()
+        except OutputFailed as error:
+            self.failure = error
+        except OSError:  # the reader of standard output has closed it
+            pass
+        finally:
+            self._subscribed.set()
+
+    def _keep_connected(self) -> None:
+        """Serve connections until stopped. Raises OutputFailed and OSError."""
+        tries = 0
         while not self._stopping.is_set():
+            began = time.monotonic()
             try:
-                with connect(self._paths, "plain") as client:
+                with self._connect(tries) as client:
                     client.subscribe(since=self._since())
                     self._subscribed.set()
-                    reported = False
+                    if self._reported:
+                        self._reported.clear()
+                        self._output.add(lambda: narrate("Connected to the agent again."))
                     self._serve(client)
+            except OutputFailed:
+                raise
             except LocalError as error:
-                sentence = error.sentence()
-                if not reported:
-                    reported = True
-                    self._output.add(lambda sentence=sentence: narrate(sentence))  # type: ignore[misc]
+                self._report(error)
                 self._subscribed.set()
-                self._stopping.wait(1.0)
-            except OSError:  # the reader of standard output has closed it
-                return
+            if time.monotonic() - began > BACKOFF_S[-1]:
+                tries = 0
+            self._stopping.wait(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)])
+            tries += 1
+
+    def _connect(self, tries: int) -> Client:
+        try:
+            return connect(self._paths, "plain")
+        except NoAgent:
+            if tries < WAITS_FOR_ANOTHER:
+                raise
+        self._start_agent()
+        return connect(self._paths, "plain")
+
+    def _report(self, error: LocalError) -> None:
+        """Report an error once; that no agent runs, only if nothing else was reported."""
+        sentence, known = error.sentence(), error.code in self._reported
+        if not known and not (self._reported and isinstance(error, NoAgent)):
+            self._reported.add(error.code)
+            self._output.add(lambda: narrate(sentence))
 
     def _serve(self, client: Client) -> None:
         checked_at = time.monotonic()
