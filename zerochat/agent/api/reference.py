@@ -43,7 +43,7 @@ def json_schema() -> dict[str, Any]:
 
 def document() -> str:
     """The page in Markdown."""
-    return "\n".join([*_opening(), *_methods(), *_notifications(), *_shapes()]).rstrip() + "\n"
+    return "\n".join([*_opening(), *_relay_and_errors(), *_methods(), *_notifications(), *_shapes()]).rstrip() + "\n"
 
 
 def _opening() -> Iterator[str]:
@@ -69,6 +69,25 @@ This is protocol {rpc.PROTOCOL}. Send `hello` first: an agent with another proto
 `zerochat paths socket` prints the path of the socket; only the user of the profile can connect.
 `zerochat rpc --stdio` uses the same lines on standard input and output, and starts an agent where none is running.
 `zerochat rpc --schema` prints the protocol as JSON Schema.
+"""
+
+
+def _relay_and_errors() -> Iterator[str]:
+    yield f"""\
+## Over standard input and output
+
+`zerochat rpc --stdio` goes on where its agent ends. If that was the agent of another command, it attaches to the next
+one or starts one; if `zerochat agent` is restarted, it waits for it, at most 30 seconds, and then ends with exit code
+6. The program notices only this:
+
+- The greeting and the subscription are repeated. Without a consumer, events continue after the last one that was sent;
+  other notifications of the time between are lost. With one, all unacknowledged items come again (`redelivered`).
+- Requests that the agent has not carried out are sent to the next one. After a kill this is not known: requests that
+  read or have a `key` are repeated, and so are those that could have one if the agent was that of another command. The
+  others, and batches with one of them, are answered with `AnswerLost`: check before you repeat them.
+- An acknowledgement can be refused as `NeverSent`: the items come again.
+- The notification `stopping` is not sent, except after `stop_agent`, which ends the relay with exit code 0.
+- When no agent returns, all pending requests are answered with `AgentGone`.
 
 ## Errors
 
