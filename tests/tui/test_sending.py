@@ -235,7 +235,7 @@ def test_commands_of_other_chats_have_a_counterpart_here():
 def test_aliases_do_what_their_command_does():
     assert commands.parse("/NICK Al") == commands.Command("rename", "Al")
     assert commands.parse("/part") == commands.Command("leave", "")
-    assert commands.parse("/query carol hi") == commands.Command("message", "carol hi")
+    assert commands.parse("/query carol hi") == commands.Command("msg", "carol hi")
     assert commands.parse("/names") == commands.Command("members", "")
     assert commands.parse("/whois bob") == commands.Command("members", "bob")
     assert commands.parse("/nic Al") == commands.Command("rename", "Al")  # abbreviated as any command
@@ -253,9 +253,11 @@ def test_aliases_in_the_chat(tmp_path):
             await it.press("escape")
             await it.say("/nick Al")
             await it.until(lambda: it.agent.count("set_display_name") == 1)
-            await it.say("/msg bob hi")
+            await it.say("/message bob hi")
             await it.until(lambda: "bob is a member of this group, not a connection." in it.told())
             it.composer.set_text("")
+            await it.say("/query bob hi")
+            await it.shows("waiting for bob to accept")
             await it.say("/help kick")
             await it.shows("/remove NAME", "(also /kick)")
 

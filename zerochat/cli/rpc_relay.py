@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from zerochat.agent.api.attach import KEYED, READING
+from zerochat.agent.api.attach import KEYED
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.errors import LocalError
-from zerochat.rpc import INVALID_REQUEST, LINE_BYTES_MAX, PROTOCOL, REFUSED
+from zerochat.rpc import INVALID_REQUEST, LINE_BYTES_MAX, PROTOCOL, READING, REFUSED
 
 RequestId: TypeAlias = int | str
 OWN_IDS: Final = "zerochat-relay:"
