@@ -241,3 +241,21 @@ def test_what_is_refused(world):
     for number in range(WAITING_EVENTS_MAX - 1):
         world.post("n0", made, f"{number}")
     assert world.refused("n0", SendPost(made, "one more")) == "NotJoinedYet"
+
+
+@pytest.mark.parametrize("shift", range(6))
+def test_accepting_and_beginning_at_once_keep_one_conversation(world, shift):
+    world.rng.randbytes(shift)  # other ids
+    theirs = world.open("n0", "n1")
+    world.post("n0", theirs, "first")
+    world.run(for_ms=1_000)
+    world.answer("n1", "n0")
+    world.run(for_ms=shift * 7)
+    mine = world.open("n1", "n0")
+    if mine != theirs:
+        world.post("n1", mine, "second")
+    world.run(for_ms=180_000)
+    (one,), (same,) = world.conversations("n0"), world.conversations("n1")
+    assert one.id == same.id and one.others and same.others
+    assert set(world.texts("n0", one.id)) == set(world.texts("n1", one.id)) >= {"first"}
+    assert mine == theirs or "second" in world.texts("n0", one.id)

@@ -36,6 +36,7 @@ from zerochat.sim.episode import (
     JOIN,
     MUTUAL_REMOVAL,
     POST,
+    PRIVATE,
     ROTATE,
     USER_ACTIONS,
     Action,
@@ -94,7 +95,7 @@ def test_seed_704_single_recipient_order_is_deterministic():
 @pytest.mark.slow
 def test_scripts_cover_all_actions_and_faults():
     seen = {act.kind for seed in range(300) for act in script(seed)}
-    assert seen == {POST, ANNOTATE, ATTACH, MUTUAL_REMOVAL, ROTATE, *USER_ACTIONS, *FAULTS}
+    assert seen == {POST, ANNOTATE, ATTACH, MUTUAL_REMOVAL, PRIVATE, ROTATE, *USER_ACTIONS, *FAULTS}
     assert all(act.describe() for seed in range(300) for act in script(seed))
 
 

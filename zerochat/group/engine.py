@@ -261,7 +261,7 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
         tx.set_timer(TimerKind.ATTESTATION, name, group.trust.attestation_deadline - tx.now)
     if group.joining.requests:
         tx.set_timer(TimerKind.JOIN_REQUESTS, name, 1)
-    if group.joining.private:
+    if group.joining.private or group.private is not None:
         tx.set_timer(TimerKind.PRIVATE_INVITATIONS, name, 1)
     if group.private is not None and group.private.moved_to:
         private_conversations.read_posts(tx, name)
@@ -393,7 +393,7 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
         case TimerKind.JOIN_REQUESTS:
             requests.expire_requests(tx, name)
         case TimerKind.PRIVATE_INVITATIONS:
-            private_invitations.expire(tx, name)
+            private_invitations.run_timer(tx, name)
         case TimerKind.LEAVE:
             leave.finish_leaving(tx, name, final=True)
         case _:

@@ -54,7 +54,7 @@ class TimerKind(StrEnum):
     MEDIATOR = "mediator"
     """`external/mediators.py`: poll a mediator."""
     PRIVATE_INVITATIONS = "private-invitations"
-    """`joining/private_invitations.py`: private invitations expire."""
+    """`joining/private_invitations.py`: private invitations expire or are sent again."""
     RECOVERY = "recovery"
     """`sync/stale_profile.py`: request our own events."""
     RELAY = "relay"

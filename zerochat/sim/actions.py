@@ -4,16 +4,18 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
-from zerochat.group.effects import CommandDone, CommandFailed, Effect, InvitationCreated
+from zerochat.group.effects import CommandDone, CommandFailed, ConversationOpened, Effect, InvitationCreated
 from zerochat.group.event_log.event import POST
 from zerochat.group.inputs import (
     AcceptInvitation,
     AnswerJoinRequest,
+    AnswerPrivateInvitation,
     ChangeLabel,
     ChangeRole,
     Command,
     CreateInvitation,
     LeaveGroup,
+    OpenConversation,
     RemoveMember,
     RotateDid,
     SendContent,
@@ -35,8 +37,9 @@ from zerochat.group.membership import (
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
 from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
-from zerochat.group.notifications import JoinRequested, Notification
+from zerochat.group.notifications import JoinRequested, Notification, PrivateInvited
 from zerochat.group.settings import MESSAGES_MAX, KeyRotation
+from zerochat.group.state import Consent
 from zerochat.sim.world import World
 
 JOIN_RETRY_MS = 70_000
@@ -47,6 +50,8 @@ ANNOUNCE_RATE = 0.05
 """Probability of a bot announcement after each post."""
 ANNOTATED_MAX = 8
 """Annotations refer to one of this many latest posts."""
+ACCEPT_RATE = 0.8
+"""Probability that a private invitation is accepted."""
 DECIDE_MS_MAX = 3_000
 """Longest delay before a join request is answered."""
 
@@ -89,6 +94,10 @@ class Users:
 
     def on_notification(self, name: str, notification: Notification) -> None:
         """Admit joiners after a random delay."""
+        if isinstance(notification, PrivateInvited):
+            lot = random.Random(f"private {self.world.seed} {name} {self.world.group(name).others}")
+            accept = AnswerPrivateInvitation(notification.group, notification.member, lot.random() < ACCEPT_RATE)
+            self.world.after(lot.randint(0, DECIDE_MS_MAX), lambda: self._answer_invitation(name, accept))
         if isinstance(notification, JoinRequested):
             answer = AnswerJoinRequest(notification.group, notification.member, admit=True)
             self.world.after(self.rng.randint(0, DECIDE_MS_MAX), lambda: self._run_with_retry(name, answer))
@@ -96,6 +105,9 @@ class Users:
     def answer_pending_requests(self, name: str) -> None:
         """After a restart: answer the join requests that arrived meanwhile."""
         for group in self.world.nodes[name].agent.groups.values():
+            for member, received in group.joining.private.items():
+                if received.consent is Consent.PENDING:
+                    self.on_notification(name, PrivateInvited(group.id, member))
             for member, request in group.joining.requests.items():
                 self.on_notification(name, JoinRequested(group.id, member, request.label, request.role))
 
@@ -103,10 +115,22 @@ class Users:
         """The nodes that are in a group, as far as they know."""
         nodes = self.world.nodes
         groups = {name: nodes[name].agent.groups for name in among or self.names}
-        return [name for name, found in groups.items() if any(one.state == "active" for one in found.values())]
+        return [
+            name
+            for name, found in groups.items()
+            if any(one.state == "active" and one.private is None for one in found.values())
+        ]
 
     def _run(self, name: str, command: Command) -> Effect:
         return self.world.run_command(name, command)
+
+    def _answer_invitation(self, name: str, command: AnswerPrivateInvitation) -> None:
+        """Answer a private invitation that is still pending, again after a failure such as a full disk."""
+        group = self.world.nodes[name].agent.groups.get(command.group)
+        received = group.joining.private.get(command.member) if group is not None else None
+        pending = received is not None and received.consent is Consent.PENDING
+        if pending and isinstance(self._run(name, command), CommandFailed):
+            self.world.after(DECIDE_MS_MAX, lambda: self._answer_invitation(name, command))
 
     def _run_with_retry(self, name: str, command: Command) -> None:
         """Run a command, again after a failure such as a full disk."""
@@ -202,6 +226,14 @@ class Users:
         group, theirs = self.world.group(name), self.world.group(other)
         if theirs.me in group.view.members:
             self._run(name, RotateDid(f"{group.id}/{theirs.me}"))
+
+    def converse(self, name: str, other: str) -> None:
+        """The node begins a private conversation with another member, or continues it."""
+        group, theirs = self.world.group(name), self.world.group(other)
+        if theirs.me in group.view.members:
+            done = self._run(name, OpenConversation(group.id, theirs.me))
+            if isinstance(done, CommandDone) and isinstance(done.result, ConversationOpened):
+                self._run(name, SendPost(done.result.group, f"what {name} writes to {other} alone"))
 
     def remove_member(self, name: str) -> None:
         """The node, or every member where a quorum is needed, removes or votes to remove a member."""

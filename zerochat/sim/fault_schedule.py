@@ -33,6 +33,7 @@ from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
 from zerochat.group.state.joins import ENDS
 from zerochat.sim.file_store import FileEffect, file_of
+from zerochat.sim.invariants import main_groups
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.web import SimulatedWeb
 from zerochat.sim.world import Faults, World
@@ -379,7 +380,7 @@ class FaultyWorld(World):
 
     def _check_gone(self) -> None:
         """Raise Violation unless every absent member left or was removed, and every departure is known."""
-        groups = {name: group for name, node in self.nodes.items() for group in node.agent.groups.values()}
+        groups = {name: group for name, node in self.nodes.items() for group in main_groups(node)}
         if not groups:
             return
         everything, active = self._merged_view(groups), self.active_groups()

@@ -10,7 +10,13 @@ from zerochat.group.state import Group
 from zerochat.sim.annotation_checks import check_annotations
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.node_checks import check_notified, check_state
+from zerochat.sim.private_checks import check_private, missing_conversations
 from zerochat.sim.stream_checks import check_streams, missing_signed_acks
+
+
+def main_groups(node: Node) -> list[Group]:
+    """The groups of a node that are no private conversations."""
+    return [group for group in node.agent.groups.values() if group.private is None]
 
 
 class Checks:
@@ -29,8 +35,8 @@ class Checks:
         return self.nodes.keys()
 
     def group(self, name: str) -> Group:
-        """The only group of this node."""
-        (group,) = self.nodes[name].agent.groups.values()
+        """The only group of this node beside its private conversations."""
+        (group,) = main_groups(self.nodes[name])
         return group
 
     def _on_accusation(
@@ -69,7 +75,7 @@ class Checks:
     def active_groups(self) -> dict[str, Group]:
         """The members' groups by node, according to what they know together. A removed member may not know and
         continues alone."""
-        active = {node.name: group for node in self.nodes.values() for group in node.agent.groups.values()}
+        active = {node.name: group for node in self.nodes.values() for group in main_groups(node)}
         return self._agreed({name: group for name, group in active.items() if group.state == "active"})
 
     def _agreed(self, active: dict[str, Group]) -> dict[str, Group]:
@@ -102,7 +108,9 @@ class Checks:
     def missing(self) -> Iterator[str]:
         """What members still lack, as sentences; empty once all have converged."""
         yield from self._not_joined()
-        yield from self.missing_in(self.active_groups())
+        active = self.active_groups()
+        yield from self.missing_in(active)
+        yield from missing_conversations(self.nodes, active)
 
     def _not_joined(self) -> Iterator[str]:
         return (f"{node.name} is not in the group" for node in self.nodes.values() if not node.agent.groups)
@@ -156,6 +164,8 @@ class Checks:
             for row in self.nodes[name].log:
                 if row.type in CONTROL or row.author not in honest - owner.keys() or row.id not in self.authored:
                     continue
+                if row.group != active[name].id:
+                    continue
                 author = next((one for one in self.nodes.values() if row.id in one.recipients), None)
                 for other, group in active.items():
                     me = group.view.members.get(group.me)
@@ -174,6 +184,9 @@ class Checks:
             raise Violation(f"seed {self.seed}: {lack}")
         check_logs(self.seed, list(self.nodes.values()), self.authored)
         check_annotations(self.seed, list(self.nodes.values()))
+        check_private(self.seed, self.nodes)
+        for lack in missing_conversations(self.nodes, self.active_groups()):
+            raise Violation(f"seed {self.seed}: {lack}")
         for name in self.nodes:
             self.check_node(name)
         honest = {group.me for node in self.nodes.values() for group in node.agent.groups.values()}

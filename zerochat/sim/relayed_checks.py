@@ -113,6 +113,7 @@ def check_bounds(who: str, group: Group) -> None:
     known = group.view.members.keys() | group.view.former.keys()
     found: list[Collection[str]] = [
         *(
+            group.joining.private,
             group.sync.gaps,
             group.sync.pull_requests,
             group.sync.reinstated_posts,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from zerochat.group.notifications import (
+    ConversationMoved,
     Delivered,
     DidRotated,
     DifferenceFound,
@@ -20,6 +21,8 @@ from zerochat.group.notifications import (
     Notification,
     PeerDown,
     PeerUp,
+    PrivateInvitationAnswered,
+    PrivateInvited,
     Receipt,
     RecoveryEnded,
     RemovedFromGroup,
@@ -63,6 +66,12 @@ def describe(node: Node, notification: Notification, names: Mapping[str, str]) -
             return f"{me} receives a join request of {label} as {role}"
         case JoinRequestAnswered(label=label, admitted=admitted):
             return f"{me} {'admits' if admitted else 'rejects'} {label}"
+        case PrivateInvited(_, member):
+            return f"{me} is invited to a private conversation by {name(member)}"
+        case PrivateInvitationAnswered(_, member, accepted):
+            return f"{me} {'accepts' if accepted else 'declines'} a private conversation with {name(member)}"
+        case ConversationMoved():
+            return f"{me} moves its private conversation to the other member's"
         case InvitationUsed(_, label, left):
             return f"{label} uses an invitation of {me}; {left} uses left"
         case MemberConnections(_, member, up, of):

@@ -40,7 +40,7 @@ def problem_report(tx: Transaction, open_: OpenInvitation, relationship: Relatio
 
 def rejection_code(tx: Transaction, open_: OpenInvitation, group: Group, body: JoinRequestBody) -> str:
     """The problem code of why a joiner cannot be admitted, or an empty string."""
-    if group.state != "active":
+    if group.state != "active" or (group.private is not None and group.private.moved_to):
         return "e.p.req.closed"
     if stale_profile.is_suspended(group):
         return SUSPENDED_CODE

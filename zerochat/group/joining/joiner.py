@@ -465,8 +465,8 @@ def _group_or_rejection(tx: Transaction, join: Join, events: list[Event], start_
     if not own_events.is_supported(group.profile):
         kind = f"({group.profile.keys}), an accountability ({group.profile.accountability})"
         return _Rejection(f"this version does not support the group's keys {kind} or path", "Update zerochat.")
-    if join.voucher is not None and not private_conversations.is_private(join, group):
-        return _Rejection("this is no private conversation: it has other members", "Ask the member about it.")
+    if join.voucher is not None and (fault := private_conversations.fault_of(tx.agent, join, group)) is not None:
+        return _Rejection(*fault)
     forked = group.view.forked
     if forked and group.view.policy.agreement == "strict":
         conflict = attestation.fork_evidence(group.control, group.id, forked)

@@ -26,6 +26,8 @@ from zerochat.group.state import Agent, Group, Join, PrivateWith
 from zerochat.group.transaction import Transaction
 from zerochat.names import NAME_CHARS_MAX
 
+NAME = "a private conversation"
+"""The name in its first event; each member calls it by the other's name."""
 WAITING_EVENTS_MAX = 256
 """Our own events in a conversation that the other member has not joined. They are read at once if they are moved."""
 
@@ -54,6 +56,11 @@ def conversations_with(agent: Agent, name: str, member: str) -> Iterator[Group]:
 def is_waiting(group: Group) -> bool:
     """Whether the other member of this private conversation has never joined it."""
     return group.private is not None and not group.others and not group.view.former
+
+
+def is_unused(group: Group) -> bool:
+    """Whether we have never received anything in this private conversation."""
+    return is_waiting(group) or all(not peer.last_received_at for peer in group.links.peers.values())
 
 
 def is_over(group: Group) -> bool:
@@ -86,16 +93,21 @@ def title(agent: Agent, label: str, within: str) -> str:
 def begin(tx: Transaction, shared: Group, member: str) -> Group:
     """Found the conversation with a member; nobody is invited yet."""
     mine, theirs = shared.view.members[shared.me].label, shared.view.members[member].label
-    # Its members see each other's names instead.
-    name = f"{mine[: NAME_CHARS_MAX // 2 - 1]}, {theirs[: NAME_CHARS_MAX // 2 - 1]}".strip()
-    group = founding.found_group(tx, CreateGroup(name, mine, shared.profile.envelope))
+    group = founding.found_group(tx, CreateGroup(NAME, mine, shared.profile.envelope))
     private = PrivateWith(shared.id, member, theirs)
     return tx.update_group(group.id, name=title(tx.agent, theirs, shared.name), private=private)
 
 
-def is_private(join: Join, group: Group) -> bool:
-    """Whether the group that we are about to join has the inviter and us as its only members."""
-    return group.view.members.keys() == {join.me, join.relationship.member} and not group.view.former
+def fault_of(agent: Agent, join: Join, group: Group) -> tuple[str, str] | None:
+    """Why we do not join this group as a private conversation, and what the user can do: it has other members than the
+    inviter and us; or both members have admitted each other at once, and the other conversation remains."""
+    assert join.voucher is not None
+    if group.view.members.keys() != {join.me, join.relationship.member} or group.view.former:
+        return "this is no private conversation: it has other members", "Ask the member about it."
+    known = conversations_with(agent, join.voucher.group, join.voucher.member)
+    if any(one.others and one.id < join.group for one in known):
+        return "the member has joined your own private conversation with it", "Use that one."
+    return None
 
 
 def mark_joined(tx: Transaction, join: Join) -> None:
@@ -109,7 +121,7 @@ def mark_joined(tx: Transaction, join: Join) -> None:
     label = known.label if known is not None else theirs.label
     others = [one for one in conversations_with(tx.agent, voucher.group, voucher.member) if one.id != group.id]
     for one in others:
-        if is_waiting(one):
+        if is_unused(one):
             tx.update_group(one.id, private=replace(_private(one), moved_to=group.id), name=one.id)
             read_posts(tx, one.id)
         else:
@@ -126,11 +138,13 @@ def mark_joined(tx: Transaction, join: Join) -> None:
 
 def check_content(group: Group, content: Content) -> None:
     """Raise NotJoinedYet for what cannot wait for the other member."""
+    if group.private is None:
+        return
+    label = group.private.label
+    if group.private.moved_to:
+        raise BeingMoved(member=label)
     if not is_waiting(group):
         return
-    label = _private(group).label
-    if _private(group).moved_to:
-        raise BeingMoved(member=label)
     if isinstance(content, Post) and content.files:
         raise NotJoinedYet(member=label, why="send files when it has")
     if group.seq >= WAITING_EVENTS_MAX:
@@ -167,6 +181,6 @@ def move_posts(tx: Transaction, name: str, records: tuple[bytes, ...]) -> None:
         reply = {"reply": moved[body["reply"]]} if body.get("reply") in moved else {}
         kept = {key: value for key, value in body.items() if key != "reply"}
         moved[id_] = own_events.append(tx, target.id, POST, {**kept, **reply}).id
-    leave.close_group(tx, name)  # nobody else has ever been in it
+    leave.close_group(tx, name)  # the other member has never been in it
     leave.forget_group(tx, tx.group(name))
     tx.emit(Notify(ConversationMoved(target.id, name)))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from zerochat.didcomm.invitation import Invitation, parse_invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, Malformed, NotAMember
+from zerochat.group.backoff import Backoff
 from zerochat.group.effects import ConversationOpened, GroupChanged, Measure, Notify
 from zerochat.group.inputs import AnswerPrivateInvitation, OpenConversation
 from zerochat.group.joining import invitations, joiner
@@ -23,6 +24,7 @@ from zerochat.group.joining.private_conversations import (
     begin,
     conversations_with,
     is_over,
+    is_waiting,
     waiting_with,
 )
 from zerochat.group.links import mediator_mail
@@ -40,8 +42,16 @@ from zerochat.group.wire.messages import PRIVATE_INVITATION, PrivateInvitationBo
 LIFETIME_S = 7 * 24 * 3600
 """How long a private invitation can be accepted; then the inviter asks again."""
 LIFETIME_S_MAX = 31 * 24 * 3600
+TRIES_MAX = 8
+"""The keys with which the invited member can try to join: one that has lost its profile's state has others. It is
+admitted once."""
+RETRY = Backoff(10_000, 3_600_000)
+"""Exponential backoff of an unanswered invitation over a link: it may have been lost."""
 RESEND_MS, RESEND_MAIL_MS = 30_000, 3_600_000
-"""An unanswered invitation is sent at most this often; more rarely over a mediator, which keeps every copy."""
+"""How often it is sent at most when the member comes into reach; more rarely over a mediator, which keeps every copy.
+"""
+CROSSING_RESEND_MS = 2_000
+"""At most one answer to a crossing invitation in this time."""
 NOTIFY_INTERVAL_MS = 10_000
 """A member that begins one conversation after the other notifies our user at most this often."""
 
@@ -86,9 +96,11 @@ def open_conversation(tx: Transaction, command: OpenConversation) -> Conversatio
             leave.leave(tx, one)  # it stays readable
     own = waiting_with(tx.agent, group.id, member) or begin(tx, group, member)
     own = _ensure_invitation(tx, own)
-    if (received := tx.group(group.id).joining.private.get(member)) is not None and received.until > tx.now:
-        _resolve_crossing(tx, own, group.id, member, received)
+    assert own.private is not None
+    tx.update_group(own.id, private=replace(own.private, tries=0))
     _send(tx, own.id)
+    if (received := tx.group(group.id).joining.private.get(member)) is not None and received.until > tx.now:
+        _resolve_crossing(tx, tx.group(own.id), group.id, member, received)
     return ConversationOpened(own.id)
 
 
@@ -123,7 +135,7 @@ def _ensure_invitation(tx: Transaction, own: Group) -> Group:
         if usable and (open_.invitation.endpoint, open_.invitation.mail) == (reach.pair, reach.routes):
             return own
         invitations.close_invitation(tx, private.link)
-    made = invitations.invite(tx, own, LIFETIME_S, 1, name=private.label)
+    made = invitations.invite(tx, own, LIFETIME_S, TRIES_MAX, name=private.label)
     return tx.update_group(own.id, private=replace(private, link=join_link(made.id), sent_at=0))
 
 
@@ -146,19 +158,29 @@ def _send(tx: Transaction, name: str) -> None:
     message = Message(type=PRIVATE_INVITATION, id=new_id(tx.context.random), body=body)
     packed = pack(relationship, message, tx.packer_of(shared.id), tx.context.random)
     mediator_mail.send(tx, shared.id, private.member, packed)
-    tx.update_group(name, private=replace(private, sent_at=tx.now))
+    tx.update_group(name, private=replace(private, sent_at=tx.now, tries=private.tries + 1))
+    if not mediator_mail.goes_by_mail(tx, shared.id, private.member):
+        tx.set_timer(TimerKind.PRIVATE_INVITATIONS, name, RETRY.delay_ms(private.tries))
+
+
+def _retry(tx: Transaction, own: Group) -> None:
+    """Send an unanswered invitation again."""
+    private = own.private
+    open_ = tx.agent.invitations.get(private.link) if private is not None else None
+    if private is None or private.moved_to or not is_waiting(own) or open_ is None:
+        return
+    if open_.state_at(tx.now) is InvitationState.OPEN:
+        _send(tx, _ensure_invitation(tx, own).id)
 
 
 def resend(tx: Transaction, name: str, member: str) -> None:
     """A member is in reach: send it our unanswered invitation again, unless we just did."""
     own = waiting_with(tx.agent, name, member)
-    if own is None or own.private is None or own.private.link not in tx.agent.invitations:
+    if own is None or own.private is None:
         return
     after = RESEND_MAIL_MS if mediator_mail.goes_by_mail(tx, name, member) else RESEND_MS
-    open_ = tx.agent.invitations[own.private.link]
-    if 0 <= tx.now - own.private.sent_at < after or open_.state_at(tx.now) is not InvitationState.OPEN:
-        return
-    _send(tx, _ensure_invitation(tx, own).id)
+    if not 0 <= tx.now - own.private.sent_at < after:
+        _retry(tx, own)
 
 
 # --- receiving --------------------------------------------------------------------------------------------------------
@@ -224,6 +246,8 @@ def _resolve_crossing(tx: Transaction, own: Group, name: str, member: str, recei
     assert own.private is not None
     if own.private.link in tx.agent.invitations and own.id < received.conversation:
         _drop(tx, name, member)
+        if not 0 <= tx.now - own.private.sent_at < CROSSING_RESEND_MS:
+            _send(tx, own.id)  # it does not seem to have ours
     else:
         _try_to_join(tx, name, member, received)
     if received.consent is Consent.PENDING:
@@ -278,9 +302,12 @@ def cancelled(tx: Transaction, join_id: str) -> None:
         _drop(tx, voucher.group, voucher.member)
 
 
-def expire(tx: Transaction, name: str) -> None:
-    """Drop the invitations that have expired, or whose senders are no members any more."""
+def run_timer(tx: Transaction, name: str) -> None:
+    """Send the unanswered invitation to this conversation again; or drop the invitations from members of this group
+    that have expired, or whose senders are no members any more."""
     group = tx.group(name)
+    if group.private is not None:
+        _retry(tx, group)
     for member, one in group.joining.private.items():
         gone = member not in group.view.members or member in group.trust.ignored
         if one.until <= tx.now or gone:

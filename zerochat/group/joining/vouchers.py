@@ -15,9 +15,12 @@ def voucher_for(group: Group, member: str, invitation: str, joiner: str) -> Vouc
 
 
 def is_invited(group: Group, open_: OpenInvitation, body: JoinRequestBody) -> bool:
-    """Whether a joiner is the invited member; true where anyone with the invitation may join."""
+    """Whether a joiner is the invited member, which is admitted once; true where any holder of the invitation may
+    join."""
     if group.private is None:
         return True
+    if group.others or group.view.former:
+        return False
     try:
         check_voucher(body.voucher, group.private.member, group.private.group, open_.invitation.did, body.member)
     except (Malformed, Unauthentic):

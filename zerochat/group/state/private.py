@@ -20,6 +20,8 @@ class PrivateWith(Struct, frozen=True):
     """The link of our invitation to it; empty: we have joined its conversation."""
     sent_at: int = 0
     """When we last sent it the invitation, UTC ms; 0: never."""
+    tries: int = 0
+    """How often it was sent since our user began the conversation or asked again."""
     moved_to: str = ""
     """We have joined its own conversation, and our posts are moved there; empty: no."""
 

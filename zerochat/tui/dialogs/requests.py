@@ -32,7 +32,7 @@ INPUT_GUARD_S = 0.7
 """Keys are ignored for this long after the selection changed by itself; longer than the key repeat delay."""
 Request: TypeAlias = JoinRequestInfo | PrivateInvitationInfo
 INVITED = "A private conversation: only the two of you can read it."
-UNTOLD = "If you refuse, the member is not told."
+UNTOLD = "If you decline, the member is not told."
 INSTRUCTIONS = "Call them: they must see the same words."
 
 
@@ -106,7 +106,10 @@ class RequestsDialog(Dialog[None]):
 
     def _show_keys(self) -> None:
         undo = "   {requests.undo} undoes that" if self._refused else ""
-        hint = f"{{requests.admit}} admits   {{requests.refuse}} refuses{undo}   {{requests.close}} closes"
+        waiting = self._waiting()
+        private = bool(waiting) and all(isinstance(request, PrivateInvitationInfo) for request in waiting)
+        admit, refuse = ("accepts", "declines") if private else ("admits", "refuses")
+        hint = f"{{requests.admit}} {admit}   {{requests.refuse}} {refuse}{undo}   {{requests.close}} closes"
         self._keys.update(Content(with_keys(hint, first_keys(self))))
 
     def _accepts_key(self) -> bool:
