@@ -24,6 +24,7 @@ def test_alice_writes_to_bob_in_private_and_he_joins(people):
     bob.client.answer_private_invitation(invitation.group, invitation.did, True)
     assert alice.client.wait_for_delivery("Bob", sent.id, timeout_s=30).complete
     assert bob.texts("Alice") == ["between us"]
+    assert not any(event.late for event in bob.client.get_history("Alice").events)
     assert private(alice)[0].private.state == private(bob)[0].private.state == "joined"
     assert bob.client.open_conversation("Alice").id == made.id
     bob.client.send_message(made.id, "yes")

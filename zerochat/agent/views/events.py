@@ -123,13 +123,19 @@ def event_view(
         attachments=[] if stands.deleted else attachments(group, record, names),
         self=record.author == group.me,
         replayed=replayed,
-        late=row.late,
+        late=row.late and not _has_waited(group, row),
         relayed_by=Author(relayed_by, names.get(relayed_by, "")) if relayed_by else None,
         refuted=row.refuted,
         void=is_void(group, record),
         ignored=record.author in group.trust.ignored and not record.is_control,
         delivery=counted(group, record.author, record.seq, record.lamport),
     )
+
+
+def _has_waited(group: Group, row: Row) -> bool:
+    """Whether this was written in a private conversation before we joined it: it waited for us and is not late."""
+    me = group.view.known(group.me)
+    return group.private is not None and me is not None and row.lamport < me.joined
 
 
 def is_void(group: Group, record: Record) -> bool:
