@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from zerochat.group.event_log.event import POST
+from zerochat.group.joining.private_conversations import is_over
 from zerochat.group.state import Consent, Group
 from zerochat.sim.node import Node, Violation
 
@@ -34,12 +35,13 @@ def _missing_between(one: Node, group: Group, other: Node, theirs: Group) -> Ite
 
 
 def _conversations(node: Node, group: Group, member: str) -> dict[str, Group]:
-    """The active private conversations of a node with this member, by id."""
+    """The active private conversations of a node with this member, by id, without those that it has left."""
     return {
         name: each
         for name, each in node.agent.groups.items()
         if each.private is not None
         and each.state == "active"
+        and not is_over(each)
         and (each.private.group, each.private.member) == (group.id, member)
     }
 

@@ -47,6 +47,8 @@ TRIES_MAX = 8
 admitted once."""
 RETRY = Backoff(10_000, 3_600_000)
 """Exponential backoff of an unanswered invitation over a link: it may have been lost."""
+UNREACHABLE_MS = 60_000
+"""When to try again where the member cannot be reached, unless it comes into reach before."""
 RESEND_MS, RESEND_MAIL_MS = 30_000, 3_600_000
 """How often it is sent at most when the member comes into reach; more rarely over a mediator, which keeps every copy.
 """
@@ -98,7 +100,7 @@ def open_conversation(tx: Transaction, command: OpenConversation) -> Conversatio
     own = _ensure_invitation(tx, own)
     assert own.private is not None
     tx.update_group(own.id, private=replace(own.private, tries=0))
-    _send(tx, own.id)
+    _retry(tx, tx.group(own.id))
     if (received := tx.group(group.id).joining.private.get(member)) is not None and received.until > tx.now:
         _resolve_crossing(tx, tx.group(own.id), group.id, member, received)
     return ConversationOpened(own.id)
@@ -159,8 +161,8 @@ def _send(tx: Transaction, name: str) -> None:
     packed = pack(relationship, message, tx.packer_of(shared.id), tx.context.random)
     mediator_mail.send(tx, shared.id, private.member, packed)
     tx.update_group(name, private=replace(private, sent_at=tx.now, tries=private.tries + 1))
-    if not mediator_mail.goes_by_mail(tx, shared.id, private.member):
-        tx.set_timer(TimerKind.PRIVATE_INVITATIONS, name, RETRY.delay_ms(private.tries))
+    by_mail = mediator_mail.goes_by_mail(tx, shared.id, private.member)
+    tx.set_timer(TimerKind.PRIVATE_INVITATIONS, name, RESEND_MAIL_MS if by_mail else RETRY.delay_ms(private.tries))
 
 
 def _retry(tx: Transaction, own: Group) -> None:
@@ -170,6 +172,7 @@ def _retry(tx: Transaction, own: Group) -> None:
     if private is None or private.moved_to or not is_waiting(own) or open_ is None:
         return
     if open_.state_at(tx.now) is InvitationState.OPEN:
+        tx.set_timer(TimerKind.PRIVATE_INVITATIONS, own.id, UNREACHABLE_MS)
         _send(tx, _ensure_invitation(tx, own).id)
 
 
