@@ -24,7 +24,9 @@ BACKOFF_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Delays before the first, second, … reconnection attempt."""
 CONSUMER_BUSY_S_MAX = 10.0
 """Time limit for the agent to release a consumer whose process has ended, seconds."""
-INTERNAL_TYPES: Final = ("member_joined", "commands_announced", "consumer_taken", "overflow", "dropped")
+INTERNAL_TYPES: Final = (
+    *("member_joined", "member_left", "removed", "commands_announced", "consumer_taken", "overflow", "dropped"),
+)
 """Item types that every bot subscribes to, whatever its handlers need."""
 
 
@@ -54,7 +56,7 @@ class KnownGroups:
             # As in the agent, a group that was left gives up its name to another one.
             shared = here.count(one.name) > 1 or (one.state == "left" and one.name in here)
             group = Group(one.id, one.name, api, shared=shared, me=one.me)
-            self.groups[one.id] = replace(self.groups.get(one.id, group), shared=shared)
+            self.groups[one.id] = replace(self.groups.get(one.id, group), shared=shared, me=one.me)
 
     def ambiguity(self, wanted: Iterable[str]) -> AmbiguousGroup | None:
         """The error for the first of these names that matches several groups; None if each is unambiguous."""
@@ -186,8 +188,8 @@ class Connection:
         return [one for name, one in self.known.groups.items() if name in self.known.present and self.serves(one)]
 
     async def group(self, name: str) -> Group:
-        """The group with this id, queried if it is unknown."""
-        if name and name not in self.known.groups:
+        """The group with this id, queried if it is unknown or was left: a member that returns has a new DID."""
+        if name and name not in self.known.present:
             self.known.update(await self.request("list_groups", {}), self.api)
             if (unclear := self.known.ambiguity(self._configured_groups())) is not None:
                 self._log.error("%s No handler runs in these groups until then.", unclear.sentence())

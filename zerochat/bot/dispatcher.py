@@ -19,7 +19,7 @@ from zerochat.bot.arguments import BadArguments, MemberWord
 from zerochat.bot.connection import INTERNAL_TYPES, Connection, ConsumerReplaced
 from zerochat.bot.cpu_watchdog import CpuLimitExceeded, CpuWatchdog, interruptible
 from zerochat.bot.dead_letters import DeadLetterQueue, EventRefuted, event_in_log
-from zerochat.bot.events import Event, event_from
+from zerochat.bot.events import Event, Left, event_from
 from zerochat.bot.failures import Failures
 from zerochat.bot.handlers import BotSpec, Call, Command, Handler
 from zerochat.bot.invoke import HandlerStuck, Invoker, format_failure
@@ -252,6 +252,8 @@ class Dispatcher:
         if event.type == "member_joined" and group in self._connection.known.groups:
             with suppress(AgentLinkLost):  # every new connection announces
                 await self._connection.announce(group)
+        if event.type == "removed" or (isinstance(event, Left) and event.own):
+            self._connection.known.present.discard(group)
         if event.ignored or (group and not self._connection.serves(event.group)):
             return
         handlers = (one for one in self._spec.handlers if not one.too_old(event, self._now()))
