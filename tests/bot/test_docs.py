@@ -14,7 +14,7 @@ from zerochat.cli.parser import parse
 from zerochat.testing import Group, run
 
 PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
-TEN, COMMANDS, OTHERS, SCRIPT, TESTING = PROGRAMS
+TEN, COMMANDS, OTHERS, SCRIPT, TESTING, GROUPS = PROGRAMS
 
 
 @pytest.fixture
@@ -107,6 +107,12 @@ def test_testing():
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(TESTING, "bots.md", "exec"), names)
     names["test_ping"]()
+
+
+def test_testing_with_groups_members_and_files(tmp_path):
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(GROUPS, "bots.md", "exec"), names)
+    run(names["test_pictures_are_shared"](Group, tmp_path))
 
 
 def test_a_script(monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from zerochat import Bot, Message
 from zerochat.agent.api.client_protocol import AgentError
+from zerochat.bot import Joined, Left
 from zerochat.testing import Deadlock, Group, NotSettled, run
 
 ROOT = Path(__file__).parents[2]
@@ -81,8 +82,137 @@ def test_members_see_posts_reactions_and_edits():
             assert answer.reply_to == first and seen[gone].deleted and len(seen) == 3
             with pytest.raises(KeyError, match="no member carol"):
                 await group.send("carol", "x")
-            with pytest.raises(AgentError, match="Files are not simulated"):
-                await group.call("alice", "fetch_file", group="friends", file="x")
+            with pytest.raises(AgentError, match="Pictures are not decoded"):
+                await group.call("alice", "render_picture", group="friends", file="x", width=1, height=1)
+
+    run(scenario())
+
+
+def test_members_join_leave_and_return():
+    bot = Bot(name="host")
+
+    @bot.on_join
+    async def welcome(j: Joined):
+        await j.send(f"Welcome, {j.member}!")
+
+    @bot.on_leave
+    async def goodbye(e: Left):
+        await e.group.send(f"{e.member} {'was removed' if e.removed else 'has left'}.")
+
+    async def scenario():
+        async with Group(2, bots=[bot], loss=0.2, reorder=True, seed=2) as group:
+            await group.join("dave")
+            await group.send("dave", "hello")
+            await group.settle()
+            assert group.members == ("alice", "bob", "host", "dave") and (await group.texts("dave"))[-1] == "hello"
+            await group.leave("dave")
+            await group.settle()
+            await group.send("alice", "and now?")
+            await group.settle()
+            assert "and now?" not in await group.texts("dave")
+            await group.join("dave", by="bob")
+            await group.settle()
+            assert await group.texts(by="host") == ["Welcome, dave!", "dave has left.", "Welcome, dave!"]
+            await group.leave("dave")
+            await group.settle()
+            group.partition("alice")
+            with pytest.raises(NotSettled, match="dave has not joined friends"):
+                await group.join("dave")
+
+    run(scenario())
+
+
+def test_a_member_that_is_removed_or_never_came_is_not_waited_for():
+    async def scenario():
+        async with Group(3, roles="admins") as group:
+            group.power_off("carol", "1h")
+            await group.remove("alice", "carol")
+            await group.send("bob", "without carol")
+            assert repr(group.converged()).startswith("carol is off")
+            group.heal()
+            await group.settle()
+            assert await group.texts("bob") == ["without carol"] and await group.texts("carol") == []
+
+    run(scenario())
+
+
+def test_several_groups_share_users_bots_and_time():
+    bot = Bot(name="echo")
+
+    @bot.command("where")
+    async def where(m: Message):
+        await m.reply(f"in {m.group}, beside {len(bot.groups) - 1}")
+
+    async def scenario():
+        async with Group(2, bots=[bot], seed=1) as first:
+            other = await first.new_group("others", ("bob", "echo", "carol"), roles="admins")
+            assert (other.members, first.members) == (("bob", "echo", "carol"), ("alice", "bob", "echo"))
+            await other.send("carol", "!where")
+            await first.send("alice", "!where")
+            await first.settle()
+            assert await other.texts(by="echo") == ["in others, beside 1"]
+            assert await first.texts(by="echo") == ["in friends, beside 1"]
+            with pytest.raises(AgentError):
+                await other.texts("alice")
+            other.partition("carol")
+            await other.send("bob", "hello?")
+            await first.advance("1m")
+            assert not first.converged() and "carol lacks a post of bob" in repr(other.converged())
+            other.heal()
+            await other.settle()
+            await other.set_role("bob", "carol", "reader")
+            await other.remove("bob", "echo")
+            await other.settle()
+            assert first.converged() and other.converged() and [one.name for one in bot.groups] == ["friends"]
+            await first.leave("echo")
+            await first.settle()
+            assert bot.groups == []
+            await first.join("echo")
+            await first.settle()
+            assert [one.name for one in bot.groups] == ["friends"]
+            assert (await first.new_group("third", ("dave",))).members == ("dave",)
+            with pytest.raises(KeyError, match="no member mallory"):
+                await first.leave("mallory")
+
+    run(scenario())
+
+
+def test_files_arrive_whole(tmp_path):
+    bot, saved = Bot(name="keeper"), []
+
+    @bot.on_message
+    async def keep(m: Message):
+        saved.extend(await m.save(tmp_path / "kept"))
+        await m.reply("kept", files=saved)
+
+    (tmp_path / "kept").mkdir()
+    small, large = tmp_path / "small.txt", tmp_path / "large.bin"
+    small.write_text("a few words")
+    large.write_bytes(bytes(range(256)) * 4100)  # it is not fetched before it is wanted
+
+    async def scenario():
+        async with Group(2, bots=[bot], loss=0.1, seed=3) as group:
+            await group.send("alice", "look", files=[small, large])
+            await group.advance("1s")
+            await group.kill("keeper")
+            group.power_off("keeper", "1m")
+            await group.advance("2m")
+            await group.start("keeper")
+            await group.settle()
+            _, answer = await group.messages("bob")
+            assert answer.files == ("small.txt", "large.bin") and [one.name for one in saved] == [*answer.files]
+            assert await group.files("bob", answer.id) == {
+                small.name: small.read_bytes(),
+                large.name: large.read_bytes(),
+            }
+            group.power_off("bob", "1h")
+            await group.send("alice", files=[small])
+            assert "bob is off" in group.pending()
+            group.heal()
+            await group.settle()
+            assert [one.files for one in await group.messages("bob")][2:3] == [("small.txt",)]
+            with pytest.raises(AgentError, match="no such file"):
+                await group.send("alice", "look", files=[tmp_path / "none"])
 
     run(scenario())
 

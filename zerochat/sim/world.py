@@ -148,16 +148,20 @@ class World(Checks):
         self.nodes: dict[str, Node] = {}
         self._at: dict[bytes, Node] = {}
         """Nodes by the key of their sockets."""
-        for number in range(members):
-            name = f"n{number}"
-            host = f"10.0.0.{number + 1}"
-            server_key = x25519_public(self.rng.randbytes(32))
-            node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
-            self.nodes[name] = self._at[server_key] = node
-            node.hidden = name in (behind or {})
+        for _ in range(members):
+            name = self.add_node(behind or {}).name
             self.start(name)
             for mediator_name in (behind or {}).get(name, ()):
                 self.add_mediator(name, mediator_name)
+
+    def add_node(self, behind: Mapping[str, Sequence[str]]) -> Node:
+        """One more machine, whose process does not run yet."""
+        name, host = f"n{len(self.nodes)}", f"10.0.0.{len(self.nodes) + 1}"
+        server_key = x25519_public(self.rng.randbytes(32))
+        node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
+        self.nodes[name] = self._at[server_key] = node
+        node.hidden = name in behind
+        return node
 
     def start(self, name: str, *, restored: bool = False, anew: bool = False) -> None:
         """Start a node's process, for the first time or again."""

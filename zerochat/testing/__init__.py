@@ -9,7 +9,7 @@
 
 Time is virtual: an hour passes in a moment, and a seed determines the run. Each member has the core, journal and
 request handlers of a real agent; bots use the requests and items of the control socket. Network, clocks and machines
-are simulated. There are no files.
+are simulated. Members join and leave, send files, and have further groups.
 
     group            `Group`: its members and its network
     simulated_group  the simulated world, with request handlers and a journal for every member

@@ -53,8 +53,12 @@ class SimulatedLink:
             ear.available[client].clear()
             await ear.available[client].wait()
 
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and self._client in self._member.server.clients
+
     def _connected_client(self) -> int:
-        if self._client is None or self._client not in self._member.server.clients:
+        if self._client is None or not self.connected:
             raise AgentLinkLost(why="the agent closed it")
         return self._client
 

@@ -1,8 +1,9 @@
 """`Group`: users and bots in one process over a simulated network."""
 
 import asyncio
+import copy
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +12,14 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from zerochat import rpc
+from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.bot.bot import Bot
 from zerochat.bot.schedule import parse_duration
 from zerochat.bot.store import Store
+from zerochat.group.effects import CommandDone, CommandFailed, GroupCreated, InvitationCreated
+from zerochat.group.inputs import AcceptInvitation, Command, CreateGroup, CreateInvitation
+from zerochat.group.membership import Policy
+from zerochat.sim.fast_crypto import TransparentPacker
 from zerochat.sim.world import Faults
 from zerochat.testing.agent_link import SimulatedLink
 from zerochat.testing.loop import VirtualLoop
@@ -26,6 +32,7 @@ POLL_S, FAST_POLLS, SLOW_POLL_S = 0.05, 100, 1.0
 """Interval of the convergence check: first, number of fast checks, later."""
 HISTORY_MAX = 10_000
 PAGE = 500
+INVITED_S = 24 * 3600
 FOREVER_MS = 365 * 24 * 3_600_000
 
 
@@ -58,6 +65,8 @@ class MessageView:
     reactions: Mapping[str, tuple[str, ...]]
     """Display names of the reacting members, by emoji."""
     deleted: bool
+    files: tuple[str, ...] = ()
+    """Names of its attachments."""
 
     def __str__(self) -> str:
         return f"{self.author}: {self.text}"
@@ -65,7 +74,11 @@ class MessageView:
 
 class Group:
     """A group in which every member has a real core, request handlers and journal, in virtual time. An async context
-    manager; use it in a `VirtualLoop` (`run`, or the pytest fixture)."""
+    manager; use it in a `VirtualLoop` (`run`, or the pytest fixture). `new_group` adds further groups, which share the
+    users, the bots, the network and the time with the first one."""
+
+    id: str
+    """The group's id."""
 
     def __init__(
         self,
@@ -106,11 +119,11 @@ class Group:
         roles, folder = self._roles, Path(self._folder.name)
         self._world = SimulatedGroup.create(self.members, self.name, roles, self._seed, self._faults, folder)
         self._members = dict(zip(self.members, self._world.members.values(), strict=True))
+        """All users and bots of the network, by name."""
+        self.id = self._world.group(self._member(self.members[0]).node.name).id
         self._began_s = loop.time()
         loop.simulations.append(self)
         try:
-            for member in self.members:
-                await self._link(member).open()
             for name in self.bots:
                 await self.start(name)
         except BaseException:
@@ -160,45 +173,97 @@ class Group:
 
     # --- users ------------------------------------------------------------------------------------------------------
 
-    async def send(self, who: str, text: str, *, reply_to: str | None = None) -> str:
-        """Post a message as a member. Returns its id."""
-        sent = await self.call(who, "send_message", group=self.name, text=text, reply_to=reply_to)
-        return str(sent.id)
+    async def send(
+        self, who: str, text: str = "", *, reply_to: str | None = None, files: Sequence[str | Path] = ()
+    ) -> str:
+        """Post a message as a member, with these files. Returns its id."""
+        params: dict[str, object] = {"group": self.id, "text": text, "reply_to": reply_to}
+        if not files:
+            return str((await self.call(who, "send_message", **params)).id)
+        paths = [path_to_wire(Path(one).absolute()) for one in files]
+        return str((await self.call(who, "send_files", paths=paths, **params)).id)
 
     async def react(self, who: str, message: str, emoji: str, *, on: bool = True) -> str:
-        sent = await self.call(who, "react", group=self.name, event=message, emoji=emoji, on=on)
+        sent = await self.call(who, "react", group=self.id, event=message, emoji=emoji, on=on)
         return str(sent.id)
 
     async def edit(self, who: str, message: str, text: str) -> str:
-        return str((await self.call(who, "edit_message", group=self.name, event=message, text=text)).id)
+        return str((await self.call(who, "edit_message", group=self.id, event=message, text=text)).id)
 
     async def delete(self, who: str, message: str) -> str:
-        return str((await self.call(who, "delete_message", group=self.name, event=message)).id)
+        return str((await self.call(who, "delete_message", group=self.id, event=message)).id)
 
     async def set_role(self, who: str, member: str, role: str) -> None:
         """Change a member's role; for groups with `roles="admins"`."""
-        await self.call(who, "set_role", group=self.name, member=member, role=role)
+        await self.call(who, "set_role", group=self.id, member=member, role=role)
+
+    async def join(self, who: str, *, by: str | None = None, role: Literal["reader", "writer"] = "writer") -> None:
+        """Join with an invitation of the member `by` (None: the first one), and wait for it. A name that is not in the
+        network yet is a new user. Raises NotSettled."""
+        made = self._run(by or self.members[0], CreateInvitation(self.id, INVITED_S, 1, role))
+        assert isinstance(made, InvitationCreated)
+        self._add(who)
+        self._run(who, AcceptInvitation(made.invitation, who))
+        node = self._member(who).node
+
+        async def joined() -> bool:
+            there = node.agent.groups.get(self.id)
+            return there is not None and there.state == "active"
+
+        await self._until(joined, f"{who} has not joined {self.name}")
+        self.members = tuple(dict.fromkeys((*self.members, who)))
 
     async def leave(self, who: str) -> None:
         """Leave the group as a member."""
-        await self.call(who, "leave_group", group=self.name)
+        await self.call(who, "leave_group", group=self.id)
 
     async def remove(self, who: str, member: str) -> None:
         """Remove a member, or vote for it, as another member."""
-        await self.call(who, "remove_member", group=self.name, member=member)
+        await self.call(who, "remove_member", group=self.id, member=member)
+
+    async def new_group(
+        self, name: str, members: Sequence[str], *, roles: Literal["flat", "admins"] = "flat"
+    ) -> "Group":
+        """A further group: the first of these members creates it, the others join. A name that is not in the network
+        yet is a new user. `settle` and `converged` of each group cover all groups."""
+        self._add(members[0])
+        created = CreateGroup(name, members[0], TransparentPacker.name, policy=Policy.default(roles))
+        made = self._run(members[0], created)
+        assert isinstance(made, GroupCreated)
+        other = copy.copy(self)
+        other.name, other.id, other.members = name, made.group, (members[0],)
+        for one in members[1:]:
+            await other.join(one)
+        return other
 
     async def call(self, who: str, method: str, **params: object) -> Any:
         """The result of any request to a member's agent."""
-        return await self._link(who).call(method, params)
+        link = self._link(who)
+        if not link.connected:  # for the first time, or after the machine was off
+            await link.open()
+        return await link.call(method, params)
+
+    def _add(self, who: str) -> None:
+        """Add a user to the network, unless it is there."""
+        if who not in self._members:
+            self._members[who] = self.world.add(who)
+
+    def _run(self, who: str, command: Command) -> object:
+        """The result of a command to a member's core. Raises LocalError."""
+        done = self.world.run_command(self._member(who).node.name, command)
+        if isinstance(done, CommandFailed):
+            raise done.error
+        assert isinstance(done, CommandDone)
+        return done.result
 
     def _link(self, member: str) -> SimulatedLink:
-        if member not in self._members:
-            raise KeyError(f"no member {member}; there are {', '.join(self.members)}")
         if member not in self._links:
             self._links[member] = SimulatedLink(self.world, self._member(member))
         return self._links[member]
 
     def _member(self, member: str) -> SimulatedMember:
+        if member not in self._members:
+            raise KeyError(f"no member {member}; there are {', '.join(self._members)}")
         return self._members[member]
 
     # --- bots -------------------------------------------------------------------------------------------------------
@@ -235,9 +300,7 @@ class Group:
         """Cut the network between these parts; members that are not named form one more part."""
         parts = [{one} if isinstance(one, str) else set(one) for one in sides]
         named = set[str]().union(*parts)
-        for one in named:
-            self._link(one)  # raises KeyError for an unknown name
-        parts.append(set(self.members) - named)
+        parts.append(self._members.keys() - named)
         side = {self._member(member).node.name: number for number, part in enumerate(parts) for member in part}
         self.world.cut([(a, b) for a in side for b in side if side[a] != side[b]], FOREVER_MS)
 
@@ -271,6 +334,15 @@ class Group:
             looks += 1
             await asyncio.sleep(POLL_S if looks < FAST_POLLS else SLOW_POLL_S)
 
+    async def _until(self, done: Callable[[], Awaitable[bool]], sentence: str) -> None:
+        """Wait until this is done. Raises NotSettled with the sentence."""
+        end, looks = self._loop.time() + SETTLE_S_MAX, 0
+        while not await done():
+            if self._loop.time() >= end:
+                raise NotSettled(sentence)
+            looks += 1
+            await asyncio.sleep(POLL_S if looks < FAST_POLLS else SLOW_POLL_S)
+
     def pending(self) -> list[str]:
         """Unfinished work, as sentences."""
         lacking = list(self.converged().missing)
@@ -292,7 +364,7 @@ class Group:
         events: list[rpc.Event] = []
         before: str | None = None
         while True:
-            page = await self.call(who or self.members[0], "get_history", group=self.name, limit=PAGE, before=before)
+            page = await self.call(who or self.members[0], "get_history", group=self.id, limit=PAGE, before=before)
             events = [*page.events, *events]
             if not page.more or len(events) >= HISTORY_MAX:
                 break
@@ -304,8 +376,25 @@ class Group:
         """The texts of the messages as a member sees them (None: the first member); `by`: only those of this author."""
         return [one.text for one in await self.messages(who) if by is None or one.author == by]
 
+    async def files(self, who: str, message: str) -> dict[str, bytes]:
+        """The attachments of a message as a member downloads them: contents by name. Raises NotSettled."""
+        page = await self.call(who, "get_history", group=self.id, around=message, limit=1)
+        found: dict[str, bytes] = {}
+        for one in [file for event in page.events if event.id == message for file in event.attachments]:
+
+            async def here(file: str = one.id) -> bool:
+                info = await self.call(who, "fetch_file", group=self.id, file=file)
+                return bool(info.file.state == "here")
+
+            await self._until(here, f"{who} has not downloaded {one.name}")
+            with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
+                saved = await self.call(who, "save_file", group=self.id, file=one.id, to=folder)
+                found[one.name] = path_from_wire(saved.path).read_bytes()
+        return found
+
 
 def _message_view(event: rpc.Event, nicks: Mapping[str, str]) -> MessageView:
     reactions = {one.emoji: tuple(nicks.get(did, did) for did in one.by) for one in event.reactions}
     text = str(event.body.get("text", ""))
-    return MessageView(event.id, event.author.nick, text, event.reply_to, reactions, event.deleted)
+    files = tuple(one.name for one in event.attachments)
+    return MessageView(event.id, event.author.nick, text, event.reply_to, reactions, event.deleted, files)

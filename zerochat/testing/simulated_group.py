@@ -6,7 +6,8 @@ control socket.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from zerochat.agent.api import handlers, request_handlers
 from zerochat.agent.api.client_protocol import AgentError, Notification
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.api.server import Call, ControlServer, decode_call
+from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.storage.journal import KEY_BYTES, Journal
 from zerochat.agent.views import delivery, groups, members
 from zerochat.bot.agent_link import AgentLinkLost
@@ -30,14 +32,15 @@ from zerochat.group.membership.bodies import RoleRule
 from zerochat.group.state import Agent
 from zerochat.rpc import INVALID_PARAMS, METHOD_NOT_FOUND, METHODS, NOTIFICATIONS, REFUSED, Request, Status, WaitParams
 from zerochat.sim.fast_crypto import TransparentPacker
-from zerochat.sim.fault_schedule import FaultyWorld
+from zerochat.sim.fault_schedule import FaultyWorld, Machine
+from zerochat.sim.file_store import FileEffect
 from zerochat.sim.node import Node
 from zerochat.sim.world import EPOCH_MS, Faults, Violation, World
 from zerochat.version import __version__
 
 TICKETS = 1 << 40
 """First ticket of the request handlers, far from the simulator's own."""
-FILES = frozenset({"send_files", "fetch_file", "save_file", "render_picture"})
+FILES_SECRET = bytes(32)
 JOINED_MS, SETTLED_MS = 60_000, 120_000
 INITIAL_WORLDS_MAX = 16
 """Cached initial groups, so that later tests start at once."""
@@ -115,6 +118,21 @@ class FakeServer:
                 self.available[client].set()
 
 
+class _AtOnce:
+    """Replaces a thread pool: a job is done when it is submitted."""
+
+    def submit(self, work: Callable[..., None], *args: object) -> None:
+        work(*args)
+
+
+class FilesAtOnce(FileWorker):
+    """The file worker without threads."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, FILES_SECRET, lambda: None)
+        self._parts = self._long = cast(ThreadPoolExecutor, _AtOnce())
+
+
 class SimulatedMember:
     """One member: its node in the simulated world, with request handlers and a journal."""
 
@@ -124,9 +142,9 @@ class SimulatedMember:
         self.server = FakeServer()
         Journal.create(folder / f"{node.name}.db", key := bytes(KEY_BYTES)).close()
         self.journal = Journal.open(folder / f"{node.name}.db", key)
-        self.handlers = RequestHandlers(
-            cast(ControlServer, self.server), self.journal, self._status, next_ticket=TICKETS
-        )
+        self.files = FilesAtOnce(folder / f"{node.name}.files")
+        server = cast(ControlServer, self.server)
+        self.handlers = RequestHandlers(server, self.journal, self._status, files=self.files, next_ticket=TICKETS)
         self._state = Agent(nick)
         """A placeholder for the core's state in the journal; the real one is in the simulator."""
         self._steps: list[tuple[Agent, list[Effect]]] = []
@@ -144,8 +162,8 @@ class SimulatedMember:
         """Pass a request to the handlers, which answer it now or later."""
         if method not in METHODS:
             raise AgentError("MethodNotFound", f"There is no method {method}.", METHOD_NOT_FOUND)
-        if method in FILES:
-            raise AgentError("NotSimulated", "Files are not simulated.", REFUSED)
+        if method == "render_picture":  # decoded in another process, in real time
+            raise AgentError("NotSimulated", "Pictures are not decoded in simulations.", REFUSED)
         self._requests += 1
         said = msgspec.json.decode(msgspec.json.encode(params))
         request = Request(method, self._requests, said, "2.0")
@@ -161,9 +179,18 @@ class SimulatedMember:
             self._world.process(self.node.name, ask)
         else:
             self.pump()
+            self.take_files()
         if isinstance(call.params, WaitParams):
             self._world.after(int(call.params.timeout_s * 1000) + 1, self.pump)  # the time limit of the request
         return answer
+
+    def take_files(self) -> None:
+        """Pass on what the file worker has done: results for the core, answers, and messages with files."""
+        with self._world.clock():
+            for one in self.files.take():
+                self._world.deliver(self.node.name, one)
+        for command in self.handlers.take_file_posts():
+            self._world.process(self.node.name, command)
 
     def record_step(self, before: Agent, effects: list[Effect]) -> None:
         """Record a step of the core, unless it affects neither the journal nor clients."""
@@ -227,18 +254,28 @@ class SimulatedGroup(FaultyWorld):
 
     members: dict[str, SimulatedMember]
     """Members by node."""
+    _folder: Path
 
     @classmethod
     def create(
         cls, nicks: tuple[str, ...], name: str, roles: RoleRule, seed: int, faults: Faults, folder: Path
     ) -> "SimulatedGroup":
         world = cast(SimulatedGroup, cls.fork(initial_world(nicks, name, roles), seed, faults))
-        world.members = {}
+        world.members, world._folder = {}, folder
+        world.check_deliveries = False  # a member that returns is notified of the first events again
         world.members = {
             node.name: SimulatedMember(world, node, nick, folder)
             for node, nick in zip(world.nodes.values(), nicks, strict=True)
         }
         return world
+
+    def add(self, nick: str) -> SimulatedMember:
+        """One more user, who is in no group."""
+        node = self.add_node({})
+        self.machines[node.name] = Machine()
+        member = self.members[node.name] = SimulatedMember(self, node, nick, self._folder)
+        self.start(node.name)
+        return member
 
     def close(self) -> None:
         for seat in self.members.values():
@@ -286,6 +323,36 @@ class SimulatedGroup(FaultyWorld):
         super().process(name, input_)
         if name in self.members:
             self.members[name].process_steps()
+
+    def deliver(self, name: str, input_: Input) -> None:
+        """Give a core this input in a moment."""
+        self._later(1, name, input_)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _file(self, node: Node, effect: FileEffect) -> None:
+        member = self.members[node.name]
+        member.files.perform(effect)
+        member.take_files()
+
+    def power_on(self, name: str) -> None:
+        was_off = self.machines[name].off
+        super().power_on(name)
+        for one in self.members[name].files.files_on_disk() if was_off else ():
+            self.process(name, one)
+
+    # --- what is missing --------------------------------------------------------------------------------------------
+
+    def missing(self) -> Iterator[str]:
+        """What members lack of each other in any group, or download, as sentences."""
+        yield from self._not_joined()
+        for id_ in dict.fromkeys(id_ for node in self.nodes.values() for id_ in node.agent.groups):
+            groups = {name: node.agent.groups[id_] for name, node in self.nodes.items() if id_ in node.agent.groups}
+            active = self._agreed({name: group for name, group in groups.items() if group.state == "active"})
+            yield from self.missing_in(active)
+            yield from (f"{name} is leaving" for name, group in groups.items() if group.state == "leaving")
+            for name, group in active.items():
+                yield from (f"{name} downloads a file" for one in group.files.values() if one.state == "getting")
 
 
 @lru_cache(maxsize=INITIAL_WORLDS_MAX)
