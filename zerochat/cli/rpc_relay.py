@@ -19,7 +19,6 @@ from zerochat.rpc import INVALID_REQUEST, LINE_BYTES_MAX, PROTOCOL, READING, REF
 RequestId: TypeAlias = int | str
 OWN_IDS: Final = "zerochat-relay:"
 """The beginning of the ids of the relay's own requests."""
-REPEATED: Final = (*READING, "hello")
 
 
 class AnswerLost(LocalError):
@@ -209,7 +208,7 @@ def _place_of(params: Raw | UnsetType) -> _Place:
 def _may_repeat(request: _Message, own_key: bool) -> bool:
     if request.method in KEYED:
         return own_key or (isinstance(request.params, Raw) and bool(_object(request.params).get("key")))
-    return request.method.startswith(REPEATED)
+    return request.method.startswith(READING)
 
 
 def _object(params: Raw) -> dict[str, Any]:
