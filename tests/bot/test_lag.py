@@ -36,6 +36,7 @@ def test_bots_and_their_lag_are_listed(pair, monkeypatch, tmp_path):
         return code, out.getvalue(), err.getvalue()
 
     assert verb("bot", "list")[0] == 0 and "No bot has run" in verb("bot", "list")[2]
+    assert verb("bot", "status")[0] == 1 and "No bot has run in this profile." in verb("bot", "status")[2]
     assert "No bot worker has run" in verb("bot", "status", "--bot", "worker")[2]
     monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
     bot = Bot("worker", profile="bob", retries=())
@@ -66,6 +67,11 @@ def test_bots_and_their_lag_are_listed(pair, monkeypatch, tmp_path):
     assert f"database {broken} cannot be used: file is not a database" in said
     code, shown, said = verb("bot", "status", "--bot", "broken", "--format", "json")
     assert code == 6 and json.loads(shown)["dead_letters"] is None and "StoreUnusable" in said
+    code, _, said = verb("bot", "status")
+    assert code == 2 and "Several bots have run in this profile: broken, worker." in said
+    broken.unlink()
+    code, shown, _ = verb("bot", "dead-letters")
+    assert code == 0 and "RuntimeError" in shown, "of the only bot"
     code, shown, _ = verb("bot", "status", "--bot", "worker", "--format", "json")
     assert code == 1 and json.loads(shown)["state"] == "stopped" and json.loads(shown)["behind"] >= 2
     assert "worker" in verb("status")[1] and verb("status", "--check")[0] == 0

@@ -102,6 +102,11 @@ def test_a_unit_for_a_bot(run: Any, tmp_path: Any, monkeypatch: Any) -> None:
     options = parse(words[words.index("--profile") :])
     assert (options.verb, options.bot_action, options.profile) == ("bot", "run", "ci")
     assert words[-1] == str(tmp_path / "my bot.py")
+    assert f"\nWorkingDirectory={tmp_path}\n" in out
+    (tmp_path / "50% a\\b").mkdir()
+    assert "WorkingDirectory" not in run(["bot", "unit", "deploys", "--app", "50% a\\b/x.py"])[1]
+    (tmp_path / "50% a b").mkdir()
+    assert "/50%% a b\n" in run(["bot", "unit", "deploys", "--app", "50% a b/x.py"])[1]
     assert "After=network-online.target zerochat.service" in out and "Restart=on-failure" in out
     code, _, err = run(["bot", "unit", "x\n[Service]", "--app", "my bot.py"])
     assert code == 2 and "hyphens" in err

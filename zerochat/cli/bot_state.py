@@ -1,6 +1,7 @@
 """The bots and other consumers of a profile as rows: whether they run, their lag, their dead letters."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zerochat.agent.storage.paths import ProfilePaths
@@ -43,15 +44,21 @@ def at_risk(one: ConsumerInfo) -> bool:
 def dead_letters(paths: ProfilePaths) -> "dict[str, int | StoreUnusable]":
     """The number of dead letters of each bot that has run in the profile, by name; or why its database cannot be
     read."""
-    from zerochat.bot.bot import store_path
     from zerochat.bot.store import Store, StoreUnusable
 
-    folder = store_path(paths, "x").parent
     found: dict[str, int | StoreUnusable] = {}
-    for path in sorted(folder.glob("*.db")) if folder.is_dir() else ():
+    for name, path in database_files(paths).items():
         try:
             with Store(path) as store:
-                found[path.stem] = len(store.dead_letters())
+                found[name] = len(store.dead_letters())
         except StoreUnusable as error:
-            found[path.stem] = error
+            found[name] = error
     return found
+
+
+def database_files(paths: ProfilePaths) -> dict[str, Path]:
+    """The databases of the bots that have run in the profile, by name."""
+    from zerochat.bot.bot import store_path
+
+    folder = store_path(paths, "x").parent
+    return {path.stem: path for path in sorted(folder.glob("*.db"))} if folder.is_dir() else {}

@@ -105,11 +105,12 @@ def _system_limits(places: ProfilePaths) -> str:
 
 
 def bot_unit(places: ProfilePaths, name: str, app: Path) -> str:
-    """A unit that runs a bot, which attaches to a running agent or starts its own."""
+    """A unit that runs a bot in the folder of its file. It attaches to a running agent or starts its own."""
     words = [*program(), "--profile", places.profile, "bot", "run", str(app.absolute())]
-    return _unit(
-        places, f"zerochat bot {name}", "network-online.target zerochat.service", "Type=exec", words, _HARDENED
-    )
+    folder = str(app.absolute().parent)
+    plain = folder.isprintable() and "\\" not in folder  # systemd reads it without quotes
+    service = "Type=exec" + (f"\nWorkingDirectory={folder.replace('%', '%%')}" if plain else "")
+    return _unit(places, f"zerochat bot {name}", "network-online.target zerochat.service", service, words, _HARDENED)
 
 
 def _unit(

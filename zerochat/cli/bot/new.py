@@ -62,5 +62,7 @@ def new_bot(options: Options, out: Output) -> ExitCode:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     out.data({"files": [str(path) for path in files]}, [str(path) for path in files])
-    narrate(f"Try it: `zerochat bot run {name}.py --console`. Run it: `zerochat bot run {name}.py`.")
+    narrate(f"Try it: `zerochat bot run {name}.py --console`. Run it in a profile of its own, which joins a group:")
+    for words in (f"init --name {name}", "join", f"bot run {name}.py"):
+        narrate(f"  `zerochat --profile {name} {words}`")
     return ExitCode.OK

@@ -1,7 +1,7 @@
 """The bots of a profile: whether they run, their lag, their dead letters, and their end."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from zerochat.cli import bot_state
 from zerochat.cli.agent_access import attached, paths_of
@@ -21,6 +21,16 @@ class NoSuchBot(LocalError):
     """No bot {name} has run in this profile. Give its name, as in `Bot(name=…)`, with --bot."""
 
 
+class NoBot(LocalError):
+    """No bot has run in this profile. `zerochat bot new NAME` writes one."""
+
+
+class WhichBot(LocalError):
+    """Several bots have run in this profile: {names}. Choose one with --bot."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
 class NoSuchDeadLetter(LocalError):
     """The bot {name} has no dead letter {letter}. `zerochat bot dead-letters --bot {name}` lists them."""
 
@@ -33,7 +43,7 @@ def list_bots(options: Options, out: Output) -> ExitCode:
     rows += [tuple(_shown(one[key]) for key in keys) for one in found]
     out.data_list(found, table(rows) if found else ())
     if not found:
-        narrate("No bot has run in this profile. `zerochat bot new NAME` writes one.")
+        narrate(NoBot().sentence())
     for one in letters.values():
         if not isinstance(one, int):
             narrate(one.sentence())
@@ -41,7 +51,7 @@ def list_bots(options: Options, out: Output) -> ExitCode:
 
 
 def show_status(options: Options, out: Output) -> ExitCode:
-    name = options.name or "bot"
+    name = _name(options)
     consumer, letters = _known(options).get(name), bot_state.dead_letters(paths_of(options)).get(name)
     if consumer is None and letters is None:
         raise NoSuchBot(name=printable_line(name))
@@ -80,11 +90,23 @@ def _store(options: Options) -> "Store":
     from zerochat.bot.bot import store_path
     from zerochat.bot.store import Store
 
-    name = options.name or "bot"
+    name = _name(options)
     path = store_path(paths_of(options), name)
     if not path.exists():
         raise NoSuchBot(name=printable_line(name))
     return Store(path)
+
+
+def _name(options: Options) -> str:
+    """The name of the bot: the given one, or that of the only bot. Raises NoBot and WhichBot."""
+    if options.name is not None:
+        return options.name
+    names = sorted(bot_state.database_files(paths_of(options)))
+    if not names:
+        raise NoBot
+    if len(names) > 1:
+        raise WhichBot(names=", ".join(map(printable_line, names)))
+    return names[0]
 
 
 def list_dead_letters(options: Options, out: Output) -> ExitCode:
@@ -117,7 +139,7 @@ def list_dead_letters(options: Options, out: Output) -> ExitCode:
                 f"{datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M}",  # noqa: DTZ006  # local time
                 one.handler,
                 f"{one.type} {one.event[:ID_CHARS]}",
-                name_of(one.error),
+                printable_line(one.error),
             )
             for one in letters
         ]
@@ -139,7 +161,7 @@ def retry_dead_letters(options: Options, out: Output) -> ExitCode:
 def retire_bot(options: Options, out: Output) -> ExitCode:
     from zerochat.bot.bot import store_path
 
-    name = options.name or "bot"
+    name = _name(options)
     path = store_path(paths_of(options), name)
     with attached(options) as agent:
         client = agent.client
@@ -159,5 +181,5 @@ def retire_bot(options: Options, out: Output) -> ExitCode:
 
 def _found(options: Options, count: int) -> int:
     if not count and options.dead_letter:
-        raise NoSuchDeadLetter(name=options.name, letter=options.dead_letter)
+        raise NoSuchDeadLetter(name=_name(options), letter=options.dead_letter)
     return count

@@ -195,7 +195,7 @@ def _app_arguments(parser: Parser) -> None:
 
 
 def _bot_option(parser: Parser) -> None:
-    parser.add_argument("--bot", dest="name", default="bot", metavar="NAME", help="name of the bot (default: bot)")
+    parser.add_argument("--bot", dest="name", metavar="NAME", help="name of the bot (default: the only one)")
 
 
 def _dead_letter(text: str) -> int:
