@@ -318,8 +318,8 @@ def test_unconfirmed_restricted_commands_are_refused(who):
         for by in (None, SchemaAuthor("did:key:m", "mallory"))
     )
     go = bot._commands.by_name["go"]
-    assert go.refusal(own, "admin", 0.0) is None and not own.unconfirmed
-    assert handed.unconfirmed and "send it again" in (go.refusal(handed, "admin", 0.0) or "")
+    assert go.refusal(own, {own.author.did: "admin"}, 0.0) is None and not own.unconfirmed
+    assert handed.unconfirmed and "send it again" in (go.refusal(handed, {handed.author.did: "admin"}, 0.0) or "")
 
 
 def test_void_commands_are_not_answered():

@@ -15,7 +15,7 @@ from zerochat import Bot, Message
 from zerochat.bot import Failure, TimerEvent, WebhookEvent
 from zerochat.bot import local_events as module
 from zerochat.bot.bot import BadBot
-from zerochat.bot.local_events import LocalEvents, TooManyLocalEvents
+from zerochat.bot.local_events import BadTimer, LocalEvents, TooManyLocalEvents
 from zerochat.bot.store import BadValue, Store
 from zerochat.bot.webhook_address import BadWebhook
 from zerochat.bot.webhooks import read_secret
@@ -260,6 +260,8 @@ def test_local_events_do_not_wait_for_a_thread_in_their_timeout():
             assert sorted(heard) == [f"{number:02}" for number in range(20)] and most[0] == module.RUNNING_MAX
 
     run(scenario())
+    with pytest.raises(BadTimer, match="Invalid timer: 'soon' is not a duration"):
+        bot.set_timer("late", "soon")
     with pytest.raises(BadValue, match="once a second"):
         bot.set_timer("fast", "1s", every=0.001)
     with pytest.raises(BadValue, match="larger than"):

@@ -204,3 +204,31 @@ def test_failures_are_reported():
         ("ticks", "tock", None, 1, False),
         ("ticks", "tock", None, 2, False),
     ]
+
+
+def test_a_newcomer_learns_what_is_wrong(caplog):
+    bot = Bot("robo", retries=())
+
+    @bot.on_message(group="hikerz")
+    async def never(m: Message): ...
+
+    @bot.command(role="admin")
+    async def kick(m: Message): ...
+
+    @bot.command
+    def fails(m: SyncMessage):
+        raise RuntimeError("fails")
+
+    async def scenario():
+        async with Group(1, bots=[bot]) as group:
+            await group.send("alice", "!kick")
+            await group.send("alice", "!fails")
+            await group.settle()
+            assert await group.texts(by="robo") == [
+                "You need the role admin to use this command. No member of this group has it."
+            ]
+
+    run(scenario())
+    assert "this profile is not in hikerz yet" in caplog.text
+    assert "it is now a dead letter (`zerochat --profile robo bot dead-letters --bot robo`)" in caplog.text
+    assert 'raise RuntimeError("fails")' in caplog.text and "threads.py" not in caplog.text

@@ -63,6 +63,7 @@ RUN_BY = {
     ("bots", "from zerochat import Bot, Event"): "bot/test_docs::test_everything_else",
     ("bots", "from zerochat import SyncBot"): "bot/test_docs::test_a_script",
     ("bots", "zerochat bot dead-letters"): BOTS,
+    ("bots", "zerochat --profile greeter bot unit"): "cli/test_scripts::test_a_unit_for_a_bot",
     ("bots", "import tempfile"): "bot/test_docs::test_testing_with_groups_members_and_files",
     ("analytics/README.md", "pip install"): "analytics/test_page::test_commands_of_the_page",
     ("analytics/README.md", "spark-submit"): "analytics/test_analytics::test_spark_submit_on_a_cluster_of_processes",

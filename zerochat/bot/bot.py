@@ -24,12 +24,12 @@ from zerochat.bot.decorators import EventDecorators
 from zerochat.bot.events import Event, Group, Message, Sent
 from zerochat.bot.handlers import BotSpec, Callee, Command, Include, WebhookHandler
 from zerochat.bot.invoke import HandlerStuck
-from zerochat.bot.local_events import BODY_BYTES_MAX, NAME_CHARS_MAX, LocalEvents, SetTimer
+from zerochat.bot.local_events import BODY_BYTES_MAX, NAME_CHARS_MAX, BadTimer, LocalEvents, SetTimer
 from zerochat.bot.loops import SEND_RATE, SendLimit
 from zerochat.bot.registry import included
 from zerochat.bot.runner import Runner
 from zerochat.bot.schedule import RateLimit, parse_duration
-from zerochat.bot.store import BadValue, DeadLetter, KeyValues, Store
+from zerochat.bot.store import DeadLetter, KeyValues, Store
 from zerochat.bot.sync import SyncApi, blocking_view
 from zerochat.bot.timer_decorators import TimerDecorators
 from zerochat.bot.webhook_address import parse_address
@@ -190,17 +190,18 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         self, name: str, after: str | float, *, every: str | float | None = None, data: object = None
     ) -> None:
         """Call the `on_timer` handlers after this time (`20m`), and then at the interval `every`. The timer is on disk
-        when this returns; it replaces one of the same name. `data`: a JSON value for the handlers."""
+        when this returns; it replaces one of the same name. `data`: a JSON value for the handlers.
+        Raises BadValue."""
         if not 0 < len(name) <= NAME_CHARS_MAX:
-            raise BadValue(why=f"a name must have 1 to {NAME_CHARS_MAX} characters")
+            raise BadTimer(why=f"a name must have 1 to {NAME_CHARS_MAX} characters")
         try:
             span_s, every_s = parse_duration(after), parse_duration(every) if every is not None else 0.0
         except ValueError as error:
-            raise BadValue(why=error) from None
+            raise BadTimer(why=error) from None
         if every is not None and every_s < 1.0:
-            raise BadValue(why="a timer repeats at most once a second")
+            raise BadTimer(why="a timer repeats at most once a second")
         if len(json.dumps(data, default=str).encode()) > BODY_BYTES_MAX:
-            raise BadValue(why=f"the data are larger than {BODY_BYTES_MAX} bytes")
+            raise BadTimer(why=f"the data are larger than {BODY_BYTES_MAX} bytes")
         body = {"name": name, "data": data, "hops": current_hops()}
         self._local_events().put(f"timer:{name}", "timer", self.now() + span_s, span_s, every_s, body)
         self._wake_local()
@@ -293,6 +294,10 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
         host, port, secret = self._webhooks
         server = WebhookServer(read_secret(secret), paths, self._local_events(), self.now, self._wake_local)
         self.webhook_address = await server.start(host, port)
+        at = f"http://{f'[{host}]' if ':' in host else host}:{self.webhook_address[1]}"
+        logging.getLogger(f"zerochat.bot.{self.name}").info(
+            "webhooks: %s", ", ".join(f"{at}/{path}" for path in sorted(paths))
+        )
         return server
 
     async def ready(self) -> None:

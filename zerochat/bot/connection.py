@@ -79,6 +79,14 @@ class Connection:
         self.connected = asyncio.Event()
         self._ended = False
 
+    @property
+    def profile(self) -> str:
+        return self._link.profile
+
+    @property
+    def consumer(self) -> str:
+        return self._spec.consumer
+
     def end(self) -> None:
         """Fail every request from now on. A thread of a handler can outlive the run, and must not wait for it."""
         self._ended = True
@@ -130,7 +138,8 @@ class Connection:
                 await self._subscribe(on_subscribing)
                 self.connected.set()
                 names = ", ".join(sorted(printable_line(one.name) for one in self.known.groups.values()))
-                self._log.info("%s, groups: %s", "connected" if first else "reconnected", names or "none yet")
+                none = f"none yet; join one with `zerochat --profile {self._link.profile} join`"
+                self._log.info("%s, groups: %s", "connected" if first else "reconnected", names or none)
                 if first:
                     on_connected()
                 tries, first = 0, False
@@ -152,13 +161,16 @@ class Connection:
             raise unclear
         wanted: dict[str, object] = {"consumer": plan.consumer, "types": types, "credit": plan.credit}
         wanted["take_over"] = plan.take_over
-        missing = [
-            name for name in plan.groups or () if not any(one.matches(name) for one in self.known.groups.values())
-        ]
-        if missing:  # then the dispatcher chooses the groups
-            names = ", ".join(map(printable_line, missing))
+        missing = {
+            name
+            for name in self._configured_groups()
+            if not any(one.matches(name) for one in self.known.groups.values())
+        }
+        if missing:
+            names = ", ".join(map(printable_line, sorted(missing)))
             self._log.warning("this profile is not in %s yet; the bot takes it up once it has joined", names)
-        wanted["groups"] = None if plan.groups is None or missing else list(plan.groups)
+        known = plan.groups is not None and missing.isdisjoint(plan.groups)  # otherwise the dispatcher chooses
+        wanted["groups"] = list(plan.groups or ()) if known else None
         wanted["since"] = "last_acked"
         if plan.from_beginning and all(one.consumer != plan.consumer for one in await line.call("list_consumers", {})):
             wanted["since"] = "start"

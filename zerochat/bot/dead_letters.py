@@ -30,11 +30,11 @@ class DeadLetterQueue:
     def __init__(self, store: Store, connection: Connection, now: Callable[[], float], log: logging.Logger) -> None:
         """`now`: UTC, seconds."""
         self._store, self._connection, self._now, self._log = store, connection, now, log
+        self._listed = f"zerochat --profile {connection.profile} bot dead-letters --bot {connection.consumer}"
+        """The command that lists them."""
 
     def add(self, event: Event, handler: str, error: str, attempts: int) -> None:
-        self._log.error(
-            "%s could not handle %s: it is now a dead letter (`zerochat bot dead-letters`)", handler, event.id
-        )
+        self._log.error("%s could not handle %s: it is now a dead letter (`%s`)", handler, event.id, self._listed)
         body = "" if event.author.did else json.dumps({"seq": event.seq, "body": dict(event.body)}, default=str)
         self._store.add_dead_letter(
             DeadLetter(0, event.id, event.group.id, event.type, handler, printable(error), attempts, self._now(), body)

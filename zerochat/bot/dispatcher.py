@@ -325,8 +325,8 @@ class Dispatcher:
                 return  # the author was not allowed to post
             refusal: str | None = call.refusal or None
             if refusal is None:
-                role = await self._role(call.event) if handler.role is not None else ""
-                refusal = handler.refusal(call.event, role, self._now())
+                roles = await self._roles(call.event.group.id) if handler.role is not None else {}
+                refusal = handler.refusal(call.event, roles, self._now())
             if refusal is None:
                 try:
                     call = await self._with_members(handler, call)
@@ -355,10 +355,9 @@ class Dispatcher:
 
         return replace(call, args=tuple(map(looked_up, call.args)))
 
-    async def _role(self, event: Event) -> str:
-        """The current role of the author, queried each time because it can change."""
-        found = await self._connection.api.members(event.group.id)
-        return next((one.role for one in found if one.did == event.author.did), "")
+    async def _roles(self, group: str) -> dict[str, str]:
+        """The current roles of the members by DID, queried each time because they can change."""
+        return {one.did: one.role for one in await self._connection.api.members(group)}
 
 
 def _is_permanent(error: Exception) -> bool:

@@ -175,9 +175,9 @@ class Command(Handler):
         said = error.sentence()
         return f"{said[0].upper()}{said[1:]} Usage: {self.line}"
 
-    def refusal(self, event: Event, role: str, now_s: float) -> str | None:
+    def refusal(self, event: Event, roles: Mapping[str, str], now_s: float) -> str | None:
         """The answer to a member who may not use the command now; empty: refuse without an answer; None: execute it.
-        `role`: current role of the author; `now_s`: UTC, seconds."""
+        `roles`: the members' current roles by DID, for a command with a role; `now_s`: UTC, seconds."""
         arrived = event.at.timestamp()
         if Handler.too_old(self, event, now_s):
             return f"This command is too old. Send {self.commands.prefix}{self.word} again to execute it."
@@ -187,12 +187,16 @@ class Command(Handler):
             return "You are not allowed to use this command."
         if self.verified and not event.author.verified:
             return "Only verified members can use this command."
-        if self.role is not None and RANKS.get(role, -1) < RANKS[self.role]:
-            return f"You need the role {self.role} to use this command."
+        if self.role is not None and not self._may(roles.get(event.author.did, "")):
+            none = "" if any(map(self._may, roles.values())) else " No member of this group has it."
+            return f"You need the role {self.role} to use this command.{none}"
         if self.rate is not None and (wait_s := self.rate.acquire(event.author.did, event.id, arrived)):
             told = self.rate.should_notify(event.author.did, event.id, arrived, wait_s)
             return f"Rate limit exceeded. Try again in {max(1.0, wait_s):.0f} s." if told else ""
         return None
+
+    def _may(self, role: str) -> bool:
+        return self.role is None or RANKS.get(role, -1) >= RANKS[self.role]
 
 
 @dataclass(slots=True)

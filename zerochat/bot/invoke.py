@@ -6,6 +6,7 @@ gives up on it, lets the other handlers end, and exits (`HandlerStuck`) so that 
 """
 
 import asyncio
+import concurrent.futures
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from zerochat.errors import LocalError
 from zerochat.terminal_text import printable
 
 _OURS: Final = Path(__file__).parent
+_THREADS: Final = (Path(asyncio.__file__).parent, Path(concurrent.futures.__file__).parent)
 SLOW_S: Final = 60.0
 """Time after which a running handler is logged, seconds."""
 STUCK_EXIT: Final = 9
@@ -91,7 +93,7 @@ class Invoker:
 
 
 def format_failure(error: Exception) -> str:
-    """The traceback of a handler's exception, without the frames of this package."""
+    """The traceback of a handler's exception, without the frames of this package and of threads before it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -99,4 +101,4 @@ def format_failure(error: Exception) -> str:
 
 
 def _is_ours(file: str) -> bool:
-    return Path(file).parent == _OURS
+    return Path(file).parent in (_OURS, *_THREADS)

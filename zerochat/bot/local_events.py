@@ -31,6 +31,10 @@ SLEEP_S_MAX: Final = 60.0
 """Longest sleep, seconds: a machine may be suspended."""
 
 
+class BadTimer(BadValue):
+    """Invalid timer: {why}."""
+
+
 class TooManyLocalEvents(LocalError):
     """There are already {limit} waiting events of the type {type}, which is the limit."""
 
