@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat.terminal_text import Printable
 from zerochat.tui.composer.vim import Change, NormalMode
 from zerochat.tui.state.preferences import SettingsStore
 
@@ -83,6 +84,11 @@ def test_vim_edits_the_composer(tmp_path):
             await it.until(lambda: it.composer.text == "ehllo world!")
             await it.press("escape", "z", "q")  # no letter is typed
             assert it.composer.text == "ehllo world!" and it.app.chat.status_line.mode == "NORMAL"
+            it.app.chat.flash(Printable("bob is connected."))
+            await it.shows("NORMAL bob is connected.")
+            it.app.chat.flash(Printable("a sentence of many words " * 4))
+            await it.shows("NORMAL a sentence")
+            await it.until(lambda: it.app.chat.status_line.size.height == 2, "room for the mode too")
             await it.press("enter")
             await it.until(lambda: asked(it.agent, "send_message"))
             assert asked(it.agent, "send_message")[0]["text"] == "ehllo world!"

@@ -19,6 +19,7 @@ from zerochat.rpc import AnnouncedCommand, MemberInfo
 from zerochat.slash_commands import COMMANDS
 from zerochat.terminal_text import Printable
 from zerochat.tui.composer import completion, editor, paste
+from zerochat.tui.state.preferences import SettingsStore
 
 
 def said(agent):
@@ -635,6 +636,33 @@ def test_deleted_text_can_be_yanked(tmp_path):
             assert it.composer.text == "one twotwo\n"
             await it.press("alt+z")
             assert it.composer.text == "one twotwo three\n"
+
+    run(play())
+
+
+@pytest.mark.parametrize("keymap", ["default", "vim", "emacs"])
+def test_keys_of_a_line_go_over_its_wraps(tmp_path, keymap):
+    """As in a shell: a line ends at its line break, not at the edge of the window."""
+    long = "many words " * 12
+
+    async def play():
+        store = SettingsStore(overrides={"chat.keymap": keymap})
+        async with scene(tmp_path, setting=weekend, settings_store=store) as it:
+            await it.shows("seven at the station")
+            it.composer.set_text(f"first\n{long}")
+            await it.until(lambda: it.composer.size.height > 2, "a wrapped line")
+            await it.press("ctrl+a")
+            assert it.composer.cursor_location == (1, 0)
+            await it.press("ctrl+e")
+            assert it.composer.cursor_location == (1, len(long))
+            await it.press("ctrl+u")
+            assert (it.composer.text, it.composer._killed) == ("first\n", long)
+            await it.press("ctrl+u", "ctrl+y")
+            assert it.composer.text == "first\n", "at the start of a line, the break before it"
+            it.composer.set_text(long)
+            it.composer.move_cursor((0, 4))
+            await it.press("alt+k")
+            assert it.composer.text == "many"
 
     run(play())
 

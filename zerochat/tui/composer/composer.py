@@ -315,6 +315,14 @@ class Composer(TextArea, inherit_bindings=False):
         else:
             super().action_cursor_up(select)
 
+    def get_cursor_line_start_location(self, smart_home: bool = False) -> tuple[int, int]:
+        """The start of the line, as in a shell: where it wraps does not matter."""
+        return self.cursor_location[0], 0
+
+    def get_cursor_line_end_location(self) -> tuple[int, int]:
+        row = self.cursor_location[0]
+        return row, len(self.document.get_line(row))
+
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
 

@@ -201,7 +201,15 @@ class StatusLine(Widget):
     def fit_flash(self) -> None:
         """Take as many lines as the brief message needs: it covers nothing."""
         width = self.content_size.width
-        self.set_class("\n" in self.flash or 0 < width < cells(self.flash), "-tall")
+        self.set_class("\n" in self.flash or 0 < width < cells(self._lead) + cells(self.flash), "-tall")
+
+    @property
+    def _lead(self) -> str:
+        """The mode of the composer, which stands before everything else."""
+        return f"{self.mode} " if self.mode else ""
+
+    def watch_mode(self) -> None:
+        self.fit_flash()
 
     def on_resize(self) -> None:
         self.fit_flash()
@@ -209,11 +217,11 @@ class StatusLine(Widget):
     def render(self) -> Content:
         width = self.content_size.width
         if self.flash:
-            text = self.flash if self.has_class("-tall") else clip(self.flash, width)
-            return Content(text).stylize("$text-error" if self.trouble else "$text-accent")
+            text = self.flash if self.has_class("-tall") else clip(self.flash, width - cells(self._lead))
+            return Content.assemble((self._lead, "bold"), (text, "$text-error" if self.trouble else "$text-accent"))
         if self.keys:
             return Content.assemble(("Message  ", "bold"), "  ".join(fitting_hints(self.keys, width - 9)))
-        left = f"{self.mode} " * bool(self.mode) + (f"[{clip(self.me, 20)}]" if self.me else "")
+        left = self._lead + (f"[{clip(self.me, 20)}]" if self.me else "")
         if self.elsewhere or self.mentions:
             called = f"@{self.mentions}, " if self.mentions else ""
             left += f"  {called}{self.elsewhere} unread elsewhere{self._where(width - cells(left))} ({self.unread_key})"
