@@ -172,6 +172,14 @@ COMMANDS = {
             title="Message a connection",
         ),
         CommandInfo("messages", "NAME", "show the messages of a connection", title="Messages of a connection"),
+        CommandInfo(
+            "mediator",
+            "[LINK|remove NAME]",
+            "receive messages through a mediator; alone: list yours",
+            last=("remove ",),
+            title="Mediators",
+            aliases=("route",),
+        ),
         CommandInfo("search", "[WORDS]", "search messages by words, authors and dates"),
         CommandInfo("mentions", "[WORDS]", "list the messages that mention you", title="Mentions of me"),
         CommandInfo("read", "[all]", "mark this group as read, or all groups", last=("all",), title="Mark as read"),
@@ -219,8 +227,8 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
 """Commands of other chats and shells that take other arguments than their counterpart here."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),
-    *("didcomm", "disconnect", "doctor", "history", "import", "init", "judge", "man", "mediator"),
-    *("passphrase", "paths", "restore", "route", "rpc", "sim", "tail", "tlog", "verify-proof"),
+    *("didcomm", "disconnect", "doctor", "history", "import", "init", "judge", "man"),
+    *("passphrase", "paths", "restore", "rpc", "sim", "tail", "tlog", "verify-proof"),
 }
 """Verbs of the command line without a slash command; clients must not import the command line."""
 

@@ -319,7 +319,7 @@ def your_invitation(name: str) -> Printable:
 _LOCAL_NETWORKS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")
 
 
-def local_only(invitation: InvitationInfo) -> str:
+def local_only(invitation: InvitationInfo, remedy: str = "see `zerochat help network`") -> str:
     """Who can use an invitation with an address of a home network and without a mediator; empty: any other."""
     if not invitation.code:  # it leads through a mediator
         return ""
@@ -329,4 +329,4 @@ def local_only(invitation: InvitationInfo) -> str:
         return ""
     if not any(address in ip_network(network) for network in _LOCAL_NETWORKS):
         return ""
-    return f"Its address {address} is of your local network. For people elsewhere, see `zerochat help network`."
+    return f"Its address {address} is of your local network. For people elsewhere, {remedy}."

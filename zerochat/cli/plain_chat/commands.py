@@ -243,6 +243,13 @@ def _message(chat: Session, rest: str) -> list[str]:
     return ["message", "--", name, _needed("message", text.strip())]
 
 
+def _mediator(chat: Session, rest: str) -> list[str]:
+    word, _, name = rest.partition(" ")
+    if word == "remove":
+        return ["route", "remove", "--", _needed("mediator", name.strip())]
+    return ["route", "add", "--", rest] if rest else ["route"]
+
+
 def _telemetry(chat: Session, rest: str) -> list[str]:
     word, _, where = rest.strip().partition(" ")
     if word == "export":
@@ -309,6 +316,7 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "message": _message,
     "messages": lambda chat, rest: ["messages", "--", _needed("messages", rest)],
     "status": lambda chat, rest: ["status"],
+    "mediator": _mediator,
     "telemetry": _telemetry,
     "leave": _about_group("leave"),
     "forget": _about_group("forget"),

@@ -13,6 +13,7 @@ from zerochat.cli.output import Output, narrate
 from zerochat.cli.progress import POLL_S
 from zerochat.cli.verbs.connections import all_connections, establish
 from zerochat.errors import LocalError
+from zerochat.presentation import mediation
 from zerochat.rpc import ConnectionInfo
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def route(options: Options, out: Output) -> ExitCode:
         found = _mediators(agent.client, CONNECT_S_MAX if agent.own else 0.0)
     out.data_list(found, _mediator_lines(found) if found else ())
     if not found:
-        narrate("You have no mediator: nothing is stored while you are offline. Add one with `zerochat route add`.")
+        narrate(mediation.none_yet("/mediator LINK" if options.in_chat else "`zerochat route add`"))
     return ExitCode.OK
 
 
@@ -97,8 +98,11 @@ def _mediator_lines(found: Sequence[ConnectionInfo]) -> list[str]:
 
 def _members_note(client: "Client") -> str:
     """End of a sentence: whether members of groups are notified."""
-    groups = any(group.state == "active" for group in client.list_groups())
-    return "; the members of your groups are notified" if groups else ""
+    return mediation.notified(_in_groups(client))
+
+
+def _in_groups(client: "Client") -> bool:
+    return any(group.state == "active" for group in client.list_groups())
 
 
 def _add(options: Options, out: Output) -> ExitCode:
@@ -123,7 +127,7 @@ def _add(options: Options, out: Output) -> ExitCode:
     if one.mediator == "denied":
         narrate(f"{who} has denied mediation. Use `zerochat route remove {one.id}` to remove it.")
         return ExitCode.REFUSED
-    narrate(f"No answer from {who} yet. The agent keeps asking; check `zerochat route` later.")
+    narrate(mediation.no_answer(who, "/mediator" if options.in_chat else "`zerochat route`"))
     return ExitCode.TIMEOUT
 
 
@@ -137,7 +141,7 @@ def _remove(options: Options, out: Output) -> ExitCode:
             raise NoMediator(peer=options.peer)
         # If the name is ambiguous, the agent returns the error.
         agent.client.call("close_connection", peer=named[0].id if len(named) == 1 else options.peer)
-        note = _members_note(agent.client)
+        in_groups = _in_groups(agent.client)
     out.data({"peer": options.peer}, ())
-    narrate(f"Removed the mediator {connection_name(named[0])}{note}.")
+    narrate(mediation.removed(connection_name(named[0]), in_groups))
     return ExitCode.OK

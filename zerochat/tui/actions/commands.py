@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from textual.content import Content
 
-from zerochat.errors import LocalError
 from zerochat.presentation import group_rules
 from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import (
@@ -31,11 +30,11 @@ from zerochat.rpc import (
 from zerochat.slash_commands import invite_arguments
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, pins, private, settings
+from zerochat.tui.actions.short_links import long_link
 from zerochat.tui.actions.targets import open_conversation, report_usage
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.panels.bars import short_view
-from zerochat.tui.state.agent_link import AgentError, in_thread
 from zerochat.tui.state.hints import left_notice
 from zerochat.tui.style.text import clock_text, name_of
 
@@ -89,7 +88,7 @@ def _join(chat: ChatView, argument: str) -> None:
     from zerochat.tui.dialogs.join import JoinDialog
 
     async def load(invitation: str, nick: str, role: str) -> JoinStatus:
-        invitation = await _long_link(chat, invitation)
+        invitation = await long_link(chat, invitation)
         return await chat.link.request("join_group", JoinGroupParams(invitation, nick or None, role), JoinStatus)
 
     def closed(group: str | None) -> None:
@@ -110,25 +109,6 @@ def _join(chat: ChatView, argument: str) -> None:
     screen = JoinDialog(load, cancel=cancel, nick=chat.nick, invitation=argument, running=running)
     chat.join_listener = screen.on_join_status
     chat.app.push_screen(screen, closed)
-
-
-async def _long_link(chat: ChatView, invitation: str) -> str:
-    """The invitation, or the one behind a short link. Raises AgentError."""
-    from zerochat.agent.invitations import resolving
-    from zerochat.agent.invitations.pasted_text import only_invitation
-
-    places, found = app_of(chat).settings_store.places, [invitation]
-
-    def resolve() -> None:
-        link = only_invitation(invitation)
-        if places is not None and resolving.is_short(link):
-            found.append(resolving.resolve(places, link))
-
-    try:
-        await in_thread(resolve)
-    except LocalError as error:
-        raise AgentError(error.sentence(), error.code) from None
-    return found[-1]
 
 
 def _warn_signing(chat: ChatView) -> None:
@@ -377,6 +357,12 @@ def _export(chat: ChatView, argument: str) -> None:
     export(chat, argument)
 
 
+def _mediator(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.actions.mediators import mediator
+
+    mediator(chat, argument)
+
+
 def _telemetry(chat: ChatView, argument: str) -> None:
     from zerochat.tui.actions.telemetry import telemetry
 
@@ -437,6 +423,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "connections": connections.connections,
     "message": connections.message,
     "messages": connections.messages,
+    "mediator": _mediator,
     "status": _status,
     "leave": _leave,
     "forget": _forget,

@@ -29,6 +29,9 @@ PROTECTION = (
 )
 CONTINUE_HINT = "Enter continues, Ctrl+Q quits."
 SKIP_HINT = "Enter skips it. `zerochat passphrase` sets one later."
+ROUTER_HINT = (
+    "Behind a router, members elsewhere need a mediator: /mediator LINK adds one, /help mediators explains it."
+)
 REPEAT_HINT = "Type the same passphrase again."
 MISMATCH = "The passphrases do not match. Type both again, or leave both empty."
 CHOICES: dict[Choice, str] = {
@@ -79,6 +82,7 @@ class FirstRunScreen(Screen[Choice]):
                 markup=False,
                 compact=True,
             )
+            yield Static(Content(ROUTER_HINT), id="router", classes="hint")
             yield Static(Content(CONTINUE_HINT), id="first-run-status")
 
     def on_mount(self) -> None:
@@ -89,7 +93,7 @@ class FirstRunScreen(Screen[Choice]):
         self.query(".body").set(display=focus == "#nick")  # a small window has no room for everything
         self.query(".secret").set(display=focus in ("#passphrase", "#repeated"))
         self.query(".repeated").set(display=focus == "#repeated")
-        self.query_one("#choices").display = focus == "#choices"
+        self.query_one("#choices").display = self.query_one("#router").display = focus == "#choices"
         self.query_one(focus).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

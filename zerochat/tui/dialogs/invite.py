@@ -32,6 +32,7 @@ BESIDE_CELLS_MIN = 18
 BELOW_LINES = 2
 EXPIRIES_S = {24 * 3600: "24 hours", 7 * 24 * 3600: "7 days", 3600: "1 hour"}
 """Expiry times offered; `zerochat invite GROUP --expires TIME` takes any."""
+ELSEWHERE = "add a mediator with /mediator LINK first (/help mediators), or see /help network"
 WORDS = {
     "copy_link": "link",
     "copy_code": "code",
@@ -209,7 +210,7 @@ class InviteDialog(Dialog[None]):
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
         if invitation.short_missing and not invitation.short:
             about.append(printable_line(invitation.short_missing))
-        if elsewhere := group_rules.local_only(invitation):
+        if elsewhere := group_rules.local_only(invitation, ELSEWHERE):
             about.append(elsewhere)
         if self._by_request:
             about.append("Anyone who has it can ask to join; you answer with /requests.")
