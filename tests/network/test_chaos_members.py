@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.agents import Person
-from tests.support.load_gauge import SLACK, Gauge, ears, p99, ports_of, server_key_of, word
+from tests.support.load_gauge import MEMBER_MB_MAX, WARM, Gauge, ears, p99, ports_of, server_key_of, word
 from tests.support.machines import GROUP, machines, meet, until
 from tests.support.raw_curve import RawMember, framed
 from tests.support.rogue import Rogue
@@ -28,13 +28,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to measure, and TCP_INFO to defend"),
 ]
 
-GROWTH_MB_MAX = 64.0
-P99_FACTOR = 2
-"""How many times as long as in peace a word of somebody else may take."""
-P99_S_LEAST = 0.5
-"""What is not worth comparing, on a machine that is busy."""
-PACE_S = 0.01
-WARM = 100
 PART, LARGE = 60_000, 500_000
 BOMB_BYTES = 256 << 20
 
@@ -138,7 +131,7 @@ KINDS = (
 @pytest.fixture(scope="module")
 def village(tmp_path_factory):
     folder = tmp_path_factory.mktemp("members")
-    with machines(folder, ("alice", "bob")) as (alice, bob), strangers() as make:
+    with machines(folder, ("alice", "bob"), gauged=True) as (alice, bob), strangers() as make:
         meet(alice, bob)
         person = Person(folder, "mallory").wake()
         try:
@@ -180,23 +173,18 @@ def at_work(mallory, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_member_that_breaks_the_rules_costs_little(village, kind, budget):
     alice, bob, mallory = village
-    gauge, times = Gauge(alice), []
+    gauge = Gauge(alice)
     with ears(alice) as ear:
-        quiet_s = p99([word(bob, ear) for _ in range(WARM)])
+        quiet_s = p99(gauge.deliver_words(bob, ear, lambda: False))
         with at_work(mallory, kind):
             until(lambda: mallory.bytes, "that she is let in again")
             until_s = time.monotonic() + budget(2)
-            while time.monotonic() < until_s:
-                times.append(word(bob, ear))
-                gauge.look()
-                time.sleep(PACE_S)
-        assert times
-        until(gauge.files_are_back, "that her descriptors are given back")
+            times = gauge.deliver_words(bob, ear, lambda: time.monotonic() < until_s)
     grown_mb = gauge.look()
     print(f"{kind}: {mallory.connections} connections, {mallory.bytes / 2**20:.0f} MB taken; {len(times)} words,")
     print(f"p99 {p99(times) * 1000:.0f} ms, in peace {quiet_s * 1000:.0f} ms; grown by {grown_mb:.1f} MB")
-    assert grown_mb < GROWTH_MB_MAX
-    assert p99(times) < SLACK * max(P99_S_LEAST, P99_FACTOR * quiet_s)
+    assert grown_mb < MEMBER_MB_MAX
+    gauge.nothing_is_left()
 
 
 def test_afterwards_every_member_has_everything(village):

@@ -1,18 +1,43 @@
-"""Memory, descriptors and latency of an agent under load."""
+"""Memory, descriptors and latency of an agent under load.
+
+Two figures bound the memory. While an attack goes on: resident memory, by what the limits of the code let strangers,
+guests and members make the agent hold, with slack for the allocators; an attack sends many times as much. After it:
+what the objects still hold (`gauged_agent.py`), which grows by nothing but what is meant to be kept.
+"""
 
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.machines import GROUP
+from tests.support.machines import GROUP, until
 from zerochat.agent.api.client import connect
+from zerochat.agent.network.zmq import listener, tcp_control, transport
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.rpc import Event
 
-GROWTH_MB_MAX = 8.0
+SLACK_MB = 8.0
+"""What allocators keep for later, and what is at work for a moment."""
 
-P99_S, SLACK = 0.25, 3
-"""What a member's word may take while strangers are at it; and how much longer on a machine that is busy."""
+CONNECTION_BYTES, REQUEST_BYTES = 16 * 1024, 32 * 1024
+"""libzmq's buffers of a connection; the envelope of a request, its decoded parts and its answer."""
+
+STRANGERS_MB_MAX = SLACK_MB + (
+    (listener.UNAUTHENTICATED_TOTAL_BYTES_MAX + listener.UNAUTHENTICATED_MAX * CONNECTION_BYTES) / 2**20
+)
+
+GUESTS_MB_MAX = SLACK_MB + (
+    (listener.GUEST_BACKLOG_BYTES_MAX + transport.UNACKED_BYTES_MAX + transport.INPUTS_MAX * REQUEST_BYTES) / 2**20
+)
+
+MEMBER_MB_MAX = SLACK_MB + (
+    (transport.MEMBER_CONNECTIONS_MAX * tcp_control.BACKLOG_BYTES_MAX + transport.POLL_BYTES_MAX) / 2**20
+)
+
+LEFT_MB, WORD_MB = 0.75, 2 / 1024
+"""What may be held after an attack, and by each word of a member: caches, and the pages of the journal in memory."""
+
+WORDS_MIN = 20
+"""Words of a member that are delivered during an attack."""
 
 PACE_S = 0.01
 
@@ -24,6 +49,7 @@ class Gauge:
 
     def __init__(self, machine):
         self.machine, self.files = machine, machine.files()
+        self.held_mb, self.words = machine.held_mb(), 0
         self.before_mb = self.highest_mb = machine.rss_mb()
         self._peak = Path(f"/proc/{machine.process.pid}/status")
         with suppress(OSError):
@@ -36,8 +62,29 @@ class Gauge:
             self.highest_mb = max(self.highest_mb, peak_mb)
         return self.highest_mb - self.before_mb
 
-    def files_are_back(self):
-        return self.machine.files() <= self.files + 4
+    def deliver_words(self, speaker, ear, goes_on):
+        """Words of a member while an attack goes on, at least WORDS_MIN, and how long each took; seconds."""
+        times = []
+        while len(times) < WORDS_MIN or goes_on():
+            times.append(word(speaker, ear))
+            self.look()
+            time.sleep(PACE_S)
+        self.words += len(times)
+        return times
+
+    def nothing_is_left(self, kept_mb=0.0):
+        """Wait until the attack's descriptors and memory are given back. `kept_mb`: what is meant to be kept."""
+        until(lambda: self.machine.files() <= self.files + 4, "that its descriptors are given back")
+        left = []
+
+        def is_back():
+            left.append(self.machine.held_mb() - self.held_mb)
+            return left[-1] < LEFT_MB + kept_mb + WORD_MB * self.words
+
+        try:
+            until(is_back, "that its memory is given back")
+        finally:
+            print(f"{left[-1]:.1f} MB held after {self.words} words, {kept_mb:.1f} MB of it are meant to be kept")
 
 
 def server_key_of(machine):

@@ -32,6 +32,7 @@ from zerochat.rpc import Event, GroupInfo, JoinStatus, MemberInfo
 
 GROUP = "friends"
 DEADLINE_S = 60.0
+GAUGED = Path(__file__).with_name("gauged_agent.py")
 START_MAX = 8
 """Processes that start at a time."""
 VERBS_MAX = 5
@@ -75,6 +76,9 @@ class Machine:
         self.process: subprocess.Popen[bytes] | None = None
         self.files_max = 0
         """What its next process may have open; 0: as many as this one."""
+        self.gauged = False
+        """Its next process reports the memory that it holds."""
+        self.held_report = folder / f"{name}.held"
         self.stopped = False
         """The process is there, and does nothing."""
         self.said: list[str] = []
@@ -88,7 +92,8 @@ class Machine:
 
     def spawn(self) -> "Machine":
         """Start the process; it is not ready yet."""
-        command = [sys.executable, "-m", "zerochat", "agent", "--listen"]
+        program = [str(GAUGED), str(self.held_report)] if self.gauged else ["-m", "zerochat"]
+        command = [sys.executable, *program, "agent", "--listen"]
         nothing = subprocess.DEVNULL
         if self.host is not None:
             command += [self.host.address, "--advertise", self.host.address]
@@ -153,6 +158,14 @@ class Machine:
         assert self.process is not None
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 2**20
+
+    def held_mb(self) -> float:
+        """What its objects hold, without what the allocators keep for later. Only where it is `gauged`."""
+        assert self.process is not None and self.gauged
+        self.held_report.unlink(missing_ok=True)
+        self.process.send_signal(signal.SIGUSR2)
+        until(self.held_report.exists, "the report")
+        return int(self.held_report.read_text()) / 2**20
 
     def files(self) -> int:
         """How many descriptors it has open. Linux."""
@@ -246,13 +259,14 @@ class Machine:
 
 @contextmanager
 def machines(
-    folder: Path, names: Iterable[str], chaos: Chaos | None = None, *, files_max: int = 0
+    folder: Path, names: Iterable[str], chaos: Chaos | None = None, *, files_max: int = 0, gauged: bool = False
 ) -> Iterator[list[Machine]]:
-    """Running agents; all that still run in the end are killed. `files_max`: what each may have open."""
+    """Running agents; all that still run in the end are killed. `files_max`: what each may have open. `gauged`: they
+    report the memory that they hold."""
     made = [Machine(folder, name, chaos) for name in names]
     try:
         for machine in made:
-            machine.files_max = files_max
+            machine.files_max, machine.gauged = files_max, gauged
         for begin in range(0, len(made), START_MAX):
             for machine in made[begin : begin + START_MAX]:
                 machine.spawn()
