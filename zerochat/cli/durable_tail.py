@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from zerochat.agent.api.client import connect
+from zerochat.agent.api.client_connection import NoAgent
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.cli.agent_access import COMMAND, attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
@@ -62,12 +63,20 @@ def follow(options: Options, out: Output) -> ExitCode:
 def _opened(options: Options, waits: bool) -> "Iterator[tuple[Client, bool]]":
     """A client, and whether its agent outlives commands. `waits`: it did, so wait for its restart, and start no
     temporary one that would keep it from starting."""
-    if waits:
-        with connect(paths_of(options), COMMAND) as client:
-            yield client, True
-    else:
-        with attached(options) as agent:
-            yield agent.client, not (agent.own or agent.owner)
+    try:
+        found = connect(paths_of(options), COMMAND)
+    except NoAgent:
+        if waits:
+            raise
+        found = None
+    if found is not None and (waits or not found.owner):
+        with found:
+            yield found, True
+        return
+    if found is not None:
+        found.close()
+    with attached(options) as agent:
+        yield agent.client, False
 
 
 def _subscribe(client: "Client", options: Options) -> None:

@@ -83,8 +83,8 @@ one or starts one; if `zerochat agent` is restarted, it waits for it, at most 30
 - The greeting and the subscription are repeated. Without a consumer, events continue after the last one that was sent;
   other notifications of the time between are lost. With one, all unacknowledged items come again (`redelivered`).
 - Requests that the agent has not carried out are sent to the next one. After a kill this is not known: requests that
-  read or have a `key` are repeated, and so are those that could have one if the agent was that of another command. The
-  others, and batches with one of them, are answered with `AnswerLost`: check before you repeat them.
+  read or take a `key` are repeated, those without one under a key of the relay. The others, and batches with one of
+  them or with a request that lacks its `key`, are answered with `AnswerLost`: check before you repeat them.
 - An acknowledgement can be refused as `NeverSent`: the items come again.
 - The notification `stopping` is not sent, except after `stop_agent`, which ends the relay with exit code 0.
 - When no agent returns, all pending requests are answered with `AgentGone`.

@@ -92,7 +92,7 @@ def _relay(options: Options, session: "_Session") -> None:
             temporary = bool(agent.owner) and not agent.own
             while not done:
                 try:
-                    done = session.serve(paths, adds_keys=temporary)
+                    done = session.serve(paths, adds_keys=not agent.own)
                 except AgentUnreachable:
                     if not temporary:
                         raise
