@@ -354,6 +354,7 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     files.FILES_AVAILABLE: files.FilesAvailableBody,
     messages.TYPING: messages.TypingBody,
     messages.READ: messages.ReadBody,
+    messages.PRIVATE_INVITATION: messages.PrivateInvitationBody,
 }
 
 

@@ -18,7 +18,7 @@ from zerochat.bot.api import valid_key
 from zerochat.bot.arguments import BadArguments, BadHandler, parameters_of, parse_arguments, usage_of
 from zerochat.bot.bot import BadBot, NotRunning
 from zerochat.bot.dispatcher import Dispatcher
-from zerochat.bot.events import Event, Group, event_from
+from zerochat.bot.events import Event, Group, PrivateInvitation, event_from
 from zerochat.bot.handlers import Call
 from zerochat.bot.schedule import RateLimit, make_schedule, parse_duration
 from zerochat.bot.store import DEAD_LETTERS_MAX, BadValue, DeadLetter, Store, StoreUnusable
@@ -268,8 +268,29 @@ def test_unknown_items_are_plain_events():
     there = Group("g", "friends", NOBODY)
     found = event_from(item("telepathy", body={"thought": 1}), there, NOBODY)
     assert type(found) is Event and found.body == {"thought": 1} and str(found.group) == "friends"
-    for kind in ("message", "reacted", "member_joined", "delivery", "join_request"):
+    for kind in ("message", "reacted", "member_joined", "delivery", "join_request", "private_invitation"):
         assert event_from(item(kind), there, NOBODY).type == kind, "what is missing is empty"
+
+
+def test_a_private_invitation_is_accepted_only_by_the_handler():
+    answers = []
+
+    class Api:
+        async def answer_private_invitation(self, invitation, *, accept):
+            answers.append((invitation.member.did, accept))
+
+    bot = Bot()
+
+    @bot.on_private_invitation
+    async def invited(i: PrivateInvitation) -> None: ...
+
+    told = {"body": {"member": "did:key:a", "nick": "alice", "state": "asked"}}
+    event = event_from(item("private_invitation", **told), Group("g", "friends", NOBODY), cast(Any, Api()))
+    assert isinstance(event, PrivateInvitation) and event.member.nick == "alice" and event.state == "asked"
+    assert [one.name for one in bot._spec().handlers if one.match(event) is not None] == ["invited"] and not answers
+    asyncio.run(event.accept())
+    asyncio.run(event.decline())
+    assert answers == [("did:key:a", True), ("did:key:a", False)]
 
 
 def matched(bot: Bot, text: str, **more) -> list[str]:

@@ -20,7 +20,7 @@ from zerochat.agent.api.client_connection import FILES_S_MAX
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.bot.agent_link import ANSWER_S_MAX
-from zerochat.bot.events import Author, Group, JoinRequest, Message, Receipts, Sent
+from zerochat.bot.events import Author, Group, JoinRequest, Message, PrivateInvitation, Receipts, Sent
 from zerochat.errors import LocalError
 from zerochat.rpc.subscriptions import KEY_CHARS_MAX
 
@@ -188,6 +188,14 @@ class BotApi:
             await self._request("answer_join_request", {"group": request.group.id, **said})
         except AgentError as error:
             if error.code != "NoSuchRequest":  # answered or withdrawn already
+                raise
+
+    async def answer_private_invitation(self, invitation: PrivateInvitation, *, accept: bool) -> None:
+        said = {"group": invitation.group.id, "member": invitation.member.did, "accept": accept}
+        try:
+            await self._request("answer_private_invitation", said)
+        except AgentError as error:
+            if error.code != "NoSuchPrivateInvitation":  # answered or expired already
                 raise
 
     async def save_files(self, message: Message, folder: str | Path, timeout: float) -> list[Path]:

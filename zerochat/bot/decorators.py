@@ -125,6 +125,14 @@ class EventDecorators(Registry):
         """Call the function when a join request arrives or is withdrawn."""
         return self._event_decorator({"join_request"}, call, options)
 
+    @overload
+    def on_private_invitation(self, call: F) -> F: ...
+    @overload
+    def on_private_invitation(self, **options: Unpack[Options]) -> Callable[[F], F]: ...
+    def on_private_invitation(self, call: F | None = None, **options: Unpack[Options]) -> F | Callable[[F], F]:
+        """Call the function when a member invites this profile to a private conversation, or that is settled."""
+        return self._event_decorator({"private_invitation"}, call, options)
+
     def on(self, *types: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """Call the function for events of these types: `on("gap", "fork")`. `rpc.EVENT_TYPES` and `rpc.ITEM_TYPES` have
         all of them."""

@@ -56,6 +56,8 @@ class Api(Protocol):
 
     async def answer_join_request(self, request: "JoinRequest", *, admit: bool) -> None: ...
 
+    async def answer_private_invitation(self, invitation: "PrivateInvitation", *, accept: bool) -> None: ...
+
     async def save_files(self, message: "Message", folder: str | Path, timeout: float) -> list[Path]: ...
 
 
@@ -336,6 +338,22 @@ class JoinRequest(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateInvitation(Event):
+    """A member invites this profile to a private conversation (`state` is `asked`), or that is settled."""
+
+    member: Author
+    state: str
+
+    async def accept(self) -> None:
+        """Join the conversation: its messages arrive like those of every group."""
+        await self._api.answer_private_invitation(self, accept=True)
+
+    async def decline(self) -> None:
+        """The member is not told."""
+        await self._api.answer_private_invitation(self, accept=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerEvent(Event):
     """A timer of `bot.set_timer` is due."""
 
@@ -442,4 +460,7 @@ def event_from(item: Item | rpc.Event, group: Group, api: "Api", bots: Collectio
         case "join_request":
             member = Author(body.get("member", ""), body.get("nick", ""))
             return JoinRequest(**fields, member=member, role=body.get("role", ""), state=body.get("state", ""))
+        case "private_invitation":
+            member = Author(body.get("member", ""), body.get("nick", ""))
+            return PrivateInvitation(**fields, member=member, state=body.get("state", ""))
     return Event(**fields)

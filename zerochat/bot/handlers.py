@@ -7,7 +7,17 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from zerochat.bot.arguments import BadArguments, BadHandler, Parameter, parse_arguments, usage_of
-from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Left, Message, Reaction, WebhookEvent
+from zerochat.bot.events import (
+    Delivered,
+    Event,
+    Joined,
+    JoinRequest,
+    Left,
+    Message,
+    PrivateInvitation,
+    Reaction,
+    WebhookEvent,
+)
 from zerochat.bot.schedule import RateLimit, Schedule
 from zerochat.rpc import AnnouncedCommand
 
@@ -22,6 +32,9 @@ LOCAL_TYPES = frozenset({"timer", "webhook"})
 COMMANDS_MAX = 32
 WORDS_MAX = 3
 """Words of a command's name."""
+
+ABOUT_OTHERS = (JoinRequest, PrivateInvitation, Delivered)
+"""Events about other members that count as this profile's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,11 @@ class Handler:
             return False
         if self.group and not event.group.matches(self.group):
             return False
-        if event.own and "self" not in self.include and not isinstance(event, JoinRequest | Delivered):
+        if (
+            event.own
+            and "self" not in self.include
+            and not isinstance(event, JoinRequest | PrivateInvitation | Delivered)
+        ):
             return False
         if isinstance(event, Joined | Left):  # its author is another member
             return True

@@ -21,6 +21,7 @@ from zerochat.bot.events import (
     Joined,
     JoinRequest,
     Message,
+    PrivateInvitation,
     Reaction,
     Receipts,
     Sent,
@@ -117,6 +118,17 @@ class SyncJoinRequest(JoinRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPrivateInvitation(PrivateInvitation):
+    """`PrivateInvitation` with blocking methods."""
+
+    def accept(self) -> None:  # type: ignore[override]
+        wait(self._api, PrivateInvitation.accept(self))
+
+    def decline(self) -> None:  # type: ignore[override]
+        wait(self._api, PrivateInvitation.decline(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncEdited(Edited):
     """`Edited` with blocking methods."""
 
@@ -141,6 +153,7 @@ _VIEWS: dict[type[Event], type[Event]] = {
     Edited: SyncEdited,
     Joined: SyncJoined,
     JoinRequest: SyncJoinRequest,
+    PrivateInvitation: SyncPrivateInvitation,
 }
 
 

@@ -34,6 +34,7 @@ ItemType = Literal[
     "join_changed",
     "invitation_used",
     "join_request",
+    "private_invitation",
     "removed",
     "file_changed",
     "dropped",
@@ -79,9 +80,10 @@ class Item(Struct, frozen=True, kw_only=True):
     "nick", "after", "upto", "state"}: these positions are missing (`asked`), or no queried member has them (`lost`).
     `gap_filled`: the same with `filled`. `fork`: {"author", "nick", "position"}. `join_changed`: a `JoinStatus`;
     `group` is empty until it is known. `invitation_used`: {"nick", "uses_left", "invitation"}. `join_request`:
-    {"member", "nick", "role", "state"}. `removed`: {"by", "nick", "voters"}. `file_changed`: {"event", "file"}, an
-    `Attachment` whose download is complete or has failed. `dropped`: {"from_seq", "to_seq", "count"}: notifications
-    with these numbers were not acknowledged in time and are dropped.
+    {"member", "nick", "role", "state"}. `private_invitation`: {"member", "nick", "state"}. `removed`: {"by",
+    "nick", "voters"}. `file_changed`: {"event", "file"}, an `Attachment` whose download is complete or has failed.
+    `dropped`: {"from_seq", "to_seq", "count"}: notifications with these numbers were not acknowledged in time and
+    are dropped.
     """
 
     v: int = 1

@@ -12,6 +12,10 @@ joiner                        inviter                       the other members
     | -- didexchange request, response, complete with each -----> |
     | -- member-connections ---> |                                |
     | <============ events, status, sync, between all ===========> |
+
+A private conversation is a group of two. Its invitation travels from one member of a group to another one, over their
+relationship, again until it is used; the join is that above, and the join request has a voucher
+(`joining/private_invitations.py`).
 """
 
 from collections.abc import Mapping
