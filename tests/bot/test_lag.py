@@ -23,7 +23,7 @@ def pair(people):
     return alice, bob
 
 
-def test_bots_and_their_lag_are_listed(pair, monkeypatch, tmp_path):
+def test_bots_and_their_lag_are_listed(pair, monkeypatch, tmp_path, caplog):
     alice, bob = pair
 
     def verb(*words):
@@ -48,6 +48,7 @@ def test_bots_and_their_lag_are_listed(pair, monkeypatch, tmp_path):
     with running(bot):
         alice.client.send_message("friends", "one")
         until(bot.dead_letters, "a dead letter")
+        assert "dead letter (`zerochat --profile bob bot dead-letters --bot worker`)" in caplog.text
         code, shown, _ = verb("bot", "list")
         assert (
             code == 0 and "DEAD LETTERS" in shown and shown.splitlines()[1].split() == ["worker", "running", "0", "1"]

@@ -230,5 +230,4 @@ def test_a_newcomer_learns_what_is_wrong(caplog):
 
     run(scenario())
     assert "this profile is not in hikerz yet" in caplog.text
-    assert "it is now a dead letter (`zerochat --profile robo bot dead-letters --bot robo`)" in caplog.text
     assert 'raise RuntimeError("fails")' in caplog.text and "threads.py" not in caplog.text

@@ -58,6 +58,13 @@ def test_a_bot_is_tried_in_a_console(tmp_path):
     assert not (tmp_path / "home").exists(), "nothing is kept"
 
 
+def test_a_failure_in_the_console_is_shown_once(tmp_path):
+    text = 'from zerochat import Bot\nbot = Bot("x")\n@bot.command\nasync def fail(m):\n    raise ValueError("no")\n'
+    (tmp_path / "x.py").write_text(text)
+    _, err = verb(tmp_path, "run", "x.py", "--console", typed="!fail\n")
+    assert err.count("ValueError: no") == 1 and "dead letter" not in err
+
+
 def test_errors_in_a_bot_file_are_reported(tmp_path):
     (tmp_path / "none.py").write_text("x = 1\n")
     (tmp_path / "two.py").write_text(

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -247,10 +248,17 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
             sys.stderr.flush()
             os._exit(error.exit_code)
 
-    async def serve(self, link: AgentLink | None = None, *, store: Store | None = None, signals: bool = False) -> None:
+    async def serve(
+        self,
+        link: AgentLink | None = None,
+        *,
+        store: Store | None = None,
+        signals: bool = False,
+        retry: bool = True,
+    ) -> None:
         """Run in this event loop until `stop` or until the task is cancelled. `link`, `store`: replace the control
         socket and the file, for tests. `signals`: stop on SIGTERM and SIGINT, and interrupt handlers that block the
-        event loop; main thread only. Raises LocalError."""
+        event loop; main thread only. Not `retry`: call a failed handler only once. Raises LocalError."""
         if self._runner is not None:
             raise BadBot(why="it is already running")
         loop = asyncio.get_running_loop()
@@ -264,7 +272,8 @@ class Bot(CommandDecorator, EventDecorators, TimerDecorators):
                 raise NoProfile(profile=home.profile)
             link = SocketLink(home, f"bot {self.name}", _passphrase())
         self._store = store or self._open_store()
-        self._runner = Runner(self._spec(), link, self._store, self._make_api)
+        spec = self._spec() if retry else replace(self._spec(), retries_s=())
+        self._runner = Runner(spec, link, self._store, self._make_api)
         self._ready.set()
         ends = (signal.SIGTERM, signal.SIGINT) if signals else ()
         webhooks: WebhookServer | None = None

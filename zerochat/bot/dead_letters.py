@@ -34,7 +34,8 @@ class DeadLetterQueue:
         """The command that lists them."""
 
     def add(self, event: Event, handler: str, error: str, attempts: int) -> None:
-        self._log.error("%s could not handle %s: it is now a dead letter (`%s`)", handler, event.id, self._listed)
+        if self._store.path is not None:
+            self._log.error("%s could not handle %s: it is now a dead letter (`%s`)", handler, event.id, self._listed)
         body = "" if event.author.did else json.dumps({"seq": event.seq, "body": dict(event.body)}, default=str)
         self._store.add_dead_letter(
             DeadLetter(0, event.id, event.group.id, event.type, handler, printable(error), attempts, self._now(), body)

@@ -60,7 +60,7 @@ async def _console(found: "Bot") -> None:
     narrate("You are in a group with only your bot. Press Ctrl+D to quit.")
     line = ConsoleLink(found.default_group)
     with Store(None) as store:
-        serving = asyncio.create_task(found.serve(line, store=store, signals=True))
+        serving = asyncio.create_task(found.serve(line, store=store, signals=True, retry=False))
         typing = asyncio.create_task(line.read_input())
         await asyncio.wait([serving, typing], return_when=asyncio.FIRST_COMPLETED)
         while typing.done() and not serving.done() and not (found.idle and line.drained):
