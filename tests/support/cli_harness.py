@@ -18,6 +18,7 @@ from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli import main
 from zerochat.rpc import (
     Author,
+    ConnectionInfo,
     Delivery,
     DeliveryReport,
     Event,
@@ -99,6 +100,14 @@ MEMBERS = [
     MemberInfo(did=CAROL + "2", nick="dave", connection="unreachable", joined_at="x", forked=True),
 ]
 
+MEMBERS_TEXT = """\
+NAME           ROLE    CONNECTION    LAST SEEN  VIEW     TRUST     KEY
+alice          writer  you           -          -        -         did:key:z6MkAlice
+bob␛[2J [bot]  writer  connected     never      same     verified  did:key:z6MkBobb
+卡羅           reader  via mediator  never      differs  CHANGED   did:key:z6MkCarol
+dave           writer  unreachable   never      -        FORKED    did:key:z6MkCarol2
+"""
+
 INVITATION = InvitationInfo(
     group="GROUPID",
     url="https://zerochat.org/?_oob=eyJ0",
@@ -115,6 +124,31 @@ HALF = DeliveryReport(
 )
 
 ENOUGH = DeliveryReport("GROUPID", "EVENTID", 1, 2, True, HALF.members)
+
+ALL = DeliveryReport("GROUPID", "EVENTID", 2, 2, True, HALF.members)
+
+KEY = "did:peer:4zQmVTheirDidWhichIsQuiteLong7xQp#key-2"
+
+ARCHIVE = ConnectionInfo(
+    id="CONNECTION",
+    label="archive\n2",
+    state="established",
+    envelope="didcomm/v1",
+    did=KEY.partition("#")[0],
+    my_did="did:peer:4zQmMine",
+    begun_at="2026-07-01T12:00:00.000Z",
+)
+
+RELAY = ConnectionInfo(
+    id="RELAYID",
+    label="relay",
+    state="requested",
+    envelope="didcomm/v2",
+    did="",
+    my_did="did:peer:4zQmMine",
+    mediator="requested",
+    begun_at="2026-07-01T12:00:00.000Z",
+)
 
 HISTORY = [
     event(1, ALICE, "alice", type="group_created", body={"name": "hikers"}),

@@ -1,0 +1,155 @@
+"""Sending: waiting for acknowledgements, exit codes, refusals."""
+
+import json
+import os
+
+import pytest
+
+from tests.support import cli_harness
+from tests.support.cli_harness import (
+    ALL,
+    HALF,
+    HIKERS,
+    RELAY,
+    SENT,
+    STATUS,
+    of,
+)
+from zerochat.agent.storage.paths import profile_paths
+from zerochat.agent.storage.profiles import create_profile
+from zerochat.errors import LocalError, UnknownGroup
+from zerochat.rpc import (
+    DeliveryReport,
+    SendMessageParams,
+)
+
+agent, alone, home, run, usual = (
+    cli_harness.agent,
+    cli_harness.alone,
+    cli_harness.home,
+    cli_harness.run,
+    cli_harness.usual,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "report", "code", "narration"),
+    [
+        ("--wait all", ALL, 0, ""),
+        ("--wait all", HALF, 5, "The other members receive it"),
+        ("--wait 3", ALL, 5, "only 2 other members"),
+        ("--wait 2 --format jsonl", ALL, 0, ""),
+    ],
+)
+def test_waiting_for_acknowledgements(run, agent, line, report, code, narration) -> None:
+    agent(send_message=lambda _: SENT, wait_for_delivery=lambda _: report)
+    ended, out, err = run(f"send hikers -m x {line}")
+    assert ended == code
+    assert f"delivered to {report.delivered} of 2" in out or json.loads(out)["delivered"] == report.delivered
+    assert narration in err
+
+
+def test_sending_without_connected_members_is_explained(run, agent) -> None:
+    from msgspec.structs import replace
+
+    served = agent(send_message=lambda _: SENT, list_groups=lambda _: [replace(HIKERS, connected=0)])
+    code, out, err = run("send hikers -m x")
+    assert (code, out) == (3, "EVENTID\n")
+    assert "Queued: none of the 2 other members is connected" in err
+    served.answers["send_message"] = lambda _: replace(SENT, of=0)
+    code, out, err = run("send hikers -m x")
+    assert (code, out) == (0, "EVENTID\n")
+    assert "only member" in err
+    served.answers["wait_for_delivery"] = lambda params: DeliveryReport(
+        "GROUPID", "EVENTID", 0, 0, params.count == -1, []
+    )
+    for wanted, ended in (("all", 0), ("1", 5)):
+        code, out, err = run(f"send hikers -m x --wait {wanted}")
+        assert (code, out) == (ended, "delivered to 0 of 0\n")
+        assert "only member" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("stdin", "tty", "code", "why"),
+    [
+        (b"", False, 2, "The message is empty"),
+        (b" \n\n", False, 2, "The message is empty"),
+        (b"", True, 2, "The message is empty"),
+        (b"\xff\xfe", False, 1, "not UTF-8"),
+        (b"x" * 300_000, False, 1, "Split it"),
+    ],
+)
+def test_unsendable_text_is_refused(run, agent, stdin, tty, code, why) -> None:
+    served = agent(send_message=lambda _: SENT)
+    ended, out, err = run("send hikers", stdin=stdin, tty=tty)
+    assert (ended, out) == (code, "")
+    assert why in err
+    assert of(served, "send_message") == []
+
+
+def test_a_broken_argument_is_not_sent(run, agent) -> None:
+    served = agent(send_message=lambda _: SENT)
+    assert run(["send", "hikers", "-m", "\udcff"])[0] == 1
+    assert of(served, "send_message") == []
+
+
+def test_refusals_are_sentences(run, agent) -> None:
+    class ChangedIdentity(LocalError):
+        """{who} is not who it was."""
+
+        exit_code = 4
+
+    def refuse(params: SendMessageParams) -> None:
+        raise UnknownGroup(group=params.group)
+
+    served = agent(send_message=refuse)
+    code, out, err = run(["send", "hi\x1b[2J\u202ekers", "-m", "x"])
+    assert (code, out) == (1, "")
+    assert "Unknown group 'hi␛[2J\ufffdkers'." in err
+
+    def doubt(params: SendMessageParams) -> None:
+        raise ChangedIdentity(who="bob")
+
+    served.answers["send_message"] = doubt
+    assert run("send hikers -m x") == (4, "", "zerochat: bob is not who it was.\n")
+
+
+def test_how_an_agent_is_reached(run, agent) -> None:
+    from msgspec.structs import replace
+
+    relay = replace(RELAY, mediator="granted", reachable=True)
+    hidden = replace(STATUS, hidden=True, web=["https://chat.example"], mediators=[relay, RELAY])
+    agent(get_status=lambda _: hidden)
+    lines = run("status")[1].splitlines()
+    assert lines[2].startswith("hidden    this agent only dials")
+    assert lines[3:6] == [
+        "web       https://chat.example",
+        "mediator  relay: active",
+        "mediator  relay: no answer yet",
+    ]
+
+
+def test_notices_are_wrapped_for_a_terminal(run, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run("status")[2].count("\n") == 1
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    lines = run("status")[2].splitlines()
+    assert len(lines) > 1 and any("`zerochat init --name NAME`" in line for line in lines)
+    assert all(len(line) <= 40 for line in lines)
+
+
+def test_there_is_no_status_without_an_agent(run) -> None:
+    code, out, err = run("status --profile work")
+    assert (code, out) == (6, "")
+    assert "zerochat --profile work init --name NAME" in err
+    create_profile(profile_paths("work", os.environ), "alice", None)
+    code, out, err = run("status --profile work")
+    assert (code, out) == (6, "")
+    assert "zerochat --profile work agent" in err
+
+
+def test_the_socket_of_a_dead_agent_is_no_agent(run, agent) -> None:
+    served = agent()
+    served.stop()
+    served.server.path.touch()
+    assert run("status")[0] == 6
