@@ -100,6 +100,16 @@ def test_output_to_a_full_disk_is_no_reason_to_send_again(agent: Any) -> None:
     assert done.returncode == 10 and done.stderr.count("\n") == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("buffered", ["env -u PYTHONUNBUFFERED", "env PYTHONUNBUFFERED=1"])
+def test_help_that_cannot_be_printed(home: Any, buffered: str) -> None:
+    for words in ("--version", "send --help"):
+        done = shell(f"{buffered} {ZEROCHAT} {words} >/dev/full")
+        assert done.returncode == 10 and done.stderr.count("\n") == 1 and "no space left on device" in done.stderr
+        done = shell(f"({buffered} {ZEROCHAT} {words}; echo $? >&2) | :")
+        assert done.stderr == "0\n"
+
+
 @pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_errors_keep_their_exit_code_whatever_stream_is_closed(home: Any, streams: str) -> None:
     for line, code in (("status", 6), ("send", 2)):

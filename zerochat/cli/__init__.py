@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stderr = JsonStream(sys.stderr)
     try:
-        options = parse(argv)
+        options = _parsed(argv)
         if options.format in JSON_FORMATS:
             sys.excepthook = _report_fault_as_json
         with _signals():
@@ -52,6 +52,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED
+
+
+def _parsed(argv: Sequence[str] | None) -> Options:
+    """The parsed command line. Raises SystemExit once an error, the help or the version is printed."""
+    from zerochat.cli.output import Output, OutputFailed, discard_output
+
+    try:
+        return parse(argv)
+    except OutputFailed as error:
+        Output("text").error(error.sentence(), error.details)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        discard_output(sys.stdout)  # the reader of the pipe has closed it, as `head` does
+        raise SystemExit(0) from None
 
 
 def _open_streams() -> None:

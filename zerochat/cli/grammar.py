@@ -239,6 +239,16 @@ class Parser(argparse.ArgumentParser):
             ExitCode.USAGE, f"{usage}{self.prog}: error: {text}\nTry '{self.prog} --help' for more information.\n"
         )
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help and version like all output: argparse would hide that it cannot be written, or find out too late.
+        Raises OutputFailed and BrokenPipeError."""
+        from zerochat.cli.output import Output
+
+        if file is sys.stdout:
+            Output("text").exactly(message.rstrip("\n"))
+        else:
+            super()._print_message(message, file)
+
     def _with_values(self, words: Sequence[str]) -> list[str]:
         """The words, where a value that begins with a hyphen is joined to its option: argparse would take it for
         another option. An option of this verb, whole or abbreviated, stays one, because then the value is missing."""
