@@ -10,6 +10,7 @@ from itertools import pairwise
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias
 
+from zerochat.cli.combinations import fault_of
 from zerochat.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -278,6 +279,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             self.error("unrecognized arguments: " + " ".join(unknown) + self.stray_hint)
+        if fault := fault_of(self, found):
+            self.error(fault)
         for name, value in vars(found).items():
             if isinstance(value, str):
                 setattr(found, name, value.removeprefix(_ID_MARK))
