@@ -16,7 +16,7 @@ from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.command_tree import command_tree as outline
 from zerochat.cli.parser import grammar
 from zerochat.manual import topics
-from zerochat.rpc import Attachment, Author, ConsumerInfo, FileInfo, FileList
+from zerochat.rpc import Attachment, Author, ConnectionInfo, ConsumerInfo, FileInfo, FileList
 
 SHELLS = {
     "bash": ["bash", "--norc", "--noprofile", "-i"],
@@ -32,6 +32,9 @@ ODD = "the $(touch never) photo.jpg"
 NAMES = ["hikers", "hiking with Ann", "odd;$(touch never)`x`'q", "\x1b[2Jevil", "-dash", "Ünder"]
 
 BOTS = ["deploys", "greeter"]
+CONNECTION = ConnectionInfo(
+    id="C1", label="archive", state="established", envelope="didcomm/v2", did="did:peer:2", my_did="did:peer:2", begun_at="x"
+)
 
 
 def why_not(shell):
@@ -51,6 +54,7 @@ def world(tmp_path, fake_agent):
         list_groups=lambda _: groups,
         list_files=lambda asked: files_of(asked.group),
         list_consumers=lambda _: bots,
+        list_connections=lambda _: [CONNECTION],
     )
     (home.data.parent / "work").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
@@ -111,6 +115,8 @@ def test_a_shell_completes_typed_words(world, shell):
         "zerochat files get 'hiking with Ann' the\t": ["files", "get", NAMES[1], ODD],
         "zerochat didcomm unp\t": ["didcomm", "unpack"],
         "zerochat help getting\t": ["help", "getting-started"],
+        "zerochat chat --set the\tdark": ["chat", "--set", "theme=dark"],
+        "zerochat disconnect arch\t": ["disconnect", "archive"],
         "zerochat send odd\t-m x": ["send", NAMES[2], "-m", "x"],
     }
     if shell == "bash":
@@ -213,6 +219,27 @@ def test_names_are_those_that_the_terminal_shows_as_they_are(world):
     assert completed(world, "__complete", "profiles") == ["work"]
     assert completed(world, "__complete", "sent-files", NAMES[1]) == ["film.mkv", ODD]
     assert completed(world, "__complete", "bots") == BOTS
+
+
+def test_values_of_arguments_are_completed():
+    found = {
+        (" ".join(verb.path), name): value.kind
+        for verb in outline(grammar()).all()
+        for names, value in [
+            *((option.flags, option.value) for option in verb.options),
+            *(((one.value.metavar,), one.value) for one in verb.positionals),
+        ]
+        for name in names
+        if value is not None
+    }
+    assert {kind for (_, name), kind in found.items() if name == "GROUP"} == {"groups"}
+    assert {kind for (_, name), kind in found.items() if name == "MEMBER"} == {"members"}
+    assert {kind for (_, name), kind in found.items() if name in ("--bot", "--consumer")} == {"bots"}
+    for verb, name in (("search", "--from"), ("proof", "--by"), ("tlog", "--witness"), ("tlog", "--operator")):
+        assert found[verb, name] == "members"
+    assert found["disconnect", "CONNECTION"] == found["message", "CONNECTION"] == "connections"
+    (setting,) = (one.value for verb in outline(grammar()).all() for one in verb.options if one.flags == ("--set",))
+    assert {"theme=", "keymap="} <= set(setting.choices)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -5,18 +5,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["", "words", "groups", "members", "profiles", "sent-files", "bots", "files"]
+Kind: TypeAlias = Literal["", "words", "groups", "members", "connections", "profiles", "sent-files", "bots", "files"]
 """Completion source of a value: nothing, its choices, or current names; `members`, `sent-files`: those of the group
 given before it; `bots`: the named consumers of the profile, which have the names of its bots."""
 KINDS: dict[str, Kind] = {
     "GROUP": "groups",
     "MEMBER": "members",
+    "CONNECTION": "connections",
     "FILE": "files",
     "PATH": "files",
     "FOLDER": "files",
     "DIR": "files",
 }
 """By metavar."""
+OPTION_KINDS: dict[str, Kind] = {
+    "--profile": "profiles",
+    **dict.fromkeys(("--bot", "--consumer"), "bots"),
+    **dict.fromkeys(("--from", "--by", "--operator", "--witness"), "members"),
+}
+"""By flag, where the metavar is a general one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +98,19 @@ def _value(action: argparse.Action) -> Value:
     choices = tuple(map(str, action.choices or ()))
     metavar = action.metavar if isinstance(action.metavar, str) else "|".join(choices) or action.dest.upper()
     kind: Kind = "words" if choices else KINDS.get(metavar, "")
-    if "--profile" in action.option_strings:
-        kind = "profiles"
-    if {"--bot", "--consumer"} & set(action.option_strings):
-        kind = "bots"
+    if metavar == "NAME":
+        kind = next((OPTION_KINDS[flag] for flag in action.option_strings if flag in OPTION_KINDS), kind)
     if action.dest == "file_ref":
         kind = "sent-files"
     if metavar == "TOPIC":
         from zerochat.manual import topics
 
         kind, choices = "words", tuple(topics())
+    if metavar == "NAME=VALUE":
+        from zerochat.agent.settings.options import CHAT, OPTIONS
+
+        names = [name.removeprefix(CHAT) for name in OPTIONS if name.startswith(CHAT)]
+        kind, choices = "words", tuple(f"{name}=" for name in names)
     if metavar == "any|all|N":
         kind, choices = "words", ("any", "all")
     return Value(metavar, kind, choices, action.nargs not in ("?", "*"), action.nargs in ("*", "+"))

@@ -377,7 +377,7 @@ def envelope_option(parser: Parser, use: str) -> None:
 
 
 def connection_argument(parser: Parser) -> None:
-    parser.add_argument("peer", metavar="NAME", help="the name or id of a connection, or a prefix of its id")
+    parser.add_argument("peer", metavar="CONNECTION", help="the name or id of a connection, or a prefix of its id")
     parser.takes_id = True
 
 

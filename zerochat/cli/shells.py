@@ -81,12 +81,15 @@ _{{me}}() {
         [[ -n $verbs ]] && kind="words $verbs"
     fi
     case "$kind" in
-        words*) COMPREPLY=($(compgen -W "${kind#words}" -- "$cur")) ;;
+        words*)
+            COMPREPLY=($(compgen -W "${kind#words}" -- "$cur"))
+            [[ ${COMPREPLY[0]:-} == *= ]] && compopt -o nospace 2>/dev/null
+            ;;
         files)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             ;;
-        groups | members | profiles | sent-files | bots)
+        groups | members | connections | profiles | sent-files | bots)
             quote=${group:0:1}
             [[ $quote == [\\"\\'] ]] || quote=''
             group=${group#"$quote"} group=${group%%"$quote"}
@@ -150,10 +153,16 @@ _{{me}}() {
             for word in ${=kind#words}; do
                 names+=(${(M)meanings:#$word:*})
             done
-            if (( $#names )); then _describe {{program}} names; else compadd -- ${=kind#words}; fi
+            if (( $#names )); then
+                _describe {{program}} names
+            elif [[ $kind == *= ]]; then
+                compadd -S '' -- ${=kind#words}
+            else
+                compadd -- ${=kind#words}
+            fi
             ;;
         files) _files ;;
-        groups | members | profiles | sent-files | bots)
+        groups | members | connections | profiles | sent-files | bots)
             names=("${(@f)$("${ask[@]}" "$kind" "$group" 2>/dev/null </dev/null)}")
             compadd -- "${(@)names:#}"
             ;;

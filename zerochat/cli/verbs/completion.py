@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from zerochat.agent.api.client import Client
     from zerochat.rpc import GroupInfo
 
-CANDIDATES = ("groups", "members", "profiles", "sent-files", "bots")
+CANDIDATES = ("groups", "members", "connections", "profiles", "sent-files", "bots")
 
 
 def add(verbs: "Verbs[Parser]") -> None:
@@ -84,6 +84,8 @@ def _agent_names(options: Options) -> list[str]:
             ]
         if options.candidates == "bots":
             return [one.consumer for one in client.call("list_consumers", within_s=ANSWER_S_MAX)]
+        if options.candidates == "connections":
+            return [one.label for one in client.call("list_connections", within_s=ANSWER_S_MAX)]
         groups = client.call("list_groups", within_s=ANSWER_S_MAX)
         if options.candidates == "members":
             return _members(client, groups, options.group)
