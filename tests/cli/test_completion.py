@@ -33,7 +33,13 @@ NAMES = ["hikers", "hiking with Ann", "odd;$(touch never)`x`'q", "\x1b[2Jevil", 
 
 BOTS = ["deploys", "greeter"]
 CONNECTION = ConnectionInfo(
-    id="C1", label="archive", state="established", envelope="didcomm/v2", did="did:peer:2", my_did="did:peer:2", begun_at="x"
+    id="C1",
+    label="archive",
+    state="established",
+    envelope="didcomm/v2",
+    did="did:peer:2",
+    my_did="did:peer:2",
+    begun_at="x",
 )
 
 
