@@ -117,7 +117,9 @@ class Log:
             former = {CAROL: members.pop(CAROL)}
             view = SimpleNamespace(members=members, former=former, known=everybody.get)
             trust = SimpleNamespace(ignored=())
-            return SimpleNamespace(id=name, name=name.title(), me=me, state="active", view=view, trust=trust)
+            return SimpleNamespace(
+                id=name, name=name.title(), me=me, state="active", view=view, trust=trust, private=None
+            )
 
         return SimpleNamespace(groups={name: group(name, ALICE) for name in ("hikers", "work")})
 
