@@ -333,10 +333,13 @@ def test_sync_bot_reads_and_answers(pair, monkeypatch):
             heard.append(m.text)
             m.reply(f"heard {m.text}")
             if m.text == "two":
+                bot.send("friends", "that is enough")
                 bot.done(m)
                 break
         report = bot.send("friends", "bye").delivered(timeout=20)
         assert report and [one.nick for one in report] == ["alice"]
+        hops = {one.body.get("text"): one.hops for one in bob.client.get_history("friends").events}
+        assert (hops["heard one"], hops["that is enough"], hops["bye"], hops["one"]) == (1, 1, 0, 0)
         bot.kv["at"] = "two"
     with SyncBot(profile="bob", name="script") as bot:
         assert [next(iter(bot.messages(within=20))).text] == ["three"], "which was not handled"

@@ -52,6 +52,8 @@ class SyncBot:
         self._started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run_thread, name=f"bot {name}", daemon=True)
         self._failure: BaseException | None = None
+        self._hops = 0
+        """The hop count of what is sent while a message is handled."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -88,11 +90,13 @@ class SyncBot:
                 continue
             found = blocking_view(message)
             assert isinstance(found, SyncMessage)
+            self._hops = found.hops + 1
             yield found
             self.done(found)
 
     def done(self, message: Message) -> None:
         """Mark a message as handled, so that it is not redelivered."""
+        self._hops = 0
         handled = self._unhandled.pop(message.id, None)
         if handled is not None:
             with suppress(RuntimeError):
@@ -102,7 +106,7 @@ class SyncBot:
         self, group: str | Group, text: str, *, files: Sequence[str | Path] = (), key: str | None = None
     ) -> SyncSent:
         """Send a message to a group."""
-        return self._bot.sync.send(group, text, files=files, key=key)
+        return self._bot.sync.send(group, text, files=files, key=key, hops=self._hops)
 
     def members(self, group: str | Group) -> list[rpc.MemberInfo]:
         return self._bot.sync.members(group)

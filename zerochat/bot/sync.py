@@ -175,9 +175,10 @@ class SyncApi:
         self._api = api
 
     def send(
-        self, group: str | Group, text: str, *, files: Sequence[str | Path] = (), key: str | None = None
+        self, group: str | Group, text: str, *, files: Sequence[str | Path] = (), key: str | None = None, hops: int = 0
     ) -> SyncSent:
-        return _sent(self._api, self._api.send(group, text, files=files, key=key))
+        """`hops`: at least this hop count; a handler's own is known."""
+        return _sent(self._api, self._api.send(group, text, files=files, key=key, hops=hops))
 
     def members(self, group: str | Group) -> list[rpc.MemberInfo]:
         return wait(self._api, self._api.members(group))
