@@ -43,7 +43,7 @@ WORDS = {
     "read_only": "read",
     "history": "history",
     "revoke_earlier": "revoke",
-    "create": "create",
+    "create": "new",
     "open": "open",
     "close": "",
 }
