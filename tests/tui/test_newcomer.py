@@ -299,6 +299,27 @@ def test_a_long_file_name_keeps_its_extension():
 # --- the tour ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_key_of_the_chat_ends_the_tour_and_acts(tmp_path):
+    """The sentence behind the tour says which: "Press F3 to invite people"."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/tour")
+            await it.shows("1/5")
+            await it.press("f3")
+            await it.shows("Not used yet")
+            await it.press("escape")
+            await it.gone("Not used yet")
+            await it.say("/tour")
+            await it.shows("1/5")
+            await it.press("alt+2")
+            await it.shows("Message work")
+            assert "1/5" not in it.text
+
+    run(play())
+
+
 @pytest.mark.slow
 def test_the_tour_does_not_cover_its_subject(tmp_path):
     async def play():

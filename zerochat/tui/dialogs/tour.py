@@ -99,7 +99,12 @@ class TourDialog(Dialog[None]):
         self._show()
 
     def on_key(self, event: events.Key) -> None:
-        """A letter ends the tour and goes to the composer."""
+        """A letter ends the tour and goes to the composer, a function key or a chord to the chat."""
+        chord = event.key.startswith(("alt+", "ctrl+")) or event.key.removeprefix("f").isdecimal()
+        if chord and event.key not in self.active_bindings:
+            event.stop()
+            self.action_close()
+            self.app.post_message(events.Key(event.key, event.character))
         if is_letter(event) and event.character and (self._written or event.key not in self.active_bindings):
             event.stop()
             event.prevent_default()
