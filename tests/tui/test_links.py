@@ -96,7 +96,7 @@ def test_the_full_message_dialog(tmp_path):
             assert "\u202e" not in it.text
             link = it.app.screen.query_one(Markdown)
             link.post_message(Markdown.LinkClicked(link, "app.quit"))
-            await it.until(lambda: "Only https links can be opened." in it.told())
+            await it.shows("Only https links can be opened.")
             assert it.app.is_running
             await it.press("escape")
             for key in it.open.timeline.keys[-2:]:  # What would stop a widget for each paragraph is shown as it is.

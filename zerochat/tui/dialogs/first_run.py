@@ -82,8 +82,8 @@ class FirstRunScreen(Screen[Choice]):
                 markup=False,
                 compact=True,
             )
-            yield Static(Content(ROUTER_HINT), id="router", classes="hint")
             yield Static(Content(CONTINUE_HINT), id="first-run-status")
+            yield Static(Content(ROUTER_HINT), id="router", classes="hint")
 
     def on_mount(self) -> None:
         self._show("#nick")
