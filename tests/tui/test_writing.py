@@ -19,6 +19,7 @@ from zerochat.rpc import AnnouncedCommand, MemberInfo
 from zerochat.slash_commands import COMMANDS
 from zerochat.terminal_text import Printable
 from zerochat.tui.composer import completion, editor, paste
+from zerochat.tui.composer.emoji import emoji_named
 from zerochat.tui.state.preferences import SettingsStore
 
 
@@ -609,6 +610,14 @@ path.write_text(f"{text} and {answer}\\nsecond \\x1b[2Jline\\n")
             until(
                 lambda: alice.client.list_drafts() == {group: "begun and more\nsecond ␛[2Jline"}, "the draft as it was"
             )
+
+
+@pytest.mark.parametrize(
+    ("name", "emoji"),
+    [("+1", "👍"), (":thumbsup:", "👍"), ("thumbsdown", "👎"), ("tada", "🎉"), ("thumbs up sign", "👍"), ("zzz", None)],
+)
+def test_emoji_have_the_names_of_other_chats(name, emoji):
+    assert emoji_named(name) == emoji
 
 
 # --- the composer itself --------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from functools import lru_cache
 COMMON = ("👍", "👎", "❤️", "😂", "🎉", "😮", "😢", "🙏", "👀", "✅", "🚀", "🔥")
 """The default choices of the reaction picker."""
 SHORT = {
-    "+1": "👍", "-1": "👎", "heart": "❤️", "lol": "😂", "joy": "😂", "tada": "🎉", "party": "🎉", "wow": "😮",
+    "+1": "👍", "thumbsup": "👍", "-1": "👎", "thumbsdown": "👎",
+    "heart": "❤️", "lol": "😂", "joy": "😂", "tada": "🎉", "party": "🎉", "wow": "😮",
     "sad": "😢", "thanks": "🙏", "pray": "🙏", "please": "🙏", "eyes": "👀", "ok": "👌", "yes": "✅", "check": "✅",
     "done": "✅", "no": "❌", "rocket": "🚀", "fire": "🔥", "smile": "😊", "grin": "😁", "wink": "😉", "think": "🤔",
     "thinking": "🤔", "clap": "👏", "wave": "👋", "100": "💯", "shrug": "🤷", "cry": "😢", "angry": "😠",
