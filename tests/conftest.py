@@ -1,5 +1,6 @@
 """Shared fixtures: a fake agent behind a real control socket."""
 
+import ast
 import faulthandler
 import gc
 import os
@@ -10,8 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -32,6 +34,26 @@ settings.load_profile("zerochat")
 for ignored in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
+
+_parse, _parsing = ast.parse, threading.RLock()
+
+
+@wraps(_parse)
+def _parse_alone(*source: Any, **options: Any) -> Any:
+    """`ast.parse` without garbage collection: a finaliser that runs meanwhile, here or in a thread that gets its turn
+    by that, may format a traceback, which parses a line. Python 3.11 counts the depth of both in one place, and raises
+    `SystemError: AST constructor recursion depth mismatch`."""
+    with _parsing:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return _parse(*source, **options)
+        finally:
+            if collects:
+                gc.enable()
+
+
+ast.parse = _parse_alone  # for pytest and the scripts too
 
 Answer = Callable[[Struct], object]
 

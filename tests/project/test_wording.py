@@ -1,5 +1,7 @@
 """Plain text for readers: a bound on roundabout words, and no retired term in a name."""
 
+import ast
+import gc
 import re
 from functools import cache
 from pathlib import Path
@@ -39,6 +41,26 @@ def test_the_counter_sees(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("Whoever is put out is told what the group has.\n", encoding="utf-8")
     assert [word for _, _, word in wording.count([page]).found] == ["Whoever", "put out", "told", "what the group has"]
+
+
+class ParsesInItsFinaliser:
+    def __init__(self) -> None:
+        self.cycle = self
+
+    def __del__(self) -> None:
+        ast.parse("1 + 1")
+
+
+def test_source_is_parsed_whatever_is_collected_meanwhile():
+    """As the formatting of a traceback does, in a finaliser or in another thread."""
+    before = gc.get_threshold()
+    gc.set_threshold(100, 2, 2)
+    try:
+        for _ in range(5):
+            ParsesInItsFinaliser()
+            assert ast.parse((ROOT / "zerochat" / "agent" / "loop.py").read_text(encoding="utf-8")).body
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_the_glossary_has_one_line_a_term():

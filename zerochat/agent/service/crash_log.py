@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import gmtime
-from traceback import format_tb
+from traceback import StackSummary, extract_tb
 from types import TracebackType
 from typing import Final, Literal, TextIO, TypeAlias
 
@@ -36,7 +36,11 @@ def redacted_traceback(error: BaseException) -> str:
     for _ in range(CAUSES_MAX):
         if one is None:
             break
-        lines += [f"{type(one).__module__}.{type(one).__qualname__}\n", *format_tb(one.__traceback__)]
+        # Without columns, for whose markers Python 3.11 parses the line; that fails if a finaliser parses meanwhile.
+        frames = [
+            (frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in extract_tb(one.__traceback__)
+        ]
+        lines += [f"{type(one).__module__}.{type(one).__qualname__}\n", *StackSummary.from_list(frames).format()]
         one = one.__cause__ or one.__context__
     return "".join(lines).rstrip("\n")
 
