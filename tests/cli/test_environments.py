@@ -186,3 +186,16 @@ def test_a_user_without_a_home_gets_a_sentence(run: Any, monkeypatch: Any, tmp_p
     for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
     assert profile_paths(None, os.environ).data == tmp_path / "DATA" / "zerochat" / "default"
+
+
+def test_the_folders_of_another_user_get_a_sentence(run: Any, monkeypatch: Any) -> None:
+    def closed(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    def connect(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_socket", closed)
+    monkeypatch.setattr("socket.socket.connect", connect)
+    code, _, err = run("send hikers -m x")
+    assert code == 6 and err.startswith("zerochat: Cannot connect to the agent's control socket")

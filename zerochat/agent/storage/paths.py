@@ -185,7 +185,15 @@ def _runtime_folder(environ: Mapping[str, str]) -> Path | None:
 def _socket(choices: list[Path], profile: str) -> Path:
     """The path of an existing socket, or else the first choice."""
     fitting = [path if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX else _short(path, profile) for path in choices]
-    return next((path for path in fitting if path.is_socket()), fitting[0])
+    return next((path for path in fitting if _is_socket(path)), fitting[0])
+
+
+def _is_socket(path: Path) -> bool:
+    """Whether there is a socket; no where this user may not look."""
+    try:
+        return path.is_socket()
+    except OSError:
+        return False
 
 
 def _short(path: Path, profile: str) -> Path:
