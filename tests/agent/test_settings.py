@@ -1,5 +1,6 @@
 """Settings of the clients: reading, refusals, and writing that preserves the user's file."""
 
+import errno
 import os
 import stat
 import tomllib
@@ -24,6 +25,7 @@ from zerochat.agent.settings.overview import commented, complaints, shown
 from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.settings.reload import core_rules
 from zerochat.agent.settings.values import unknown_setting
+from zerochat.agent.storage.database import DiskFull
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.cli import main
 from zerochat.cli.parser import parse
@@ -233,6 +235,16 @@ def test_the_commented_file_explains_all_and_changes_nothing(home):
     for line in text.splitlines():  # What is commented out can be taken in as it stands.
         if line.startswith("# ") and "=" in line and " = " in line:
             tomllib.loads(line.removeprefix("# "))
+
+
+def test_a_settings_file_on_a_full_disk_is_not_begun(home: ProfilePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("zerochat.agent.settings.config_writer.commented", full)
+    with pytest.raises(DiskFull, match=str(home.config)):
+        write_commented(home)
+    assert not home.config.exists()
 
 
 def test_the_settings_in_the_manual_are_right(home):

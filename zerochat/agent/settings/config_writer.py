@@ -60,15 +60,24 @@ def write_setting(places: ProfilePaths, name: str, value: object) -> None:
 
 
 def write_commented(places: ProfilePaths) -> None:
-    """Write a settings file with all defaults. Raises SettingsExist."""
+    """Write a settings file with all defaults, completely or not at all. Raises SettingsExist, or an error of the
+    disk."""
+    from zerochat.agent.storage.database import disk_error
+
     path = places.config
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE_NEW)
     except FileExistsError:
         raise SettingsExist(path=path) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(commented())
+    except OSError as error:
+        raise disk_error(error, path) from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(commented())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise disk_error(error, path) from error
 
 
 def _path(name: str) -> list[str]:
