@@ -63,6 +63,7 @@ def new_bot(options: Options, out: Output) -> ExitCode:
             file.write(text)
     out.data({"files": [str(path) for path in files]}, [str(path) for path in files])
     narrate(f"Try it: `zerochat bot run {name}.py --console`. Run it in a profile of its own, which joins a group:")
-    for words in (f"init --name {name}", "join", f"bot run {name}.py"):
-        narrate(f"  `zerochat --profile {name} {words}`")
+    narrate(f"  `zerochat --profile {name} init --name {name}`")
+    narrate(f"  `zerochat --profile {name} join`")
+    narrate(f"  `zerochat --profile {name} bot run {name}.py`")
     return ExitCode.OK
