@@ -95,6 +95,7 @@ NO_AGENT = {
     *("verify-proof", "judge"),  # all that they need stands in a file
 }
 CHAT: dict[str, set[str]] = {
+    "mediator": {"open_connection", "list_connections", "close_connection"},
     "reply": {"send_message"},
     "send": {"send_files"},
     "goto": {"get_history"},

@@ -56,10 +56,10 @@ def test_a_new_mention_in_an_edit_is_notified_once(one: Follower) -> None:
         return edit.mentions, amended.event.mentions
 
     assert edited(other) == ([], [other])
-    assert edited(me, other, "did:key:z6Mk" + "x" * 44) == ([me], [other, me])
-    assert edited(me) == ([], [other, me])
-    assert edited() == ([], [other])
-    assert edited(me) == ([], [other, me]), "it was told that already"
+    assert edited(me, other, "did:key:z6Mk" + "x" * 44) == ([me], [me, other])
+    assert edited(me) == ([], [me])
+    assert edited() == ([], [])
+    assert edited(me) == ([], [me]), "it was told that already"
     shown = [each.mentions for each in one.history().events if each.type == "message_edited"]
     assert shown == [[], [me], [], [], []]
     assert [hit.id for hit in one.call("search_messages", query="to:me").hits] == [post.id]
