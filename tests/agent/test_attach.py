@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import until
+from zerochat.agent.api import attach as attach_module
 from zerochat.agent.api.attach import Attached, NotAnswered, attach
 from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_connection import AgentGone, NoAgent
@@ -103,6 +105,7 @@ def test_an_agent_that_no_client_owns_is_treated_the_same(tmp_path: Path, monkey
         client._socket = LosesAnswers(client._socket, lambda: texts(other))
         assert not client.send_message("g", "once").duplicate and texts(other) == ["once"]
         client._socket = LosesAnswers(client._socket, lambda: len(texts(other)) == 2)
+        monkeypatch.setattr(attach_module, "RESTART_S_MAX", 0.0)
         monkeypatch.setattr(client, "_open_again", partial(raises, NoAgent(profile="p")))
         with pytest.raises(NotAnswered, match=r"No agent is running.*not known whether") as error:
             client.send_message("g", "twice?")
@@ -110,6 +113,7 @@ def test_an_agent_that_no_client_owns_is_treated_the_same(tmp_path: Path, monkey
         assert sent.duplicate and texts(other) == ["once", "twice?"]
         thread.stop()
         monkeypatch.undo()
+        monkeypatch.setattr(attach_module, "RESTART_S_MAX", 0.1)
         assert not client.send_message("g", "after it").duplicate and guest.own
         assert texts(client) == ["once", "twice?", "after it"]
 
@@ -167,3 +171,19 @@ def test_a_replay_continues_with_the_next_agent(opened: Open) -> None:
     owner.close()
     news = (each.params for each in guest.client.notifications(30) if isinstance(each.params, Event))
     assert [next(news).id for _ in ids] == ids
+
+
+def test_a_client_takes_no_restarting_agents_place(tmp_path: Path) -> None:
+    places = profile_paths("p", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(places, "Alice", None)
+    key = unlock(places, None)
+    first, second = (AgentThread(places, key, listen="127.0.0.1") for _ in range(2))
+    first.start()
+    with attach(places) as guest:
+        guest.client.create_group("g")
+        first.stop()
+        restart = threading.Timer(0.3, second.start)
+        restart.start()
+        assert [group.name for group in guest.client.list_groups()] == ["g"] and not guest.own
+        restart.join()
+    second.stop()

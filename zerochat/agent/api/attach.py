@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 OWNER_S_MAX = 20.0
 """Time until another process must have started its agent, so that its control socket listens, or have ended it."""
+RESTART_S_MAX = 10.0
+"""How long the restart of an agent that outlives its clients is awaited, before another one takes its place: a service
+restarts after five seconds."""
 RETRY_S = 0.02
 KEYED: Final = frozenset(name for name, (params, _) in METHODS.items() if "key" in params.__struct_fields__)
 """The methods with an idempotency key."""
@@ -41,15 +44,17 @@ class NotAnswered(AgentGone):
 
 
 class AttachedClient(Client):
-    """A client that attaches again, or starts an agent, when the agent has gone.
+    """A client that attaches again, or starts an agent, when the agent has gone. It waits for the restart of an agent
+    that outlives its clients, lest it keep that one from starting.
 
     A request that reads or has an idempotency key, which is made if need be, is then repeated; other ones fail with
     AgentGone. A temporary agent also says which requests it has not carried out, and these are repeated; after its end
     a subscription continues with the next agent.
     """
 
-    def __init__(self, opened: Access, open_again: Callable[[], Access]) -> None:
-        self._open_again = open_again
+    def __init__(self, opened: Access, open_again: Callable[[], Access], connect_again: Callable[[], Client]) -> None:
+        """`connect_again` raises NoAgent where no agent runs; `open_again` starts one then."""
+        self._open_again, self._connect_again = open_again, connect_again
         self._subscribed: dict[str, object] | None = None
         self._seq = 0
         """The local seq of the last event that the subscription has brought."""
@@ -128,12 +133,24 @@ class AttachedClient(Client):
         consumer = self._subscribed is not None and self._subscribed.get("consumer") is not None
         outdated = (StoppingNotification, Item) if consumer else StoppingNotification
         unread = [each for each in self._notifications if not isinstance(each.params, outdated)]
+        outlives = self.thread is None and not self.owner
         self.close()
-        self._adopt(*self._open_again())
+        restarted = self._await_restart() if outlives else None
+        self._adopt(*((restarted, None) if restarted is not None else self._open_again()))
         self._notifications.extend(unread)
         if self._subscribed is not None:
             again = {**self._subscribed, "since": None if consumer else self._seq}
             super().call("subscribe", within_s=ANSWER_S_MAX, **again)
+
+    def _await_restart(self) -> Client | None:
+        """A client of the next agent; None: there is none after `RESTART_S_MAX`."""
+        deadline = time.monotonic() + RESTART_S_MAX
+        while time.monotonic() < deadline:
+            try:
+                return self._connect_again()
+            except NoAgent:
+                time.sleep(RETRY_S)
+        return None
 
     def _read(self, deadline: float | None) -> bool:
         before = len(self._notifications)
@@ -194,7 +211,7 @@ def attach(
     case too. `name` identifies the client to the agent. Raises what `connect`, `unlock` and `AgentThread.start` raise.
     """
     opened = partial(_open, places, passphrase, listen, advertise, name)
-    return Attached(AttachedClient(opened(), opened))
+    return Attached(AttachedClient(opened(), opened, partial(connect, places, name)))
 
 
 def _open(
