@@ -287,7 +287,7 @@ class Tour(Scene):
         agent, group = self.agent, self.agent.groups["g1"]
         group.info = replace(group.info, completeness=incomplete(group.members))
         agent.view(group)
-        await self.look("gaps", "5 missing")
+        await self.look("gaps", f" {3 * len(group.members[1:])} missing")
         author = group.members[1].did
         gap = {"group": "g1", "author": author, "nick": LINE, "after": 1, "upto": 2}
         told: list[tuple[str, msgspec.Struct]] = [
