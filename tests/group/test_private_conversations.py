@@ -259,3 +259,26 @@ def test_accepting_and_beginning_at_once_keep_one_conversation(world, shift):
     assert one.id == same.id and one.others and same.others
     assert set(world.texts("n0", one.id)) == set(world.texts("n1", one.id)) >= {"first"}
     assert mine == theirs or "second" in world.texts("n0", one.id)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_accepting_a_new_one_keeps_the_history_of_one_that_the_other_has_left(world, restart):
+    made = world.open("n0", "n1")
+    world.post("n0", made, "hello")
+    world.run(for_ms=5_000)
+    world.answer("n1", "n0")
+    world.run(for_ms=20_000)
+    world.post("n1", made, "yes")
+    world.run(for_ms=5_000)
+    world.run_command("n1", LeaveGroup(made))
+    world.run(for_ms=200_000)
+    if restart:
+        world.restart("n0")
+    fresh = world.open("n1", "n0")
+    world.run(for_ms=40_000)
+    world.answer("n0", "n1")
+    world.run(for_ms=60_000)
+    assert [one.id for one in world.conversations("n0")] == [fresh]
+    assert [one.id for one in world.conversations("n0", "left")] == [made], "it stays readable"
+    assert world.texts("n0", fresh) == [] and world.texts("n0", made) == ["hello", "yes"]
+    assert not [notice for _, notice in world.news if isinstance(notice, ConversationMoved)]

@@ -59,8 +59,8 @@ def is_waiting(group: Group) -> bool:
 
 
 def is_unused(group: Group) -> bool:
-    """Whether we have never received anything in this private conversation."""
-    return is_waiting(group) or all(not peer.last_received_at for peer in group.links.peers.values())
+    """Whether we have never received anything in this private conversation, in which the other member still is."""
+    return not is_over(group) and all(not peer.last_received_at for peer in group.links.peers.values())
 
 
 def is_over(group: Group) -> bool:
