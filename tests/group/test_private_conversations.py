@@ -282,3 +282,17 @@ def test_accepting_a_new_one_keeps_the_history_of_one_that_the_other_has_left(wo
     assert [one.id for one in world.conversations("n0", "left")] == [made], "it stays readable"
     assert world.texts("n0", fresh) == [] and world.texts("n0", made) == ["hello", "yes"]
     assert not [notice for _, notice in world.news if isinstance(notice, ConversationMoved)]
+
+
+def test_a_member_cannot_ask_again_and_again_with_invitations_that_expire_soon(world, monkeypatch):
+    world.open("n0", "n1")
+    world.run(for_ms=1_000)
+    for _ in range(5):
+        for group in world.conversations("n0"):
+            world.run_command("n0", LeaveGroup(group.id))
+        monkeypatch.setattr("zerochat.group.joining.private_invitations.LIFETIME_S", 2)
+        world.open("n0", "n1")
+        world.run(for_ms=1_000)
+        world.answer("n1", "n0", accept=False)
+        world.run(for_ms=11_000)
+    assert len(world.asked("n1")) == 1

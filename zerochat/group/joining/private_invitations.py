@@ -41,6 +41,8 @@ from zerochat.group.wire.messages import PRIVATE_INVITATION, PrivateInvitationBo
 
 LIFETIME_S = 7 * 24 * 3600
 """How long a private invitation can be accepted; then the inviter asks again."""
+LIFETIME_S_MIN = 3_600
+"""A new one that expires before is ignored: with such ones, a member could ask again and again what was declined."""
 LIFETIME_S_MAX = 31 * 24 * 3600
 TRIES_MAX = 8
 """The keys with which the invited member can try to join: one that has lost its profile's state has others. It is
@@ -203,6 +205,8 @@ def receive(tx: Transaction, name: str, member: str, body: PrivateInvitationBody
     if known is not None and known.until <= tx.now:
         known = None
     if known is not None and known.consent is Consent.DECLINED:
+        return
+    if invitation.expires < tx.now // 1000 + LIFETIME_S_MIN and (known is None or known.invitation != invitation):
         return
     same = known is not None and known.conversation == body.conversation
     news = known is None or (not same and tx.now >= known.at + NOTIFY_INTERVAL_MS)
