@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from zerochat.errors import LocalError
 from zerochat.terminal_text import Printable, printable_line
+
+
+class SeveralNames(LocalError):
+    """This begins with several names: {names}. Put the right one in quotes. The line was not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +302,9 @@ def message_and_path(argument: str) -> tuple[str, str]:
 
 
 def name_and_text(argument: str, names: Iterable[str]) -> tuple[str, str]:
-    """The name and the text in the argument of a command that takes both. Names may contain spaces: the longest known
-    one wins, in any case and with or without @; quotes delimit a name."""
+    """The name and the text in the argument of a command that takes both. Names may contain spaces, and are found in
+    any case and with or without @; quotes delimit a name. Raises SeveralNames: members choose their names, and the text
+    for "Bob" must not go to "Bob the"."""
     argument = argument.strip()
     if argument.startswith('"'):
         name, _, text = argument[1:].partition('"')
@@ -306,9 +312,11 @@ def name_and_text(argument: str, names: Iterable[str]) -> tuple[str, str]:
     argument = argument.removeprefix("@")
     folded = argument.casefold()
     known = [name for name in names if folded == name.casefold() or folded.startswith(f"{name.casefold()} ")]
-    if known:
-        longest = max(map(len, known))
-        return argument[:longest], argument[longest:].strip()
+    longest = max(known, key=len, default="")
+    if folded != longest.casefold() and len({name.casefold() for name in known}) > 1:
+        raise SeveralNames(names=", ".join(f'"{name}"' for name in sorted(known, key=len)[:3]))
+    if longest:
+        return argument[: len(longest)], argument[len(longest) :].strip()
     name, _, text = argument.partition(" ")
     return name, text.strip()
 

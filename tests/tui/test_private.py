@@ -1,11 +1,12 @@
 """Private conversations in the terminal application."""
 
+import pytest
 from msgspec.structs import replace
 
 from tests.support.fake_agent import Refusal
 from tests.support.tui_pilot import asked, completed, run, scene, weekend
-from zerochat.rpc import ConversationMovedNotification
-from zerochat.slash_commands import name_and_text
+from zerochat.rpc import ConversationMovedNotification, PrivateInfo
+from zerochat.slash_commands import SeveralNames, name_and_text
 
 
 def test_msg_opens_the_conversation_and_sends_the_text(tmp_path):
@@ -96,10 +97,30 @@ def test_a_conversation_that_moves_takes_the_unsent_text_along(tmp_path):
 
 def test_names_with_spaces_and_completion():
     names = ["bob", "Bob B.", "carol"]
-    assert name_and_text("Bob B. hello there", names) == ("Bob B.", "hello there")
+    assert name_and_text('"Bob B." hello there', names) == ("Bob B.", "hello there")
+    assert name_and_text("Bob B.", names) == ("Bob B.", "")
+    assert name_and_text("Bob B. hello", names[1:]) == ("Bob B.", "hello")
     assert name_and_text("@BOB hello", names) == ("BOB", "hello")
     assert name_and_text('"Dave D." hello', names) == ("Dave D.", "hello")
     assert name_and_text("dave hello", names) == ("dave", "hello")
     assert name_and_text("bob", names) == ("bob", "") and name_and_text("", names) == ("", "")
     assert completed("/msg car", names) == "/msg carol"
     assert completed("/query car", names) == "/query carol"
+
+
+def test_a_text_for_one_member_does_not_go_to_another_with_a_longer_name(tmp_path):
+    with pytest.raises(SeveralNames, match='"bob", "Bob the"'):
+        name_and_text("bob the code is 1234", ["bob", "Bob the"])
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            made = it.agent.add_group("bob the", ["bob"])
+            made.info = replace(made.info, private=PrivateInfo(group="g1", did="x", nick="bob the", state="joined"))
+            await it.app.chat.feed.refresh()
+            await it.say("/msg bob the code is 1234")
+            await it.until(lambda: "in quotes" in it.told())
+            assert it.composer.text == "/msg bob the code is 1234"
+            assert not it.agent.count("open_conversation")
+
+    run(play())

@@ -11,8 +11,8 @@ from zerochat.rpc import (
     SendMessageParams,
     Sent,
 )
-from zerochat.slash_commands import name_and_text
-from zerochat.terminal_text import Printable, printable_line
+from zerochat.slash_commands import SeveralNames, name_and_text
+from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions.targets import report_ambiguous, report_usage
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
@@ -23,7 +23,11 @@ def msg(chat: ChatView, argument: str) -> None:
     """Open the private conversation with a member of the open group, or with another one, and send a text there."""
     here = chat.conversations.open
     titles = [each.info.name for each in chat.conversations.by_id.values() if each.info.private is not None]
-    name, text = name_and_text(argument, [*chat.member_names(), *titles])
+    try:
+        name, text = name_and_text(argument, [*chat.member_names(), *titles])
+    except SeveralNames as error:
+        chat.report_error(printable(error.sentence()))
+        return
     if not name:
         report_usage(chat, "msg", "bob hello")
         return
