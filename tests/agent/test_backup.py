@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -412,6 +413,23 @@ def test_an_agent_that_makes_a_backup_serves_other_clients(tmp_path: Path, held:
             assert journal.event(group.id, sent) is not None, "the copy is that of its end"
     finally:
         alice.sleep()
+
+
+def test_a_backup_leaves_the_copy_of_the_next_one_alone(home: ProfilePaths, monkeypatch: pytest.MonkeyPatch):
+    create_profile(home, "Alice", PASSPHRASE)
+    with Journal.open(home.journal, unlock(home, said(PASSPHRASE))) as journal:
+        copy, add = copy_journal(journal), backup._add
+
+        def meanwhile(tar: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> None:
+            if name == home.journal.name:
+                assert copy_journal(journal) == copy
+            add(tar, name, data, size)
+
+        monkeypatch.setattr(backup, "_add", meanwhile)
+        write_backup(home, home.data.parent / "one", copy, None, None)
+        monkeypatch.undo()
+        write_backup(home, home.data.parent / "other", copy, None, None)
+    assert not copy.exists()
 
 
 @pytest.mark.parametrize("ends", ["client", "agent"])

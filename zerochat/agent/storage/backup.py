@@ -118,7 +118,7 @@ def write_backup(
     """
     try:
         with copy.open("rb") as journal:
-            copy.unlink()
+            copy.unlink()  # at once: another backup may make its own copy under this name
             if key is None:
                 name, secret = (
                     paths.wrapped_key_file.name,
@@ -135,8 +135,6 @@ def write_backup(
                 _add(tar, paths.journal.name, journal, os.fstat(journal.fileno()).st_size)
     except OSError as error:
         raise disk_error(error, target) from error
-    finally:
-        copy.unlink(missing_ok=True)
 
 
 @contextmanager
