@@ -78,6 +78,18 @@ DIALOGS = {
 }
 
 
+def test_keys_after_quit_do_nothing(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key in ("ctrl+q", "x", "ctrl+p", "f1"):
+                it.app.post_message(Key(key, "x" if key == "x" else None))
+            await it.until(lambda: it.app._exit and not it.app.is_running, "the end")
+            assert it.app.return_code == 0 and it.app._exception is None
+
+    run(play())
+
+
 @pytest.mark.parametrize("opener", others_slow([*DIALOGS], 2))
 def test_ctrl_q_quits_from_every_dialog(tmp_path, opener):
     async def play():

@@ -393,6 +393,10 @@ class ZerochatApp(BaseApp):
             self.clear_notifications()
         await super().on_event(event)
 
+    async def run_action(self, *args: Any, **options: Any) -> bool:
+        """Nothing once the application ends: a screen that opened now would lose its widgets while it is filled."""
+        return False if self._exit else await super().run_action(*args, **options)
+
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, CommandPalette):
             self.push_screen(Palette(id="--command-palette"))
