@@ -3,10 +3,12 @@
 import pytest
 
 from tests.support.small_world import Small
+from zerochat.didcomm.invitation import Invitation
 from zerochat.group.effects import CommandDone, CommandFailed
 from zerochat.group.event_log.event import POST
 from zerochat.group.inputs import (
     AnswerPrivateInvitation,
+    CreateGroup,
     IgnoreMember,
     LeaveGroup,
     OpenConversation,
@@ -296,3 +298,17 @@ def test_a_member_cannot_ask_again_and_again_with_invitations_that_expire_soon(w
         world.answer("n1", "n0", accept=False)
         world.run(for_ms=11_000)
     assert len(world.asked("n1")) == 1
+
+
+def test_the_group_of_a_third_person_is_not_joined_as_a_conversation(monkeypatch):
+    """n0 passes off an invitation of n2, who would read what n1 writes to n0."""
+    world = Pair(3)
+    other = world.run_command("n2", CreateGroup("other", "n2", world.envelope)).result.group
+    link = world.invite(other, "n2").url()
+    monkeypatch.setattr(Invitation, "url", lambda self: link)
+    world.open("n0", "n1")
+    world.run(for_ms=5_000)
+    world.answer("n1", "n0")
+    world.run(for_ms=70_000)
+    assert world.told[-1][1].phase == "failed" and not world.conversations("n1")
+    assert other not in world.nodes["n1"].agent.groups

@@ -109,10 +109,10 @@ def accept_invitation(
     invitation: Invitation,
     label: str,
     role: str = WRITER,
-    private: tuple[Group, str] | None = None,
+    private: tuple[Group, str, str] | None = None,
 ) -> str:
-    """Begin to join, or retry a failed join with the same keys. Returns the join's id. `private`: the group and the
-    member there that invites us to a private conversation."""
+    """Begin to join, or retry a failed join with the same keys. Returns the join's id. `private`: the group, the
+    member there that invites us to a private conversation, and its proof that it has founded that."""
     link, role = join_link(invitation.id), checked_role(role)
     known = tx.agent.joins.get(link)
     if known is not None and known.state in ADMITTED:

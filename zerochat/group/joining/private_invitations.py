@@ -28,7 +28,7 @@ from zerochat.group.joining.private_conversations import (
     waiting_with,
 )
 from zerochat.group.links import mediator_mail
-from zerochat.group.links.contact import join_link
+from zerochat.group.links.contact import join_link, sign_founder
 from zerochat.group.links.relationship import pack
 from zerochat.group.lookup import find_group, find_member, find_member_anywhere
 from zerochat.group.membership import leave
@@ -158,7 +158,8 @@ def _send(tx: Transaction, name: str) -> None:
     if not mediator_mail.reachable(tx, shared.id, private.member):
         return
     url = tx.agent.invitations[private.link].invitation.url()
-    body = {"group": shared.id, "conversation": name, "invitation": url}
+    founder = sign_founder(own.seed, shared.id, shared.me, name)
+    body = {"group": shared.id, "conversation": name, "founder": founder, "invitation": url}
     message = Message(type=PRIVATE_INVITATION, id=new_id(tx.context.random), body=body)
     packed = pack(relationship, message, tx.packer_of(shared.id), tx.context.random)
     mediator_mail.send(tx, shared.id, private.member, packed)
@@ -212,6 +213,7 @@ def receive(tx: Transaction, name: str, member: str, body: PrivateInvitationBody
     news = known is None or (not same and tx.now >= known.at + NOTIFY_INTERVAL_MS)
     received = PrivateInvitation(
         body.conversation,
+        body.founder,
         invitation,
         tx.now if known is None or news else known.at,
         known.consent if known is not None and same else Consent.PENDING,
@@ -278,7 +280,7 @@ def _join(tx: Transaction, name: str, member: str, received: PrivateInvitation) 
         return
     group = tx.group(name)
     label = group.view.members[group.me].label
-    joiner.accept_invitation(tx, received.invitation, label, private=(group, member))
+    joiner.accept_invitation(tx, received.invitation, label, private=(group, member, received.founder))
 
 
 def answer(tx: Transaction, command: AnswerPrivateInvitation) -> GroupChanged:

@@ -226,6 +226,21 @@ def check_voucher(signature: str, member: str, group: str, invitation: str, join
     ed25519_verify(did_key_bytes(member), _voucher_bytes(group, invitation, joiner), b64url_bytes(signature))
 
 
+def _founder_bytes(group: str, member: str, conversation: str) -> bytes:
+    return canonical_json(["zerochat/founder/1", group, member, conversation])
+
+
+def sign_founder(seed: bytes, group: str, member: str, conversation: str) -> str:
+    """A founder's signature, by its new key in a private conversation, that it is this member of `group` (base64url,
+    Ed25519): a member cannot pass off another one's group as its own conversation."""
+    return b64url(ed25519_sign(seed, _founder_bytes(group, member, conversation)))
+
+
+def check_founder(signature: str, founder: str, group: str, member: str, conversation: str) -> None:
+    """Raise Unauthentic unless the founder of the conversation has signed that it is `member` of `group`."""
+    ed25519_verify(did_key_bytes(founder), _founder_bytes(group, member, conversation), b64url_bytes(signature))
+
+
 # --- names of connections -------------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,8 @@ class PrivateInvitation(Struct, frozen=True):
 
     conversation: str
     """The id of the group of two."""
+    founder: str
+    """The proof that its founder is the member."""
     invitation: Invitation
     at: int
     """When our user was last notified, UTC ms."""
@@ -53,11 +55,13 @@ class PrivateInvitation(Struct, frozen=True):
 
 
 class Voucher(Struct, frozen=True):
-    """The proof that a joiner of a private conversation is the invited member."""
+    """The proofs that a joiner of a private conversation is the invited member, and the founder the inviter."""
 
     group: str
     """The group from which the conversation was begun."""
     member: str
     """The inviter's DID there."""
+    founder: str
+    """By the inviter's key in the conversation (`contact.sign_founder`)."""
     signature: str
     """By our own member key there (`contact.sign_voucher`)."""

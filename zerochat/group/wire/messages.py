@@ -308,6 +308,8 @@ class PrivateInvitationBody(msgspec.Struct, frozen=True):
     """The group in which both are members."""
     conversation: Id
     """The group of the two."""
+    founder: Annotated[str, msgspec.Meta(max_length=86)]
+    """Proof that its founder is the sender (`contact.sign_founder`)."""
     invitation: Annotated[str, msgspec.Meta(max_length=INVITATION_CHARS_MAX)]
     """The link."""
 
