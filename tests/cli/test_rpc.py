@@ -240,3 +240,13 @@ def test_what_is_no_request_is_passed_on(odd: bytes) -> None:
     found = relay.take(odd)
     assert found is not None and found.line == odd and not relay.pending
     assert relay.answer(odd) == odd or odd.startswith(b'{"id":null')
+
+
+@pytest.mark.parametrize("params", [b'{"group":"g","text":"\xff"}', b'{"group":1e999}', b"[1]"])
+def test_params_that_no_agent_can_read_are_passed_on(params: bytes) -> None:
+    relay = Relay()
+    wrong = b'{"jsonrpc":"2.0","id":1,"method":"send_message","params":%s}\n' % params
+    found = relay.take(wrong, adds_keys=True)
+    assert found is not None and found.line == wrong
+    found.sent = True
+    assert len(relay.lose()) == 1, "it is not repeated"

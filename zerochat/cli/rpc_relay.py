@@ -212,15 +212,20 @@ def _may_repeat(request: _Message, own_key: bool) -> bool:
 
 
 def _object(params: Raw) -> dict[str, Any]:
-    found = msgspec.json.decode(params)
+    """Empty where the agent refuses them: for example, they are not UTF-8."""
+    try:
+        found = msgspec.json.decode(params)
+    except (ValueError, RecursionError):
+        return {}
     return found if isinstance(found, dict) else {}
 
 
 def _with_key(taken: Pending, request: _Message) -> Pending:
     """The request with an idempotency key, if it takes one and has none."""
-    if request.method not in KEYED or not isinstance(request.params, Raw) or _object(request.params).get("key"):
+    given = _object(request.params) if request.method in KEYED and isinstance(request.params, Raw) else {}
+    if not given or given.get("key"):
         return taken
-    params = {**_object(request.params), "key": f"once:{secrets.token_urlsafe(16)}"}
+    params = {**given, "key": f"once:{secrets.token_urlsafe(16)}"}
     line = _line({"jsonrpc": "2.0", "id": request.id, "method": request.method, "params": params})
     return Pending(line, taken.members, own_key=True) if len(line) <= LINE_BYTES_MAX else taken
 
