@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from zerochat.agent.api.attach import RESTART_S_MAX
 from zerochat.agent.api.client_connection import AgentGone, NoAgent
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, OutputFailed
+from zerochat.cli.plain_chat import chat as chat_module
 from zerochat.cli.plain_chat import commands, subscription
 from zerochat.cli.plain_chat.chat import Chat
 from zerochat.cli.prompts import NoPassphrase
@@ -55,15 +57,15 @@ def delays(found):
     return found._stopping.delays
 
 
-def client(serve):
-    return nullcontext(SimpleNamespace(subscribe=lambda since: None, next_notification=serve))
+def client(serve, owner):
+    return nullcontext(SimpleNamespace(subscribe=lambda since: None, next_notification=serve, owner=owner))
 
 
-def failing(error):
+def failing(error, owner="tui"):
     def serve(within_s):
         raise error
 
-    return client(serve)
+    return client(serve, owner)
 
 
 def test_a_lost_agent_is_attached_again(monkeypatch, capsys):
@@ -76,6 +78,16 @@ def test_a_lost_agent_is_attached_again(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.count("has closed the connection") == 2 and err.count("Connected to the agent again.") == 1
     assert "No agent is running" not in err
+
+
+def test_the_restart_of_a_service_is_awaited(monkeypatch):
+    def started():
+        raise AssertionError("too early")
+
+    answers = [failing(AgentGone(), owner=""), *[NoAgent(profile="alice")] * 6]
+    assert sum(delays(subscribed(monkeypatch, answers, most=6, start_agent=started))) > RESTART_S_MAX
+    with pytest.raises(AssertionError):
+        subscribed(monkeypatch, answers, most=7, start_agent=started)
 
 
 def test_without_the_passphrase_the_attempts_go_on(monkeypatch, capsys):
@@ -140,6 +152,42 @@ def test_a_message_that_was_sent_is_not_put_back(session):
     chat = session(send_message=gone)
     chat._handle(["hello"])
     assert chat.lines.given_back == ["hello"]
+
+
+def test_the_two_threads_do_not_attach_at_once(session, monkeypatch):
+    """An agent that the thread for input has started or is about to start is not closed."""
+
+    def attach(lost, prompt=True):
+        raise AssertionError("attached again")
+
+    def none(paths, name):
+        raise NoAgent(profile="alice")
+
+    chat = session()
+    monkeypatch.setattr(chat, "_attach", attach)
+    monkeypatch.setattr(chat_module, "connect", lambda paths, name: SimpleNamespace(close=lambda: None))
+    chat._busy = False
+    chat._start_agent()
+    monkeypatch.setattr(chat_module, "connect", none)
+    chat._busy = True
+    with pytest.raises(NoAgent):
+        chat._start_agent()
+    chat._busy = False
+    with pytest.raises(AssertionError):
+        chat._start_agent()
+
+
+def test_no_agent_is_started_in_the_place_of_a_service(session, monkeypatch, capsys):
+    def none(paths, name):
+        raise NoAgent(profile="alice")
+
+    chat = session()
+    monkeypatch.undo()
+    monkeypatch.setattr(chat_module, "connect", none)
+    monkeypatch.setattr(chat_module, "attached", lambda *a, **more: pytest.fail("started"))
+    chat._agent.owner = ""
+    chat._reconnect(chat.client)
+    assert "No agent is running" in capsys.readouterr().err
 
 
 def test_an_argument_that_a_command_does_not_take_is_refused(session, capsys):

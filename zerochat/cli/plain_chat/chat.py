@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from zerochat.agent.api.client import Client
-from zerochat.agent.api.client_connection import AgentGone, AgentSilent
+from zerochat.agent.api.client import Client, connect
+from zerochat.agent.api.client_connection import AgentGone, AgentSilent, NoAgent
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import completeness, find_group, name_of
@@ -184,15 +184,24 @@ class Chat(Printer):
             self.code = code
 
     def _reconnect(self, lost: Client) -> None:
-        """Attach to another agent, or start one, after the agent of the client `lost` is gone."""
+        """Attach to another agent, or start one, after the agent of the client `lost` is gone. Start none in the place
+        of one that outlives its clients: the subscription does, if it does not come back."""
         try:
+            if not (self._agent.own or self._agent.owner):
+                connect(paths_of(self.options), "plain").close()
             self._attach(lost)
         except LocalError as error:
             narrate(error.sentence())
 
     def _start_agent(self) -> None:
         """Called in the subscription thread when no agent is running. Raises LocalError."""
-        self._attach(self.client, prompt=False)
+        client = self.client
+        if self._busy:  # a request of the other thread attaches again itself
+            raise NoAgent(profile=self.options.profile)
+        with suppress(NoAgent):
+            connect(paths_of(self.options), "plain").close()
+            return  # the other thread has started it meanwhile
+        self._attach(client, prompt=False)
 
     def _attach(self, lost: Client, *, prompt: bool = True) -> None:
         with self._attaching:

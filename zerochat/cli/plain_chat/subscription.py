@@ -35,7 +35,10 @@ STOP_S_MAX = 5.0
 BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Delays before connecting again, until a connection has lasted for the longest of them."""
 WAITS_FOR_ANOTHER = 2
-"""Attempts for which another program may start the agent, such as a service manager."""
+"""Attempts for which another program may start the agent."""
+WAITS_FOR_RESTART = 6
+"""The same after the end of an agent that outlives its clients: about 14 seconds, for its service manager restarts it
+after five, and one started here would keep that one from starting."""
 
 
 class DeferredOutput:
@@ -80,6 +83,8 @@ class Subscription(threading.Thread):
         self._draft_client, self._take_read, self._start_agent = draft_client, take_read, start_agent
         self.failure: OutputFailed | None = None
         """Why nothing more can be printed."""
+        self._outlives = False
+        """The agent of the last connection outlives its clients."""
         self._reported: set[str] = set()
         """The codes of the errors that were reported since the last connection."""
         self._stopping = threading.Event()
@@ -118,6 +123,7 @@ class Subscription(threading.Thread):
             began = time.monotonic()
             try:
                 with self._connect(tries) as client:
+                    self._outlives = not client.owner
                     client.subscribe(since=self._since())
                     self._subscribed.set()
                     if self._reported:
@@ -138,7 +144,7 @@ class Subscription(threading.Thread):
         try:
             return connect(self._paths, "plain")
         except NoAgent:
-            if tries < WAITS_FOR_ANOTHER:
+            if tries < (WAITS_FOR_RESTART if self._outlives else WAITS_FOR_ANOTHER):
                 raise
         self._start_agent()
         return connect(self._paths, "plain")
