@@ -15,12 +15,13 @@ from textual.widgets import Input
 
 from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.marks import others_slow
-from tests.support.tui_pilot import Scene, gone, run, scene, screen, shows, weekend
+from tests.support.tui_pilot import Scene, gone, run, scene, screen, shows, until, weekend
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import WrongPassphrase, create_profile
 from zerochat.rpc import LINE_BYTES_MAX
 from zerochat.tui import restored_signals, run_chat
 from zerochat.tui.app import ZerochatApp
+from zerochat.tui.state import agent_link
 from zerochat.tui.state.agent_link import AgentLink
 
 ROOT = Path(__file__).parents[2]
@@ -196,6 +197,36 @@ def test_the_first_frame_does_not_wait_for_the_agent(tmp_path):
             await shows(pilot, "seven at the station")
             await gone(pilot, "Starting…")
         await agent.stop()
+
+    run(play())
+
+
+def test_the_restart_of_a_service_is_awaited(tmp_path, monkeypatch):
+    """The chat does not take the place of an agent that outlives it, until that does not come back."""
+    connect, refused, started = asyncio.open_unix_connection, [], []
+
+    async def counted(path, **more):
+        try:
+            return await connect(path, **more)
+        except OSError:
+            refused.append(path)
+            raise
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", counted)
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        await agent.start()
+        app = ZerochatApp(agent.path, start_agent=lambda ask: started.append(1))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(pilot, "seven at the station")
+            monkeypatch.setattr(agent_link, "RESTART_S_MAX", 3600.0)
+            await agent.stop()
+            await until(pilot, lambda: len(refused) > 1)
+            assert not started
+            monkeypatch.setattr(agent_link, "RESTART_S_MAX", 0.0)
+            await until(pilot, lambda: started)
 
     run(play())
 

@@ -31,6 +31,9 @@ LINES_PER_YIELD = 256
 ANSWER_S_MAX = 20.0
 """Request timeout."""
 RETRY_S_FIRST, RETRY_S_MAX = 0.1, 5.0
+RESTART_S_MAX = 10.0
+"""How long the restart of an agent that outlives its clients is awaited, before another one takes its place: a service
+restarts after five seconds."""
 
 
 class AgentError(Exception):
@@ -120,6 +123,10 @@ class AgentLink:
         self.overflowed = False
         """Notifications were dropped: read everything again, then reset this."""
         self.state = LinkState(False)
+        self._outlives = False
+        """The agent of the last connection outlives its clients."""
+        self._lost_at = 0.0
+        """When that connection ended, on the monotonic clock."""
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -188,7 +195,7 @@ class AgentLink:
             try:
                 reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LINE_BYTES_MAX)
             except OSError:
-                woken = not woken and await self._start()
+                woken = not (woken or self._may_restart()) and await self._start()
                 if not woken:
                     await asyncio.sleep(delay_s)
                     delay_s = min(2 * delay_s, RETRY_S_MAX)
@@ -200,7 +207,7 @@ class AgentLink:
                 await self._read(reader)
             finally:
                 greeting.cancel()
-                self._writer = None
+                self._writer, self._lost_at = None, monotonic()
                 writer.close()
                 self._fail_pending()
             if monotonic() - began > RETRY_S_MAX:  # else the agent fails, or says more than this client reads
@@ -209,6 +216,11 @@ class AgentLink:
                 self._set_state(LinkState(False, "Lost the connection to the agent. Reconnecting…"))
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)
+
+    def _may_restart(self) -> bool:
+        """Whether the agent may come back by itself."""
+        recent = monotonic() - self._lost_at < RESTART_S_MAX
+        return self._start_agent is not None and self._outlives and recent
 
     async def _start(self) -> bool:
         """Start the agent; True: connect again at once."""
@@ -230,6 +242,7 @@ class AgentLink:
                 text = f"The agent uses protocol {hello.protocol}, this program {PROTOCOL}. Restart the older one."
                 self._set_state(LinkState(False, text))
                 return
+            self._outlives = not hello.owner
             self._set_state(LinkState(True))
             await self._on_connected(hello)
         except AgentError as error:
