@@ -13,6 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich._emoji_codes import EMOJI
 from rich.cells import cell_len
+from textual._xterm_parser import XTermParser
+from textual.events import Paste
 
 from screens.tmux import Screen
 from tests.support.machines import machines, meet, until
@@ -20,7 +22,7 @@ from tests.support.screen import Picture
 from tests.support.terminals import terminal
 from zerochat.terminal_text import cells, printable_line
 from zerochat.tui.host.cell_grid import on_grid
-from zerochat.tui.host.driver import BACKLOG_CHARS_MAX, Output
+from zerochat.tui.host.driver import BACKLOG_CHARS_MAX, PASTE_END, PASTE_START, Decoder, Output
 from zerochat.tui.host.terminal import mouse_wanted
 from zerochat.tui.style.text import wrap
 
@@ -81,6 +83,30 @@ def test_the_end_writes_everything():
 def test_gnu_screen_keeps_escape():
     assert mouse_wanted(True, {}) and not mouse_wanted(False, {})
     assert not mouse_wanted(True, {"STY": "1234.pts-0.host"})
+
+
+# --- input ----------------------------------------------------------------------------------------------------------
+
+
+def keys_and_pastes(data, pieces):
+    """What Textual makes of the bytes, read `pieces` at a time."""
+    parser, decode, events = XTermParser(), Decoder(), []
+    for at in range(0, len(data), pieces):
+        if text := decode(data[at : at + pieces]):
+            events += parser.feed(text)
+    return [event.text if isinstance(event, Paste) else event.key for event in events]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 1_000])
+def test_escape_characters_in_a_paste_press_no_key(pieces):
+    pasted = "\x1b[31mred\x1b[0m\x1b\x1b[20 é你\x1b\r\x11\x1b"
+    data = f"a{PASTE_START}{pasted}{PASTE_END}\x1b[Ab{PASTE_START}x{PASTE_END}é".encode()
+    plain = pasted.replace("\x1b", "")
+    assert keys_and_pastes(data, pieces) == ["a", plain, "up", "b", "x", "é"]
+
+
+def test_an_escape_key_does_not_wait():
+    assert Decoder()(b"\x1b") == "\x1b"
 
 
 # --- widths ---------------------------------------------------------------------------------------------------------

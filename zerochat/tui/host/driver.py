@@ -27,6 +27,8 @@ LAST_WORDS_S = 1.0
 """At the end, how long the terminal may take to read the sequences that restore it."""
 POLL_S = 0.1
 READ_BYTES = 4_096
+ESC = "\x1b"
+PASTE_START, PASTE_END = f"{ESC}[200~", f"{ESC}[201~"
 
 
 class TerminalGone(Message):
@@ -130,6 +132,37 @@ class Output(threading.Thread):
 setattr(linux_driver, "WriterThread", Output)  # noqa: B010
 
 
+class Decoder:
+    """Bytes of the terminal as text, without the escape characters in a paste.
+
+    Textual presses such a character, and up to 32 characters after it, as keys: an Enter among them sends. Many
+    terminals remove it themselves.
+    """
+
+    def __init__(self) -> None:
+        self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
+        self._pasting = False
+        self._mark = ""
+        """The part of the next PASTE_START or PASTE_END that has come."""
+
+    def __call__(self, data: bytes) -> str:
+        return "".join(map(self._next, self._decode(data)))
+
+    def _next(self, char: str) -> str:
+        """What is known with this character: in a paste, what may be its end waits."""
+        whole = PASTE_END if self._pasting else PASTE_START
+        before, self._mark = self._mark, self._mark + char
+        if self._mark == whole:
+            self._pasting, self._mark = not self._pasting, ""
+            return whole if whole == PASTE_END else char
+        if whole.startswith(self._mark):
+            return "" if self._pasting else char
+        self._mark = ESC if char == ESC else ""
+        if not self._pasting:
+            return char
+        return before.replace(ESC, "") + char.replace(ESC, "")
+
+
 class TerminalDriver(linux_driver.LinuxDriver):
     """Textual's driver with this output, and with an end of the input."""
 
@@ -177,7 +210,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
     def run_input_thread(self) -> None:
         """Textual's loop would spin at the end of the input, and fail at a byte that is not UTF-8."""
         parser = XTermParser(self._debug)
-        decode = getincrementaldecoder("utf-8")(errors="replace").decode
+        decode = Decoder()
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
@@ -190,7 +223,8 @@ class TerminalDriver(linux_driver.LinuxDriver):
                         if self.input_tty:
                             self._report(TerminalGone())
                         return
-                    for event in parser.feed(decode(data)):
-                        self.process_message(event)
+                    if text := decode(data):  # an empty text ends Textual's parser
+                        for event in parser.feed(text):
+                            self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
