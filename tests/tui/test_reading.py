@@ -52,6 +52,29 @@ def test_live_events_are_shown(tmp_path):
     run(play())
 
 
+def test_a_message_right_after_the_first_page_is_shown(tmp_path):
+    """The agent answers, then it arrives; its batch is handled before the answer."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            feed, group, pages = it.app.chat.feed, it.agent.groups["g2"], []
+            page_of = feed._page
+
+            async def page(conversation, *rest, **options):
+                pages.append(await page_of(conversation, *rest, **options))
+                if len(pages) == 1:
+                    it.agent.say(group, 1, "are you coming?")
+                    await it.until(lambda: conversation.last_line > pages[0][1])
+                return pages[-1]
+
+            feed._page = page
+            await it.press("alt+2")
+            await it.shows("are you coming?")
+
+    run(play())
+
+
 def test_times_follow_the_time_zone(tmp_path, monkeypatch):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

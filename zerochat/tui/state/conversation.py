@@ -283,6 +283,11 @@ class Conversation(Struct):
         self.update_gaps()
         return True
 
+    @property
+    def keeps_live(self) -> bool:
+        """Whether live events get rows: the window is loaded and reaches the end."""
+        return self.loaded and not self.timeline.detached
+
     def add_live(self, events: Sequence[tuple[Event, int]]) -> list[Key]:
         """Add live events with their line numbers; returns the new keys."""
         timeline = self.timeline

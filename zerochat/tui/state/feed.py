@@ -202,7 +202,12 @@ class Feed:
 
     async def load(self, conversation: Conversation) -> None:
         """Load the newest page of a conversation, and another where it has few rows."""
-        if (found := await self._page(conversation)) is None:
+        found = await self._page(conversation)
+        for _ in range(PAGES_MAX):
+            if found is None or conversation.last_line < found[1] or conversation.keeps_live:
+                break
+            found = await self._page(conversation)  # a live event after that page was not kept
+        if found is None:
             return
         conversation.add_first_page(*found)
         if len(conversation.timeline.rows) < ROWS_FIRST:
