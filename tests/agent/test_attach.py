@@ -15,7 +15,7 @@ import pytest
 from tests.support.agents import until
 from zerochat.agent.api import attach as attach_module
 from zerochat.agent.api.attach import Attached, NotAnswered, attach
-from zerochat.agent.api.client import connect
+from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_connection import AgentGone, NoAgent
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
@@ -116,6 +116,16 @@ def test_an_agent_that_no_client_owns_is_treated_the_same(tmp_path: Path, monkey
         monkeypatch.setattr(attach_module, "RESTART_S_MAX", 0.1)
         assert not client.send_message("g", "after it").duplicate and guest.own
         assert texts(client) == ["once", "twice?", "after it"]
+
+
+def test_a_request_that_ends_every_agent_is_given_up(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as owner, opened() as guest:
+        tries: list[int] = []
+        monkeypatch.setattr(Client, "call", lambda *about, **more: tries.append(1) or raises(AgentGone()))
+        monkeypatch.setattr(guest.client, "_attach_again", lambda: None)
+        with pytest.raises(AgentGone):
+            guest.client.list_groups()
+        assert len(tries) == 1 + attach_module.REPEATS_MAX and owner.own
 
 
 def raises(error: Exception) -> None:

@@ -28,6 +28,8 @@ OWNER_S_MAX = 20.0
 RESTART_S_MAX = 10.0
 """How long the restart of an agent that outlives its clients is awaited, before another one takes its place: a service
 restarts after five seconds."""
+REPEATS_MAX = 3
+"""How many further agents get a request at whose answer one has ended: it may be the cause."""
 RETRY_S = 0.02
 KEYED: Final = frozenset(name for name, (params, _) in METHODS.items() if "key" in params.__struct_fields__)
 """The methods with an idempotency key."""
@@ -83,7 +85,7 @@ class AttachedClient(Client):
         return replace(result, duplicate=False) if own_key and isinstance(result, Sent) else result
 
     def _call_until_answered(self, method: str, within_s: float, params: dict[str, object], *, keyed: bool) -> Any:
-        deadline, is_unclear = time.monotonic() + within_s, False
+        deadline, is_unclear, repeats = time.monotonic() + within_s, False, 0
         while True:
             try:
                 return super().call(method, within_s=max(deadline - time.monotonic(), 0.0), **params)
@@ -91,8 +93,9 @@ class AttachedClient(Client):
                 is_unclear = keyed and (is_unclear or not isinstance(error, AgentError))
                 failed_at = time.monotonic()
                 try:
-                    if not self._is_repeated(method, error.code):
+                    if repeats == REPEATS_MAX or not self._is_repeated(method, error.code):
                         raise
+                    repeats += error.code == "AgentGone"
                     self._attach_again()
                 except LocalError as failure:
                     if is_unclear and (failure.code == "AgentStopping" or not isinstance(failure, AgentError)):
