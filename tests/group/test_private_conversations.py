@@ -312,3 +312,24 @@ def test_the_group_of_a_third_person_is_not_joined_as_a_conversation(monkeypatch
     world.run(for_ms=70_000)
     assert world.told[-1][1].phase == "failed" and not world.conversations("n1")
     assert other not in world.nodes["n1"].agent.groups
+
+
+def test_a_member_that_was_accepted_starts_one_join_at_a_time(monkeypatch):
+    """Joins are few, and each one dials the address of an invitation."""
+    world = Pair(3)
+    other = world.run_command("n2", CreateGroup("other", "n2", world.envelope)).result.group
+    links = [world.invite(other, "n2", lifetime_s=7_200).url() for _ in range(6)]
+    world.stop("n2")
+    monkeypatch.setattr(Invitation, "url", lambda self: links[-1])
+    world.open("n0", "n1")
+    world.run(for_ms=1_000)
+    world.answer("n1", "n0")
+    while len(links) > 1:
+        links.pop()
+        world.open("n0", "n1")
+        world.run(for_ms=1_000)
+    assert len(world.nodes["n1"].agent.joins) == 2, "that of the shared group, and one"
+    world.run(for_ms=120_000)
+    world.open("n0", "n1")
+    world.run(for_ms=1_000)
+    assert len(world.nodes["n1"].agent.joins) == 3, "another one after its end"

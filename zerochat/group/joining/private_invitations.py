@@ -34,7 +34,7 @@ from zerochat.group.lookup import find_group, find_member, find_member_anywhere
 from zerochat.group.membership import leave
 from zerochat.group.notifications import PrivateInvitationAnswered, PrivateInvited
 from zerochat.group.state import Consent, Group, PrivateInvitation
-from zerochat.group.state.joins import ENDS, InvitationState
+from zerochat.group.state.joins import AWAITING_INVITER, ENDS, InvitationState
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import PRIVATE_INVITATION, PrivateInvitationBody
@@ -264,7 +264,14 @@ def _resolve_crossing(tx: Transaction, own: Group, name: str, member: str, recei
 
 
 def _try_to_join(tx: Transaction, name: str, member: str, received: PrivateInvitation) -> None:
-    """Join, unless we are about to; nothing happens where that is impossible now."""
+    """Join, unless we are about to with an invitation of this member; nothing happens where that is impossible now."""
+    if any(
+        one.voucher is not None
+        and (one.voucher.group, one.voucher.member) == (name, member)
+        and one.state in AWAITING_INVITER
+        for one in tx.agent.joins.values()
+    ):
+        return
     try:
         with tx.savepoint():
             _join(tx, name, member, received)
