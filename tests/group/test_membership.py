@@ -22,6 +22,7 @@ from zerochat.group.membership import (
     ancestors,
     check_all,
     check_control,
+    extend_control,
     genesis_of,
     heads_of,
     label_free,
@@ -34,8 +35,8 @@ from zerochat.group.membership import (
     missing,
     policy_of,
     quorum_met,
+    quota,
     resolve_view,
-    rights,
     votes_for,
     votes_needed,
 )
@@ -859,8 +860,14 @@ def test_two_events_at_one_position_prove_fork():
         assert book.view.forked[did(author)] == tuple(sorted((one.id, two.id)))
 
 
+def is_full(book, author):
+    with pytest.raises(Refused, match="too many"):
+        check_control(book.make(author, LABEL, {"label": "more"}), book.control)
+    assert check_all(book.control.values()) == book.control
+
+
 def test_author_quota_is_enforced(monkeypatch):
-    monkeypatch.setattr(rights, "AUTHOR_CONTROL_MAX", 4)
+    monkeypatch.setattr(quota, "AUTHOR_CONTROL_MAX", 4)
     book = Book(ANYONE, members="bcd")  # a has made four
     book.refuses("a", LABEL, {"label": "x"})
     book.label("b", "x")
@@ -871,18 +878,16 @@ def test_author_quota_is_enforced(monkeypatch):
 
 
 def test_group_quota_still_allows_leaving(monkeypatch):
-    monkeypatch.setattr(rights, "CONTROL_MAX", 4)
+    monkeypatch.setattr(quota, "CONTROL_MAX", 4)
+    monkeypatch.setattr(quota, "RESERVE", 0)
     book = Book(ANYONE, members="bcd")
     seen = book.heads()
-    book.refuses("b", LABEL, {"label": "x"})
+    is_full(book, "b")
     book.leave("b", seen)
     book.remove("a", "c", seen)
     event = book.make("a", REMOVE, {"member": did("b"), "after": 0}, seen)
     check_control(event, book.control)
     book.control[event.id] = event
-    event = book.make("d", REMOVE, {"member": did("b"), "after": 0}, seen)
-    with pytest.raises(Refused, match="too many"):
-        check_control(event, book.control)
     assert check_all(book.control.values()) == book.control
 
 
@@ -948,8 +953,8 @@ def test_small_records_are_limited():
 
 
 def test_first_vote_is_always_accepted(monkeypatch):
-    monkeypatch.setattr(rights, "AUTHOR_CONTROL_MAX", 4)
-    monkeypatch.setattr(rights, "CONTROL_MAX", 4)
+    monkeypatch.setattr(quota, "AUTHOR_CONTROL_MAX", 4)
+    monkeypatch.setattr(quota, "CONTROL_MAX", 4)
     book = Book(members="bcd")
     book.vote("a", "d")
     with pytest.raises(Refused, match="too many"):
@@ -957,6 +962,58 @@ def test_first_vote_is_always_accepted(monkeypatch):
     book.vote("b", "d")
     book.remove("a", "d")
     assert book.names == "abc" and check_all(book.control.values()) == book.control
+
+
+def test_removal_by_puppets_is_void_without_concurrent_events():
+    book = Book(members="bd")
+    book.add("b", "c")
+    book.vote("b", "d")
+    book.vote("c", "d")
+    grown, view = extend_control(dict(book.control), book.remove("b", "d"))
+    assert did("d") in view.members and view == ViewBuilder.of(grown).view(heads_of(grown))
+
+
+def test_branch_quota_is_spent_by_those_that_a_member_has_added(monkeypatch):
+    monkeypatch.setattr(quota, "BRANCH_MAX", 12)
+    monkeypatch.setattr(quota, "RESERVE", 2)
+    book = Book(ANYONE, members="bc")
+    book.add("b", "d")
+    book.add("d", "e")
+    for number in range(10):
+        book.label("de"[number % 2], f"x{number}")
+    is_full(book, "d")
+    is_full(book, "e")
+    book.label("b", "reserve")
+    is_full(book, "b")
+    for name in ("y", "z", "w"):
+        book.label("c", name)
+    book.add("c", "f")
+
+
+def test_branch_recovers_when_its_abuser_is_removed(monkeypatch):
+    monkeypatch.setattr(quota, "BRANCH_MAX", 12)
+    monkeypatch.setattr(quota, "RESERVE", 1)
+    book = Book(ANYONE, members="b")
+    book.add("b", "c")
+    for number in range(11):
+        book.label("c", f"x{number}")
+    is_full(book, "b")
+    book.remove("a", "c")
+    for number in range(9):  # 11 renames and the admission count a quarter: three
+        book.label("b", f"y{number}")
+    is_full(book, "b")
+
+
+def test_a_full_group_leaves_each_member_its_reserve(monkeypatch):
+    monkeypatch.setattr(quota, "CONTROL_MAX", 6)
+    monkeypatch.setattr(quota, "RESERVE", 2)
+    book = Book(ANYONE, members="bc")
+    for number in range(3):
+        book.label("b", f"x{number}")
+    is_full(book, "b")
+    book.add("c", "d")
+    book.label("c", "z")
+    is_full(book, "c")
 
 
 # --- any history ----------------------------------------------------------------------------------------------------
@@ -1012,9 +1069,9 @@ def test_view_is_independent_of_order(book, dice):
         ready = [event for event in waiting if all(dep in arrived for dep in event.deps)]
         event = dice.choice(ready)
         check_control(event, arrived)
-        arrived[event.id] = event
+        arrived, view = extend_control(arrived, event)
         waiting.remove(event)
-        resolve_view(arrived)
+        assert view == ViewBuilder.of(arrived).view(heads_of(arrived)), "one at a time as all at once"
     assert resolve_view(arrived) == book.view
     assert (
         ViewBuilder.of(arrived).view(heads_of(arrived))

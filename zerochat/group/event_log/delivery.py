@@ -24,10 +24,10 @@ from zerochat.group.links import outbox, peers
 from zerochat.group.membership import (
     attestation,
     check_control,
+    extend_control,
     may_post,
     missing,
     remove_of,
-    resolve_view,
     validity_changes,
 )
 from zerochat.group.messages.bodies import target_of
@@ -98,8 +98,7 @@ def _take_unblocked(tx: Transaction, name: str) -> Event | None:
 def _commit_control(tx: Transaction, name: str, event: Event) -> None:
     before = tx.group(name)
     late = event.lamport < before.log.lamport
-    control = {**before.control, event.id: event}
-    view = resolve_view(control)
+    control, view = extend_control(before.control, event)
     heads = tuple(sorted({*before.log.heads, event.id}.difference(event.deps)))
     log = replace(before.log, heads=heads, lamport=max(before.log.lamport, event.lamport))
     tx.update_group(name, control=control, view=view, log=log)

@@ -10,6 +10,8 @@ member who returns does so with a new key.
     resolve      from a set of events to a view, including conflicting events
     void_events  which events concurrent removals make void, and which votes count
     rights       whether an event was permitted in its causal past
+    quota        how many events each member may cause
+    log          all of this for a growing set of events, one at a time
 """
 
 from zerochat.group.membership.bodies import (
@@ -37,14 +39,9 @@ from zerochat.group.membership.bodies import (
     terms_of,
     vote_of,
 )
+from zerochat.group.membership.log import check_all, check_control, extend_control, log_of, missing
+from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX, CONTROL_MAX
 from zerochat.group.membership.resolve import ancestors, heads_of, resolve_view, voters_for, votes_for
-from zerochat.group.membership.rights import (
-    AUTHOR_CONTROL_MAX,
-    CONTROL_MAX,
-    check_all,
-    check_control,
-    missing,
-)
 from zerochat.group.membership.view import (
     ADMIN,
     OWNER,
@@ -93,12 +90,14 @@ __all__ = [
     "ancestors",
     "check_all",
     "check_control",
+    "extend_control",
     "genesis_of",
     "heads_of",
     "is_history_rule",
     "label_free",
     "label_of",
     "leave_of",
+    "log_of",
     "may_add",
     "may_change_role",
     "may_label",

@@ -11,7 +11,7 @@ void takes effect, its void events are dropped, and so on. Two members that remo
 of revocations all take effect.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
@@ -47,19 +47,28 @@ class RecentCache(Generic[K, A]):
     Safe to share between threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = RECENT_MAX) -> None:
         self._results: dict[K, A] = {}
+        self._most = most
 
     def get(self, key: K, compute: Callable[[], A]) -> A:
         """The cached result of `compute` for this key, or a fresh one. No result is None."""
-        result = self._results.pop(key, None)
+        result = self.take(key)
         if result is None:
             result = compute()
+        self.put(key, result)
+        return result
+
+    def take(self, key: K) -> A | None:
+        """Remove and return the cached result for this key, if there is one."""
+        return self._results.pop(key, None)
+
+    def put(self, key: K, result: A) -> None:
+        """Cache a result, and drop the one that was used least recently when there are too many."""
         self._results[key] = result
-        if len(self._results) > RECENT_MAX:
+        if len(self._results) > self._most:
             oldest, *_ = list(self._results)  # a copy: another thread may change the dict
             self._results.pop(oldest, None)
-        return result
 
 
 _heads: RecentCache[tuple[str, ...], tuple[str, ...]] = RecentCache()
@@ -151,6 +160,10 @@ class ViewBuilder:
         """The last terms, whether or not they can be in force."""
         self.current = View(self.members, self.former, "", self.policy, self.removed, self.forked, self.has_tlog)
         """The view between two events; it changes with the next one."""
+        self._latest = {genesis.author: genesis.id}
+        """By author: the last of its events in order."""
+        self._places = {(genesis.author, genesis.seq): genesis.id}
+        """By author and position: the first event in order."""
 
     @classmethod
     def of(cls, control: Mapping[str, Event]) -> "ViewBuilder":
@@ -169,6 +182,8 @@ class ViewBuilder:
             if event.type != ADD and name not in void:
                 builder.apply(event)
         builder.forked.update(graph.forks())
+        builder._latest = {event.author: name for name, event in order}
+        builder._places = {(event.author, event.seq): name for name, event in reversed(order)}
         for name, event in order[1:]:
             if event.type == ADD and name in void and builder.current.known(add_of(event).member) is None:
                 builder.bar(event)
@@ -188,6 +203,16 @@ class ViewBuilder:
         rules = self.terms.rules
         left = sum(did in self.members for did in rules.witnesses)
         return self.terms if rules.operator in self.members and left >= rules.quorum.threshold else None
+
+    def extend(self, event: Event, past: Collection[str] | None) -> None:
+        """Apply the event that is now the last in order. `past`: its causal past; None: all other events."""
+        self.apply(event)
+        before, same = self._latest.get(event.author), self._places.setdefault((event.author, event.seq), event.id)
+        other = before if before is not None and past is not None and before not in past else same
+        if other != event.id and event.author not in self.forked:
+            one, two = sorted((other, event.id))
+            self.forked[event.author] = one, two
+        self._latest[event.author] = event.id
 
     def apply(self, event: Event) -> None:
         """Apply an event after those before it."""

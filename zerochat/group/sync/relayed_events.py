@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from zerochat.group.effects import ConfirmEvents, Notify, RefuteEvents
 from zerochat.group.event_log.event import Event
 from zerochat.group.files import catalogue
+from zerochat.group.membership import log_of
 from zerochat.group.notifications import EventsConfirmed, EventsRefuted
 from zerochat.group.state import Backfill, BackfillProgress, Chain, ChainPosition, Group, StartEvent
 from zerochat.group.sync import reinstated_posts
@@ -69,8 +70,8 @@ def signed_by(group: Group, author: str) -> dict[int, list[Event]]:
     """The membership events of an author, by place in its chain: mostly one each."""
     record = group.view.known(author)
     found: dict[int, list[Event]] = {}
-    for event in group.control.values():
-        if event.author == author and (record is None or record.until is None or event.seq <= record.until):
+    for event in log_of(group.control).by_author.get(author, ()):
+        if record is None or record.until is None or event.seq <= record.until:
             found.setdefault(event.seq, []).append(event)
     return found
 

@@ -1,0 +1,136 @@
+"""Quotas on membership events: by author, and by branch of the tree of admissions.
+
+All membership events are kept for good and given to every joiner, so each costs every member work and memory. A limit
+for the group alone would let one member use it up with the events of members that it has added itself (a Sybil attack),
+and close the group to everybody else. So an event counts for its author and for each member through whom its author
+came in, except the founder, through whom all came in: the *branches* that it belongs to. A member that only the founder
+is above therefore spends its own branch, however many members it adds.
+
+- A full branch does not silence its members: each may create a few events more (`RESERVE`), so that an honest member of
+  a branch which another has filled can still admit or rename.
+- What a member leaves behind when it has left or was removed, and the event that added it, counts a quarter. So a
+  branch recovers when its members remove an abuser.
+- The first leave and the first removal of a member, and each member's first vote about another, never count: they must
+  be possible however full the log is.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from zerochat.errors import Refused
+from zerochat.group.event_log.event import ADD, LEAVE, REMOVE, VOTE, Event
+from zerochat.group.membership.bodies import add_of, remove_of, vote_of
+
+CONTROL_MAX = 4096
+"""Membership events of one group, apart from the reserves."""
+BRANCH_MAX = 512
+"""Membership events of one branch, apart from the reserves."""
+AUTHOR_CONTROL_MAX = 256
+"""Membership events of one author."""
+RESERVE = 8
+"""Events of an author that are accepted although its branch or the group is full."""
+DEPARTED_WEIGHT = 4
+"""How many events of former members count as one."""
+
+
+class Count:
+    """Events of members, and of those who have departed."""
+
+    __slots__ = ("departed", "present")
+
+    def __init__(self) -> None:
+        self.present = self.departed = 0
+
+    @property
+    def weight(self) -> int:
+        return self.present + self.departed // DEPARTED_WEIGHT
+
+    def depart(self, events: int) -> None:
+        """So many of these events are of a former member from now on."""
+        events = min(events, self.present)
+        self.present -= events
+        self.departed += events
+
+
+class EventQuota:
+    """Counts the membership events of a group."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.all = Count()
+        self.by_author: dict[str, Count] = {}
+        self.by_branch: dict[str, Count] = {}
+        self._adders: dict[str, str] = {}
+        self._departed: set[str] = set()
+        self._free: set[tuple[str, ...]] = set()
+        for event in events:
+            self.add(event)
+
+    def check(self, event: Event) -> None:
+        """Raise Refused where one more event exceeds a limit."""
+        in_all, by_author = self._counts(event)
+        own = self.by_author.get(event.author, Count()).weight
+        full = in_all and self.all.weight >= CONTROL_MAX
+        full = full or (by_author and any(one.weight >= BRANCH_MAX for one in self._branches(event.author)))
+        if (by_author and own >= AUTHOR_CONTROL_MAX) or (full and own >= RESERVE):
+            raise Refused(why="too many membership events")
+
+    def check_whole(self) -> None:
+        """Raise Refused where these events exceed the limits in whatever order they came. If they were accepted one by
+        one, in any order, they do not."""
+        reserves = {did: min(own.present + own.departed, RESERVE) for did, own in self.by_author.items()}
+        spare: dict[int, int] = {}
+        for did, reserve in reserves.items():
+            for branch in self._branches(did):
+                spare[id(branch)] = spare.get(id(branch), 0) + reserve
+        over = self.all.weight - sum(reserves.values()) > CONTROL_MAX
+        over = over or any(own.weight > AUTHOR_CONTROL_MAX for own in self.by_author.values())
+        if over or any(one.weight - spare.get(id(one), 0) > BRANCH_MAX for one in self.by_branch.values()):
+            raise Refused(why="too many membership events")
+
+    def add(self, event: Event) -> None:
+        """Count an event."""
+        in_all, by_author = self._counts(event)
+        self.all.present += in_all
+        if by_author:
+            own = self.by_author.setdefault(event.author, Count())
+            for count in (own, *self._branches(event.author)):
+                count.present += 1
+                count.depart(event.author in self._departed)
+        if event.type == ADD:
+            self._adders.setdefault(add_of(event).member, event.author)
+        elif event.type == VOTE:
+            self._free.add((VOTE, vote_of(event).member, event.author))
+        elif event.type in (LEAVE, REMOVE):
+            goes = event.author if event.type == LEAVE else remove_of(event).member
+            self._free |= {(event.type, goes), (event.type, goes, event.author)}
+            self._depart(goes)
+
+    def _branches(self, author: str) -> Iterator[Count]:
+        """The counts of all branches that this author belongs to; the founder's is none."""
+        seen = set()
+        while author in self._adders and author not in seen:  # an equivocator may close a cycle
+            seen.add(author)
+            yield self.by_branch.setdefault(author, Count())
+            author = self._adders[author]
+
+    def _depart(self, did: str) -> None:
+        if did in self._departed:
+            return
+        self._departed.add(did)
+        own = self.by_author.get(did, Count())
+        events = own.present
+        for count in (self.all, own, *self._branches(did)):
+            count.depart(events)
+        adder = self._adders.get(did)
+        if adder is not None and adder not in self._departed:
+            for count in (self.all, self.by_author.setdefault(adder, Count()), *self._branches(adder)):
+                count.depart(1)
+
+    def _counts(self, event: Event) -> tuple[bool, bool]:
+        """Whether the event counts for the group, and for its author."""
+        if event.type == VOTE:
+            counts = (VOTE, vote_of(event).member, event.author) in self._free
+            return counts, counts
+        if event.type in (LEAVE, REMOVE):
+            goes = event.author if event.type == LEAVE else remove_of(event).member
+            return (event.type, goes) in self._free, (event.type, goes, event.author) in self._free
+        return True, True
