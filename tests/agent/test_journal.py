@@ -335,7 +335,8 @@ def test_the_log_in_its_orders(journal: Journal):
         (rows.BY_SEQ, (5, 10), "INTEGER PRIMARY KEY"),
         (rows.CHAIN, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.CHAIN_BACK, ("g", "did:a", 5, 10), "events_by_chain"),
-        (rows.CHAIN_RANGE_BACKWARDS, ("g", "did:a", 5, 11, 0, 8), "events_by_chain"),
+        (rows.CHAIN_BACKWARDS, ("g", "did:a", 5, 11, 0, 8), "events_by_chain"),
+    (rows.CHAIN_FORWARDS, ("g", "did:a", 11, 5, 0, 8), "events_by_chain"),
         (rows.CONFIRM_EVENTS, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.REFUTE_EVENTS, ("g", "did:a", 5, 9), "events_by_chain"),
         (rows.COUNT_EVENTS, ("g",), "COVERING INDEX"),
@@ -510,16 +511,16 @@ def test_a_page_has_an_end_in_time_and_in_number(journal: Journal):
     assert journal.page("g", None, 99, 91) == [] and journal.page("h", None, 99) == []
 
 
-def test_a_chain_is_read_backwards_in_pieces(journal: Journal):
+def test_a_chain_is_read_in_pieces(journal: Journal):
     chain = [post(n) for n in range(1, 700)]
     journal.commit(Tree("x"), [*chain, replace(chain[299], id="a-fork")])
-    read = [entry.position for entry in journal.chain_range_backwards("g", "did:key:a", 10, 650)]
-    assert read == sorted((*range(11, 651), 300), reverse=True)
-    assert (
-        list(journal.chain_range_backwards("g", "did:key:b", 0, 9))
-        == list(journal.chain_range_backwards("g", "did:key:a", 9, 9))
-        == []
-    )
+    for backwards in (False, True):
+        read = list(journal.chain_entries("g", "did:key:a", 10, 650, backwards=backwards))
+        assert [entry.position for entry in read] == sorted((*range(11, 651), 300), reverse=backwards)
+        assert journal.records_of(read) == tuple(chain[entry.position - 1].record for entry in read)
+        assert all(entry.size == len(chain[entry.position - 1].record) for entry in read)
+        for author, after in (("did:key:b", 0), ("did:key:a", 9)):
+            assert not list(journal.chain_entries("g", author, after, 9, backwards=backwards))
 
 
 def test_merged_reads_leave_no_open_statements(journal: Journal):
@@ -528,7 +529,7 @@ def test_merged_reads_leave_no_open_statements(journal: Journal):
     journal.commit(Tree("x"), [post(n, n // 50 + 1, author=authors[n % 50]) for n in range(500)])
 
     def read() -> int:
-        chains = [journal.chain_range_backwards("g", author, 0, 99) for author in authors]
+        chains = [journal.chain_entries("g", author, 0, 99, backwards=True) for author in authors]
         together = merge(*chains, key=lambda entry: entry.lamport, reverse=True)
         assert len([next(together) for _ in range(20)]) == 20
         return int(journal._db.status(apsw.SQLITE_DBSTATUS_STMT_USED)[0])

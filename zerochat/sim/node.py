@@ -187,10 +187,11 @@ class Node(Struct):
         rows = kept
         if asked.backwards:
             rows = sorted(kept, key=lamport.sort_key, reverse=True)
-        entries = (Entry(row.author, row.seq, row.lamport, row.record) for row in rows)
+        entries = (Entry(row.author, row.seq, row.lamport, len(row.record), at) for at, row in enumerate(rows))
         floor = oldest_allowed(asked.rules, asked.joined, nth_post)
-        records, more = take_page(entries, asked.ranges, floor, asked.limit)
-        answer = asked.group, asked.member, asked.thread, tuple(records), asked.backwards, more
+        page, more = take_page(entries, asked.ranges, floor, asked.limit)
+        records = tuple(rows[entry.key].record for entry in page)
+        answer = asked.group, asked.member, asked.thread, records, asked.backwards, more
         return HistoryRead(*answer, asked.ranges, asked.page, asked.pages)
 
     def reconcile(self, asked: Reconcile) -> Reconciled:

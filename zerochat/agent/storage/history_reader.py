@@ -44,8 +44,9 @@ class HistoryReader:
     def answer_pull(self, asked: ReadHistory) -> HistoryRead:
         """The requested events, as far as the history policy allows. Raises what the journal raises."""
         entries = self._back(asked) if asked.backwards else self._forward(asked)
-        records, more = take_page(entries, asked.ranges, self._floor(asked), asked.limit)
-        answer = asked.group, asked.member, asked.thread, tuple(records), asked.backwards, more
+        page, more = take_page(entries, asked.ranges, self._floor(asked), asked.limit)
+        records = self._journal.records_of(page)
+        answer = asked.group, asked.member, asked.thread, records, asked.backwards, more
         return HistoryRead(*answer, asked.ranges, asked.page, asked.pages)
 
     def _floor(self, asked: ReadHistory) -> int:
@@ -60,19 +61,34 @@ class HistoryReader:
         return self._floors[key]
 
     def _forward(self, asked: ReadHistory) -> Iterator[Entry]:
-        floor, limit = self._floor(asked), asked.limit + 1
-        chains = [
-            self._journal.chain_range(asked.group, author, after, upto, floor, limit)
-            for author, after, upto in asked.ranges
-        ]
-        rows = merge(*chains, key=lambda row: row.seq)
-        return (Entry(row.author, row.position, row.lamport, row.record) for row in rows)
+        """In the order of arrival, merged lazily from the chains."""
+        floor = self._floor(asked)
+        chains = []
+        for author, after, upto in asked.ranges:
+            begin = self._last_below(asked.group, author, after, upto, floor) if floor else after
+            chains.append(self._journal.chain_entries(asked.group, author, begin, upto))
+        return merge(*chains, key=lambda entry: entry.key)
+
+    def _last_below(self, group: str, author: str, after: int, upto: int, floor: int) -> int:
+        """The last position of this range before all events that are not older than the floor, by binary search: a
+        chain is in Lamport order. `after` where all of it is."""
+        while after < upto:
+            middle = (after + upto) // 2
+            entry = next(self._journal.chain_entries(group, author, middle, upto), None)
+            if entry is not None and entry.lamport < floor:
+                after = entry.position
+            else:
+                upto = middle
+        return after
 
     def _back(self, asked: ReadHistory) -> Iterator[Entry]:
         """Newest first, merged lazily from the chains, so that skipped events cost nothing."""
         floor = self._floor(asked)
         chains = [
-            takewhile(lambda entry: entry.lamport >= floor, self._journal.chain_range_backwards(asked.group, *wanted))
+            takewhile(
+                lambda entry: entry.lamport >= floor,
+                self._journal.chain_entries(asked.group, *wanted, backwards=True),
+            )
             for wanted in asked.ranges
         ]
         return merge(*chains, key=lambda entry: (entry.lamport, entry.author), reverse=True)

@@ -15,9 +15,10 @@ from zerochat.agent.storage.tables import (
     BY_SEQ,
     CHAIN,
     CHAIN_BACK,
+    CHAIN_BACKWARDS,
+    CHAIN_FORWARDS,
     CHAIN_HEADS,
     CHAIN_RANGE,
-    CHAIN_RANGE_BACKWARDS,
     COUNT_EVENTS,
     LAST_IN_RANGES,
     LAST_OF_TYPE,
@@ -27,6 +28,7 @@ from zerochat.agent.storage.tables import (
     ONE_ROW,
     POSTS_SINCE,
     RECEIPTS_OF,
+    RECORD_OF_SEQ,
     REFUTED_ROWS,
     ROW_OF_SEQ,
     ROWS_AFTER,
@@ -45,8 +47,7 @@ from zerochat.group.event_log.event import ANNOUNCE, PINS, TOPIC
 from zerochat.group.sync.history_policy import Entry
 
 CHUNK_FIRST, CHUNK_MAX = 8, 256
-"""Chunk size of reading a chain backwards, at first and at most: usually few events of each of hundreds of chains are
-needed."""
+"""Chunk size of reading a chain, at first and at most: usually few events of each of hundreds of chains are needed."""
 
 
 def json_list(values: Iterable[object]) -> str:
@@ -168,21 +169,29 @@ class LogQueries:
         `limit`, in chain order."""
         return self._rows(CHAIN_RANGE, (group, author, after, upto, floor, limit))
 
-    def chain_range_backwards(self, group: str, author: str, after: int, upto: int) -> Iterator[Entry]:
-        """All events of such a range in descending order, read lazily in chunks.
+    def chain_entries(
+        self, group: str, author: str, after: int, upto: int, *, backwards: bool = False
+    ) -> Iterator[Entry]:
+        """All events of such a range without their records, in ascending or descending order, read lazily in chunks.
 
         No cursor stays open between chunks: when a caller stops early and closes the generator, apsw (3.54) leaks the
         cursor's memory, a megabyte for a request of a hundred chains.
         """
-        position, limit = (upto + 1, 0), CHUNK_FIRST
+        query, end = (CHAIN_BACKWARDS, after) if backwards else (CHAIN_FORWARDS, upto)
+        place, limit = (upto + 1, 0) if backwards else (after + 1, -1), CHUNK_FIRST
         while True:
             with self._faults():
-                rows = self._db.execute(CHAIN_RANGE_BACKWARDS, (group, author, after, *position, limit)).fetchall()
-            for row in rows:
-                yield Entry(*row[:4])  # type: ignore[arg-type]
+                rows: Sequence[Any] = self._db.execute(query, (group, author, end, *place, limit)).fetchall()
+            yield from map(Entry._make, rows)
             if len(rows) < limit:
                 return
-            position, limit = (int(rows[-1][1]), int(rows[-1][4])), min(2 * limit, CHUNK_MAX)  # type: ignore[arg-type]
+            place, limit = (rows[-1][1], rows[-1][4]), min(2 * limit, CHUNK_MAX)
+
+    def records_of(self, entries: Iterable[Entry]) -> tuple[bytes, ...]:
+        """The records of these events."""
+        with self._faults():
+            found: Sequence[Any] = [self._db.execute(RECORD_OF_SEQ, (entry.key,)).fetchall() for entry in entries]
+        return tuple(row[0] for rows in found for row in rows)
 
     def search(
         self, query: str, first: int, end: int, limit: int, is_valid: search_index.Validity = lambda *_: True

@@ -133,11 +133,17 @@ SELECT {COLUMNS} FROM events
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND lamport >= ?
 ORDER BY position, seq LIMIT ?
 """  # noqa: S608
-CHAIN_RANGE_BACKWARDS: Final = """
-SELECT author, position, lamport, record, seq FROM events
+CHAIN_FORWARDS: Final = """
+SELECT author, position, lamport, length(record), seq FROM events
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position <= ? AND (position, seq) > (?, ?)
+ORDER BY position, seq LIMIT ?
+"""
+CHAIN_BACKWARDS: Final = """
+SELECT author, position, lamport, length(record), seq FROM events
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND (position, seq) < (?, ?)
 ORDER BY position DESC, seq DESC LIMIT ?
 """
+RECORD_OF_SEQ: Final = "SELECT record FROM events WHERE seq = ?"
 NTH_POST: Final = """
 SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AND type = 'post'
 ORDER BY lamport DESC LIMIT 1 OFFSET ?

@@ -20,7 +20,10 @@ class Entry(NamedTuple):
     author: str
     position: int
     lamport: int
-    record: bytes
+    size: int
+    """The bytes of its record."""
+    key: int
+    """By which its record is found."""
 
 
 def oldest_allowed(rules: Iterable[str], joined: int, nth_post: Callable[[int, int], int]) -> int:
@@ -47,19 +50,19 @@ def _floor(rule: str, joined: int, nth_post: Callable[[int, int], int]) -> int:
             return joined
 
 
-def take_page(entries: Iterable[Entry], ranges: Ranges, floor: int, limit: int) -> tuple[list[bytes], bool]:
-    """The requested entries that fit one response, and whether there are more.
+def take_page(entries: Iterable[Entry], ranges: Ranges, floor: int, limit: int) -> tuple[list[Entry], bool]:
+    """The requested entries that fit one response, and whether there are more. Records that do not fit are not read.
 
     Backwards, the first entry older than `floor` is the end; otherwise it is skipped.
     """
     bounds = {author: (after, upto) for author, after, upto in ranges}
-    records: list[bytes] = []
+    page: list[Entry] = []
     size = 0
     for entry in entries:
         after, upto = bounds.get(entry.author, (0, 0))
         if after < entry.position <= upto and entry.lamport >= floor:
-            size += len(entry.record)
-            if len(records) == limit or (records and size > RUN_BYTES_MAX):
-                return records, True
-            records.append(entry.record)
-    return records, False
+            size += entry.size
+            if len(page) == limit or (page and size > RUN_BYTES_MAX):
+                return page, True
+            page.append(entry)
+    return page, False
