@@ -14,6 +14,7 @@ import pytest
 
 from tests.support import agents
 from tests.support.agents import DEADLINE_S, meet
+from zerochat.agent import effects
 from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.effects import EffectExecutor
@@ -23,6 +24,7 @@ from zerochat.agent.storage.profiles import unlock
 from zerochat.demo import run_script
 from zerochat.errors import Malformed
 from zerochat.group.effects import QueryTlog, ReadHistory, ReadOwnEvents
+from zerochat.group.inputs import BatchEnded
 from zerochat.group.tlog.queries import ExtensionQuery
 from zerochat.rpc import Event
 
@@ -228,10 +230,16 @@ def test_two_profiles_on_the_command_line_survive_kill_9(shell):
     assert shell.kill("alice", signal.SIGTERM) == 0
 
 
+def bare_executor() -> Any:
+    executor: Any = object.__new__(EffectExecutor)
+    executor.pending, executor._reads = [], {}
+    return executor
+
+
 def bare_loop(**parts: Any) -> Any:
     loop: Any = object.__new__(AgentLoop)
     loop.agent, loop.clock, loop._review_at = SimpleNamespace(clock_offset_ms=0), SimpleNamespace(now=lambda: 5), 0.0
-    loop.executor = SimpleNamespace(pending=[])
+    loop.executor = bare_executor()
     for name, part in parts.items():
         setattr(loop, name, part)
     return loop
@@ -263,11 +271,52 @@ def test_no_fault_in_a_case_or_a_read_ends_the_agent(fault, caplog):
     log = logging.getLogger("bare")
     loop = bare_loop(log=log, disputes=SimpleNamespace(review=fails))
     loop._review_disputes()
-    executor: Any = object.__new__(EffectExecutor)
-    executor.log, executor.pending = log, []
+    executor = bare_executor()
+    executor.log = log
     executor.history = SimpleNamespace(answer_pull=fails)
     executor.journal = SimpleNamespace(tlog=SimpleNamespace(answer=fails), chain=fails)
     executor._perform(QueryTlog("group", "origin", ExtensionQuery("", 0, 1)))
     executor._perform(ReadOwnEvents("group", "member", "author", 0, 1))
     executor._perform(ReadHistory("group", "member", "thread", (), backwards=True, limit=1, joined=0, rules=()))
-    assert not executor.pending and not loop.executor.pending and len(caplog.records) == 4
+    while executor.busy:
+        assert executor.take() == []
+    assert not loop.executor.busy and len(caplog.records) == 4
+
+
+def test_members_take_turns_in_reading_the_journal(monkeypatch):
+    executor = bare_executor()
+    executor.history = SimpleNamespace(answer_pull=lambda asked: (asked.member, asked.thread))
+    monkeypatch.setattr(effects, "READ_S", 0.0)
+    for member, thread in (("m", "1"), ("m", "2"), ("m", "3"), ("n", "4")):
+        executor._perform(ReadHistory("group", member, thread, (), True, 1, 0, ()))
+    turns = []
+    while executor.busy:
+        turns.append(executor.take())
+    assert turns == [[("m", "1")], [("n", "4")], [("m", "2")], [("m", "3")]], "one in a turn without time"
+
+
+def test_a_turn_ends_when_its_time_is_up(monkeypatch):
+    now, steps = [100.0], []
+
+    def step(each):
+        steps.append(each)
+        now[0] += 0.02
+        return []
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    quiet = SimpleNamespace(on=False, committed=lambda: None)
+    committed: list[object] = []
+    loop = bare_loop(
+        agent="before",
+        handlers=SimpleNamespace(prepare_commit=lambda *_: [], committed=lambda *_: None),
+        journal=SimpleNamespace(commit=lambda *_: committed.append(list(steps))),
+        history=SimpleNamespace(note_stored=lambda _: None),
+        disputes=SimpleNamespace(observe=lambda _: None),
+        web=SimpleNamespace(acknowledge=lambda inputs, kept: None),
+        recording=quiet,
+        restored=False,
+        _step=step,
+    )
+    loop.executor.execute = lambda *_: None
+    loop._process(list("abcdefg"))
+    assert loop._backlog == list("defg") and committed == [["a", "b", "c", BatchEnded()]]

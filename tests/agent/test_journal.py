@@ -336,7 +336,7 @@ def test_the_log_in_its_orders(journal: Journal):
         (rows.CHAIN, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.CHAIN_BACK, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.CHAIN_BACKWARDS, ("g", "did:a", 5, 11, 0, 8), "events_by_chain"),
-    (rows.CHAIN_FORWARDS, ("g", "did:a", 11, 5, 0, 8), "events_by_chain"),
+        (rows.CHAIN_FORWARDS, ("g", "did:a", 11, 5, 0, 8), "events_by_chain"),
         (rows.CONFIRM_EVENTS, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.REFUTE_EVENTS, ("g", "did:a", 5, 9), "events_by_chain"),
         (rows.COUNT_EVENTS, ("g",), "COVERING INDEX"),

@@ -1,9 +1,12 @@
 """Executes the core's effects after the commit: network, files, timers, journal reads, answers and notifications."""
 
 import logging
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.clock import Timers
@@ -21,6 +24,11 @@ from zerochat.group.inputs import Input, OwnEventsRead, TlogQueried
 from zerochat.group.notifications import ForkDetected, Notification
 from zerochat.group.state import Agent
 
+JournalRead: TypeAlias = core.QueryTlog | core.ReadOwnEvents | core.ReadHistory | core.Reconcile
+
+READ_S = 0.05
+"""The longest time that a turn of the loop spends on journal reads, apart from the last one."""
+
 
 @dataclass
 class EffectExecutor:
@@ -37,7 +45,30 @@ class EffectExecutor:
     attention: Attention
     log: logging.Logger
     pending: list[Input] = field(default_factory=list)
-    """Results of journal reads: inputs of the next batch."""
+    """Inputs of the next batch."""
+    _reads: dict[tuple[str, str], deque[JournalRead]] = field(default_factory=dict)
+    """Journal reads that are due, by the group and the member that caused them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are inputs for the next batch, or reads that lead to some."""
+        return bool(self.pending or self._reads)
+
+    def take(self) -> list[Input]:
+        """The inputs of the next batch: those that wait, and the results of journal reads, one for each member in turn
+        for at most `READ_S`."""
+        inputs, self.pending = self.pending, []
+        until = time.monotonic() + READ_S
+        while self._reads:
+            owner, reads = next(iter(self._reads.items()))
+            del self._reads[owner]
+            with self._reading():
+                inputs.append(self._read(reads.popleft()))
+            if reads:
+                self._reads[owner] = reads
+            if time.monotonic() >= until:
+                break
+        return inputs
 
     def execute(self, effects: Iterable[core.Effect], agent: Agent) -> None:
         """Perform the effects: messages to peers first, which travel further, then answers and notifications."""
@@ -67,8 +98,8 @@ class EffectExecutor:
             case core.SetTimer(name, delay_ms, keep):
                 self.timers.set(name, delay_ms, keep=keep)
             case core.QueryTlog() | core.ReadOwnEvents() | core.ReadHistory() | core.Reconcile():
-                with self._reading():
-                    self.pending.append(self._read(effect))
+                member = "" if isinstance(effect, core.QueryTlog) else effect.member
+                self._reads.setdefault((effect.group, member), deque()).append(effect)
             case core.ReadParts() | core.StoreParts() | core.VerifyFile() | core.DeleteFileData():
                 self.files.perform(effect)
             case core.Measure(name, detail):
@@ -84,7 +115,7 @@ class EffectExecutor:
             case _:
                 self.transport.perform(effect)  # type: ignore[arg-type]  # all that is left
 
-    def _read(self, effect: core.QueryTlog | core.ReadOwnEvents | core.ReadHistory | core.Reconcile) -> Input:
+    def _read(self, effect: JournalRead) -> Input:
         """Read from the journal; the input that reports the result to the core."""
         match effect:
             case core.QueryTlog(group, origin, what):

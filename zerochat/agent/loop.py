@@ -61,6 +61,8 @@ DISPUTE_REVIEW_S: Final = 2.0
 """However busy the agent is, it reviews disputes this often."""
 IDLE_MS: Final = 1_000
 """The longest wait: signals and the health of the ZAP authenticator are checked this often."""
+TURN_S: Final = 0.05
+"""After this time a batch is committed, and clients are served, before the next input is processed."""
 RETRY_MS: Final = 5_000
 """Delay before timers and link states of a batch that could not be committed (a full disk) are processed again."""
 RELOADS_KEPT: Final = 16
@@ -162,6 +164,8 @@ class AgentLoop:
     unused_s: float | None = None
     """End after this time without a client; None: never."""
     deferred: DeferredConnectivity = field(default_factory=DeferredConnectivity)
+    _backlog: list[Input] = field(default_factory=list)
+    """Inputs that the last batch had no time for."""
     _watched: dict[int, Interest] = field(default_factory=dict)
     _hooks_seq: int = 0
     """The local seq up to which the hooks have run."""
@@ -207,19 +211,20 @@ class AgentLoop:
         """Sleep until there is something to do; all inputs that are there then."""
         self.control.heartbeat = time.monotonic()
         fed = self.handlers.feed(self.agent)
-        timeout = 0 if self.executor.pending or fed else min(IDLE_MS, most_ms)
+        timeout = 0 if self._backlog or self.executor.busy or fed else min(IDLE_MS, most_ms)
         for deadline in (self.handlers.review(self.agent), self.timers.next_deadline):
             if deadline is not None:
                 timeout = min(timeout, max(0, int((deadline - time.monotonic()) * 1000) + 1))
         self._watch_clients()
         self.recording.before_wait(self.agent, self.control.heartbeat)
-        received, ready = self.transport.poll(timeout)
+        received, ready = self.transport.poll(timeout, read=not self._backlog)
         self.recording.woke()
         inputs: list[Input] = [ClockSet(by_ms)] if (by_ms := self.clock.step_ms()) else []
-        inputs += self.executor.pending
+        inputs += self._backlog
+        inputs += self.executor.take()
         inputs += self.deferred.replace_older([*received, *self.web.take()])
         inputs += [*self.files.take(), *self.handlers.take_file_posts()]
-        self.executor.pending = []
+        self._backlog = []
         inputs += self._take_calls(ready)
         now = time.monotonic()
         inputs += self.deferred.pop_due(now)
@@ -260,14 +265,19 @@ class AgentLoop:
     # --- step, commit, send -----------------------------------------------------------------------------------------
 
     def _process(self, inputs: list[Input]) -> None:
-        """Process one batch."""
+        """Process one batch: as many inputs as `TURN_S` allows; the rest are the first of the next batch."""
         if not (inputs or self.handlers.subscriptions.pending):
             return
         before = self.agent
         effects: list[Effect] = []
         step_once = self._recorded_step if self.recording.on else self._step
-        for each in (*inputs, BatchEnded()):
+        until = time.monotonic() + TURN_S
+        for done, each in enumerate(inputs, 1):
             effects += step_once(each)
+            if time.monotonic() >= until:
+                inputs, self._backlog = inputs[:done], inputs[done:]
+                break
+        effects += step_once(BatchEnded())
         stored = [effect for effect in effects if isinstance(effect, JournalEffect)]
         clock_changed = any(isinstance(each, Started | ClockSet) for each in inputs)
         meta = {"clock": self.clock.mark} if clock_changed else None
@@ -362,7 +372,7 @@ class AgentLoop:
         """Review disputes when idle, and every `DISPUTE_REVIEW_S`: a false accuser must not delay our defence past its
         deadline by keeping the agent busy."""
         now = time.monotonic()
-        if not self.executor.pending or now >= self._review_at:
+        if not self.executor.busy or now >= self._review_at:
             self._review_at = now + DISPUTE_REVIEW_S
             try:
                 self.executor.pending += self.disputes.review(self.agent, self.clock.now() - self.agent.clock_offset_ms)
@@ -400,7 +410,7 @@ class AgentLoop:
         self.handlers.begin_shutdown(limit_s, self.agent)
         while not self.control.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
             self._process([TimerFired(name) for name in self.timers.pop_matching(_is_ack_timer)])
-            if not (_has_unacknowledged(self.agent) or self.web.busy or self.executor.pending):
+            if not (_has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._backlog):
                 break
             self._process(self._wait(int(left_s * 1000) + 1))
         else:

@@ -111,7 +111,7 @@ def step(
             return agent, [CommandFailed(input_.ticket, _refusal(error))]
         rejected = Transaction(agent, context, packers)
         if isinstance(input_, Received):
-            _charge_rejected(rejected, input_)
+            _charge_rejected(rejected, input_, tx.work_us)
         return rejected.agent, [Measure("dropped", error.code)]
     except LocalError as error:
         assert isinstance(input_, CommandInput)
@@ -119,11 +119,13 @@ def step(
     return tx.agent, tx.effects
 
 
-def _charge_rejected(tx: Transaction, received: Received) -> None:
-    """A rejected envelope counts against its sender's rate limit."""
+def _charge_rejected(tx: Transaction, received: Received, work_us: int) -> None:
+    """A rejected envelope, and the work on it, count against its sender's rate limits."""
     link, size = received.link, len(received.envelope)
     if (owner := dispatch.link_owner(tx.agent, link)) is not None:
         rate_limits.spend_envelope(tx, *owner, size)
+        if work_us:
+            rate_limits.settle_work(tx, *owner, work_us)
     elif (invitation := tx.agent.joiner_links.get(link, link)) in tx.agent.invitations:
         rate_limits.spend_join_envelope(tx, invitation, size)
 

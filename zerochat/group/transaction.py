@@ -26,6 +26,8 @@ class Transaction:
         self.context = context
         self.packers = packers
         self.effects: list[Effect] = []
+        self.work_us = 0
+        """Work that was charged in this step (`links/rate_limits.py`); it stays spent if the step is discarded."""
 
     @property
     def now(self) -> int:

@@ -20,11 +20,12 @@ from zerochat.group.event_log.event import (
     load_event,
 )
 from zerochat.group.files import catalogue, download
-from zerochat.group.links import outbox, peers
+from zerochat.group.links import outbox, peers, rate_limits
 from zerochat.group.membership import (
     attestation,
     check_control,
     extend_control,
+    log_of,
     may_post,
     missing,
     remove_of,
@@ -39,6 +40,8 @@ from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption, pending_entries
 from zerochat.group.transaction import Transaction
 
+SIGNATURE_WORK_US = 100
+"""The work of checking a signature, and of storing what it signs."""
 BUFFER_EVENTS_MAX = 256
 """Buffered events of one author: four retransmissions."""
 BUFFER_BYTES_MAX = 1 << 20
@@ -57,12 +60,14 @@ def receive_control(tx: Transaction, name: str, sender: str, event: Event) -> bo
     if event.id in group.control:
         return True
     if any(dep not in group.control for dep in event.deps):
+        rate_limits.charge_work(tx, name, sender, SIGNATURE_WORK_US)
         event.check_signature()
         from_sender = sum(blocked_event.sender == sender for blocked_event in group.log.blocked.values())
         if from_sender < BLOCKED_MAX and len(group.log.blocked) < BLOCKED_TOTAL_MAX:
             tx.update_log(name, blocked={**group.log.blocked, event.id: BlockedEvent(sender, event.record)})
         acknowledgements.request_missing(tx, name, sender)
         return False
+    rate_limits.charge_work(tx, name, sender, log_of(group.control).work_us(event))
     check_control(event, group.control)
     lamport.check_not_ahead(event.lamport, tx.now)
     _apply_control(tx, name, event)

@@ -16,6 +16,9 @@ from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, read_runs, runs_of
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
 
+POST_WORK_US = 80
+"""The work of delivering and storing a post or annotation, us."""
+
 
 def receive_events(tx: Transaction, name: str, sender: str, body: EventsBody) -> None:
     """Receive events from a member. Raises RemoteError, and then nothing has changed."""
@@ -45,6 +48,7 @@ def receive_signed_events(
     seqs = []
     for event in read_runs(name, runs_of(body.runs, body.packed), sender):
         rate_limits.charge_bytes(tx, name, sender, len(event.record))
+        rate_limits.charge_work(tx, name, sender, POST_WORK_US)
         if event.author != sender or event.is_control:
             raise Refused(why="a signed message with events of another author")
         receive_event(tx, name, sender, event)
@@ -66,6 +70,8 @@ def _receive_runs(tx: Transaction, name: str, sender: str, runs: Sequence[Run], 
         before, emitted = tx.agent, len(tx.effects)
         rate_limits.charge_bytes(tx, name, sender, len(event.record))
         try:
+            if not event.is_control:
+                rate_limits.charge_work(tx, name, sender, POST_WORK_US)
             if not (posts or event.is_control):
                 raise Refused(why="a post on the status queue")
             if not _may_be_unsigned(tx.group(name), sender, event):

@@ -1,5 +1,9 @@
 """Rate limits by token bucket: per member, and per invitation for unauthenticated joiners.
 
+A member has three buckets: envelopes, bytes, and *work*, the processor time that its messages cause here. Some messages
+cost far more than their length says: a history request makes us read and encrypt, a membership event may make us
+resolve the whole view. The work is estimated and charged before it is done.
+
 A dropped envelope is not lost: its author retransmits unacknowledged events, ever more slowly. A member with that much
 data gets it through at a pace at which the others are still served. Joiners retry as well.
 """
@@ -8,6 +12,7 @@ from msgspec.structs import replace
 
 from zerochat.errors import Refused
 from zerochat.group.effects import Measure
+from zerochat.group.state.peers import RateLimit
 from zerochat.group.transaction import Transaction
 from zerochat.limits import MEMBERS_MAX
 
@@ -15,6 +20,10 @@ ENVELOPES_PER_S, ENVELOPES_MAX = 100, 1_000
 """Sustained rate and burst of a member. An envelope contains all events of one step, so users and busy bots stay far
 below."""
 BYTES_PER_S, BYTES_MAX = 2 << 20, 16 << 20
+WORK_US_PER_S, WORK_US_MAX = 100_000, 2_000_000
+"""A tenth of a processor for each member, and a burst of two seconds."""
+STEP_WORK_US_MAX = 100_000
+"""The most in one step, so that the agent commits and serves the others between two expensive envelopes."""
 JOIN_ENVELOPES_PER_USE, JOIN_ENVELOPES_BURST = 4, 26
 """The burst under an invitation, for each of its uses and in addition: a joiner's request, its confirmation and its
 join request are three envelopes, and a busy machine repeats some."""
@@ -26,6 +35,10 @@ JOIN_ENVELOPE_BYTES = 16 * 1024
 STATEMENTS_MAX, STATEMENT_INTERVAL_MS = 20, 5 * 60_000
 """Subscription requests and answers that a member may cause at once, and one more after each interval: up to three
 signed statements are stored for each. A pair of members takes two, and one or two more when one has lost a key."""
+
+
+class TooMuchWork(Refused):
+    """A member has caused more work than it may for now; the rest of its message was dropped."""
 
 
 class RateLimited(Refused):
@@ -62,6 +75,34 @@ def charge_bytes(tx: Transaction, name: str, member: str, size: int) -> None:
     peer = tx.group(name).links.peers.get(member)
     if peer is not None:
         tx.update_peer(name, member, rate_limit=replace(peer.rate_limit, bytes=peer.rate_limit.bytes - size))
+
+
+def charge_work(tx: Transaction, name: str, member: str, cost_us: int) -> None:
+    """Charge a member for work that is about to be done for it, in us. Raises TooMuchWork if it has none left, or has
+    caused too much in this step; a single expensive piece may overdraw both."""
+    peer = tx.group(name).links.peers.get(member)
+    if peer is None:
+        return
+    left = _work_left(tx, peer.rate_limit)
+    if left <= 0 or tx.work_us >= STEP_WORK_US_MAX:
+        tx.emit(Measure("throttled"))
+        raise TooMuchWork
+    tx.work_us += cost_us
+    tx.update_peer(name, member, rate_limit=replace(peer.rate_limit, work=left - cost_us, work_at=tx.now))
+
+
+def settle_work(tx: Transaction, name: str, member: str, more_us: int) -> None:
+    """Correct an estimate: `more_us` (less, if negative) has been spent than was charged."""
+    peer = tx.group(name).links.peers.get(member)
+    if peer is not None:
+        left = min(WORK_US_MAX, _work_left(tx, peer.rate_limit) - more_us)
+        tx.update_peer(name, member, rate_limit=replace(peer.rate_limit, work=left, work_at=tx.now))
+
+
+def _work_left(tx: Transaction, one: RateLimit) -> int:
+    if one.work_at == 0:
+        return WORK_US_MAX
+    return min(WORK_US_MAX, one.work + max(0, tx.now - one.work_at) * WORK_US_PER_S // 1000)
 
 
 def spend_statement(tx: Transaction, name: str, member: str) -> bool:

@@ -15,16 +15,16 @@ from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
-from zerochat.group.membership import ancestors, attestation, check_control, resolve_view
+from zerochat.group.membership import ancestors, attestation, check_control, extend_control, resolve_view
 from zerochat.group.notifications import ViewDisagreement
 from zerochat.group.state import Group
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import read_runs, write_runs
 from zerochat.group.wire.messages import FORK_PROOF, ForkProofBody
 
-PROOF_COST_BYTES = 1 << 20
-"""What a proof costs in the sender's rate limit. Verifying it is work, and its result is not stored, so nothing else
-limits how often one is sent."""
+PROOF_WORK_US, RESOLVE_WORK_US = 5_000, 10
+"""The work of checking a proof, and more for each known membership event; us. The result of a proof is not stored, so
+nothing else limits how often one is sent."""
 
 
 def send_proofs(tx: Transaction, name: str) -> None:
@@ -67,14 +67,14 @@ def receive_proof(tx: Transaction, name: str, sender: str, body: ForkProofBody) 
     events = list(read_runs(name, body.runs))
     if len(events) > attestation.RECORDS_MAX:
         raise Refused(why="fork proof with too many events")
-    rate_limits.charge_bytes(tx, name, sender, PROOF_COST_BYTES)
+    rate_limits.charge_work(tx, name, sender, PROOF_WORK_US + RESOLVE_WORK_US * len(group.control))
     control = dict(group.control)
     for event in events:
         if not event.is_control or event.group_id != name:
             raise Refused(why="fork proof with other than membership events")
         if event.id not in control:
             check_control(event, control)
-            control[event.id] = event
+            control, _ = extend_control(control, event)
     _record_forks(tx, name, resolve_view(control).forked, events)
 
 

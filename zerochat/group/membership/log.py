@@ -20,6 +20,8 @@ from zerochat.group.membership.void_events import is_revocation
 
 LOGS_MAX = 64
 """Cached logs, one for each group."""
+EVENT_WORK_US, RESOLVE_WORK_US = 300, 6
+"""The work of a membership event, and more for each known one where the view must be resolved anew; us."""
 RECEIVED_MAX = 4 * CONTROL_MAX
 """Membership events that are checked in one piece: those that count, and those of former members."""
 
@@ -38,6 +40,11 @@ class MembershipLog:
         self.size = 0
         for _, event in in_order(control):
             self._count(event)
+
+    def work_us(self, event: Event) -> int:
+        """The estimated work of checking and applying an event, us: as measured, not as promised."""
+        is_last = self.heads == set(event.deps) and (event.type != REMOVE)
+        return EVENT_WORK_US + (0 if is_last else RESOLVE_WORK_US * self.size)
 
     def check(self, event: Event) -> None:
         """Reject an event that its author had no right to create, in its own causal past. Raises Unauthentic,

@@ -19,6 +19,9 @@ class RateLimit(Struct, frozen=True, eq=False):
     bytes: int = 0
     at: int = 0
     """When the two were computed, UTC ms; 0: both buckets are full."""
+    work: int = 0
+    work_at: int = 0
+    """The processor time that it may still cause, us, and when that was computed, UTC ms; 0: the bucket is full."""
     given: int = 0
     given_at: int = 0
     """The bytes of files that it may still receive, and when that was computed (`files/upload.py`)."""

@@ -21,7 +21,7 @@ from zerochat.errors import Malformed, Refused
 from zerochat.group.effects import Measure, Notify, Reconcile
 from zerochat.group.event_log.event import Event
 from zerochat.group.inputs import Reconciled
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
 from zerochat.group.notifications import DifferenceFound
 from zerochat.group.state import Comparison, Difference, Group, PullPurpose
@@ -37,6 +37,8 @@ INTERVAL_MS = 600_000
 """The shortest interval between reconciliations that we start with one member."""
 TIMEOUT_MS = INTERVAL_MS // 2
 """The time limit of one reconciliation."""
+ANSWER_WORK_US = 10_000
+"""The work of one answer, us, in a log of 100,000 posts."""
 ROUNDS_MAX = 8
 """Questions in one reconciliation, and answers to one member per half INTERVAL_MS."""
 LOOKUPS_MAX = 4_096
@@ -123,6 +125,7 @@ def receive_comparison(tx: Transaction, name: str, member: str, message: Message
         comparison = replace(comparison, answers_since=tx.now, answers=0)
     if comparison.answers >= ROUNDS_MAX:
         raise Refused(why="too many reconciliations")
+    rate_limits.charge_work(tx, name, member, ANSWER_WORK_US)
     _store(tx, name, member, replace(comparison, answers=comparison.answers + 1))
     tx.emit(Reconcile(name, member, message.id, False, body.since, payload, ()))
 

@@ -31,6 +31,7 @@ from zerochat.group.sync import (
     relayed_events,
     unreachable_authors,
 )
+from zerochat.group.sync.history_policy import Ranges
 from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -42,8 +43,10 @@ TRIES_MAX = 6
 RETRY_MS, BACKGROUND_MS = 1_000, 60_000
 NEW_MEMBER_MS = 5_000
 """A member that has never announced its chain has mostly just joined, and is about to."""
-REQUEST_COST_BYTES = 8 * 1024
-"""The rate-limit cost of a request: reading the log costs more than the message's few bytes."""
+RANGE_WORK_US, PAGE_WORK_US = 60, 3_000
+"""The work of finding one range in the log, and the most of answering with one page."""
+EVENT_WORK_US, KIB_WORK_US = 8, 10
+"""The work of one event in a page, and of each KiB of records, as measured."""
 RESPONSE_EVENTS_MAX = 64
 """Events in one response to a gap request; backfill allows more."""
 
@@ -175,7 +178,7 @@ def receive_request(tx: Transaction, name: str, member: str, message: Message, b
         raise Refused(why="a history request of another group, or from a non-member")
     if len({author for author, _, _ in body.ranges}) < len(body.ranges):
         raise Malformed(why="history request: the same chain twice")
-    rate_limits.charge_bytes(tx, name, member, REQUEST_COST_BYTES)
+    rate_limits.charge_work(tx, name, member, PAGE_WORK_US + RANGE_WORK_US * len(body.ranges))
     ranges = tuple((author, after, upto) for author, after, upto in body.ranges if group.view.known(author))
     limit = min(body.limit, RUN_EVENTS_MAX if body.backwards else RESPONSE_EVENTS_MAX)
     rules = (group.view.policy.history, requester.history)
@@ -184,7 +187,7 @@ def receive_request(tx: Transaction, name: str, member: str, message: Message, b
 
 
 def send_response(tx: Transaction, result: HistoryRead) -> None:
-    """The log was read: send the response."""
+    """The log was read: send the response, and charge its real cost; the next page only if the member may cause it."""
     group = tx.agent.groups.get(result.group)
     relationship = group.links.relationships.get(result.member) if group is not None else None
     if group is None or relationship is None or not relationship.established or result.member not in group.links.peers:
@@ -198,30 +201,24 @@ def send_response(tx: Transaction, result: HistoryRead) -> None:
     message = compress_runs(Message(type=HISTORY_RESPONSE, id=new_id(tx.context.random), thid=result.thread, body=body))
     packer = tx.packer_of(group.id)
     mediator_mail.send(tx, group.id, result.member, pack(relationship, message, packer, tx.context.random))
+    spent_us = EVENT_WORK_US * len(read) + KIB_WORK_US * (sum(map(len, result.records)) >> 10)
+    rate_limits.settle_work(tx, group.id, result.member, spent_us - PAGE_WORK_US)
+    if result.more and result.page + 1 < result.pages:
+        with tx.attempt():
+            _read_next_page(tx, result, pull_requests.ranges_below(result.ranges, read))
+
+
+def _read_next_page(tx: Transaction, result: HistoryRead, ranges: Ranges) -> None:
+    """Read the page after this one. Raises Refused where the member may not have it, or not now."""
+    group = tx.group(result.group)
     requester = group.view.members.get(result.member)
-    if (
-        result.more
-        and result.page + 1 < result.pages
-        and requester is not None
-        and result.member not in group.trust.quarantine
-    ):
-        remaining = pull_requests.ranges_below(result.ranges, read)
-        rules = (group.view.policy.history, requester.history)
-        page, pages = result.page + 1, result.pages
-        tx.emit(
-            ReadHistory(
-                group.id,
-                result.member,
-                result.thread,
-                remaining,
-                True,
-                RUN_EVENTS_MAX,
-                requester.joined,
-                rules,
-                page,
-                pages,
-            )
-        )
+    if requester is None or result.member in group.trust.quarantine:
+        raise Refused(why="a history request by a non-member")
+    rate_limits.charge_work(tx, group.id, result.member, PAGE_WORK_US + RANGE_WORK_US * len(ranges))
+    rules = (group.view.policy.history, requester.history)
+    page, pages, joined = result.page + 1, result.pages, requester.joined
+    place = result.group, result.member, result.thread
+    tx.emit(ReadHistory(*place, tuple(ranges), True, RUN_EVENTS_MAX, joined, rules, page, pages))
 
 
 # --- receiving --------------------------------------------------------------------------------------------------------
