@@ -45,8 +45,8 @@ NEW_MEMBER_MS = 5_000
 """A member that has never announced its chain has mostly just joined, and is about to."""
 RANGE_WORK_US, PAGE_WORK_US = 60, 3_000
 """The work of finding one range in the log, and the most of answering with one page."""
-EVENT_WORK_US, KIB_WORK_US = 8, 10
-"""The work of one event in a page, and of each KiB of records, as measured."""
+PAGE_WORK_US_MIN, EVENT_WORK_US, KIB_WORK_US = 150, 8, 10
+"""The work of a page, of each event in it, and of each KiB of their records, as measured."""
 RESPONSE_EVENTS_MAX = 64
 """Events in one response to a gap request; backfill allows more."""
 
@@ -201,7 +201,7 @@ def send_response(tx: Transaction, result: HistoryRead) -> None:
     message = compress_runs(Message(type=HISTORY_RESPONSE, id=new_id(tx.context.random), thid=result.thread, body=body))
     packer = tx.packer_of(group.id)
     mediator_mail.send(tx, group.id, result.member, pack(relationship, message, packer, tx.context.random))
-    spent_us = EVENT_WORK_US * len(read) + KIB_WORK_US * (sum(map(len, result.records)) >> 10)
+    spent_us = PAGE_WORK_US_MIN + EVENT_WORK_US * len(read) + KIB_WORK_US * (sum(map(len, result.records)) >> 10)
     rate_limits.settle_work(tx, group.id, result.member, spent_us - PAGE_WORK_US)
     if result.more and result.page + 1 < result.pages:
         with tx.attempt():

@@ -1,0 +1,166 @@
+"""Work that a member causes: floods of messages that are cheap to send and expensive to process, over real sockets.
+
+Alice and Bob are ordinary agents; the rogue has the keys of Mallory, a real member whose own agent sleeps. The bounds
+are in work (resolved events, pages read), not in seconds.
+"""
+
+import os
+import time
+
+import pytest
+
+from tests.support.agents import meet, until
+from tests.support.rogue import Rogue, Watched, at_rest, texts
+from tests.support.sockets import strangers
+from zerochat.agent.network.zmq.socket_options import public_key
+from zerochat.crypto.encoding import did_key
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.group.event_log.event import ADD, LABEL, Event
+from zerochat.group.inputs import HistoryRead
+from zerochat.group.links.contact import Reach, new_identity, sign_consent, sign_possession, transport_public
+from zerochat.group.links.rate_limits import WORK_US_MAX, WORK_US_PER_S
+from zerochat.group.membership import heads_of
+from zerochat.group.membership.quota import BRANCH_MAX, RESERVE
+from zerochat.group.membership.resolve import ViewBuilder
+from zerochat.group.sync.history_requests import EVENT_WORK_US, KIB_WORK_US, PAGE_WORK_US_MIN, RANGE_WORK_US
+from zerochat.group.wire.event_runs import write_runs
+from zerochat.group.wire.messages import EVENTS, HISTORY_REQUEST
+
+pytestmark = pytest.mark.slow
+
+SYBILS, RENAMES = 17, 240
+ENVELOPE_EVENTS = 110
+
+
+class Town:
+    """Alice, Bob and Mallory in one group; Mallory's keys are a rogue's. Eve is in no group."""
+
+    def __init__(self, folder, make):
+        self.alice, self.bob, self.eve, mallory = (
+            Watched(folder, name).wake() for name in ("alice", "bob", "eve", "mallory")
+        )
+        self.everyone = (self.alice, self.bob, self.eve, mallory)
+        try:
+            meet(self.alice, self.bob, mallory)
+            self.control = dict(mallory.group.control)
+            mallory.sleep()
+            self.rogue = Rogue(mallory, self.alice, make)
+        except BaseException:
+            at_rest(*self.everyone)
+            raise
+
+
+@pytest.fixture
+def town(tmp_path):
+    with strangers() as make:
+        town = Town(tmp_path, make)
+        yield town
+        at_rest(*town.everyone)
+
+
+class Flood:
+    """Membership events by Mallory, and by members that she adds."""
+
+    def __init__(self, town):
+        self.group, self.heads = town.rogue.group, heads_of(town.control)
+        self.lamport = max(event.lamport for event in town.control.values())
+        self.ends = {town.rogue.me: (town.rogue.seq, town.rogue.tip)}
+        self.events: list[Event] = []
+        self.mallory, self.mallorys_seed = town.rogue.me, town.rogue.seed
+        for _ in range(SYBILS):
+            self.add_sybil()
+
+    def put(self, seed, author, kind, body):
+        seq, tip = self.ends.get(author, (0, ""))
+        self.lamport += 1
+        place = self.heads, (), self.lamport, int(time.time() * 1000)
+        event = Event(self.group.id, kind, author, seq + 1, tip, *place, body).signed(seed)
+        self.ends[author], self.heads = (event.seq, event.id), (event.id,)
+        self.events.append(event)
+
+    def add_sybil(self):
+        seed, at = os.urandom(32), Endpoint("127.0.0.1", 9)
+        member, name = did_key(ed25519_public(seed)), f"sybil {len(self.events)}"
+        contact = new_identity(os.urandom, Reach(public_key(os.urandom(32)), at, at), self.group.profile.envelope)
+        said = (member, name, contact.did, "writer", transport_public(seed))
+        body = dict(zip(("member", "label", "contact", "role", "transport"), said, strict=True))
+        body["possession"] = sign_possession(seed, self.group.id, member)
+        body["consent"] = sign_consent(seed, self.group.id, self.mallory, *said)
+        self.put(self.mallorys_seed, self.mallory, ADD, body)
+        self.sybils = [*getattr(self, "sybils", []), (seed, member)]
+
+    def rename_all(self):
+        for seed, member in self.sybils:
+            for number in range(RENAMES):
+                self.put(seed, member, LABEL, {"label": f"{member[-6:]} {number}"})
+
+
+def test_membership_flood_costs_linear_work_and_leaves_room(town, monkeypatch):
+    """4,097 events in 38 envelopes made the core of each member work for 108 s, and closed the group for good."""
+    flood, rogue, alice = Flood(town), town.rogue, town.alice
+    flood.rename_all()
+    applied = [0]
+    apply = ViewBuilder.apply
+
+    def counted(builder, event):
+        applied[0] += 1
+        apply(builder, event)
+
+    monkeypatch.setattr(ViewBuilder, "apply", counted)
+    for begin in range(0, len(flood.events), ENVELOPE_EVENTS):
+        body = {
+            "group": rogue.group.id,
+            "runs": write_runs(flood.events[begin : begin + ENVELOPE_EVENTS]),
+            "view": "",
+            "have": [],
+        }
+        envelope = rogue.packed(EVENTS, body)
+        rogue.dealer.socket.send(envelope)
+    alice.effects_of(envelope)
+    accepted = len(alice.group.control) - len(town.control)
+    print(f"{len(flood.events)} events sent, {accepted} accepted, {applied[0]} applied to views")
+    assert SYBILS < accepted <= BRANCH_MAX + RESERVE * SYBILS
+    # Alice, Bob and Eve are in this process; each may resolve a view anew when something concurrent arrives.
+    assert applied[0] <= 40 * accepted
+    town.bob.client.set_display_name("friends", "Robert")
+    town.eve.client.join_group(alice.client.create_invitation("friends").url)
+    until(lambda: any(group.state == "active" for group in town.eve.client.list_groups()), "joining")
+    until(lambda: "Robert" in {member.label for member in alice.group.view.members.values()}, "renaming")
+    assert alice.is_well()
+
+
+def test_history_requests_are_answered_at_a_tenth_of_a_processor(town):
+    """1,000 requests silenced the control socket for 42 s."""
+    rogue, alice = town.rogue, town.alice
+    for number in range(100):
+        alice.client.send_message("friends", f"{number} " + "x" * 15_000)
+    ranges = [[alice.group.me, 0, 1_000], [town.bob.group.me, 0, 1_000]]
+    body = {"group": rogue.group.id, "ranges": ranges, "limit": 64}
+    began_ms = time.time() * 1000
+    alice.steps.clear()
+    for _ in range(1_000):
+        envelope = rogue.packed(HISTORY_REQUEST, body)
+        rogue.dealer.socket.send(envelope)
+    answered_by_then = 0
+    while not any(getattr(each, "envelope", b"") == envelope for each, _ in list(alice.steps)):
+        alice.client.list_groups()  # the control socket is served in between
+        answered_by_then += 1
+    until(lambda: not alice.thread.loop.executor.busy, "answering")
+    pages = [each for each, _ in list(alice.steps) if isinstance(each, HistoryRead)]
+    spent_us = sum(
+        PAGE_WORK_US_MIN
+        + RANGE_WORK_US * 2
+        + EVENT_WORK_US * len(page.records)
+        + KIB_WORK_US * (sum(map(len, page.records)) >> 10)
+        for page in pages
+    )
+    allowed_us = WORK_US_MAX + (time.time() * 1000 - began_ms) * WORK_US_PER_S / 1000
+    print(
+        f"{len(pages)} pages of {len(pages[0].records)} records, {spent_us / 1e6:.2f} s of work, {answered_by_then} calls"
+    )
+    assert 0 < spent_us <= allowed_us
+    assert answered_by_then > 3
+    assert town.bob.client.send_message("friends", "still heard")
+    until(lambda: "still heard" in texts(alice), "hearing Bob")
+    assert alice.is_well()
