@@ -84,6 +84,7 @@ branch = st.builds(
     st.dictionaries(st.binary(max_size=2), leaf, max_size=3),
     st.dictionaries(keys, st.dictionaries(st.integers(0, 9), st.binary(max_size=3), max_size=2), max_size=2),
     st.none() | leaf,
+    st.dictionaries(st.integers(-9, 9), leaf, max_size=3),
 )
 tree = st.builds(
     Tree,
@@ -114,7 +115,8 @@ def edits(draw: st.DrawFn, state: Tree) -> Tree:
             return replace(state, branches={**state.branches, name: replace(inner, leaves=leaves)})
         case 5 if state.branches:
             name = draw(st.sampled_from(sorted(state.branches)))
-            inner = replace(state.branches[name], title=draw(st.text(max_size=3)), leaves={})
+            rings = {**state.branches[name].rings, draw(st.integers(-9, 9)): draw(leaf)}
+            inner = replace(state.branches[name], title=draw(st.text(max_size=3)), leaves={}, rings=rings)
             return replace(state, branches={**state.branches, name: inner})
     return draw(tree)
 

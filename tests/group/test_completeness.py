@@ -12,7 +12,7 @@ from zerochat.agent.views.members import display_names, member_infos
 from zerochat.agent.views.notifications import notification_of
 from zerochat.group import notifications
 from zerochat.group.inputs import LeaveGroup, SendPost
-from zerochat.group.state import BlockedEvent, MissingRange, ReorderBuffer
+from zerochat.group.state import BlockedEvent, EarlyEvent, MissingRange, ReorderBuffer
 from zerochat.group.sync.history_requests import TRIES_MAX
 from zerochat.presentation import delivery
 from zerochat.rpc import Completeness, GapInfo, MemberReport
@@ -92,7 +92,10 @@ def test_reported_events_that_are_not_here_are_missing(world):
     # Early events are here, in the reorder buffer.
     early = replace(
         behind,
-        log=replace(behind.log, reorder_buffers={author: ReorderBuffer({here.seq + 3: b"{}", here.seq + 5: b"{}"})}),
+        log=replace(
+            behind.log,
+            reorder_buffers={author: ReorderBuffer({here.seq + 3: EarlyEvent(b"{}"), here.seq + 5: EarlyEvent(b"{}")})},
+        ),
     )
     (gap,) = completeness(early, group.links.peers, world.now).gaps
     assert (gap.upto, gap.missing) == (here.seq + 5, 3)
@@ -229,7 +232,10 @@ def test_group_and_member_views_report_completeness(world):
     assert info.completeness is not None and info.completeness.complete
     author = world.group("n2").me
     early = replace(
-        group, log=replace(group.log, reorder_buffers={author: ReorderBuffer({group.chain(author).seq + 2: b"{}"})})
+        group,
+        log=replace(
+            group.log, reorder_buffers={author: ReorderBuffer({group.chain(author).seq + 2: EarlyEvent(b"{}")})}
+        ),
     )
     info = group_info(agent, early)
     assert [gap.missing for gap in info.completeness.gaps] == [1]

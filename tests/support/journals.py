@@ -21,6 +21,7 @@ class Branch(Struct, frozen=True):
     leaves: dict[bytes, Leaf] = field(default_factory=dict)
     limbo: dict[str, dict[int, bytes]] = field(default_factory=dict)
     where: Leaf | None = None
+    rings: dict[int, Leaf] = field(default_factory=dict)
 
 
 class Tree(Struct, frozen=True):

@@ -135,7 +135,7 @@ def _acknowledges_too_much(patch: Patch) -> None:
 
     def have(group):
         held = {
-            did: max(group.log.reorder_buffers.get(did, ReorderBuffer()).records, default=0)
+            did: max(group.log.reorder_buffers.get(did, ReorderBuffer()).events, default=0)
             for did in group.view.members
         }
         return [max(group.chain(did).confirmed_seq, held[did]) for did in group.view.members]
@@ -150,7 +150,7 @@ def _limbo_is_lost(patch: Patch) -> None:
 
     def forget(tx, name, author):
         group = tx.group(name)
-        held = group.log.reorder_buffers.get(author, ReorderBuffer()).records
+        held = group.log.reorder_buffers.get(author, ReorderBuffer()).events
         if held:
             chain = group.chain(author)
             last = max(held)

@@ -170,7 +170,7 @@ def check_agent(who: str, agent: Agent) -> None:
 def _check_waiting(who: str, group: Group) -> None:
     """Buffers and pending requests are bounded per member and in total."""
     for buffers in group.log.reorder_buffers.values():
-        if len(buffers.records) > BUFFER_EVENTS_MAX or sum(map(len, buffers.records.values())) > BUFFER_BYTES_MAX:
+        if len(buffers.events) > BUFFER_EVENTS_MAX or buffers.size > BUFFER_BYTES_MAX:
             raise Violation(f"{who} exceeds the limit of a reorder buffer")
     for early in group.streams.early_messages.values():
         if len(early.messages) > EARLY_MAX or sum(map(len, early.messages.values())) > EARLY_BYTES_MAX:

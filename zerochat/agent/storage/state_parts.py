@@ -45,7 +45,8 @@ class _Whole(Struct, frozen=True):
 class _Entries(Struct, frozen=True):
     """A dict with one or more parts per entry."""
 
-    bytes_keys: bool
+    key: type
+    """str, bytes or int."""
     entry: "_Whole | _Fields"
 
 
@@ -67,10 +68,10 @@ def _fields_of(shape: Any) -> _Fields:
 
 def _part_of(hint: Any) -> "_Part":
     arguments = get_args(hint)
-    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes) and _is_record(arguments[1]):
+    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes, int) and _is_record(arguments[1]):
         fields = _fields_of(arguments[1])
         splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
-        return _Entries(arguments[0] is bytes, fields if splits else _whole_of(arguments[1]))
+        return _Entries(arguments[0], fields if splits else _whole_of(arguments[1]))
     return _fields_of(hint) if isinstance(hint, type) and issubclass(hint, Composite) else _whole_of(hint)
 
 
@@ -127,13 +128,19 @@ def _changes(part: _Part, path: str, before: Any, after: Any) -> Iterator[tuple[
                     yield from _changes(part.entry, _entry_path(path, key), old, value)
 
 
-def _entry_path(path: str, key: str | bytes) -> str:
-    name = key.hex() if isinstance(key, bytes) else key.replace("%", "%25").replace("/", "%2F")
-    return f"{path}/{name}"
+def _entry_path(path: str, key: str | bytes | int) -> str:
+    match key:
+        case bytes():
+            return f"{path}/{key.hex()}"
+        case int():
+            return f"{path}/{key}"
+    return f"{path}/{key.replace('%', '%25').replace('/', '%2F')}"
 
 
-def _key(name: str, bytes_keys: bool) -> str | bytes:
-    return bytes.fromhex(name) if bytes_keys else name.replace("%2F", "/").replace("%25", "%")
+def _key(name: str, kind: type) -> str | bytes | int:
+    if kind is int:
+        return int(name)
+    return bytes.fromhex(name) if kind is bytes else name.replace("%2F", "/").replace("%25", "%")
 
 
 # --- assembling -----------------------------------------------------------------------------------------------------
@@ -184,7 +191,7 @@ def _assemble(part: _Part, node: _Node, path: str, moved: list[str]) -> Any:
             entries = {}
             for name, child in node.below.items():
                 try:
-                    key = _key(name, part.bytes_keys)
+                    key = _key(name, part.key)
                 except ValueError as error:
                     raise UnreadablePart(f"{path} has an invalid key") from error
                 entries[key] = _assemble(part.entry, child, f"{path}/{name}", moved)

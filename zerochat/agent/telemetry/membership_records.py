@@ -131,7 +131,7 @@ class Gaps(Struct):
     def _detect(self, name: str, before: Group | None, group: Group, step: ObservedStep) -> None:
         """Track the gap before an event that entered the reorder buffer."""
         for author, held in group.log.reorder_buffers.items():
-            seq, first = group.chain(author).seq, min(held.records, default=0)
+            seq, first = group.chain(author).seq, min(held.events, default=0)
             if (before is None or author not in before.log.reorder_buffers) and first > seq + 1:
                 self._add((name, author), _OpenGap(step.ended_us, seq, first - 1, author))
 
@@ -181,7 +181,7 @@ class Queues(Struct):
             yield from self.finish_minute()
             self.minute_us = minute
         buffered = sum(
-            len(held.records) for group in agent.groups.values() for held in group.log.reorder_buffers.values()
+            len(held.events) for group in agent.groups.values() for held in group.log.reorder_buffers.values()
         )
         outbox = sum(map(_outbox, agent.groups.values()))
         for name, size in (("outbox", outbox), ("reorder_buffer", buffered), ("clients", client_backlog_b)):

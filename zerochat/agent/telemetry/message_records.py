@@ -312,7 +312,7 @@ class Arrivals(Struct):
                     if old is held:
                         continue
                     path: RecvPath = "mediator" if step.by_mediator else "direct"
-                    for seq in held.records.keys() - (old.records.keys() if old is not None else ()):
+                    for seq in held.events.keys() - (old.events.keys() if old is not None else ()):
                         yield self._noter(self._reordered, (name, author, seq), step, path)
             if before is not None and after.log.blocked is not before.log.blocked:
                 for event in after.log.blocked.keys() - before.log.blocked.keys():

@@ -86,12 +86,12 @@ def _upto(group: Group, gaps: list[GapInfo]) -> int:
 def known_of(group: Group, author: str) -> int:
     """The last position of an author's chain that is stored or reported."""
     told = missing_ends(group).get(author, 0)
-    return max([group.chain(author).seq, told, *group.log.reorder_buffers.get(author, ReorderBuffer()).records])
+    return max([group.chain(author).seq, told, *group.log.reorder_buffers.get(author, ReorderBuffer()).events])
 
 
 def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
     """The gap at the end of an author's chain."""
-    chain, early = group.chain(author), group.log.reorder_buffers.get(author, ReorderBuffer()).records
+    chain, early = group.chain(author), group.log.reorder_buffers.get(author, ReorderBuffer()).events
     known = group.view.known(author)
     after, upto = chain.seq, max([told, *early])
     if known is not None and known.until is not None:

@@ -178,10 +178,10 @@ def drain_buffer(tx: Transaction, name: str, author: str) -> None:
         group = tx.group(name)
         if author not in group.log.reorder_buffers:
             return
-        buffered = group.log.reorder_buffers[author].records
+        buffered = group.log.reorder_buffers[author].events
         seq = group.chain(author).seq
-        remaining = {place: record for place, record in buffered.items() if place > seq}
-        following = load_event(remaining[seq + 1]) if seq + 1 in remaining else None
+        remaining = {place: event for place, event in buffered.items() if place > seq}
+        following = load_event(remaining[seq + 1].record) if seq + 1 in remaining else None
         if following is not None:  # a buffered event comes from its author: it may contradict relayed ones
             relayed_events.on_author_event(tx, name, following)
             if tx.group(name).chain(author).seq < seq:

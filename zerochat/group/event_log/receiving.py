@@ -10,7 +10,7 @@ from zerochat.group.event_log.event import (
 )
 from zerochat.group.links import mediator_mail, pairing, peers, rate_limits
 from zerochat.group.signed_streams import subscriptions
-from zerochat.group.state import Chain, Group, ReorderBuffer
+from zerochat.group.state import Chain, EarlyEvent, Group, ReorderBuffer
 from zerochat.group.sync import acknowledgements, anti_entropy, reinstated_posts, relay, relayed_events, stale_profile
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, read_runs, runs_of
@@ -54,7 +54,7 @@ def receive_signed_events(
         receive_event(tx, name, sender, event)
         seqs.append(event.seq)
     group = tx.group(name)
-    chain, buffered = group.chain(sender), group.log.reorder_buffers.get(sender, ReorderBuffer()).records
+    chain, buffered = group.chain(sender), group.log.reorder_buffers.get(sender, ReorderBuffer()).events
     if any(index > chain.seq and index not in buffered and chain.fork_seq not in seqs for index in seqs):
         raise Refused(why="a signed message with more events than the buffer holds")
     return max(seqs, default=chain.seq)
@@ -179,18 +179,12 @@ def _receive_in_chain(tx: Transaction, name: str, event: Event) -> None:
         delivery.deliver_next(tx, name, event)
         delivery.drain_buffer(tx, name, event.author)
         return
-    buffered = group.log.reorder_buffers.get(event.author, ReorderBuffer()).records
-    if (
-        len(buffered) < delivery.BUFFER_EVENTS_MAX
-        and sum(map(len, buffered.values())) + len(event.record) <= delivery.BUFFER_BYTES_MAX
-    ):
-        tx.update_log(
-            name,
-            reorder_buffers={
-                **group.log.reorder_buffers,
-                event.author: ReorderBuffer({**buffered, event.seq: event.record}),
-            },
-        )
+    buffer = group.log.reorder_buffers.get(event.author, ReorderBuffer())
+    if len(buffer.events) < delivery.BUFFER_EVENTS_MAX and buffer.size + len(event.record) <= delivery.BUFFER_BYTES_MAX:
+        known = buffer.events.get(event.seq)
+        if known is None or known.record != event.record:
+            buffer = ReorderBuffer({**buffer.events, event.seq: EarlyEvent(event.record)})
+            tx.update_log(name, reorder_buffers={**group.log.reorder_buffers, event.author: buffer})
     else:
         tx.emit(Measure("dropped", "ReorderBufferFull"))
     acknowledgements.schedule_ack(tx, name, event.author)

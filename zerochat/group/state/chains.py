@@ -119,12 +119,24 @@ class Chain(Struct, frozen=True):
         return self.seq if self.confirmed is None else self.confirmed.seq
 
 
-class ReorderBuffer(Redacted, frozen=True):
-    """One author's events that arrived out of order: their records by seq."""
+class EarlyEvent(Redacted, frozen=True):
+    """An event that arrived before its predecessor."""
 
-    REDACTED = ("records",)
+    REDACTED = ("record",)
 
-    records: dict[int, bytes] = field(default_factory=dict)
+    record: bytes
+
+
+class ReorderBuffer(Struct, frozen=True):
+    """One author's events that arrived out of order. The journal stores each by itself, so one more costs one row."""
+
+    events: dict[int, EarlyEvent] = field(default_factory=dict)
+    """By seq."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the records."""
+        return sum(len(event.record) for event in self.events.values())
 
 
 class BlockedEvent(Struct, frozen=True):

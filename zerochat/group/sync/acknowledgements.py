@@ -215,7 +215,7 @@ def _highest_seen(group: Group, member: str) -> int:
     buffer = group.log.reorder_buffers.get(member)
     waiting = [load_event(one.record) for one in group.log.blocked.values()]
     signed = [event.seq for event in (*group.control.values(), *waiting) if event.author == member]
-    return max(group.chain(member).seq, *signed, max(buffer.records, default=0) if buffer is not None else 0)
+    return max(group.chain(member).seq, *signed, max(buffer.events, default=0) if buffer is not None else 0)
 
 
 def _former_heads(group: Group) -> list[list[str | int]]:
