@@ -7,7 +7,7 @@ of code points, independent of the Unicode version of the running Python.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from zerochat.errors import BadName, unique_prefixes
 
@@ -40,6 +40,18 @@ _HIDDEN = (
 )
 """Ranges of invisible characters and of characters that hide text: first and last code point."""
 _HIDDEN_PATTERN = re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in _HIDDEN) + "]")
+
+
+def matching_ids(known: Mapping[str, Collection[str]], wanted: str) -> list[str]:
+    """The ids that a reference may mean, with the names of each: the id itself, else all with that name or prefix.
+
+    A peer chooses names, so a name does not take precedence over the prefix of another's id: both match, and the
+    reference is ambiguous.
+    """
+    if wanted in known:
+        return [wanted]
+    is_prefix = len(wanted) >= PREFIX_CHARS_MIN
+    return [id_ for id_, names in known.items() if wanted in names or (is_prefix and id_.startswith(wanted))]
 
 
 def checked_name(text: str, what: str) -> str:

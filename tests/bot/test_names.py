@@ -12,7 +12,8 @@ from tests.support.agents import meet, until
 from tests.support.bot_processes import environment, running
 from zerochat import Bot, Message
 from zerochat.agent.api.client_protocol import AgentError
-from zerochat.cli import main
+from zerochat.bot.connection import KnownGroups
+from zerochat.cli import formatting, main
 from zerochat.errors import AmbiguousGroup, unique_prefixes
 
 
@@ -79,3 +80,26 @@ def test_ambiguous_group_names_are_refused(
         assert not failed
     assert heard == [("from the right one", true)]
     assert "heard" not in mallory.texts()
+
+
+def test_a_name_does_not_take_the_prefix_of_another_groups_id(people):
+    alice, bob, mallory = people("alice", "bob", "mallory")
+    meet(alice, bob)
+    [true] = [one.id for one in bob.client.list_groups()]
+    wanted = true[:8]
+    mallory.client.create_group(wanted)
+    bob.client.join_group(mallory.client.create_invitation(wanted).url)
+    until(lambda: [one.state for one in bob.client.list_groups()] == ["active"] * 2, "joining")
+    with pytest.raises(AgentError) as error:
+        bob.client.send_message(wanted, "for friends only")
+    assert error.value.code == "AmbiguousGroup"
+    infos = bob.client.list_groups()
+    with pytest.raises(AmbiguousGroup):
+        formatting.find_group(infos, wanted)
+    assert formatting.find_group(infos, true[:12]).id == true
+    groups = KnownGroups()
+    groups.update(infos, None)
+    assert [one.id for one in groups.groups.values() if one.matches(wanted)] == [true]
+    assert bob.client.send_message(true[:12], "for friends only")
+    until(lambda: "for friends only" in alice.texts(), "that alice hears it")
+    assert mallory.texts(wanted) == []

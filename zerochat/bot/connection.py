@@ -13,6 +13,7 @@ from zerochat.bot.api import BotApi
 from zerochat.bot.events import Group
 from zerochat.bot.handlers import LOCAL_TYPES, BotSpec
 from zerochat.errors import AmbiguousGroup, LocalError
+from zerochat.names import matching_ids
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import printable_line
 
@@ -55,6 +56,7 @@ class KnownGroups:
         for one in infos:
             # As in the agent, a group that was left gives up its name to another one.
             shared = here.count(one.name) > 1 or (one.state == "left" and one.name in here)
+            shared = shared or matching_ids({other.id: () for other in infos}, one.name) not in ([], [one.id])
             group = Group(one.id, one.name, api, shared=shared, me=one.me)
             self.groups[one.id] = replace(self.groups.get(one.id, group), shared=shared, me=one.me)
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from zerochat import errors
 from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
+from zerochat.names import matching_ids
 from zerochat.presentation import group_rules
 from zerochat.presentation.delivery import completeness_text
 from zerochat.presentation.history_rules import backfill_text, start_sentence
@@ -114,10 +115,9 @@ def connection_name(one: ConnectionInfo) -> Printable:
 
 def find_group(known: Sequence[GroupInfo], wanted: str) -> GroupInfo:
     """The group with this name, id or id prefix, found as the agent does. Raises UnknownGroup or AmbiguousGroup."""
-    named = [one for one in known if one.name == wanted]
-    found = [one for one in known if one.id == wanted] or [one for one in named if one.state != "left"] or named
-    if not found and len(wanted) >= PREFIX_MIN:
-        found = [one for one in known if one.id.startswith(wanted)]
+    ids = matching_ids({one.id: (one.name,) for one in known}, wanted)
+    matches = [one for one in known if one.id in ids]
+    found = [one for one in matches if one.state != "left"] or matches
     if not found:
         raise UnknownGroup(group=wanted)
     if len(found) > 1:
@@ -143,7 +143,5 @@ def find_member(members: Sequence[MemberInfo], wanted: str, group: str) -> Membe
 
 def find_connection(known: Sequence[ConnectionInfo], wanted: str) -> ConnectionInfo | None:
     """The connection with this name, id or id prefix, found as the agent does; None if there is none or several."""
-    found = [one for one in known if wanted == one.id] or [one for one in known if one.label == wanted != ""]
-    if not found and len(wanted) >= PREFIX_MIN:
-        found = [one for one in known if one.id.startswith(wanted)]
-    return found[0] if len(found) == 1 else None
+    ids = matching_ids({one.id: (one.label,) if one.label else () for one in known}, wanted)
+    return next((one for one in known if one.id in ids), None) if len(ids) == 1 else None

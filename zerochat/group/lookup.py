@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
 from zerochat.group.membership import Member
 from zerochat.group.state import Agent, Group, PeerRef
+from zerochat.names import matching_ids
 
 PREFIX_MIN = 4
 """The shortest accepted prefix of an id or a DID."""
@@ -29,28 +30,22 @@ class NotAConnection(LocalError):
 
 def find_group(agent: Agent, reference: str) -> Group:
     """The group with this name, id, or prefix of an id. Raises UnknownGroup or AmbiguousGroup."""
-    if reference in agent.groups:
-        return agent.groups[reference]
-    by_name = [group for group in agent.groups.values() if group.name == reference]
+    found = matching_ids({group.id: (group.name,) for group in agent.groups.values()}, reference)
     # A group that we left gives way to an active one of the same name.
-    matches = [group for group in by_name if group.state != "left"] or by_name
-    if not matches and len(reference) >= PREFIX_MIN:
-        matches = [group for name, group in agent.groups.items() if name.startswith(reference)]
+    matches = [name for name in found if agent.groups[name].state != "left"] or found
     if not matches:
         raise UnknownGroup(group=reference)
     if len(matches) > 1:
-        raise AmbiguousGroup(group=reference)
-    return matches[0]
+        raise AmbiguousGroup(group=reference, ids=matches)
+    return agent.groups[matches[0]]
 
 
 def find_peer(agent: Agent, reference: str) -> PeerRef:
     """The member or connection that `reference` names. Raises UnknownPeer, AmbiguousPeer, or as `find_group` does."""
     if reference in agent.connections:
         return PeerRef(connection=reference)
-    connections = [connection for connection in agent.connections.values() if connection.label == reference != ""]
-    if not connections and len(reference) >= PREFIX_MIN:
-        connections = [connection for connection in agent.connections.values() if connection.id.startswith(reference)]
-    matches = [PeerRef(connection=connection.id) for connection in connections]
+    labels = {one.id: (one.label,) if one.label else () for one in agent.connections.values()}
+    matches = [PeerRef(connection=name) for name in matching_ids(labels, reference)]
     for group in agent.groups.values():
         if group.state == "active":
             matches += _members(group, reference)

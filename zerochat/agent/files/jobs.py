@@ -20,9 +20,9 @@ from zerochat.group.event_log.event import POST
 from zerochat.group.files import catalogue
 from zerochat.group.files.descriptor import File, files_in
 from zerochat.group.inputs import DeleteFile, DownloadFile
-from zerochat.group.lookup import PREFIX_MIN
 from zerochat.group.membership import may_post
 from zerochat.group.state import Agent, Group
+from zerochat.names import matching_ids
 
 
 class SeveralFiles(LocalError):
@@ -50,11 +50,7 @@ class FileReference(Struct, frozen=True):
 def find_file(journal: Journal, group: Group, wanted: str) -> FileReference:
     """The file with this id, id prefix, name or post id. Raises NoSuchFile or SeveralFiles."""
     known = group.files
-    if wanted in known:
-        return FileReference(known[wanted].file, known[wanted].author, known[wanted].event)
-    is_prefix = len(wanted) >= PREFIX_MIN
-    found = [key for key, one in known.items() if wanted in (one.file.name, safe_name(one.file.name))]
-    found = found or [key for key in known if is_prefix and key.startswith(wanted)]
+    found = matching_ids({key: (one.file.name, safe_name(one.file.name)) for key, one in known.items()}, wanted)
     if len(found) > 1:
         raise SeveralFiles(file=ascii(wanted[:64]))
     if found:

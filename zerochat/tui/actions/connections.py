@@ -127,8 +127,8 @@ def _find(known: list[ConnectionInfo], wanted: str) -> ConnectionInfo | None:
         for connection in known
         if connection.label and names in (connection.label.casefold(), label_of(connection).casefold())
     ]
-    if not found and len(wanted) >= PREFIX_MIN:
-        found = [connection for connection in known if connection.id.startswith(wanted)]
+    if len(wanted) >= PREFIX_MIN and wanted not in (one.id for one in found):
+        found += [one for one in known if one.id.startswith(wanted) and one not in found]
     return found[0] if len(found) == 1 else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from zerochat.names import ambiguous_prefixes
+from zerochat.names import ambiguous_prefixes, matching_ids
 from zerochat.rpc import GroupInfo, JoinRequestInfo
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.style.text import name_of
@@ -40,10 +40,9 @@ class Conversations(Struct):
             conversation.disambiguator = apart.get(id, "")
 
     def find(self, wanted: str) -> list[str]:
-        """Ids of the groups with this name, else with this id prefix."""
-        named = [id for id, each in self.by_id.items() if each.info.name == wanted]
-        started = [id for id in self.by_id if id.startswith(wanted)]
-        return [id for id in named if self.by_id[id].active] or named or started
+        """Ids of the groups with this name or id prefix; those that we have left only where there is no other."""
+        found = matching_ids({id: (each.info.name,) for id, each in self.by_id.items()}, wanted)
+        return [id for id in found if self.by_id[id].active] or found
 
     def numbered(self, number: int) -> str | None:
         ids = list(self.by_id)
