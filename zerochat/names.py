@@ -28,13 +28,15 @@ _HIDDEN = (
     (0x200B, 0x200F),  # no width, joiners, direction marks
     (0x2028, 0x202E),  # separators, embeddings, overrides
     (0x2060, 0x206F),  # word joiner, invisible operators, isolates
+    (0x2800, 0x2800),  # Braille pattern without a dot
     (0x3164, 0x3164),  # Hangul filler
     (0xD800, 0xF8FF),  # surrogates and private use
     (0xFEFF, 0xFEFF),  # byte order mark
     (0xFFA0, 0xFFA0),  # half-width Hangul filler
-    (0xFFF0, 0xFFFB),  # specials
+    (0xFFF0, 0xFFFC),  # specials, object replacement
     (0xFFFE, 0xFFFF),  # no characters at all
     (0x1BCA0, 0x1BCA3),  # shorthand format controls
+    (0x1D159, 0x1D159),  # musical notehead without a shape
     (0x1D173, 0x1D17A),  # musical format controls
     (0xE0000, 0x10FFFF),  # tags, selectors, private use
 )

@@ -98,7 +98,7 @@ def test_a_name_does_not_take_the_prefix_of_another_groups_id(people):
         formatting.find_group(infos, wanted)
     assert formatting.find_group(infos, true[:12]).id == true
     groups = KnownGroups()
-    groups.update(infos, None)
+    groups.update(infos, Any)
     assert [one.id for one in groups.groups.values() if one.matches(wanted)] == [true]
     assert bob.client.send_message(true[:12], "for friends only")
     until(lambda: "for friends only" in alice.texts(), "that alice hears it")

@@ -420,6 +420,7 @@ def test_confusable_names():
     mixed = "mixes letters of several scripts"
     assert deceptive(nicks) == {**dict.fromkeys("abcjk", other), "d": f"{other}, and {mixed}"}
     assert deceptive({"x": "pаypal"}) == {"x": mixed}  # A Cyrillic letter among Latin ones, with nobody to compare.
+    assert deceptive({"x": "Bill", "y": "BiII"}) == dict.fromkeys("xy", other)  # capital I for small l
 
 
 def test_an_empty_conversation_shows_hints(tmp_path):

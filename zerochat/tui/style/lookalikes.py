@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 _EAST_ASIAN = frozenset(["CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"])
-_LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορτυν01", "aeopcyxijsdhqwrbkmhtaeioptuvol")
-"""Cyrillic and Greek letters, and digits, that look Latin, after case folding."""
+_LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορτυν01iı|ǀӏ", "aeopcyxljsdhqwrbkmhtaeloptuvollllll")
+"""Cyrillic and Greek letters, and digits, that look Latin, after case folding; capital I, small l and 1 are alike."""
 
 
 def skeleton(name: str) -> str:
