@@ -12,6 +12,7 @@ from tests.support.agents import meet, until
 from tests.support.bot_processes import environment, running
 from zerochat import Bot, Message
 from zerochat.agent.api.client_protocol import AgentError
+from zerochat.bot.api import BotApi
 from zerochat.bot.connection import KnownGroups
 from zerochat.cli import formatting, main
 from zerochat.errors import AmbiguousGroup, unique_prefixes
@@ -98,7 +99,7 @@ def test_a_name_does_not_take_the_prefix_of_another_groups_id(people):
         formatting.find_group(infos, wanted)
     assert formatting.find_group(infos, true[:12]).id == true
     groups = KnownGroups()
-    groups.update(infos, Any)
+    groups.update(infos, BotApi.__new__(BotApi))
     assert [one.id for one in groups.groups.values() if one.matches(wanted)] == [true]
     assert bob.client.send_message(true[:12], "for friends only")
     until(lambda: "for friends only" in alice.texts(), "that alice hears it")
