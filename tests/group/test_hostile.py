@@ -4,11 +4,13 @@ import pytest
 
 from tests.support.hostile_world import Hostile
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.group.event_log.event import DEPS_MAX, LEAVE
+from zerochat.group.event_log.event import DEPS_MAX, LABEL, LEAVE
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
-from zerochat.group.links import peers
+from zerochat.group.inputs import StepContext
+from zerochat.group.links import peers, rate_limits
 from zerochat.group.membership import heads_of
 from zerochat.group.state import Agent
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import HEADS_MAX, SYNC
 from zerochat.sim import play_history
 from zerochat.sim.world import Node
@@ -116,3 +118,28 @@ def test_joiner_without_room_is_informed(monkeypatch):
     told = world.join("n3", invitation)
     assert told.phase == "failed" and "full" in told.text
     world.talk()
+
+
+def test_work_is_refilled_and_survives_a_clock_that_is_set_back():
+    world = Hostile()
+    tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), {})
+    mallory = world.mallory.me
+
+    def later(ms):
+        return Transaction(tx.agent, StepContext(world.now + ms, world.rng.randbytes), {})
+
+    rate_limits.charge_work(tx, world.id, mallory, rate_limits.WORK_US_MAX)
+    with pytest.raises(rate_limits.TooMuchWork):
+        rate_limits.charge_work(later(0), world.id, mallory, 1)
+    rate_limits.charge_work(later(1_000), world.id, mallory, 1)
+    rate_limits.charge_work(later(-1_000), world.id, mallory, 1)
+    tx = later(1_000)
+    rate_limits.settle_work(tx, world.id, mallory, -2 * rate_limits.WORK_US_MAX)
+    assert tx.peer(world.id, mallory).rate_limit.work == rate_limits.WORK_US_MAX
+
+
+def test_the_work_of_a_rejected_envelope_stays_spent():
+    world = Hostile()
+    event = world.event(type=LABEL, body={"label": "x"}, deps=heads_of(world.mallory.control))
+    world.utter_event("n0", event)  # its signature is missing: refused after work
+    assert 0 < world.group("n0").links.peers[world.mallory.me].rate_limit.work < rate_limits.WORK_US_MAX

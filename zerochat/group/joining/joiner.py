@@ -39,8 +39,8 @@ from zerochat.group.links.contact import (
 )
 from zerochat.group.links.relationship import Relationship, pack, unpack
 from zerochat.group.membership import (
-    CONTROL_MAX,
     READER,
+    RECEIVED_MAX,
     WRITER,
     attestation,
     member_names,
@@ -77,7 +77,7 @@ PENDING_RETRY, PENDING_MAIL_RETRY = Backoff(5_000, 30_000), Backoff(60_000, 3_60
 UNANSWERED_MAX = 2
 """After so many unanswered requests the joiner repeats its exchange request: the inviter may have dropped its claim."""
 JOINS_MAX = 16
-EVIDENCE_BYTES_MAX = 2 * CONTROL_MAX * 1024
+EVIDENCE_BYTES_MAX = 2 * RECEIVED_MAX * 1024
 """Every membership event that a group can have, at their usual size."""
 WRONG_GROUP = "the inviter answered for another group than the one the invitation is for"
 PENDING_TEXT = "Waiting for a member of {name} to approve your request…"

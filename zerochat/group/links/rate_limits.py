@@ -100,9 +100,9 @@ def settle_work(tx: Transaction, name: str, member: str, more_us: int) -> None:
 
 
 def _work_left(tx: Transaction, one: RateLimit) -> int:
-    if one.work_at == 0:
+    if not 0 < one.work_at <= tx.now:  # never charged, or the clock has been set back
         return WORK_US_MAX
-    return min(WORK_US_MAX, one.work + max(0, tx.now - one.work_at) * WORK_US_PER_S // 1000)
+    return min(WORK_US_MAX, one.work + (tx.now - one.work_at) * WORK_US_PER_S // 1000)
 
 
 def spend_statement(tx: Transaction, name: str, member: str) -> bool:

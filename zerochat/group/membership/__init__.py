@@ -40,7 +40,7 @@ from zerochat.group.membership.bodies import (
     vote_of,
 )
 from zerochat.group.membership.log import check_all, check_control, extend_control, log_of, missing
-from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX, CONTROL_MAX
+from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX, CONTROL_MAX, RECEIVED_MAX
 from zerochat.group.membership.resolve import ancestors, heads_of, resolve_view, voters_for, votes_for
 from zerochat.group.membership.view import (
     ADMIN,
@@ -71,6 +71,7 @@ __all__ = [
     "ORIGIN_PREFIX",
     "OWNER",
     "READER",
+    "RECEIVED_MAX",
     "TLOG",
     "WRITER",
     "AddBody",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import GENESIS, REMOVE, Event
-from zerochat.group.membership.quota import CONTROL_MAX, EventQuota
+from zerochat.group.membership.quota import RECEIVED_MAX, EventQuota
 from zerochat.group.membership.resolve import RecentCache, ViewBuilder, ancestors, in_order, resolve_view
 from zerochat.group.membership.rights import check_causes, check_genesis, check_right
 from zerochat.group.membership.view import View
@@ -22,8 +22,6 @@ LOGS_MAX = 64
 """Cached logs, one for each group."""
 EVENT_WORK_US, RESOLVE_WORK_US = 300, 6
 """The work of a membership event, and more for each known one where the view must be resolved anew; us."""
-RECEIVED_MAX = 4 * CONTROL_MAX
-"""Membership events that are checked in one piece: those that count, and those of former members."""
 
 
 class MembershipLog:

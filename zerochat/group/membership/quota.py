@@ -30,6 +30,8 @@ RESERVE = 8
 """Events of an author that are accepted although its branch or the group is full."""
 DEPARTED_WEIGHT = 4
 """How many events of former members count as one."""
+RECEIVED_MAX = DEPARTED_WEIGHT * CONTROL_MAX
+"""Membership events that a joiner accepts: those that count, and those of former members."""
 
 
 class Count:
