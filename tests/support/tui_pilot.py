@@ -15,7 +15,7 @@ from textual.strip import Strip
 from tests.support.fake_agent import FakeAgent
 from zerochat.tui.app import ZerochatApp
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 """Far beyond the normal duration: reaching it means a hang."""
 POLL_S = 0.005
 """Between two looks: Textual's own pause waits for an idle processor, five times as long."""
