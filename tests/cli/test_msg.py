@@ -1,11 +1,19 @@
 """The command msg: private conversations from the command line."""
 
 import json
+import re
+import shlex
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support import cli_members
 from tests.support.cli_members import until
+from zerochat.cli.output import Output
+from zerochat.cli.parser import parse
+from zerochat.cli.verbs import msg
+from zerochat.rpc import PrivateInvitationInfo
 
 home, agent, run, alone, two = cli_members.home, cli_members.agent, cli_members.run, cli_members.alone, cli_members.two
 
@@ -49,3 +57,14 @@ def test_msg_refuses_what_is_impossible(met):
     assert met("alice", "msg --accept")[0] == 2
     assert "No member" in met("alice", "msg carol hello")[2]
     assert "This is you" in met("alice", "msg alice --group hikers")[2]
+
+
+def test_the_command_that_answers_is_right_for_every_name(capsys):
+    """After `--` the option would be the text of a message, and sending one accepts."""
+    at = "2026-01-01T00:00:00Z"
+    invitation = PrivateInvitationInfo(group="g1", did="d", nick="-x", asked_at=at, expires_at=at)
+    group: Any = SimpleNamespace(id="g1", name="hikers", private=None, private_invitations=[invitation])
+    msg._list([group], Output("text"))
+    (command, _) = re.findall("`(.*?)`", capsys.readouterr().err)
+    options = parse(shlex.split(command)[1:])
+    assert (options.peer, options.answer, options.text) == ("-x", "accept", None)

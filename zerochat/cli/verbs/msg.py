@@ -100,7 +100,7 @@ def _list(groups: list[GroupInfo], out: Output) -> ExitCode:
     if not rows:
         narrate("No private conversations. `zerochat msg MEMBER TEXT` begins one.")
     for one in invited:
-        narrate(f"Answer with `zerochat msg {quoted(one.nick)} --accept` or `--decline`.")
+        narrate(f"Answer with `zerochat msg --accept {quoted(one.nick)}` or `--decline`.")
     return ExitCode.OK
 
 
