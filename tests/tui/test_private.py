@@ -7,6 +7,7 @@ from tests.support.fake_agent import Refusal
 from tests.support.tui_pilot import asked, completed, run, scene, weekend
 from zerochat.rpc import ConversationMovedNotification, PrivateInfo
 from zerochat.slash_commands import SeveralNames, name_and_text
+from zerochat.tui.actions import private
 
 
 def test_msg_opens_the_conversation_and_sends_the_text(tmp_path):
@@ -55,6 +56,24 @@ def test_an_invitation_is_answered_with_two_keys(tmp_path):
             await it.shows("@bob", "1/1 connected")
             assert asked(it.agent, "answer_private_invitation")[0]["accept"] is True
             assert it.open.info.private is not None and "invites you" not in it.text
+
+    run(play())
+
+
+def test_a_conversation_that_is_joined_late_does_not_open_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(private, "OPENS_S_MAX", 0.0)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.invite_privately(it.agent.groups["g1"], 1)
+            await it.shows("Press F4 to answer.")
+            await it.press("f4")
+            await it.shows("bob, private conversation")
+            await it.press("a")
+            await it.until(lambda: "You are in bob." in it.told())
+            await it.shows("@bob")
+            assert it.open.info.id == "g1"
 
     run(play())
 

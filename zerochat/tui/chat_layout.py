@@ -85,8 +85,9 @@ class ChatLayout(Screen[None]):
     """Conversations left, messages centre, members right, composer and status line below."""
 
     HORIZONTAL_BREAKPOINTS = BREAKPOINTS
-    awaits_conversation = False
-    """A private invitation was accepted here: the conversation opens when we have joined it."""
+    awaits_conversation = 0.0
+    """Until when a private conversation opens once we have joined it, for its invitation was accepted here; on the
+    monotonic clock."""
 
     def __init__(
         self, link: AgentLink, controller: Controller, *, open_group: str = "", drafts: Mapping[str, str] | None = None

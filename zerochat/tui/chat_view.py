@@ -6,6 +6,7 @@ The `Feed` keeps the `Conversations` in sync with the agent; `ChatLayout` draws 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -207,20 +208,22 @@ class ChatView(ChatLayout):
         self.draw_joins()
         if self.join_listener is not None:
             self.join_listener(status)
-        elif status.phase == "joined" and self.awaits_conversation:
-            self.run_request(self._open_joined(status.group))
+        elif status.phase == "joined" and monotonic() < self.awaits_conversation:
+            self.run_request(self._open_joined(status))
         elif status.phase in ("joined", "failed"):
             self.report(printable(status.text), trouble=status.error not in ("", "JoinCancelled"))
 
-    async def _open_joined(self, group: str) -> None:
+    async def _open_joined(self, status: JoinStatus) -> None:
         """Open the private conversation that we have joined, unless the user is writing elsewhere."""
         await self.feed.refresh()
-        conversation = self.conversations.by_id.get(group)
-        if conversation is not None and conversation.info.private is not None:
-            self.awaits_conversation = False
-            if not self.composer.text:
-                self.open_group(group)
-            self.flash(printable_line(f"You are in {conversation.name}."))
+        conversation = self.conversations.by_id.get(status.group)
+        if conversation is None or conversation.info.private is None:
+            self.report(printable(status.text))
+            return
+        self.awaits_conversation = 0.0
+        if not self.composer.text:
+            self.open_group(status.group)
+        self.flash(printable_line(f"You are in {conversation.name}."))
 
     def on_invitation_used(self, notification: InvitationNotification) -> None:
         if self.invitation_listener is None or not self.invitation_listener(notification):

@@ -1,5 +1,7 @@
 """Private conversations: opening one with a member, and notifications about invitations."""
 
+from time import monotonic
+
 from zerochat.presentation import private
 from zerochat.rpc import (
     AnswerPrivateInvitationParams,
@@ -17,6 +19,10 @@ from zerochat.tui.actions.targets import report_ambiguous, report_usage
 from zerochat.tui.base_app import app_of
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.style.text import name_of
+
+OPENS_S_MAX = 60.0
+"""How long after the acceptance a conversation opens by itself. Later the user does something else, and what is typed
+would go to it."""
 
 
 def msg(chat: ChatView, argument: str) -> None:
@@ -53,7 +59,7 @@ def msg(chat: ChatView, argument: str) -> None:
 
 async def answer(chat: ChatView, invitation: PrivateInvitationInfo, accept: bool) -> None:
     """Raises AgentError."""
-    chat.awaits_conversation = accept
+    chat.awaits_conversation = monotonic() + OPENS_S_MAX if accept else 0.0
     params = AnswerPrivateInvitationParams(invitation.group, invitation.did, accept)
     await chat.link.request("answer_private_invitation", params, GroupInfo)
     await chat.feed.refresh()
