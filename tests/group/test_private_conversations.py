@@ -1,5 +1,7 @@
 """Private conversations: groups of two that one member begins with another."""
 
+from functools import partial
+
 import pytest
 
 from tests.support.small_world import Small
@@ -16,6 +18,7 @@ from zerochat.group.inputs import (
     SendContent,
     SendPost,
 )
+from zerochat.group.joining import private_conversations
 from zerochat.group.joining.private_conversations import WAITING_EVENTS_MAX
 from zerochat.group.joining.private_invitations import LIFETIME_S
 from zerochat.group.messages.bodies import Delete, Edit
@@ -333,3 +336,15 @@ def test_a_member_that_was_accepted_starts_one_join_at_a_time(monkeypatch):
     world.open("n0", "n1")
     world.run(for_ms=1_000)
     assert len(world.nodes["n1"].agent.joins) == 3, "another one after its end"
+
+
+def test_a_conversation_with_other_keys_is_not_joined(world, monkeypatch):
+    """In a group that signs, the other member can prove what we have written, and what is moved there is not asked for
+    again."""
+    monkeypatch.setattr(private_conversations, "CreateGroup", partial(CreateGroup, keys="sender-key"))
+    theirs = world.open("n0", "n1")
+    monkeypatch.undo()
+    world.run(for_ms=5_000)
+    world.answer("n1", "n0")
+    world.run(for_ms=70_000)
+    assert world.told[-1][1].phase == "failed" and theirs not in world.nodes["n1"].agent.groups

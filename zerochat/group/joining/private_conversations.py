@@ -22,7 +22,7 @@ from zerochat.group.joining import founding, vouchers
 from zerochat.group.membership import leave
 from zerochat.group.messages.bodies import Content, Post
 from zerochat.group.notifications import ConversationMoved
-from zerochat.group.state import Agent, Group, Join, PrivateWith
+from zerochat.group.state import Agent, Group, Join, PrivateWith, Profile
 from zerochat.group.transaction import Transaction
 from zerochat.names import NAME_CHARS_MAX
 
@@ -100,13 +100,17 @@ def begin(tx: Transaction, shared: Group, member: str) -> Group:
 
 def fault_of(agent: Agent, join: Join, group: Group) -> tuple[str, str] | None:
     """Why we do not join this group as a private conversation, and what the user can do: it has other members than the
-    inviter and us; its founder is not the member that has invited us; or both members have admitted each other at once,
-    and the other conversation remains."""
+    inviter and us; its founder is not the member that has invited us; its messages could be proved to others, or are
+    encrypted in another way than those of the group of both; or both members have admitted each other at once, and the
+    other conversation remains."""
     assert join.voucher is not None
     if group.view.members.keys() != {join.me, join.relationship.member} or group.view.former:
         return "this is no private conversation: it has other members", "Ask the member about it."
     if not vouchers.is_founder(join.voucher, join.relationship.member, group.id):
         return "the member that has invited you has not begun this conversation", "Ask the member about it."
+    shared = agent.groups.get(join.voucher.group)
+    if group.profile != Profile(envelope=(shared or group).profile.envelope):
+        return "this is no private conversation: it has other keys, or another format", "Ask the member about it."
     known = conversations_with(agent, join.voucher.group, join.voucher.member)
     if any(one.others and one.id < join.group for one in known):
         return "the member has joined your own private conversation with it", "Use that one."
