@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.small_world import Small
 from zerochat.didcomm.invitation import Invitation
@@ -348,3 +349,17 @@ def test_a_conversation_with_other_keys_is_not_joined(world, monkeypatch):
     world.answer("n1", "n0")
     world.run(for_ms=70_000)
     assert world.told[-1][1].phase == "failed" and theirs not in world.nodes["n1"].agent.groups
+
+
+def test_a_conversation_that_the_other_opens_to_a_third_member_is_no_longer_one():
+    world = Pair(3)
+    made = world.open("n0", "n1")
+    world.run(for_ms=5_000)
+    world.answer("n1", "n0")
+    world.run(for_ms=20_000)
+    node = world.nodes["n1"]
+    node.agent = replace(node.agent, groups={**node.agent.groups, made: replace(node.agent.groups[made], private=None)})
+    world.join("n2", world.invite(made, "n1"))
+    assert len(world.nodes["n0"].agent.groups[made].view.members) == 3
+    fresh = world.open("n0", "n1")
+    assert fresh != made and world.open("n0", "n1", group="") == fresh

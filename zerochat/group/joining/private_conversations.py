@@ -45,12 +45,18 @@ class BeingMoved(LocalError):
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
+def is_private(group: Group) -> bool:
+    """Whether this is a private conversation: the other member may have admitted more, though its client should not."""
+    return group.private is not None and len(group.view.members) <= 2
+
+
 def conversations_with(agent: Agent, name: str, member: str) -> Iterator[Group]:
     """Our active private conversations with this member of this group."""
     for group in agent.groups.values():
-        private = group.private
-        if private is not None and group.state == "active" and (private.group, private.member) == (name, member):
-            yield group
+        if is_private(group) and group.state == "active":
+            private = _private(group)
+            if (private.group, private.member) == (name, member):
+                yield group
 
 
 def is_waiting(group: Group) -> bool:

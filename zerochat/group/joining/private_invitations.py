@@ -24,6 +24,7 @@ from zerochat.group.joining.private_conversations import (
     begin,
     conversations_with,
     is_over,
+    is_private,
     is_waiting,
     waiting_with,
 )
@@ -78,7 +79,7 @@ class NoSuchPrivateInvitation(LocalError):
 def open_conversation(tx: Transaction, command: OpenConversation) -> ConversationOpened:
     """Find or begin the private conversation with a member, and invite it unless it has joined."""
     group, member = _named_member(tx, command)
-    if group.private is not None:  # from inside, or by its title
+    if group.private is not None and is_private(group):  # from inside, or by its title
         shared = tx.agent.groups.get(group.private.group)
         asked = group.private.member
         if group.others or shared is None or asked not in shared.view.members:
@@ -114,7 +115,7 @@ def _named_member(tx: Transaction, command: OpenConversation) -> tuple[Group, st
     if command.group:
         group = find_group(tx.agent, command.group)
         return group, "" if _is_titled(group, command.member) else find_member(group, command.member)
-    known = [one for one in tx.agent.groups.values() if one.state == "active" and one.private is not None]
+    known = [one for one in tx.agent.groups.values() if one.state == "active" and is_private(one)]
     titled = [one for one in known if one.name == command.member] or [
         one for one in known if _is_titled(one, command.member)
     ]
@@ -123,7 +124,7 @@ def _named_member(tx: Transaction, command: OpenConversation) -> tuple[Group, st
 
 def _is_titled(group: Group, reference: str) -> bool:
     private = group.private
-    return private is not None and (
+    return (private is not None and is_private(group)) and (
         reference.casefold() in (group.name.casefold(), private.label.casefold()) or reference in group.others
     )
 
