@@ -24,10 +24,10 @@ SQLITE_VERSION_MIN: Final = 3_051_003
 BUSY_MS: Final = 1_000
 """How long to wait for a lock held by another program, such as a backup tool."""
 WAL_PAGES: Final = 4_000
-COPY_PAGES: Final = 256
-"""Pages of one slice of a copy: one megabyte."""
 """Pages of 4 kB in the write-ahead log before a checkpoint. Event ids are random, so fewer checkpoints write each index
 page less often: this halves the time of storing a long history."""
+COPY_PAGES: Final = 256
+"""Pages of one slice of a copy: one megabyte."""
 NEVER_WRITTEN: Final = 1 << 30
 """File offset of the lock-byte page, which SQLite never writes."""
 WAL_BYTES_KEPT: Final = 16 << 20
