@@ -104,6 +104,20 @@ def test_ctrl_q_quits_from_every_dialog(tmp_path, opener):
     run(play())
 
 
+@pytest.mark.parametrize("opener", others_slow(["f8", "f7", "ctrl+f"], 1))
+def test_the_field_is_in_sight_in_a_tiny_window(tmp_path, opener):
+    async def play():
+        async with scene(tmp_path, size=(20, 6), setting=weekend) as it:
+            await it.shows("Message")
+            await it.press(opener)
+            await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.focused)
+            await it.until(lambda: it.app.screen.region.contains_region(it.app.screen.focused.region))
+            await it.pilot.pause()
+            assert it.app.screen.region.contains_region(it.app.screen.focused.region)
+
+    run(play())
+
+
 def test_every_dialog_quits_and_helps():
     for place in binding_owners():
         if issubclass(place.owner, ModalScreen):

@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
@@ -49,6 +50,19 @@ class Dialog(ModalScreen[Answer]):
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete()
+
+    def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
+        """Scroll to it once the layout is known: in a low window Textual would scroll to its place in a high one."""
+        super().set_focus(widget, False, from_app_focus)
+        if scroll_visible:
+            self.call_after_refresh(self._show_focused)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._show_focused)
+
+    def _show_focused(self) -> None:
+        if self.focused is not None:
+            self.focused.scroll_visible(animate=False)
 
     def show_error(self, sentence: Printable) -> None:
         """Show an error of one of the dialog's actions in its feedback line, or in a line above its last one."""
