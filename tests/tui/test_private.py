@@ -28,6 +28,18 @@ def test_msg_opens_the_conversation_and_sends_the_text(tmp_path):
     run(play())
 
 
+def test_the_other_member_has_accepted(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/msg bob hello")
+            await it.until(lambda: it.open is not None and it.open.info.private is not None)
+            it.agent.used(it.agent.groups[it.open.info.id], "bob", name="bob")
+            await it.shows("bob has accepted the private conversation.")
+
+    run(play())
+
+
 def test_a_refused_msg_stands_in_the_composer_again(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

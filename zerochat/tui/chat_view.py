@@ -226,7 +226,10 @@ class ChatView(ChatLayout):
         self.flash(printable_line(f"You are in {conversation.name}."))
 
     def on_invitation_used(self, notification: InvitationNotification) -> None:
-        if self.invitation_listener is None or not self.invitation_listener(notification):
+        conversation = self.conversations.by_id.get(notification.group)
+        if conversation is not None and conversation.info.private is not None:
+            self.flash(printable_line(f"{name_of(notification.nick)} has accepted the private conversation."))
+        elif self.invitation_listener is None or not self.invitation_listener(notification):
             self.flash(
                 printable_line(f"{name_of(notification.nick)} used {group_rules.your_invitation(notification.name)}.")
             )
