@@ -16,7 +16,7 @@ from zerochat.terminal_text import Printable, printable_line
 
 
 class SeveralNames(LocalError):
-    """This begins with several names: {names}. Put the right one in quotes. The line was not sent."""
+    """This begins with several names: {names}. The line was not sent: put the right one in quotes."""
 
 
 @dataclass(frozen=True, slots=True)
