@@ -243,7 +243,7 @@ def test_a_service(home, monkeypatch):
     environment = dict(os.environ)
     type_("zerochat init --name Alice", environment)
     try:
-        for line in typed(block("systemctl --user enable")):
+        for line in typed(block("systemctl --user enable --now zerochat")):
             if line.startswith(("zerochat doctor", "zerochat status")):
                 until(lambda: reached(), "the agent", 60)
                 type_(line, environment, codes=(0, 1))  # the findings depend on this machine
