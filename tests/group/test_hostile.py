@@ -9,9 +9,11 @@ from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.inputs import StepContext
 from zerochat.group.links import peers, rate_limits
 from zerochat.group.membership import heads_of
+from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Agent
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.messages import HEADS_MAX, SYNC
+from zerochat.group.wire.event_runs import write_runs
+from zerochat.group.wire.messages import EVENTS, HEADS_MAX, SYNC
 from zerochat.sim import play_history
 from zerochat.sim.world import Node
 
@@ -143,3 +145,23 @@ def test_the_work_of_a_rejected_envelope_stays_spent():
     event = world.event(type=LABEL, body={"label": "x"}, deps=heads_of(world.mallory.control))
     world.utter_event("n0", event)  # its signature is missing: refused after work
     assert 0 < world.group("n0").links.peers[world.mallory.me].rate_limit.work < rate_limits.WORK_US_MAX
+
+
+def test_the_end_of_a_gap_before_a_known_membership_event_is_notified():
+    world, seen = Hostile(), []
+    perform = world._perform
+
+    def watched(node, effect):
+        if node.name == "n0" and isinstance(getattr(effect, "notification", None), ViewChanged):
+            seen.append(effect.notification)
+        perform(node, effect)
+
+    world._perform = watched  # type: ignore[method-assign]
+    post = world.event(body={"text": "first"})
+    place = {"seq": 2, "pre": post.id, "deps": heads_of(world.mallory.control), "lamport": post.lamport + 1}
+    label = world.event(type=LABEL, body={"label": "M"}, **place).signed(world.mallory.seed)
+    world.utter_event("n0", label)
+    assert world.group("n0").log.reorder_buffers.keys() == {world.mallory.me}
+    seen.clear()
+    world.utter("n0", EVENTS, {"runs": write_runs([post]), "view": "", "have": []})
+    assert world.group("n0").chain(world.mallory.me).seq == 2 and seen == [ViewChanged(world.id)]

@@ -203,6 +203,8 @@ def drain_buffer(tx: Transaction, name: str, author: str) -> None:
         except Refused as error:
             tx.emit(Measure("dropped", error.code))
             return
+        if following.is_control and author not in tx.group(name).log.reorder_buffers:
+            tx.emit(Notify(ViewChanged(name)))  # it was known, so no other news says that the gap before it is closed
 
 
 def _without(buffers: Mapping[str, ReorderBuffer], author: str) -> dict[str, ReorderBuffer]:
