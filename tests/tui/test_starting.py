@@ -8,6 +8,7 @@ import termios
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.events import Paste
@@ -572,15 +573,16 @@ def test_signal_handlers_are_restored():
 
 def test_a_line_that_is_too_long_is_not_asked_for_at_once(tmp_path, monkeypatch):
     """The chat connects again after longer and longer delays, though the agent answers each greeting."""
+    served: list[Any] = []
     delays, sleep = [], asyncio.sleep
 
     async def play():
         async def serve(reader, writer):
-            await reader.readline()
-            writer.write(b"{}\n" + b"x" * (2 * LINE_BYTES_MAX) + b"\n")
+            served.append((asyncio.current_task(), writer))
             with suppress(ConnectionError):
+                await reader.readline()
+                writer.write(b"{}\n" + b"x" * (2 * LINE_BYTES_MAX) + b"\n")
                 await writer.drain()
-            writer.close()
 
         def noted(seconds, *result):
             delays.append(seconds)
@@ -599,6 +601,10 @@ def test_a_line_that_is_too_long_is_not_asked_for_at_once(tmp_path, monkeypatch)
                 while len([each for each in delays if each]) < 7:
                     await sleep(0.005)
                 running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            for task, writer in served:
+                writer.transport.abort()
+                await asyncio.gather(task, writer.wait_closed(), return_exceptions=True)
 
     run(play())
     assert [each for each in delays if each][:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
