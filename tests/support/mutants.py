@@ -19,7 +19,7 @@ from zerochat.group.effects import JournalEffect, ReadOwnEvents, StoreEvent, Sto
 from zerochat.group.event_log import delivery, lamport, receiving
 from zerochat.group.files import download
 from zerochat.group.links import mediator_mail, outbox, peers
-from zerochat.group.membership import resolve_view
+from zerochat.group.membership import extend_control
 from zerochat.group.messages import current
 from zerochat.group.signed_streams import publisher, receiver
 from zerochat.group.state import ReorderBuffer
@@ -173,8 +173,11 @@ def _view_from_labels(patch: Patch) -> None:
     def told(view):
         return "|".join(member.label for member in view.members.values())
 
-    resolve = resolve_view
-    patch.setattr(delivery, "resolve_view", lambda control: replace(found := resolve(control), checksum=told(found)))
+    def extend(control, event):
+        extended, view = extend_control(control, event)
+        return extended, replace(view, checksum=told(view))
+
+    patch.setattr(delivery, "extend_control", extend)
 
 
 def _bytes_unchecked(patch: Patch) -> None:
