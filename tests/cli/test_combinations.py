@@ -15,9 +15,9 @@ REFUSED = [
 ]
 NEEDED = [(verb, one, other) for verb, pairs in ONLY_WITH.items() for one, other in pairs]
 VALUES = {"--expires": "2h", "--history": "all", "--after": "today", "--noise": "0.5"}
+"""By flag, where a number is no valid value."""
 ALSO = {"proof": ("MSG",)}
 """By verb: what its parser requires beside its positional arguments."""
-"""By flag, where a number is no valid value."""
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
@@ -47,10 +47,12 @@ def line_of(verb: str, *names: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("verb", "one", "other"), REFUSED)
-def test_an_option_that_would_be_ignored_is_refused(verb: str, one: str, other: str, capsys: object) -> None:
+def test_an_option_that_would_be_ignored_is_refused(
+    verb: str, one: str, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         parse(line_of(verb, one, other, *(() if other else ALSO.get(verb, ()))))
-    err = capsys.readouterr().err  # type: ignore[attr-defined]
+    err = capsys.readouterr().err
     assert end.value.code == 2 and f"argument {one}: " in err and "allowed with argument" in err
 
 

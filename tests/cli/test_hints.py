@@ -52,16 +52,18 @@ def _piece(value: ast.expr) -> str:
     return "{name}"
 
 
-def suggested() -> dict[str, str]:
+def suggested() -> tuple[dict[str, str], dict[str, str]]:
+    """The places of the commands with arguments, and of those that are only named."""
     found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for path in sorted(ROOT.rglob("*.py")):
         if "`zerochat " not in (source := path.read_text(encoding="utf-8")):
             continue
         for line, text in strings(ast.parse(source)):
             for command in re.findall(r"`zerochat ([^`]*)`", text):
-                if not NAMED.fullmatch(words := " ".join(command.split())):
-                    found.setdefault(words, f"{path.relative_to(ROOT)}:{line}")
-    return found
+                words = " ".join(command.split())
+                (named if NAMED.fullmatch(words) else found).setdefault(words, f"{path.relative_to(ROOT)}:{line}")
+    return found, named
 
 
 def parsed(command: str) -> bool:
@@ -75,10 +77,16 @@ def parsed(command: str) -> bool:
 
 
 def test_suggested_commands_parse(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = suggested()
+    commands, _ = suggested()
     assert len(commands) > 50
     failed = {command: place for command, place in commands.items() if not parsed(command)}
     assert failed == {}, capsys.readouterr().err
+
+
+def test_named_commands_exist() -> None:
+    _, named = suggested()
+    verbs = {verb for verbs in VERBS.values() for verb in verbs}
+    assert {command: place for command, place in named.items() if command.split()[0] not in verbs} == {}
 
 
 def test_a_field_with_several_words_stays_several_words() -> None:

@@ -92,11 +92,11 @@ def test_joins_under_way_are_listed(run, usual) -> None:
     asking = joining(
         "asking", "A member was asked…", name="crew two", words=["apple"], expires_at="2026-07-02T12:04:00Z"
     )
-    failed = joining("failed", "You did not get in: nobody answered.")
+    failed = joining("failed", "You did not get in: no answer came.")
     usual.answers["get_status"] = lambda _: replace(STATUS, joins=[asking, failed])
     _, out, _ = run("status")
     assert "joining crew two  waiting for approval until 2026-07-02 12:04  A member was asked…\n" in out
-    assert "joining           failed" in out and "nobody answered" in out
+    assert "joining           failed" in out and "no answer came" in out
     assert json.loads(run("status --format jsonl")[1])["joins"][0]["name"] == "crew two"
     usual.answers["get_status"] = lambda _: replace(STATUS, groups=[replace(HIKERS, state="left", members=0)])
     assert "hikers  left   -        -          -               -     GROUPID" in run("status")[1]

@@ -1,8 +1,8 @@
 """Webhooks: a small HTTP listener on this machine that stores each authenticated request as an event of the bot.
 
 `POST /NAME` with `Authorization: Bearer SECRET`, or signed as GitHub does (`X-Hub-Signature-256`). The answer 202 means
-that the event is on disk, 200 that one of the same delivery was stored before: senders repeat a request whose answer
-was lost. Secrets are compared in constant time.
+that the event is on disk, 200 that the same delivery was stored before: senders repeat a request whose answer was
+lost. Secrets are compared in constant time.
 """
 
 import asyncio

@@ -330,7 +330,7 @@ class ChatView(ChatLayout):
         self.run_request(self._read(conversation))
 
     def conversation_moved(self, former: str, group: str) -> None:
-        """A private conversation is part of another one now: show that one in its place, with the unsent text."""
+        """A private conversation is part of another one now: show the other in its place, with the unsent text."""
         if (conversation := self.conversations.by_id.get(former)) is None:
             return
         shown = former == self.conversations.open_id

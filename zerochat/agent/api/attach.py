@@ -47,7 +47,7 @@ class NotAnswered(AgentGone):
 
 class AttachedClient(Client):
     """A client that attaches again, or starts an agent, when the agent has gone. It waits for the restart of an agent
-    that outlives its clients, lest it keep that one from starting.
+    that outlives its clients, lest it keep the restarted one from starting.
 
     A request that reads or has an idempotency key, which is made if need be, is then repeated; other ones fail with
     AgentGone. A temporary agent also says which requests it has not carried out, and these are repeated; after its end

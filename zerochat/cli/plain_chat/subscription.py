@@ -38,7 +38,7 @@ WAITS_FOR_ANOTHER = 2
 """Attempts for which another program may start the agent."""
 WAITS_FOR_RESTART = 6
 """The same after the end of an agent that outlives its clients: about 14 seconds, for its service manager restarts it
-after five, and one started here would keep that one from starting."""
+after five, and one started here would keep the restarted one from starting."""
 
 
 class DeferredOutput:

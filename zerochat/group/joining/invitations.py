@@ -45,7 +45,7 @@ class NoSuchHistory(LocalError):
 
 
 class PrivateGroup(LocalError):
-    """A private conversation has two members. `zerochat create` makes a group for more."""
+    """A private conversation has two members. `zerochat new GROUP` makes a group for more."""
 
 
 class Unreachable(LocalError):

@@ -97,7 +97,7 @@ def title(agent: Agent, label: str, within: str) -> str:
 
 
 def begin(tx: Transaction, shared: Group, member: str) -> Group:
-    """Found the conversation with a member; nobody is invited yet."""
+    """Found the conversation with a member; no invitation is sent yet."""
     mine, theirs = shared.view.members[shared.me].label, shared.view.members[member].label
     group = founding.found_group(tx, CreateGroup(NAME, mine, shared.profile.envelope))
     private = PrivateWith(shared.id, member, theirs)
@@ -119,7 +119,7 @@ def fault_of(agent: Agent, join: Join, group: Group) -> tuple[str, str] | None:
         return "this is no private conversation: it has other keys, or another format", "Ask the member about it."
     known = conversations_with(agent, join.voucher.group, join.voucher.member)
     if any(one.others and one.id < join.group for one in known):
-        return "the member has joined your own private conversation with it", "Use that one."
+        return "the member has joined your own private conversation with it", "Use your own conversation."
     return None
 
 

@@ -21,7 +21,8 @@ from zerochat.group.membership.void_events import is_revocation
 LOGS_MAX = 64
 """Cached logs, one for each group."""
 EVENT_WORK_US, RESOLVE_WORK_US = 300, 6
-"""The work of a membership event, and more for each known one where the view must be resolved anew; us."""
+"""The work of a membership event, and more for each known one where the view must be resolved anew; us. Only an
+estimate: where a machine is slower, its share of work per member is larger."""
 
 
 class MembershipLog:
@@ -40,8 +41,8 @@ class MembershipLog:
             self._count(event)
 
     def work_us(self, event: Event) -> int:
-        """The estimated work of checking and applying an event, us: as measured, not as promised."""
-        is_last = self.heads == set(event.deps) and (event.type != REMOVE)
+        """The estimated work of checking and applying an event, us."""
+        is_last = self.heads == set(event.deps) and event.type != REMOVE
         return EVENT_WORK_US + (0 if is_last else RESOLVE_WORK_US * self.size)
 
     def check(self, event: Event) -> None:

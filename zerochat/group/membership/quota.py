@@ -2,7 +2,7 @@
 
 All membership events are kept for good and given to every joiner, so each costs every member work and memory. A limit
 for the group alone would let one member use it up with the events of members that it has added itself (a Sybil attack),
-and close the group to everybody else. So an event counts for its author and for each member through whom its author
+and close the group to all others. So an event counts for its author and for each member through whom its author
 came in, except the founder, through whom all came in: the *branches* that it belongs to. A member that only the founder
 is above therefore spends its own branch, however many members it adds.
 
