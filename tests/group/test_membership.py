@@ -1083,6 +1083,17 @@ def test_view_is_independent_of_order(book, dice):
     assert missing(arrived, heads_of(arrived)) == []
 
 
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_was_accepted_one_by_one_is_within_the_quotas(data):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in {"BRANCH_MAX": 3, "AUTHOR_CONTROL_MAX": 5, "CONTROL_MAX": 9, "RESERVE": 1}.items():
+            patch.setattr(quota, name, limit)
+        book = data.draw(histories())
+        assert check_all(book.control.values()) == check_all(missing(book.control, [])) == book.control
+
+
 def at_odds(book, one, other):
     if one.author != other.author or one is other:
         return False
