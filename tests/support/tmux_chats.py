@@ -78,6 +78,10 @@ class Window(Screen):
         self._tmux("set-buffer", "--", text)
         self._tmux("paste-buffer", "-t", "tour", *(["-p"] if bracketed else []))
 
+    def mouse(self, event: str) -> None:
+        """An event of the mouse in SGR form, for example `0;5;4M`: the button is pressed in column 5 of line 4."""
+        self.paste(f"\x1b[<{event}", bracketed=False)
+
     def _pane(self, variable: str) -> str:
         return self._tmux("display-message", "-p", "-t", "tour", f"#{{{variable}}}").strip()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from textual._context import visible_screen_stack
 from textual.app import App
-from textual.events import Key, Paste
+from textual.events import Key, MouseMove, Paste
 from textual.pilot import Pilot
 from textual.strip import Strip
 
@@ -108,6 +108,19 @@ class Scene:
     @property
     def open(self):
         return self.app.chat.conversations.open
+
+    async def drag(self, x, y):
+        """Move the mouse with its first button held."""
+        await self.pilot._post_mouse_events([MouseMove], offset=(x, y), button=1)
+
+    async def position(self, text):
+        """(x, y) of `text` on the screen, as soon as two looks in a row show the same: a click needs a layout that
+        stays."""
+        await self.shows(text)
+        before = None
+        while before != (before := self.text):
+            await self.pilot.pause()
+        return next((line.index(text), y) for y, line in enumerate(before.split("\n")) if text in line)
 
     def told(self):
         """What the toasts and the status line say."""

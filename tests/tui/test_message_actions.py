@@ -124,7 +124,7 @@ def test_a_click_selects_and_a_second_opens_the_menu(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            y = next(at for at, line in enumerate(it.text.split("\n")) if "│ yes" in line)
+            _, y = await it.position("│ yes")
             await it.pilot.click(offset=(45, y))
             assert selected(it) == "yes"
             await it.pilot.click(offset=(45, y))
@@ -159,7 +159,7 @@ def test_letters_are_text_with_a_selection(tmp_path, way):
         async with scene(tmp_path, setting=weekend, settings_store=act) as it:
             await it.shows("seven at the station")
             if way == "click":
-                y = next(at for at, line in enumerate(it.text.split("\n")) if "│ seven" in line)
+                _, y = await it.position("│ seven")
                 await it.pilot.click(offset=(45, y))
             else:
                 await it.press("escape" if way == "escape" else "up")
@@ -523,7 +523,7 @@ def test_consecutive_joins_fold_until_clicked(tmp_path):
 
     async def play():
         async with scene(tmp_path, setting=setting) as it:
-            await it.shows("▸ n0, n1 and n2 joined")
+            await it.position("▸ n0, n1 and n2 joined")
             pane = it.app.chat.pane
             at = next(y for y in range(pane.size.height) if "▸" in pane.render_line(y).text)
             await it.pilot.click("#pane", offset=(30, at))
@@ -593,8 +593,8 @@ def test_text_can_be_selected_with_the_mouse(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
-            y = next(at for at, line in enumerate(it.text.split("\n")) if "│ yes" in line)
-            x = next(line.index("│ yes") for line in it.text.split("\n") if "│ yes" in line) + 2
+            x, y = await it.position("│ yes")
+            x += 2
             await it.pilot.mouse_down(offset=(x, y))
             await it.pilot.hover(offset=(x + 1, y))
             await it.pilot.hover(offset=(x + 3, y + 1))

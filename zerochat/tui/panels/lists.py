@@ -102,8 +102,12 @@ class GroupList(QuietList):
             self.capture_mouse()
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        if self._dragged_to:
-            event.stop()
+        if not self._dragged_to:
+            return
+        event.stop()
+        if not event.button:  # The release came before the list had captured the mouse.
+            self._drop()
+        else:
             self._dragged_to = max(event.screen_x + 1 - self.region.x, 1)
             self.styles.min_width, self.styles.max_width = 1, "50%"
             self.styles.width = self._dragged_to
@@ -111,9 +115,12 @@ class GroupList(QuietList):
     def on_mouse_up(self, event: MouseUp) -> None:
         if self._dragged_to:
             event.stop()
-            self.release_mouse()
-            width, self._dragged_to = self._dragged_to, 0
-            self.post_message(self.Resized(width))
+            self._drop()
+
+    def _drop(self) -> None:
+        self.release_mouse()
+        width, self._dragged_to = self._dragged_to, 0
+        self.post_message(self.Resized(width))
 
     def show_groups(self, conversations: Conversations) -> None:
         self.rebuild = lambda: self.show_groups(conversations)
