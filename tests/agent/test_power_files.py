@@ -222,6 +222,6 @@ def test_a_mediator_keeps_all_acknowledged_envelopes(synchronous: str, roots: tu
                 found = content(store)
                 # The one that was just under way may be there as well.
                 bad += found not in contents[promised : promised + 2]
-                assert store.total.messages == len(found[3]) + len(found[4])  # type: ignore[arg-type]
+                assert store.usage.total.messages == len(found[3]) + len(found[4])  # type: ignore[arg-type]
             looked += 1
     assert looked > 100 and bool(bad) is (synchronous == "NORMAL")

@@ -161,7 +161,7 @@ def test_a_message_waits_until_it_is_acknowledged(site, bob):
     bob.acknowledge()
     assert not bob.connect().got
     assert site.hear(wrapped) == Outcome("dropped.twice"), "a sender that repeats itself brings nothing back"
-    assert site.store.total.messages == 0 == site.store.total.bytes
+    assert site.store.usage.total.messages == 0 == site.store.usage.total.bytes
 
 
 def test_every_name_of_a_recipient(site, bob):
@@ -221,7 +221,7 @@ def test_live_mode_delivers_at_most_one_window(path):
         bob.pushed()
         assert before < len(bob.got)
     bob.acknowledge()
-    assert len(set(bob.got)) == 20 and not site.store.total.messages
+    assert len(set(bob.got)) == 20 and not site.store.usage.total.messages
     site.store.close()
 
 
@@ -246,7 +246,7 @@ def test_a_recipient_fetches_only_its_own_messages(site, bob):
     assert pickup.kind_of(other.ask(pickup.delivery_request(random, 9, bob.mailbox.did))) == "status"
     [kept] = site.store.fetch(1, 9)
     other.ask(pickup.messages_received([kept.id], random))
-    assert site.store.total.messages == 1
+    assert site.store.usage.total.messages == 1
 
 
 # --- what is dropped ------------------------------------------------------------------------------------------------
@@ -261,22 +261,22 @@ def test_forwards_without_recipient_are_never_stored(site, bob):
     assert site.hear(forwarded(site, bob.mailbox, "?")).what == "dropped.unknown"
     for envelope in (b"", b"{}", b"\xff", letter(nobody, "not for you"), forwarded(site, bob.mailbox, "x")[:-5]):
         assert site.hear(envelope).what == "unreadable"
-    assert not site.store.total.messages and site.mediator.counts["unreadable"] == 5
+    assert not site.store.usage.total.messages and site.mediator.counts["unreadable"] == 5
 
 
 def test_quotas(path):
     size = len(letter(new_peer4(random, []), "0"))
-    site = Site(path, Limits(messages=3, bytes=10 * size, total_bytes=5 * size + 100, dids=2))
-    bob, eve = Client(site).connect(), Client(site).connect()
-    whats = [site.hear(forwarded(site, bob.mailbox, str(number))).what for number in range(4)]
-    assert whats == ["kept"] * 3 + ["dropped.full"]
-    whats = [site.hear(forwarded(site, eve.mailbox, str(number))).what for number in range(3)]
-    assert whats == ["kept"] * 2 + ["dropped.full"], "all together are too much"
+    site = Site(path, Limits(messages=12, bytes=100 * size, total_bytes=25 * size, dids=2))
+    bob = Client(site).connect()
+    whats = [site.hear(forwarded(site, bob.mailbox, str(number))).what for number in range(5)]
+    assert whats == ["kept"] * 5 and site.mediator.counts["dropped.oldest"] == 2
+    assert site.hear(forwarded(site, bob.mailbox, "large" * 8_000)).what == "dropped.full", "all together are too much"
     changes = [Change(new_peer4(random, []).did, "add") for _ in range(2)]
     rows = mediation.read_update_response(bob.ask(mediation.update(changes, random)))
     assert [row.result for row in rows] == ["success", "client_error"]
     site.restart()
-    assert site.hear(forwarded(site, bob.mailbox, "again")).what == "dropped.full"
+    assert site.hear(forwarded(site, bob.mailbox, "again")).what == "kept"
+    assert site.store.usage.total.messages == 3
     site.store.close()
 
 
@@ -288,7 +288,7 @@ def test_every_envelope_expires(site, bob):
     def swept(now_s: int) -> int:
         with site.store.transaction():
             site.mediator.sweep(now_s)
-        return int(site.store.total.messages)
+        return int(site.store.usage.total.messages)
 
     assert swept(NOW // 1000 + 59) == 3
     assert swept(NOW // 1000 + 60) == 1
@@ -336,7 +336,7 @@ def test_two_mediators_in_sequence(tmp_path):
     assert inner.hear(dispatch.envelope).what == "kept"
     with outer.store.transaction():
         outer.mediator.dispatched(dispatch.ticket, None, outer.now)
-    assert not outer.store.total.messages
+    assert not outer.store.usage.total.messages
     bob.pushed()
     assert bob.got == [envelope]
     for each in (outer, inner):
@@ -383,7 +383,7 @@ def test_a_transaction_is_atomic(site, bob):
 
     with pytest.raises(KeyboardInterrupt):
         turn_that_fails()
-    assert not site.store.total.messages and not site.store.fetch(1, 9)
+    assert not site.store.usage.total.messages and not site.store.fetch(1, 9)
     assert site.hear(wrapped).what == "kept"
 
 
@@ -442,6 +442,6 @@ def test_envelopes_nest_to_a_limit(site, bob):
     envelope = forwarded(site, bob.mailbox, "deep")
     for depth in range(8):
         if depth == 5:
-            assert site.hear(envelope).what == "unwrapped" and site.store.total.messages == 1
+            assert site.hear(envelope).what == "unwrapped" and site.store.usage.total.messages == 1
         envelope = routing.rewrap(envelope, site.identity.did, resolve=resolve, random=random)
     assert site.hear(envelope).what == "unreadable"

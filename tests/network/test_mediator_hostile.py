@@ -126,14 +126,13 @@ def test_only_delivered_messages_are_read(site, bob, monkeypatch):
 
 
 def test_delayed_messages_leave_room_for_immediate_ones(path):
-    """Whoever knows a name could fill its queue with what cannot be fetched for a week."""
-    site = Site(path, Limits(messages=8, bytes=1 << 20))
+    """A sender that knows a DID could fill its queue with messages that cannot be fetched for a week."""
+    site = Site(path, Limits(messages=8, bytes=1 << 20, shares_min=1))
     bob = Client(site).connect()
     whats = [site.hear(forwarded(site, bob.mailbox, str(n), delay_milli=10**9)).what for n in range(3)]
     assert whats == ["delayed"] * 2 + ["dropped.full"]
-    assert [site.hear(forwarded(site, bob.mailbox, f"now {n}")).what for n in range(7)] == ["kept"] * 6 + [
-        "dropped.full"
-    ]
+    assert [site.hear(forwarded(site, bob.mailbox, f"now {n}")).what for n in range(7)] == ["kept"] * 7
+    assert site.mediator.counts["dropped.oldest"] == 1
     site.restart()
     bob.connect().acknowledge()
     assert site.hear(forwarded(site, bob.mailbox, "later", delay_milli=10**9)).what == "dropped.full"
@@ -142,7 +141,7 @@ def test_delayed_messages_leave_room_for_immediate_ones(path):
     site.due()
     assert site.hear(forwarded(site, bob.mailbox, "much later", delay_milli=10**9)).what == "delayed"
     size = len(letter(bob.mailbox, "0"))
-    site.mediator.limits = Limits(bytes=4 * 12 * size)
+    site.mediator.limits = Limits(bytes=4 * 12 * size, shares_min=1)
     whats = [site.hear(forwarded(site, bob.mailbox, f"x{n}", delay_milli=10**9)).what for n in range(20)]
     assert whats.count("dropped.full") >= 8, "bytes count too"
     site.store.close()
@@ -150,12 +149,12 @@ def test_delayed_messages_leave_room_for_immediate_ones(path):
 
 def test_a_crowd_leaves_room_for_others(path):
     size = len(letter(new_peer4(random, []), "00"))
-    site = Site(path, Limits(bytes=10 * size, total_bytes=80 * size), is_open=True)
+    site = Site(path, Limits(bytes=10 * size, total_bytes=80 * size, shares_min=1), is_open=True)
     for _ in range(8):
         one = Client(site).connect()
         for number in range(10):
             site.hear(forwarded(site, one.mailbox, f"{number:02}"))
-    assert site.mediator.counts["dropped.full"]
+    assert site.mediator.counts["dropped.oldest"]
     last = Client(site).connect()
     assert site.hear(forwarded(site, last.mailbox, "00")).what == "kept"
     site.store.close()
@@ -182,6 +181,44 @@ def test_sweeping_keeps_pace_with_delivery(site, bob, monkeypatch):
         with site.store.transaction():
             more.append(site.mediator.sweep(later))
     assert more == [True, True, False] and not site.store._rows("SELECT 1 FROM delivered")
+
+
+def receipts(site: Site, box: str, envelopes: list[bytes]) -> list[bool]:
+    """Whether each forward to this mailbox is answered by a receipt."""
+    to, answers = site.identity.did, []
+    for envelope in envelopes:
+        plain = routing.forward(envelope, box, to=to, random=random, wants_receipt=True)
+        sealed = V2.anoncrypt(plain, recipient=V2.their_key(resolve(to), to), random=random)
+        answers.append(site.hear(sealed).answer is not None)
+    return answers
+
+
+def test_a_full_mailbox_evicts_its_own_oldest_only(path):
+    """443 envelopes with 34 MiB to one mailbox: the mail of the other eight stays, and all receipts are alike."""
+    site = Site(path)
+    bob = Client(site).connect()
+    keys = [new_secret("Ed25519", random) for _ in range(9)]
+    boxes = [did_key_of(public_of(key)) for key in keys]
+    for box, key in zip(boxes, keys, strict=True):
+        assert results(bob.ask(proving(bob, box, key))) == ["success"]
+    site.mediator.closed(bob.session)
+    flooded, others = boxes[0], boxes[1:]
+    early = {box: letter(BOB, "early") for box in others}
+    assert all(receipts(site, box, [early[box]]) == [True] for box in others)
+    flood = [json.dumps({**json.loads(letter(BOB, str(n))), "x": "a" * 80_000}).encode() for n in range(443)]
+    assert sum(map(len, flood)) > 33 << 20
+    assert all(receipts(site, flooded, flood))
+    share = Limits().bytes // 16
+    assert share - 100_000 < site.store.usage.of_did(site.store.registration(flooded).did).bytes <= share
+    assert site.store.usage.total.bytes < share + 100_000
+    assert all(receipts(site, box, [letter(BOB, "late")]) == [True] for box in others)
+    assert not any(receipts(site, flooded, flood[:3])), "a repetition does not reveal the eviction"
+    left = [site.store.envelope(kept) for kept in site.store.fetch(1, 1_000)]
+    assert {json.dumps(json.loads(each), sort_keys=True) for each in early.values()} <= {
+        json.dumps(json.loads(each), sort_keys=True) for each in left
+    }
+    assert json.loads(left[-len(others) - 1]) == json.loads(flood[-1]), "the newest of the flooded one stays too"
+    site.store.close()
 
 
 # --- addresses that strangers have registered -----------------------------------------------------------------------
@@ -226,7 +263,7 @@ def test_an_address_that_refuses_is_left_alone(path):
             tries += 1
             with site.store.transaction():
                 site.mediator.dispatched(dispatch.ticket, "status 405", site.now)
-    assert tries == 4 and not site.store.total.messages
+    assert tries == 4 and not site.store.usage.total.messages
     site.store.close()
 
 

@@ -294,7 +294,7 @@ def test_a_disk_that_fails_accepts_nothing(start, people, monkeypatch):
         patch.setattr(store, "transaction", full)
         sender.send(bob.mailbox, "patience")
         until(lambda: sender.failures > 1, sender.step)
-        assert said == ["failing"] and sender.waiting and not store.total.messages
+        assert said == ["failing"] and sender.waiting and not store.usage.total.messages
     until(lambda: bob.got == ["patience"] and not sender.waiting, sender.step, bob.step)
 
 
@@ -408,9 +408,9 @@ def test_an_envelope_that_could_not_be_stored_is_fetched_again(start, people, mo
             patch.setattr(store, "transaction", full)
             sender.send(bob.mailbox, f"patience {number}")
             until(lambda: inner.service._failing and not sender.waiting, sender.step)
-            assert len(bob.got) == number and outer.service._store.total.messages == 1
+            assert len(bob.got) == number and outer.service._store.usage.total.messages == 1
         until(lambda number=number: len(bob.got) == number + 1, bob.step)
-    until(lambda: not outer.service._store.total.messages, bob.step)
+    until(lambda: not outer.service._store.usage.total.messages, bob.step)
     assert bob.got == [f"patience {number}" for number in range(3)]
     assert not outer.service.mediator.counts["relayed"], "it was fetched"
 

@@ -91,7 +91,7 @@ def test_a_recipient_that_never_learns_the_rotation_is_served(site):
         bob.acknowledge()
         assert len(bob.got) == number + 1 and bob.theirs == site.identity.did
     site.restart()
-    assert not bob.connect().got[3:] and not site.store.total.messages
+    assert not bob.connect().got[3:] and not site.store.usage.total.messages
 
 
 def test_both_sides_rotate(site):
@@ -189,7 +189,7 @@ def test_the_did_may_stand_in_routes_and_cannot_be_taken(site, bob):
     around = routing.rewrap(
         V2.anoncrypt(plain, recipient=key, random=random), bob.theirs, resolve=resolve, random=random
     )
-    assert site.hear(around).what == "unwrapped" and site.store.total.messages == 2
+    assert site.hear(around).what == "unwrapped" and site.store.usage.total.messages == 2
 
 
 # --- forged words ---------------------------------------------------------------------------------------------------

@@ -236,7 +236,8 @@ class Mediator:
         if self.store.is_known(registration, envelope):
             return "dropped.twice"
         due = routing.ready_at(wanted, now_ms, self._random)
-        if not self._has_room(registration.recipient, len(envelope), is_delayed=due > now_ms):
+        stays = registration.relay or due > now_ms
+        if not self._make_room(registration, len(envelope), stays=stays, is_delayed=due > now_ms):
             return "dropped.full"
         expires = self._expires(wanted, now_s)
         detour = mixing.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
@@ -253,15 +254,29 @@ class Mediator:
         self._keep(registration, envelope, now_s, expires)
         return "kept"
 
-    def _has_room(self, recipient: int, size: int, *, is_delayed: bool) -> bool:
-        """Whether a message of so many bytes may be stored for a recipient."""
-        limits, usage, aside = self.limits, self.store.usage[recipient], self.store.delayed_usage[recipient]
-        left = limits.total_bytes - self.store.total.bytes
-        share = min(limits.bytes, limits.bytes * 4 * left // limits.total_bytes)
-        if size > left or usage.bytes + size > share or usage.messages >= limits.messages:
+    def _make_room(self, registration: Registration, size: int, *, stays: bool, is_delayed: bool) -> bool:
+        """Whether a message of so many bytes may be stored for a DID, after evicting the oldest messages of the same
+        DID. Delayed and relayed messages (`stays`) evict none.
+
+        The result depends on this DID and the mediator's total only, never on other DIDs of the recipient: otherwise
+        the receipts would reveal to a sender which DIDs belong together.
+        """
+        store, limits, did = self.store, self.limits, registration.did
+        shares = max(limits.shares_min, 1 << (store.shares(registration.recipient) - 1).bit_length())
+        left = max(limits.total_bytes - store.usage.total.bytes + store.usage.of_did(did).bytes, 0)
+        share = max(limits.bytes // shares, min(limits.envelope_bytes, limits.bytes))
+        share = min(share, share * 4 * left // limits.total_bytes, left)
+        messages = max(limits.messages // shares, 1)
+        aside, part = store.usage.delayed_of_did(did), limits.delayed_part
+        if size > share or (
+            is_delayed and (aside.messages >= max(messages // part, 1) or aside.bytes + size > share // part)
+        ):
             return False
-        part = limits.delayed_part
-        return not is_delayed or (aside.messages < limits.messages // part and aside.bytes + size <= share // part)
+        while (used := store.usage.of_did(did)).bytes + size > share or used.messages >= messages:
+            if stays or not store.evict_oldest(registration):
+                return False
+            self.counts["dropped.oldest"] += 1
+        return True
 
     def _around(self, envelope: bytes, registration: Registration, detour: mixing.Detour, expires: int) -> bytes:
         """The envelope wrapped for a detour through another mediator back to us, which learns only that it is for

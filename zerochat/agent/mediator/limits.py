@@ -16,17 +16,20 @@ class Limits(Struct, frozen=True):
     dids: int = 1_024
     """DIDs registered by one recipient: one per relationship."""
     messages: int = 20_000
-    """Stored messages of one recipient."""
-    bytes: int = 32 << 20
-    """Stored bytes of one recipient: a few thousand messages, as UPSYCLE assumes for its proxies."""
+    """Stored messages of one recipient, in equal shares for its DIDs."""
+    bytes: int = 64 << 20
+    """Stored bytes of one recipient, in equal shares for its DIDs. A DID may always store one envelope."""
+    shares_min: int = 4
+    """Shares that each recipient's limits are divided into at least. With more DIDs, their number is rounded up to a
+    power of two, so that the size of a share does not reveal it."""
     age_s: int = 14 * DAY_S
     """Longest storage of a message."""
     total_bytes: int = 4 << 30
-    """Stored bytes in total: the required disk space. When less than a quarter is left, the limit per recipient shrinks
+    """Stored bytes in total: the required disk space. When less than a quarter is left, every share shrinks
     proportionally, so that many full queues leave room for other recipients."""
     delayed_part: int = 4
-    """Delayed messages may use one part in so many of a recipient's limit: they cannot be fetched, so an attacker who
-    knows a recipient's name could otherwise block it for a week."""
+    """Delayed messages may use one part in so many of a DID's share: they cannot be fetched, so an attacker who knows
+    the DID could otherwise block it for a week."""
     envelope_bytes: int = ENVELOPE_BYTES_KEPT
     links: int = 64
     """Short links of one recipient: as many as it has open invitations."""

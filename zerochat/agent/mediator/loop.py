@@ -204,7 +204,7 @@ class Service:
         if counts == self._reported:
             return
         self._reported = counts
-        total, recipients = self._store.total, self._store.recipients()
+        total, recipients = self._store.usage.total, self._store.recipients()
         done = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         self._notify(
             "counts",

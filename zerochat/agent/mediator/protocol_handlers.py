@@ -201,7 +201,7 @@ class ProtocolHandlers:
             return "no_change"
         if registration is not None and not proven:
             return "client_error"
-        if self._store.dids(recipient.id) >= self._limits.dids:
+        if self._store.shares(recipient.id) >= self._limits.dids:
             return "client_error"
         names, relay = self._facts(change.did)
         if proven:

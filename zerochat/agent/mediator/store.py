@@ -9,11 +9,10 @@
     short_links      sealed invitations that are served to joiners
 
 All changes happen inside a `transaction` for one batch, which is on disk when it ends; only then results are sent. The
-usage per recipient is cached in memory, because every message needs it.
+usage per recipient and DID is cached in memory, because every message needs it.
 """
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +28,6 @@ from zerochat.agent.mediator.tables import (
     TOUCH,
     DelayedMessage,
     QueuedMessage,
-    QueueUsage,
     Recipient,
     Registration,
     digest_of,
@@ -37,6 +35,7 @@ from zerochat.agent.mediator.tables import (
     recipient_of,
     registration_of,
 )
+from zerochat.agent.mediator.usage import Usage
 from zerochat.agent.storage.database import create_database, open_database, sqlite_errors, transaction
 from zerochat.closing import Closing
 from zerochat.errors import LocalError
@@ -58,11 +57,7 @@ class Store(Closing):
         """Use `create` or `open`."""
         self.path = path
         self._db = connection
-        self.usage: defaultdict[int, QueueUsage] = defaultdict(QueueUsage)
-        """Usage by recipient."""
-        self.total = QueueUsage()
-        self.delayed_usage: defaultdict[int, QueueUsage] = defaultdict(QueueUsage)
-        """Part of it by recipient: delayed messages, and those to be relayed."""
+        self.usage = Usage()
         self._delivered = 0
         """Number of delivered digests; duplicates may count twice."""
         self._inside = False
@@ -171,6 +166,10 @@ class Store(Closing):
         query = "SELECT count(DISTINCT dids.id) FROM dids JOIN names ON names.did = dids.id WHERE recipient = ?"
         return int(self._rows(query, (recipient,))[0][0])
 
+    def shares(self, recipient: int) -> int:
+        """Number of its DIDs that are registered, or have messages left."""
+        return int(self._rows("SELECT count(*) FROM dids WHERE recipient = ?", (recipient,))[0][0])
+
     def listing(self, recipient: int, offset: int, limit: int) -> list[str]:
         """The registered DIDs as written by the recipient, in order of registration."""
         query = (
@@ -251,7 +250,20 @@ class Store(Closing):
                 expires,
             ),
         )
-        self._used(registration.recipient, 1, len(envelope))
+        self._added(registration, len(envelope))
+
+    def evict_oldest(self, registration: Registration) -> bool:
+        """Delete the oldest stored message of a DID; False: there is none. Its digest is kept for as long as the
+        message would have been, so that a repeated forward reveals no eviction."""
+        rows = self._rows(
+            "DELETE FROM messages WHERE seq = (SELECT min(seq) FROM messages WHERE did = ? AND recipient = ?)"
+            " RETURNING digest, length(envelope), expires",
+            (registration.did, registration.recipient),
+        )
+        for digest, size, expires in rows:
+            self._note(digest, expires)
+            self.usage.add(registration.recipient, registration.did, -1, -size)
+        return bool(rows)
 
     def delay(
         self,
@@ -275,7 +287,7 @@ class Store(Closing):
                 expires,
             ),
         )
-        self._used(registration.recipient, 1, len(envelope), delayed=True)
+        self._added(registration, len(envelope), delayed=True)
 
     def latest(self) -> int:
         """The number of the last stored message."""
@@ -303,7 +315,7 @@ class Store(Closing):
         if not oldest:
             return 0, 0, None, None
         [[newest]] = self._rows(query + " DESC LIMIT 1", (recipient,))
-        used, waiting = self.usage[recipient], self.delayed_usage[recipient]
+        used, waiting = self.usage.recipients[recipient], self.usage.delayed[recipient]
         return used.messages - waiting.messages, used.bytes - waiting.bytes, oldest[0][0], newest
 
     def acknowledge(self, recipient: int, names: Sequence[str], until_s: int) -> int:
@@ -311,12 +323,12 @@ class Store(Closing):
         gone = 0
         for name in names:
             rows = self._rows(
-                "DELETE FROM messages WHERE id = ? AND recipient = ? RETURNING digest, length(envelope)",
+                "DELETE FROM messages WHERE id = ? AND recipient = ? RETURNING did, digest, length(envelope)",
                 (name, recipient),
             )
-            for digest, size in rows:
+            for did, digest, size in rows:
                 self._note(digest, until_s)
-                self._used(recipient, -1, -size)
+                self.usage.add(recipient, did, -1, -size)
                 gone += 1
         return gone
 
@@ -344,11 +356,11 @@ class Store(Closing):
 
     def done(self, seq: int, until_s: int | None) -> None:
         """Delete a delayed envelope; keep its digest until `until_s`, or (None) not at all."""
-        rows = self._rows("DELETE FROM delayed WHERE seq = ? RETURNING recipient, digest, length(envelope)", (seq,))
-        for recipient, digest, size in rows:
+        query = "DELETE FROM delayed WHERE seq = ? RETURNING recipient, did, digest, length(envelope)"
+        for recipient, did, digest, size in self._rows(query, (seq,)):
             if until_s is not None:
                 self._note(digest, until_s)
-            self._used(recipient, -1, -size, delayed=True)
+            self.usage.add(recipient, did, -1, -size, delayed=True)
 
     # --- short links ------------------------------------------------------------------------------------------------
 
@@ -391,11 +403,11 @@ class Store(Closing):
         for table in ("messages", "delayed"):
             rows = self._rows(
                 f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE expires <= ? LIMIT {SWEEP_MAX})"  # noqa: S608
-                " RETURNING recipient, length(envelope)",
+                " RETURNING recipient, did, length(envelope)",
                 (now_s,),
             )
-            for recipient, size in rows:
-                self._used(recipient, -1, -size, delayed=table == "delayed")
+            for recipient, did, size in rows:
+                self.usage.add(recipient, did, -1, -size, delayed=table == "delayed")
             gone += len(rows)
             more = more or len(rows) == SWEEP_MAX
         forgotten = self._rows(
@@ -420,17 +432,14 @@ class Store(Closing):
         for table in ("messages", "delayed", "replay_digests", "short_links"):
             self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
         self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
-        gone = self.usage.pop(recipient, QueueUsage())
-        self.delayed_usage.pop(recipient, None)
-        self.total.add(-gone.messages, -gone.bytes)
+        dids = self._rows("SELECT id FROM dids WHERE recipient = ?", (recipient,))
+        self.usage.forget(recipient, [did for (did,) in dids])
 
     # --- internals --------------------------------------------------------------------------------------------------
 
-    def _used(self, recipient: int, messages: int, size: int, *, delayed: bool = False) -> None:
-        self.usage[recipient].add(messages, size)
-        self.total.add(messages, size)
-        if delayed:
-            self.delayed_usage[recipient].add(messages, size)
+    def _added(self, registration: Registration, size: int, *, delayed: bool = False) -> None:
+        self.usage.add(registration.recipient, registration.did, 1, size, delayed=delayed)
+        self.usage.work[registration.recipient].written += size
 
     def _note(self, digest: bytes, until_s: int) -> None:
         """Recognise duplicates of a delivered message until then."""
@@ -441,13 +450,11 @@ class Store(Closing):
     def _count(self) -> None:
         """Recompute the usage from disk."""
         self.usage.clear()
-        self.delayed_usage.clear()
-        self.total = QueueUsage()
         self._delivered = self._rows("SELECT count(*) FROM delivered")[0][0]
         for table in ("messages", "delayed"):
-            query = f"SELECT recipient, count(*), sum(length(envelope)) FROM {table} GROUP BY recipient"  # noqa: S608
-            for recipient, messages, size in self._rows(query):
-                self._used(recipient, messages, size, delayed=table == "delayed")
+            query = f"SELECT recipient, did, count(*), sum(length(envelope)) FROM {table} GROUP BY recipient, did"  # noqa: S608
+            for recipient, did, messages, size in self._rows(query):
+                self.usage.add(recipient, did, messages, size, delayed=table == "delayed")
 
     def _rows(self, query: str, bindings: Sequence[object] = ()) -> list[Any]:
         with sqlite_errors(self.path, self._db):

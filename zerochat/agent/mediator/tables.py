@@ -148,17 +148,6 @@ class DelayedMessage(Redacted, frozen=True):
     tries: int
 
 
-class QueueUsage(Struct):
-    """Number and bytes of stored messages."""
-
-    messages: int = 0
-    bytes: int = 0
-
-    def add(self, messages: int, size: int) -> None:
-        self.messages += messages
-        self.bytes += size
-
-
 def recipient_of(row: tuple[int, str, str, int, str, int, int]) -> Recipient:
     return Recipient(*row[:-1], rotation_confirmed=row[-1] == 1)
 

@@ -4,14 +4,15 @@
       | -- forward, org.zerochat.receipt --------> |   over HTTP, or on a WebSocket: the answer comes back there
       | <- receipt (signed): SHA-256, until ------ |   once the envelope is on its disk
 
-A receipt is weaker than an acknowledgement by the recipient: a mediator may lie, lose data, or delete mail of a
-recipient that was offline for months.
+A receipt is weaker than an acknowledgement by the recipient: a mediator may lie, lose data, delete mail of a recipient
+that was offline for months, or evict it from a full mailbox.
 
 DIDComm forbids mediators to acknowledge forwards (Routing 2.0, `please_ack`), because that reveals the recipient's
 presence. Therefore a receipt is given only for a mailbox key with proven ownership (`mediation.is_proven`), and only
 for an envelope stored for the first time: asking again after delivery reveals nothing. All other cases get the usual
-answer. What a sender that knows a mailbox can still learn: whether the mediator serves it and has room. Mailboxes are
-known to a group's members and to holders of an invitation.
+answer. What a sender that knows a mailbox can still learn: whether the mediator serves it. A full mailbox evicts its
+oldest envelope and is answered like any other, so receipts reveal nothing about other mailboxes of the same recipient.
+Mailboxes are known to a group's members and to holders of an invitation.
 
 zerochat requests a receipt for every envelope to a mailbox, so the request does not mark user messages. A receipt names
 the envelope by its hash and not the recipient.
