@@ -39,6 +39,14 @@ agent, alone, home, run, usual = (
 )
 
 
+@pytest.mark.parametrize(
+    "wrong", ["--listen junk", "--listen 127.0.0.1:1:2", "--public-uri ftp://x", "--behind junk", "--mix-with junk"]
+)
+def test_a_mediator_checks_its_arguments_before_it_creates_a_profile(run, home, wrong) -> None:
+    code, out, err = run(f"mediator {wrong}")
+    assert code == ExitCode.USAGE and not out and "Created" not in err and not list(home.rglob("*mediator*"))
+
+
 # --- the profile ------------------------------------------------------------------------------------------------------
 
 

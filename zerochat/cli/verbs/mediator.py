@@ -155,11 +155,20 @@ def mediator(options: Options, out: Output) -> ExitCode:
 
 
 def _configuration(options: Options, paths: "ProfilePaths") -> "ServiceOptions":
+    from zerochat.agent.mediator.identity import public_uri
     from zerochat.agent.mediator.loop import ServiceOptions
+    from zerochat.agent.mediator.mixing import parse_mediator_invitation
+    from zerochat.agent.network.addresses import BadAddress, parse_listen
     from zerochat.agent.settings.reader import load_settings
 
     if (options.certificate is None) != (options.key is None):
         raise KeyOrCertificateMissing
+    if options.listen is not None and parse_listen(options.listen)[2]:
+        raise BadAddress(text=options.listen, why="HTTP uses one port, not two")
+    if options.public_uri is not None:
+        public_uri(options.public_uri)
+    for link in (*options.mix_with, *([] if options.behind is None else [options.behind])):
+        parse_mediator_invitation(link)
     settings = load_settings(paths)
     tls = None
     if options.certificate is not None and options.key is not None:
