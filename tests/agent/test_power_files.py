@@ -191,7 +191,7 @@ def test_a_mediator_keeps_all_acknowledged_envelopes(synchronous: str, roots: tu
         store._db.pragma("wal_autocheckpoint", 40)
         store._db.pragma("synchronous", synchronous)
         with store.transaction():
-            store.grant("did:r", "did:r:long", "did:own", 1)
+            store.grant("did:r", "did:r:long", "did:own", 1, "")
         recipient = store.recipient("did:r")
         assert recipient is not None
         for number in range(12):

@@ -73,6 +73,48 @@ def test_an_open_mediator_registers_recipients_until_full(path):
     site.store.close()
 
 
+def test_an_invitation_admits_a_number_of_recipients(path):
+    """One holder takes no more seats, and those that it does not use are free again after two days."""
+    site = Site(path, Limits(seats_burst=40))
+    site.mediator.handlers._policy = replace(site.mediator.handlers._policy, uses=7)
+    many = [Client(site).connect() for _ in range(30)]
+    assert [client.state.phase for client in many] == ["granted"] * 7 + ["denied"] * 23
+    assert site.mediator.counts["denied.uses"] == 23 and site.store.recipients() == 7
+    assert many[0].connect().state.phase == "granted", "a recipient keeps its seat"
+    assert site.hear(forwarded(site, many[0].mailbox, "x")).what == "kept"
+    site.now += Limits().unused_idle_s * 1000
+    with site.store.transaction():
+        site.mediator.sweep(site.now // 1000)
+    assert site.store.recipients() == 1
+    assert many[1].connect().state.phase == "granted"
+    site.store.close()
+
+
+def test_seats_are_taken_at_a_rate(path):
+    site = Site(path)
+    site.mediator.handlers._policy = replace(site.mediator.handlers._policy, uses=1_000)
+    burst = Limits().seats_burst
+    assert [Client(site).connect().state.phase for _ in range(burst + 5)] == ["granted"] * burst + ["denied"] * 5
+    site.now += 1000 * Limits().seat_every_s
+    assert [Client(site).connect().state.phase for _ in range(2)] == ["granted", "denied"]
+    site.store.close()
+
+
+def test_work_is_charged_to_its_recipient(path):
+    site = Site(path, Limits(requests_burst=20, requests_per_s=2))
+    bob, eve = Client(site).connect(), Client(site).connect()
+    site.hear(forwarded(site, bob.mailbox, "x"))
+    answered = sum(eve.tell(pickup.delivery_request(random)) is not None for _ in range(40))
+    assert 10 < answered < 20 and site.mediator.counts["throttled"] == 40 - answered
+    assert bob.tell(pickup.delivery_request(random)) is not None
+    site.now += 5_000
+    assert sum(eve.tell(pickup.delivery_request(random)) is not None for _ in range(40)) == 10
+    rows = {number: (kept.bytes, work.written) for number, kept, work in site.store.usage.heaviest(2)}
+    stored = site.store.usage.total.bytes
+    assert stored and rows == {1: (stored, stored), 2: (0, 0)}
+    site.store.close()
+
+
 def test_a_stranger_is_refused_everything(site):
     stranger = Client(site)
     for message in (

@@ -420,7 +420,7 @@ class Mediator:
 
     def sweep(self, now_s: int) -> bool:
         """Delete expired messages; True: there may be more."""
-        gone, more = self.store.sweep(now_s, self.limits.recipient_idle_s)
+        gone, more = self.store.sweep(now_s, self.limits.recipient_idle_s, self.limits.unused_idle_s)
         self.counts["swept"] += gone
         return more
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from zerochat.agent.mediator.limits import INVITATION_USES
 from zerochat.agent.mediator.mixing import parse_mediator_invitation
 from zerochat.agent.mediator.pairwise_dids import service
 from zerochat.agent.mediator.store import Store
@@ -70,6 +71,8 @@ class MediatorIdentity(Redacted, frozen=True):
     """The id of the short link."""
     behind: str = ""
     """The invitation of the upstream mediator; empty: none."""
+    uses: int = INVITATION_USES
+    """Recipients that the invitation admits."""
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -116,12 +119,20 @@ def last_port(store: Store) -> int:
 
 
 def load_identity(
-    store: Store, uri: str, public: str | None, port: int, *, new_invitation: bool = False, behind: str | None = None
+    store: Store,
+    uri: str,
+    public: str | None,
+    port: int,
+    *,
+    new_invitation: bool = False,
+    uses: int | None = None,
+    behind: str | None = None,
 ) -> MediatorIdentity:
     """The identity, created at the first start.
 
-    `uri`: the detected address; `public`: the configured one; `behind`: the invitation of the upstream mediator. Raises
-    MediatorMoved, BadPublicUri, BehindAnother or BadMixLink.
+    `uri`: the detected address; `public`: the configured one; `uses`: how many recipients the invitation admits, kept
+    for later starts; `behind`: the invitation of the upstream mediator. Raises MediatorMoved, BadPublicUri,
+    BehindAnother or BadMixLink.
     """
     wanted = None if public is None else public_uri(public)
     old = store.meta_get("uri")
@@ -143,12 +154,16 @@ def load_identity(
         if old is None or new_invitation:
             store.meta_set("invitation", b64url(os.urandom(16)).encode())
             store.meta_set("oobid", b64url(os.urandom(16)).encode())
+            store.meta_set("uses", b"%d" % INVITATION_USES)
+        if uses is not None:
+            store.meta_set("uses", b"%d" % uses)
     did, seed, secret = (store.meta_get(name) for name in ("did", "signing_seed", "agreement_secret"))
     now, invitation, oobid = (store.meta_get(name) for name in ("uri", "invitation", "oobid"))
     assert did and seed and secret and now and invitation and oobid
     before = (store.meta_get("behind") or b"").decode()
+    admits = int(store.meta_get("uses") or INVITATION_USES)
     return MediatorIdentity(
-        Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode(), before
+        Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode(), before, admits
     )
 
 

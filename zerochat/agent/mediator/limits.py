@@ -5,6 +5,8 @@ from msgspec import Struct
 from zerochat.didcomm.protocols.pickup import ENVELOPE_BYTES_KEPT
 
 DAY_S = 86_400
+INVITATION_USES = 100
+"""Recipients that an invitation admits by default: a tenth of all, so that one holder cannot take every seat."""
 
 
 class Limits(Struct, frozen=True):
@@ -13,6 +15,14 @@ class Limits(Struct, frozen=True):
     recipients: int = 1_000
     recipient_idle_s: int = 90 * DAY_S
     """A recipient inactive for so long is deleted with its messages."""
+    unused_idle_s: int = 2 * DAY_S
+    """The same for a recipient that never had a message."""
+    seats_burst: int = 20
+    """New recipients at once; then one per `seat_every_s`."""
+    seat_every_s: int = 180
+    requests_burst: int = 4_096
+    """Requests of one recipient at once, each change of a registration counted; then `requests_per_s`."""
+    requests_per_s: int = 50
     dids: int = 1_024
     """DIDs registered by one recipient: one per relationship."""
     messages: int = 20_000

@@ -44,6 +44,8 @@ from zerochat.errors import LocalError, RemoteError
 LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator serves others
 SWEEP_S: Final = 30
 REPORT_S: Final = 60
+HEAVIEST_SHOWN: Final = 3
+"""Recipients in a report, by the work that they have caused."""
 IDLE_S: Final = 1.0
 """Longest wait, after which signals and clocks are checked."""
 SHORT_LINK_S: Final = 3650 * DAY_S
@@ -65,6 +67,8 @@ class ServiceOptions(Struct, frozen=True):
     public_uri: str | None = None
     is_open: bool = False
     new_invitation: bool = False
+    uses: int | None = None
+    """Recipients that the invitation admits; None: as before."""
     mix_with: tuple[str, ...] = ()
     """Invitations of other mediators for detours."""
     behind: str | None = None
@@ -158,6 +162,7 @@ class Service:
             options.public_uri,
             parts.port or 0,
             new_invitation=options.new_invitation,
+            uses=options.uses,
             behind=options.behind,
         )
         if options.public_uri is None and self.identity.uri != uri:
@@ -169,9 +174,7 @@ class Service:
         self.mediator = Mediator(
             self._store,
             self.identity.identity,
-            policy=Policy(
-                self.identity.invitation, options.is_open, "" if self.identity.behind else self.identity.page
-            ),
+            policy=self._policy(),
             uris=self.identity.uris,
             random=os.urandom,
             limits=self._limits,
@@ -185,6 +188,10 @@ class Service:
             self._web.hold(self._upstream_uri)
         self._web.publish_invitation(self.identity.oobid, self.identity.link, SHORT_LINK_S)
         self._serve_links({oobid: (sealed, expires) for oobid, sealed, expires in self._store.links()})
+
+    def _policy(self) -> Policy:
+        own = self.identity
+        return Policy(own.invitation, self._options.is_open, "" if own.behind else own.page, own.uses)
 
     def serve(self) -> None:
         """Run until `stop`. Raises WebFailed when the web thread has ended."""
@@ -206,10 +213,22 @@ class Service:
         self._reported = counts
         total, recipients = self._store.usage.total, self._store.recipients()
         done = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+        heaviest = [
+            {"recipient": number, "bytes": kept.bytes, "written": work.written, "requests": work.requests}
+            for number, kept, work in self._store.usage.heaviest(HEAVIEST_SHOWN)
+        ]
+        most = "; ".join("recipient {recipient}: {bytes}, {written}, {requests}".format(**row) for row in heaviest)
         self._notify(
             "counts",
-            f"{recipients} recipients, {total.messages} stored messages ({total.bytes} bytes). Counters: {done}",
-            {"recipients": recipients, "messages": total.messages, "bytes": total.bytes, "counts": counts},
+            f"{recipients} recipients, {total.messages} stored messages ({total.bytes} bytes). Counters: {done}."
+            f" Most work since the start (bytes stored, bytes written, requests): {most or 'none'}",
+            {
+                "recipients": recipients,
+                "messages": total.messages,
+                "bytes": total.bytes,
+                "counts": counts,
+                "heaviest": heaviest,
+            },
         )
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.limits import INVITATION_USES, Limits
 from zerochat.agent.mediator.pairwise_dids import PairwiseDids
 from zerochat.agent.mediator.registry import canonical, is_relayed, key_names
 from zerochat.agent.mediator.store import Store
@@ -66,10 +66,11 @@ class Policy(Redacted, frozen=True):
     """Whether every request is granted."""
     page: str = ""
     """The page of short links; empty: joiners cannot reach this mediator, because it is behind another one."""
+    uses: int = INVITATION_USES
+    """Recipients that the invitation admits at once. The seat of a deleted recipient is free again."""
 
-    def admits(self, asked: Message) -> bool:
-        named = (asked.pthid or "").encode()
-        return self.is_open or hmac.compare_digest(named, self.invitation.encode())
+    def is_invited(self, asked: Message) -> bool:
+        return hmac.compare_digest((asked.pthid or "").encode(), self.invitation.encode())
 
 
 class ProtocolHandlers:
@@ -92,6 +93,8 @@ class ProtocolHandlers:
         self.counts: Counter[str] = Counter()
         self.live: dict[int, list[Session]] = {}
         """Connections in live mode, by recipient."""
+        self._seats, self._seats_at = float(limits.seats_burst), 0
+        """Recipients that the rate admits now, and since when (UTC seconds)."""
         self.changed: set[int] = set()
         self.links_changed: dict[str, tuple[bytes, int] | None] = {}
         """Changed short links by id: sealed bytes and expiry (UTC seconds); None: dropped."""
@@ -102,6 +105,17 @@ class ProtocolHandlers:
         if found is not None and now_s - found.last_seen >= HEARD_EVERY_S:
             self._store.touch(found.id, now_s)
         return found
+
+    def charge(self, recipient: Recipient, cost: int, now_s: int) -> bool:
+        """Charge a request to its recipient; False: it exceeds its rate."""
+        work, limits = self._store.usage.work[recipient.id], self._limits
+        work.requests += 1
+        work.allowance = min(work.allowance + max(now_s - work.at, 0) * limits.requests_per_s, limits.requests_burst)
+        work.at = now_s
+        if work.allowance < cost:
+            return False
+        work.allowance -= cost
+        return True
 
     def rotated(self, message: Message, sender: str) -> None:
         """Record the rotation of a recipient's DID, signed by the old one.
@@ -129,6 +143,9 @@ class ProtocolHandlers:
             return None
         recipient = self.recipient(sender, now_s)
         session.is_known = session.is_known or recipient is not None
+        if recipient is not None and not self.charge(recipient, 1, now_s):
+            self.counts["throttled"] += 1
+            return None
         if asked is not None and asked[1] == "request":
             return self._request(message, sender, ours, recipient, session, now_s)
         if recipient is None:
@@ -159,14 +176,33 @@ class ProtocolHandlers:
         self, message: Message, sender: str, ours: str, recipient: Recipient | None, session: Session, now_s: int
     ) -> Message:
         if recipient is None:
-            if not self._policy.admits(message) or self._store.recipients() >= self._limits.recipients:
-                self.counts["denied"] += 1
+            why = self._why_denied(message, now_s)
+            if why:
+                self.counts[why] += 1
                 return mediation.deny(message, self._random)
-            self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s)
+            invitation = self._policy.invitation if self._policy.is_invited(message) else ""
+            self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s, invitation)
             self.addressed(sender, ours)
             self.counts["granted"] += 1
             session.is_known = True
         return mediation.grant(message, self._routing_did, self._random)
+
+    def _why_denied(self, message: Message, now_s: int) -> str:
+        """Why a new recipient is denied, as a counter name; empty: it is granted, and takes a seat of the rate."""
+        policy, limits = self._policy, self._limits
+        is_invited = policy.is_invited(message)
+        if not is_invited and not policy.is_open:
+            return "denied"
+        if is_invited and not policy.is_open and self._store.seats(policy.invitation) >= policy.uses:
+            return "denied.uses"
+        if self._store.recipients() >= limits.recipients:
+            return "denied.full"
+        earned = max(now_s - self._seats_at, 0) / limits.seat_every_s
+        self._seats, self._seats_at = min(self._seats + earned, limits.seats_burst), now_s
+        if self._seats < 1:
+            return "denied.rate"
+        self._seats -= 1
+        return ""
 
     def _own_did(self, ours: str) -> str:
         """Our DID for a new recipient: the addressed one, if it was its pairwise DID before a deletion, else a new
@@ -177,6 +213,9 @@ class ProtocolHandlers:
         """A replayed update must not revert later changes."""
         changes = mediation.read_update(message)
         if not self._store.is_fresh(recipient.id, message.id, now_s):
+            return None
+        if not self.charge(recipient, len(changes), now_s):
+            self.counts["throttled"] += 1
             return None
         changed = [Changed(each.did, each.action, self._change(each, sender, ours, recipient)) for each in changes]
         return mediation.update_response(message, changed, self._random)

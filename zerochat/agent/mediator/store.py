@@ -131,12 +131,16 @@ class Store(Closing):
         """Whether this is one of our pairwise DIDs."""
         return bool(self._rows("SELECT 1 FROM recipients WHERE pairwise_did = ?", (did,)))
 
-    def grant(self, did: str, long_did: str, pairwise_did: str, now_s: int) -> None:
+    def seats(self, invitation: str) -> int:
+        """Number of recipients that came with this invitation."""
+        return int(self._rows("SELECT count(*) FROM recipients WHERE invitation = ?", (invitation,))[0][0])
+
+    def grant(self, did: str, long_did: str, pairwise_did: str, now_s: int, invitation: str) -> None:
         """Add a recipient, with our pairwise DID for it."""
         self._write(
-            "INSERT INTO recipients (did, long_did, last_seen, pairwise_did, rotated_at, rotation_confirmed)"
-            " VALUES (?, ?, ?, ?, ?, 0)",
-            (did, long_did, now_s, pairwise_did, now_s),
+            "INSERT INTO recipients (did, long_did, last_seen, pairwise_did, rotated_at, rotation_confirmed,"
+            " invitation) VALUES (?, ?, ?, ?, ?, 0, ?)",
+            (did, long_did, now_s, pairwise_did, now_s, invitation),
         )
 
     def confirm_rotation(self, recipient: int, *, confirmed: bool) -> None:
@@ -396,9 +400,9 @@ class Store(Closing):
 
     # --- cleanup ----------------------------------------------------------------------------------------------------
 
-    def sweep(self, now_s: int, idle_s: int) -> tuple[int, bool]:
-        """Delete expired messages, and recipients inactive for `idle_s`. The number of deleted messages, and whether
-        there may be more."""
+    def sweep(self, now_s: int, idle_s: int, unused_idle_s: int) -> tuple[int, bool]:
+        """Delete expired messages, and recipients inactive for `idle_s`, or `unused_idle_s` if they never had a
+        message. The number of deleted messages, and whether there may be more."""
         gone, more = 0, False
         for table in ("messages", "delayed"):
             rows = self._rows(
@@ -417,8 +421,10 @@ class Store(Closing):
         )
         self._delivered -= len(forgotten)
         self._write("DELETE FROM short_links WHERE expires <= ?", (now_s,))
-        for (idle,) in self._rows("SELECT id FROM recipients WHERE last_seen <= ? LIMIT 16", (now_s - idle_s,)):
-            self._drop(idle)
+        for used, after_s in ((1, idle_s), (0, unused_idle_s)):
+            query = "SELECT id FROM recipients WHERE used = ? AND last_seen <= ? LIMIT 16"
+            for (idle,) in self._rows(query, (used, now_s - after_s)):
+                self._drop(idle)
         self._write(
             "DELETE FROM dids WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.did = dids.id)"
             " AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.did = dids.id)"
@@ -440,6 +446,7 @@ class Store(Closing):
     def _added(self, registration: Registration, size: int, *, delayed: bool = False) -> None:
         self.usage.add(registration.recipient, registration.did, 1, size, delayed=delayed)
         self.usage.work[registration.recipient].written += size
+        self._write("UPDATE recipients SET used = 1 WHERE id = ? AND used = 0", (registration.recipient,))
 
     def _note(self, digest: bytes, until_s: int) -> None:
         """Recognise duplicates of a delivered message until then."""

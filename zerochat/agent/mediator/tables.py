@@ -22,9 +22,12 @@ CREATE TABLE recipients (
     last_seen INTEGER NOT NULL,
     pairwise_did TEXT NOT NULL UNIQUE,
     rotated_at INTEGER NOT NULL,
-    rotation_confirmed INTEGER NOT NULL CHECK (rotation_confirmed IN (0, 1))
+    rotation_confirmed INTEGER NOT NULL CHECK (rotation_confirmed IN (0, 1)),
+    invitation TEXT NOT NULL,
+    used INTEGER NOT NULL DEFAULT 0 CHECK (used IN (0, 1))
 ) STRICT;
-CREATE INDEX recipients_by_last_seen ON recipients (last_seen);
+CREATE INDEX recipients_by_last_seen ON recipients (used, last_seen);
+CREATE INDEX recipients_by_invitation ON recipients (invitation);
 CREATE TABLE dids (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     recipient INTEGER NOT NULL,

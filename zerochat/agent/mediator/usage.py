@@ -6,6 +6,7 @@ recipients that cause it.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 
 from msgspec import Struct
 
@@ -28,6 +29,9 @@ class Work(Struct):
     """Messages from the recipient."""
     written: int = 0
     """Bytes of envelopes written for it, also those that were deleted since."""
+    allowance: float = inf
+    """Requests that its rate admits, `at` this time (UTC seconds)."""
+    at: int = 0
 
 
 class Usage:

@@ -29,12 +29,13 @@ def add(verbs: "Verbs[Parser]") -> None:
         "Run a mediator in the foreground until Ctrl+C or SIGTERM: it accepts messages over HTTP and WebSocket for "
         "its\n"
         "recipients and stores them, encrypted on its disk and unreadable to it, until they are fetched. It uses a\n"
-        "profile of its own ('mediator' by default), which is created at the first start. Prints its invitation;\n"
-        "anyone who has it may use the mediator. Its address becomes part of its recipients' DIDs and cannot be\n"
+        "profile of its own ('mediator' by default), which is created at the first start. Prints its invitation,\n"
+        "which admits 100 recipients by default. Its address becomes part of its recipients' DIDs and cannot be\n"
         "changed later.",
         """
 zerochat mediator --listen 0.0.0.0:8080 --public-uri http://203.0.113.7:8080
 zerochat mediator --listen 127.0.0.1:8080 --public-uri https://example.org
+zerochat mediator --new-invitation --uses 10
 zerochat mediator --format jsonl >events.jsonl
 zerochat mediator --listen 192.168.1.5:8080 --behind "$(cat outer-link)"
 zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
@@ -54,6 +55,12 @@ zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
     )
     parser.add_argument(
         "--new-invitation", action="store_true", help="create a new invitation; the old one becomes invalid"
+    )
+    parser.add_argument(
+        "--uses",
+        type=positive,
+        metavar="N",
+        help="number of recipients that the invitation admits; kept for later starts (default: 100)",
     )
     parser.add_argument("--certificate", metavar="FILE", help="PEM certificate chain, for https and wss")
     parser.add_argument("--key", metavar="FILE", help="private key of the certificate")
@@ -180,6 +187,7 @@ def _configuration(options: Options, paths: "ProfilePaths") -> "ServiceOptions":
         public_uri=options.public_uri,
         is_open=options.open_to_all,
         new_invitation=options.new_invitation,
+        uses=options.uses,
         mix_with=tuple(options.mix_with),
         behind=options.behind,
         noise_chance=options.noise,
@@ -210,6 +218,7 @@ def _print_ready(service: "Service", paths: "ProfilePaths", out: Output) -> None
         "did": identity.identity.did,
         "link": identity.link,
         "short_link": identity.short_link,
+        "uses": identity.uses,
     }
     rows = [("ready", f"process {os.getpid()}, address {identity.uri}"), ("short", identity.short_link)]
     out.data(facts, [*table(rows), "", identity.link])
@@ -217,4 +226,4 @@ def _print_ready(service: "Service", paths: "ProfilePaths", out: Output) -> None
         out.exactly("\n" + qr_ansi(identity.short_link))
         # Last, so that a small terminal shows it below the code.
         narrate(f"Next, on a computer behind a router: zerochat route add '{identity.short_link}'")
-    narrate("Anyone who has one of these links can use this mediator.")
+    narrate(f"Up to {identity.uses} recipients that have one of these links can use this mediator.")
