@@ -325,6 +325,60 @@ def test_an_internal_error_affects_no_other_recipient(start, people, monkeypatch
 
 
 @pytest.mark.slow
+def test_unfinished_requests_stop_neither_senders_nor_recipients(start, people):
+    """512 of them, which come again all the time: 20 of 20 messages arrive, on the connection that was there before."""
+    running = start()
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    host, port = running.service.identity.uri.removeprefix("http://").split(":")
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: {ENCRYPTED}\r\nContent-Length: 1000\r\n\r\nx".encode()
+
+    def unfinished(count: int) -> list[socket.socket]:
+        peers = [socket.create_connection((host, int(port)), DEADLINE_S) for _ in range(count)]
+        for peer in peers:
+            peer.sendall(head)
+        return peers
+
+    crowd = unfinished(512)
+    for number in range(20):
+        crowd += unfinished(16)
+        sender.send(bob.mailbox, str(number))
+        until(lambda number=number: len(bob.got) == number + 1, bob.step, sender.step)
+    assert running.service._web.counts["web.connections"] >= 320 and sender.failures == 0
+    assert bob.state.connected and list(map(int, bob.got)) == list(range(20))
+    for peer in crowd:
+        peer.close()
+
+
+@pytest.mark.slow
+def test_a_flooded_mailbox_delays_no_other(start, people):
+    """A former member of one group posts 443 envelopes with 34 MiB while the recipient is away."""
+    running = start()
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    endpoint = {"uri": bob.did, "accept": ["didcomm/v2"]}
+    flooded = new_peer4(random, [{"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": endpoint}])
+    bob.state = mediation_client.set_dids(bob.state, [bob.mailbox.did, flooded.did], random).state
+    until(lambda: len(bob.state.registered) == 2, bob.step)
+    sender.send(bob.mailbox, "early")
+    until(lambda: not sender.waiting, sender.step)
+    host, port = running.service.identity.uri.removeprefix("http://").split(":")
+    connection, size = HTTPConnection(host, int(port), timeout=DEADLINE_S), 0
+    for number in range(443):
+        _, envelope = sender.wrapped(bob.mailbox, f"{number:03}" + "x" * 44_000, name=flooded.short)
+        size += len(envelope)
+        connection.request("POST", "/", envelope, {"Content-Type": ENCRYPTED})
+        assert connection.getresponse().read() == b""
+    connection.close()
+    sender.send(bob.mailbox, "late")
+    until(lambda: not sender.waiting, sender.step)
+    usage = running.service._store.usage.total
+    assert size > 34 << 20 and usage.bytes < 17 << 20
+    until(lambda: {"early", "late"} <= set(bob.got), bob.step)
+
+
+@pytest.mark.slow
 def test_connections_of_strangers_are_closed(start, people, monkeypatch):
     monkeypatch.setattr(loop, "UNKNOWN_CLIENT_S", 0.0)
     monkeypatch.setattr(loop, "SWEEP_S", 0.05)

@@ -20,7 +20,6 @@ from tests.support.web_peers import (
     raw,
     request,
     response,
-    turned_away,
     until,
     wait,
     websocket,
@@ -228,18 +227,75 @@ def test_a_session_with_much_unaccepted_input_is_not_read(nodes):
     assert b" 202 " in hear(other)
 
 
+def open_connections(node) -> int:
+    return len(node.web._web_thread._server._listening_socket.connections())
+
+
+def ended(peer: socket.socket) -> bool:
+    """Whether the other side has closed this connection."""
+    peer.settimeout(PATIENCE_S)
+    with contextlib.suppress(ConnectionResetError):
+        return peer.recv(1) == b""
+    return True
+
+
 def test_one_address_prefix_cannot_take_every_connection(nodes):
     b = nodes(limits=Limits(connections=6, connections_per_prefix=3, loopback_counts=True, stop_s=0.5))
     peers = [raw(b) for _ in range(3)]
-    assert turned_away(b)
-    peers[0].close()
-    until(lambda: len(b.web._web_thread._server._listening_socket.connections()) == 2, b)
+    until(lambda: open_connections(b) == 3, b)
     assert b" 404 " in hear(raw(b, request(b"GET", Content_Type="")))
-    assert b.web.counts["web.prefix_limit"] == 1
+    assert ended(peers[0]) and b.web.counts["web.prefix_limit"] == 1
+    until(lambda: open_connections(b) == 2, b)
     full = nodes(limits=Limits(connections=6, stop_s=0.5))
     crowd = [raw(full) for _ in range(6)]
-    assert turned_away(full) and full.web.counts["web.connections"] == 1
+    until(lambda: open_connections(full) == 6, full)
+    assert b" 404 " in hear(raw(full, request(b"GET", Content_Type="")))
+    assert ended(crowd[0]) and full.web.counts["web.connections"] == 1
     for peer in (*peers, *crowd):
+        peer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sources", [1, 16])
+def test_unfinished_requests_keep_no_honest_post_out(nodes, sources):
+    """512 that are never finished, from one address (a proxy that forwards connections) or sixteen; all come again."""
+    b = nodes(limits=replace(QUICK, loopback_counts=True))
+    part = request(body=b"x", Content_Length="1000")
+
+    def open_one(number: int) -> socket.socket:
+        peer = socket.create_connection(
+            ("127.0.0.1", b.port), PATIENCE_S, source_address=(f"127.1.{number % sources}.1", 0)
+        )
+        peer.sendall(part)
+        return peer
+
+    crowd = [open_one(number) for number in range(512)]
+    until(lambda: open_connections(b) == (32 if sources == 1 else 512), b)
+    for number in range(20):
+        crowd += [open_one(sources * number) for _ in range(8)]
+        source = ("127.1.0.1" if sources == 1 else "127.2.0.1", 0)
+        honest = socket.create_connection(("127.0.0.1", b.port), PATIENCE_S, source_address=source)
+        honest.sendall(request(body=b"%d" % number))
+        until(lambda number=number: len(b.envelopes()) == number + 1, b)
+        assert b" 202 " in hear(honest)
+        honest.close()
+    assert open_connections(b) <= 512 and len(b.envelopes()) == 20
+    for peer in crowd:
+        peer.close()
+
+
+def test_a_kept_session_is_not_evicted(nodes):
+    b = nodes(limits=Limits(connections=3, kept_sessions=1, stop_s=0.5))
+    kept, other = websocket(b), websocket(b)
+    until(lambda: len(b.of(Opened)) == 2, b)
+    for opened in b.of(Opened):
+        b.web.keep(opened.handle)
+    crowd = [raw(b) for _ in range(8)]
+    assert ended(other), "one more than may be kept"
+    until(lambda: open_connections(b) == 4, b)
+    kept.sendall(frame(2, b"alive"))
+    until(lambda: b.envelopes() == [b"alive"], b)
+    for peer in (kept, *crowd):
         peer.close()
 
 
@@ -319,6 +375,8 @@ def test_one_provider_prefix_cannot_take_every_connection(nodes):
     )
     b = nodes(limits=replace(QUICK, connections_per_provider=2, loopback_counts=True))
     peers = [raw(b) for _ in range(2)]
-    assert turned_away(b) and b.web.counts["web.provider_limit"] == 1
+    until(lambda: open_connections(b) == 2, b)
+    assert b" 404 " in hear(raw(b, request(b"GET", Content_Type="")))
+    assert ended(peers[0]) and b.web.counts["web.provider_limit"] == 1
     for each in peers:
         each.close()

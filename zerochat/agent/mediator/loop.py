@@ -270,6 +270,7 @@ class Service:
         self.mediator.handlers.links_changed.clear()
         for handle, outcome in outcomes:
             self._answer(handle, outcome)
+        self._keep_sessions({handle for handle, _ in outcomes})
         if self._upstream is not None:
             self._send_upstream(self._upstream, events, now_ms // 1000)
         try:
@@ -328,11 +329,23 @@ class Service:
                 self.mediator.receive(parcel.envelope, Session(item.handle, False), now_ms)
             upstream.acknowledge(parcels)
 
+    def _keep_sessions(self, handles: set[int]) -> None:
+        """Keep the sessions of authenticated recipients, of each the newest ones; cut its older ones."""
+        for handle in handles:
+            session = self._sessions.get(handle)
+            if session is None or not session.owner or session.is_kept:
+                continue
+            session.is_kept = True
+            self._web.keep(handle)
+            theirs = [one for one in self._sessions.values() if one.is_kept and one.owner == session.owner]
+            for old in sorted(theirs, key=lambda one: one.begun)[: -self.mediator.limits.live]:
+                self._web.cut(old.handle)
+
     def _cut_unknown_clients(self) -> None:
         """Close sessions without an authenticated recipient, which would occupy places of recipients."""
         old = time.monotonic() - UNKNOWN_CLIENT_S
         for session in self._sessions.values():
-            if not session.is_known and session.begun < old:
+            if not session.owner and session.begun < old:
                 self.mediator.counts["unknown_clients"] += 1
                 self._web.cut(session.handle)
 

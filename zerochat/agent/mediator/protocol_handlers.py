@@ -41,8 +41,10 @@ class Session(Struct):
     """Whether answers may be returned (`return_route`)."""
     begun: float = 0.0
     """Start; seconds, monotonic."""
-    is_known: bool = False
-    """Whether a recipient has been authenticated on it."""
+    owner: int = 0
+    """The recipient that has been authenticated on it; 0: none."""
+    is_kept: bool = False
+    """Whether the connection is kept for that recipient."""
     recipient: Recipient | None = None
     """The recipient in live mode, to which messages are pushed."""
     after: int = 0
@@ -142,7 +144,8 @@ class ProtocolHandlers:
         if asked is None and fetched is None and linked is None:
             return None
         recipient = self.recipient(sender, now_s)
-        session.is_known = session.is_known or recipient is not None
+        if recipient is not None:
+            session.owner = session.owner or recipient.id
         if recipient is not None and not self.charge(recipient, 1, now_s):
             self.counts["throttled"] += 1
             return None
@@ -184,7 +187,8 @@ class ProtocolHandlers:
             self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s, invitation)
             self.addressed(sender, ours)
             self.counts["granted"] += 1
-            session.is_known = True
+            granted = self._store.recipient(short_form(sender))
+            session.owner = session.owner or (0 if granted is None else granted.id)
         return mediation.grant(message, self._routing_did, self._random)
 
     def _why_denied(self, message: Message, now_s: int) -> str:

@@ -26,6 +26,7 @@ from zerochat.agent.network.web.events import (
 )
 from zerochat.agent.network.web.limits import Limits
 from zerochat.agent.network.web.listener import (
+    AcceptedConnection,
     BareResponse,
     BareWebSocket,
     ConnectionFactory,
@@ -159,7 +160,23 @@ class Server:
             self._events.grow(-len(body))
         if status is not None:
             return self._refuse(status)
-        return await self._await_response(bytes(body), media_type)
+        connection = self._accepted(request)
+        if connection is not None:
+            connection.is_answered = True
+        try:
+            return await self._await_response(bytes(body), media_type)
+        finally:
+            if connection is not None:
+                connection.finish()
+
+    def _accepted(self, request: web.BaseRequest) -> AcceptedConnection | None:
+        return None if self._listening_socket is None else self._listening_socket.accepted(request.transport)
+
+    def keep(self, handle: int) -> None:
+        """Keep this session: it is not evicted for newcomers."""
+        session = self._channels.get(handle)
+        if isinstance(session, InboundSession) and session.accepted_connection is not None and self._listening_socket:
+            self._listening_socket.keep(session.accepted_connection)
 
     async def _read(self, request: web.BaseRequest, body: bytearray) -> HTTPStatus | None:
         """Read the body into `body`, within the limits; the error status, or None."""
@@ -211,6 +228,7 @@ class Server:
         connection = request.protocol
         assert isinstance(connection, InboundConnection)
         session = InboundSession(websocket, connection, self._new_handle(), self._events, limits)
+        session.accepted_connection = self._accepted(request)
         self._channels[session.handle] = session
         self._events.put(Opened(session.handle, None))
         try:
@@ -252,6 +270,12 @@ class InboundSession(WebSocketSession):
     ) -> None:
         super().__init__(websocket, handle, None, events, limits)
         self._connection = connection
+        self.accepted_connection: AcceptedConnection | None = None
+
+    def accepted(self, count: int) -> None:
+        super().accepted(count)
+        if self.accepted_connection is not None:
+            self.accepted_connection.finish()
 
     def unfinished_since(self) -> float | None:
         return self._connection.unfinished_since

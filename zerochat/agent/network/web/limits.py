@@ -27,7 +27,10 @@ class Limits(Struct, frozen=True):
     """Limits that a large mediator, or a test, may change. Times in seconds."""
 
     connections: int = 512
-    """Inbound connections at once. Each may hold one unfinished envelope of 512 KiB in memory."""
+    """Inbound connections at once, without kept sessions; beyond that the one that has finished no request for longest
+    is evicted. Each may hold one unfinished envelope of 512 KiB in memory."""
+    kept_sessions: int = 512
+    """Inbound sessions that the owner keeps (`Web.keep`): those of recipients that a mediator has authenticated."""
     connections_per_prefix: int = 32
     """Per IPv4 address or IPv6 /64: some agents behind one router, each with a session and a few POSTs."""
     connections_per_provider: int = 128

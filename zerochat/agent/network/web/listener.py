@@ -1,7 +1,8 @@
 """HTTP listening socket with connection limits, and aiohttp request handling without identifying output.
 
-Limits apply at accept, before anything is read or decrypted. Errors are answered by a bare status without a page, a
-server name or a reason.
+Limits apply at accept, before anything is read or decrypted: the newcomer is accepted, and the connection that has
+finished no request for longest is evicted. So clients that finish nothing keep out no client that does. Errors are
+answered by a bare status without a page, a server name or a reason.
 """
 
 import asyncio
@@ -9,11 +10,15 @@ import errno
 import logging
 import socket
 import struct
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
+from msgspec import Struct
 
 from zerochat.agent.network.addresses import provider_prefix, source_prefix
 from zerochat.agent.network.web.event_queue import EventQueue
@@ -30,14 +35,43 @@ SILENT = logging.Logger("zerochat.web", logging.CRITICAL + 1)
 """aiohttp's logger. Errors caused by clients are counted and not logged."""
 
 
+class AcceptedConnection(Struct, eq=False):
+    """An accepted connection."""
+
+    prefix: str
+    provider: str
+    socket: socket.socket
+    since: float
+    """Since when (monotonic seconds) it has finished no request."""
+    is_answered: bool = False
+    """Whether a whole request waits for the owner: then it is not evicted."""
+    is_kept: bool = False
+    """Whether the owner keeps this session: then it counts separately and is not evicted."""
+    is_evicted: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.socket.fileno() >= 0
+
+    def finish(self) -> None:
+        """A whole request was processed."""
+        self.since, self.is_answered = time.monotonic(), False
+
+    def evict(self) -> None:
+        """End the connection; its owner in asyncio closes it soon."""
+        self.is_evicted = True
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
 class ListeningSocket(socket.socket):
-    """A listening socket for asyncio that resets connections over the limits."""
+    """A listening socket for asyncio that keeps connections within the limits."""
 
     def __init__(self, host: str, port: int, events: EventQueue, limits: Limits) -> None:
         """Listen on a literal address (:: includes IPv4); port 0 means any. Raises OSError."""
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         self._events, self._limits = events, limits
-        self._connections: list[tuple[str, socket.socket]] = []
+        self._connections: list[AcceptedConnection] = []
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if ":" in host:
@@ -53,26 +87,52 @@ class ListeningSocket(socket.socket):
         for _ in range(REFUSALS_MAX):
             connection, address = super().accept()
             prefix = source_prefix(address[0])
-            self._connections = [known for known in self._connections if known[1].fileno() >= 0]
-            from_prefix = sum(known[0] == prefix for known in self._connections)
-            from_provider = sum(provider_prefix(known[0]) == provider_prefix(prefix) for known in self._connections)
-            counted = self._limits.loopback_counts or prefix not in LOOPBACK
-            if len(self._connections) >= self._limits.connections:
-                self._events.counts["web.connections"] += 1
-            elif counted and from_prefix >= self._limits.connections_per_prefix:
-                self._events.counts["web.prefix_limit"] += 1
-            elif counted and from_provider >= self._limits.connections_per_provider:
-                self._events.counts["web.provider_limit"] += 1
-            else:
-                self._connections.append((prefix, connection))
+            self._connections = [known for known in self._connections if known.is_open]
+            provider = provider_prefix(prefix)
+            if self._make_room(prefix, provider):
+                self._connections.append(AcceptedConnection(prefix, provider, connection, time.monotonic()))
                 return connection, address
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, SO_LINGER_NOW)
             connection.close()
         raise BlockingIOError(errno.EAGAIN, "too many refusals at once")
 
+    def _make_room(self, prefix: str, provider: str) -> bool:
+        """Whether one more connection may be accepted, after evicting others: of the prefix with most connections, the
+        one that has finished no request for longest."""
+        limits = self._limits
+        strangers = [known for known in self._connections if not known.is_kept and not known.is_evicted]
+        same = [known for known in strangers if known.prefix == prefix]
+        near = [known for known in strangers if known.provider == provider]
+        rules = [("web.connections", strangers, limits.connections)]
+        if limits.loopback_counts or prefix not in LOOPBACK:
+            rules.insert(0, ("web.provider_limit", near, limits.connections_per_provider))
+            rules.insert(0, ("web.prefix_limit", same, limits.connections_per_prefix))
+        crowds = Counter(known.prefix for known in strangers)
+        for name, known, limit in rules:
+            present = [one for one in known if not one.is_evicted]
+            if len(present) < limit:
+                continue
+            self._events.counts[name] += 1
+            evictable = [one for one in present if not one.is_answered]
+            if not evictable:
+                return False
+            min(evictable, key=lambda one: (-crowds[one.prefix], one.since)).evict()
+        return True
+
     def connections(self) -> list[socket.socket]:
         """The connections that are open."""
-        return [connection for _, connection in self._connections if connection.fileno() >= 0]
+        return [known.socket for known in self._connections if known.is_open]
+
+    def accepted(self, transport: asyncio.BaseTransport | None) -> AcceptedConnection | None:
+        """The connection with this transport; None: it is closed."""
+        own = None if transport is None else transport.get_extra_info("socket")
+        number = -1 if own is None else own.fileno()
+        return next((known for known in self._connections if known.socket.fileno() == number >= 0), None)
+
+    def keep(self, connection: AcceptedConnection) -> None:
+        """Keep a session, as long as the limit allows."""
+        kept = sum(known.is_kept and known.is_open for known in self._connections)
+        connection.is_kept = connection.is_kept or kept < self._limits.kept_sessions
 
 
 class _Bare:

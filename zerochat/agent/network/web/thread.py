@@ -160,6 +160,10 @@ class WebThread:
         elif channel is not None:
             channel.cut()
 
+    def keep(self, handle: int) -> None:
+        if self._server is not None:
+            self._server.keep(handle)
+
     def push(self, handle: int, envelope: OutboundEnvelope) -> None:
         channel = self._channels.get(handle)
         if channel is not None:

@@ -264,6 +264,11 @@ class Web:
         if self._channels.pop(handle, None) is not None and self._web_thread is not None:
             self._do(self._web_thread.refuse, handle)
 
+    def keep(self, handle: int) -> None:
+        """Keep an inbound session: it is not evicted when connections are full. A closed handle is ignored."""
+        if handle in self._channels and self._web_thread is not None:
+            self._do(self._web_thread.keep, handle)
+
     cut = refuse
     """Close a session, for another reason."""
 
