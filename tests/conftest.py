@@ -229,11 +229,15 @@ def spark() -> Iterator[object]:
         yield session
 
 
+UNPROTECTED = "ZEROCHAT_AGENT__PROTECT_MEMORY"
+os.environ[UNPROTECTED] = "false"  # also for agents of fixtures with a wider scope
+
+
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's own settings reach a test, and no certificate authorities of this machine: reading them takes as long as
-    the rest of an agent's start."""
-    for name in [name for name in os.environ if name.startswith("ZEROCHAT_")]:
+    the rest of an agent's start. Agents are not protected from tests, which read /proc as a plain user."""
+    for name in [name for name in os.environ if name.startswith("ZEROCHAT_") and name != UNPROTECTED]:
         monkeypatch.delenv(name)
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.setenv(name, os.devnull)

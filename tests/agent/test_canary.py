@@ -86,7 +86,11 @@ def findings(folders: Iterable[Path], processes: Iterable[int], needles: dict[st
     files += [Path(f"/proc/{pid}/{name}") for pid in processes for name in ("environ", "cmdline", "comm", "maps")]
     found = []
     for path in files:
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except PermissionError:  # of a protected process, as a plain user
+            assert path.is_relative_to("/proc")
+            continue
         for name, needle in needles.items():
             found += [f"{name} in {path}" for each in set(encodings(needle)) if each in content]
     return found

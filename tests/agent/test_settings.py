@@ -387,6 +387,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_config_path_init_show_and_check(run, tmp_path, monkeypatch):
     path = tmp_path / "config.toml"
+    monkeypatch.delenv("ZEROCHAT_AGENT__PROTECT_MEMORY")
     assert run("config", "path") == (0, f"{path}\n", "")
     assert run("config", "check") == (0, "", "There is no settings file; the defaults apply.\n")
     assert run("config", "init")[:2] == (0, f"{path}\n")

@@ -2,10 +2,11 @@
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zerochat import rpc
 from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.service import memory_protection
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views.attention import Attention
 from zerochat.agent.views.connections import is_hidden, mediators
@@ -27,6 +28,8 @@ class StatusReport:
     queue: Endpoint
     started_at: float
     """Seconds on the monotonic clock."""
+    memory_locked: bool = field(default_factory=memory_protection.is_locked)
+    dumpable: bool = field(default_factory=memory_protection.is_dumpable)
 
     def report(self, agent: Agent) -> rpc.Status:
         stale = any(group.state == "active" and stale_profile.is_suspended(group) for group in agent.groups.values())
@@ -49,4 +52,6 @@ class StatusReport:
             mediators=mediators(agent),
             replaced_ports=list(self.attention.replaced),
             shares=["typing"] * agent.indicators.typing + ["read"] * agent.indicators.read_receipts,
+            memory_locked=self.memory_locked,
+            dumpable=self.dumpable,
         )

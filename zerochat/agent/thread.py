@@ -1,16 +1,16 @@
 """The agent thread: the only owner of a profile's sockets, disk and clock. Other threads start, stop and reload it."""
 
 import logging
-import resource
 import threading
 from collections import deque
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
 from zerochat.agent.loop import AgentLoop, LoopControl
+from zerochat.agent.service import memory_protection
 from zerochat.agent.service.crash_log import LogFormat, handlers
+from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.settings.reload import Reloaded
 from zerochat.agent.startup import Options, open_loop
 from zerochat.agent.storage.journal import disk_error
@@ -26,12 +26,6 @@ class AgentFailed(LocalError):
     """The agent did not start: {why}. The log has details; `zerochat paths log` prints its path."""
 
     exit_code: ClassVar[int] = 6
-
-
-def _forbid_core_dumps() -> None:
-    """A crash must not write the memory, which holds keys, to disk."""
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 class AgentThread(threading.Thread):
@@ -131,7 +125,9 @@ class AgentThread(threading.Thread):
     def run(self) -> None:
         try:
             with lock_profile(self._paths):
-                _forbid_core_dumps()
+                memory_protection.forbid_core_dumps()
+                if load_settings(self._paths).protect_memory:
+                    memory_protection.protect()
                 self._open_log()
                 with open_loop(self._paths, self._key, self._options, self._control, self._log) as (self.loop, inputs):
                     self.loop.run(inputs)

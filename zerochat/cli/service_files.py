@@ -25,6 +25,7 @@ _HARDENED: Final = """\
 UMask=0077
 LimitCORE=0
 LimitNOFILE=65536
+LimitMEMLOCK=infinity
 NoNewPrivileges=true
 LockPersonality=true
 RestrictRealtime=true

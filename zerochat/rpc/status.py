@@ -46,6 +46,10 @@ class Status(Struct, frozen=True, kw_only=True):
     mentions: int = 0
     """The number of unread mentions in all groups."""
     replaced_ports: list[ReplacedPort] = field(default_factory=list)
+    memory_locked: bool = False
+    """The system cannot move the agent's memory to swap."""
+    dumpable: bool = True
+    """Processes of the same user can read the agent's memory, as debuggers do."""
 
 
 class Hello(Struct, frozen=True, kw_only=True):

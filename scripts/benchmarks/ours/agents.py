@@ -292,4 +292,5 @@ def _environment(home: ProfilePaths) -> dict[str, str]:
         "PATH": os.environ.get("PATH", ""),
         "PYTHONPATH": str(ROOT),
         "LANG": "C.UTF-8",
+        "ZEROCHAT_AGENT__PROTECT_MEMORY": "false",  # its sockets are counted from /proc
     }

@@ -145,6 +145,7 @@ class Agents:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
             "LANG": "C.UTF-8",
+            "ZEROCHAT_AGENT__PROTECT_MEMORY": "false",  # its sockets are counted from /proc
         }
         address = self._line.hosts[host].address
         command = [sys.executable, "-m", "zerochat", "agent", "--listen", address, "--advertise", address]

@@ -42,6 +42,7 @@ CHECKS: Final[Mapping[str, Callable[[CheckContext], Findings]]] = {
     "settings": machine_checks.check_settings,
     "disk": machine_checks.check_disk,
     "files": machine_checks.check_files,
+    "memory": machine_checks.check_memory,
     "journal": journal_checks.check_journal,
     "ports": journal_checks.check_ports,
     "reach": network_checks.check_reach,

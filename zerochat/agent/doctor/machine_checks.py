@@ -188,3 +188,17 @@ def check_files(context: CheckContext) -> Findings:
     else:
         many = "any number of files" if hard == resource.RLIM_INFINITY else f"{hard:,} files"
         yield "ok", f"A process may open {many}.", ""
+
+
+def check_memory(context: CheckContext) -> Findings:
+    """Check how the running agent keeps its keys out of swap, core dumps and debuggers."""
+    running = context.status
+    if running is None:
+        yield "skip", "No agent runs, so the protection of its memory cannot be checked.", ""
+        return
+    if running.dumpable and sys.platform == "linux":
+        unprotected = "Other processes of this user can read the keys in the agent's memory, as debuggers do."
+        yield "warn", unprotected, "Set agent.protect_memory to true, and restart the agent."
+    read = "any process of this user can" if running.dumpable else "no other process of this user can"
+    swap = "is locked" if running.memory_locked else "may be swapped to disk (its limit of locked memory is too low)"
+    yield "ok", f"The agent's memory {swap}; {read} read it.", ""

@@ -144,6 +144,12 @@ OPTIONS: Final[Mapping[str, Option]] = {
             5,
             at_once=True,
         ),
+        _flag(
+            "agent.protect_memory",
+            "keep the agent's memory, which has keys, from debuggers and core dumps, and from swap where the limit of"
+            " locked memory allows; false: for a debugger or profiler",
+            True,
+        ),
         Option(
             "hooks.on_message",
             "the program and arguments that `zerochat agent` runs for each message of others; no shell reads it, and"

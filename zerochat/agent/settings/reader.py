@@ -39,6 +39,7 @@ class Settings(Struct, frozen=True):
     log_level: str = "info"
     drain: int = 5
     """Seconds."""
+    protect_memory: bool = True
     on_message: tuple[str, ...] = ()
     on_mention: tuple[str, ...] = ()
     timeout: int = 10
