@@ -1,7 +1,7 @@
 """Validation and disambiguation of display names and group names.
 
-All members must agree on which names are valid, or their views of a group diverge. The rule is therefore a fixed list
-of code points, independent of the Unicode version of the running Python.
+All members must agree on which names are valid, or their views of a group diverge: a rule may not depend on the Unicode
+version of the running Python.
 """
 
 import re
@@ -10,38 +10,20 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from zerochat.errors import BadName, unique_prefixes
+from zerochat.ink import has_ink
 
 NAME_CHARS_MAX = 64
 """Long enough for personal names, short enough for one line of a narrow terminal."""
 PREFIX_CHARS_MIN = 4
 """Minimum length of an id prefix."""
 
-_HIDDEN = (
-    (0x0000, 0x001F),  # controls
-    (0x007F, 0x009F),  # DEL and more controls
-    (0x00AD, 0x00AD),  # soft hyphen
-    (0x034F, 0x034F),  # combining grapheme joiner
-    (0x061C, 0x061C),  # Arabic letter mark
-    (0x115F, 0x1160),  # Hangul fillers
-    (0x17B4, 0x17B5),  # Khmer vowels without a shape
-    (0x180B, 0x180F),  # Mongolian selectors
-    (0x200B, 0x200F),  # no width, joiners, direction marks
-    (0x2028, 0x202E),  # separators, embeddings, overrides
-    (0x2060, 0x206F),  # word joiner, invisible operators, isolates
-    (0x2800, 0x2800),  # Braille pattern without a dot
-    (0x3164, 0x3164),  # Hangul filler
-    (0xD800, 0xF8FF),  # surrogates and private use
-    (0xFEFF, 0xFEFF),  # byte order mark
-    (0xFFA0, 0xFFA0),  # half-width Hangul filler
-    (0xFFF0, 0xFFFC),  # specials, object replacement
-    (0xFFFE, 0xFFFF),  # no characters at all
-    (0x1BCA0, 0x1BCA3),  # shorthand format controls
-    (0x1D159, 0x1D159),  # musical notehead without a shape
-    (0x1D173, 0x1D17A),  # musical format controls
-    (0xE0000, 0x10FFFF),  # tags, selectors, private use
-)
-"""Ranges of invisible characters and of characters that hide text: first and last code point."""
-_HIDDEN_PATTERN = re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in _HIDDEN) + "]")
+_SPACES = re.compile("[\u0020\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_SELECTORS = re.compile("[\ufe00-\ufe0f]")
+"""They choose between the shapes of the character before, as in most emoji."""
+MARKS = "§✓●◎◐○≈▸"
+"""What the chat draws beside names, and no name of a person needs: a name cannot imitate a mark."""
+_MARK = re.compile(f"[{MARKS}]|(?<![lL])·|·(?![lL])")
+"""The dot before a key suffix, too, except in the Catalan l·l."""
 
 
 def matching_ids(known: Mapping[str, Collection[str]], wanted: str) -> list[str]:
@@ -57,11 +39,11 @@ def matching_ids(known: Mapping[str, Collection[str]], wanted: str) -> list[str]
 
 
 def checked_name(text: str, what: str) -> str:
-    """The name in Unicode's composed form (NFC). Raises BadName.
+    """The name in Unicode's composed form (NFC), with plain spaces. Raises BadName.
 
     `what`: kind of name for the error message ("name", "group's name").
     """
-    name = unicodedata.normalize("NFC", text)
+    name = _SPACES.sub(" ", unicodedata.normalize("NFC", text))
     if hidden := _first_hidden(name):
         raise BadName(name="This", why=f"it contains the invisible character {_character_name(hidden)}")
     if why := fault_of(name):
@@ -77,20 +59,27 @@ def fault_of(name: str) -> str:
         return f"must have at most {NAME_CHARS_MAX} characters"
     if name != name.strip():
         return "must not begin or end with a space"
-    if _first_hidden(name):
+    if "  " in name:
+        return "must not have two spaces in a row"
+    if _first_hidden(name) or not has_ink(name):
         return "must not contain control or invisible characters"
+    if mark := _MARK.search(name):
+        return f"must not contain {mark[0]}, which the chat uses as a mark"
     return ""
 
 
 def without_hidden(text: str) -> str:
-    """A text without invisible characters."""
-    return _HIDDEN_PATTERN.sub("", text)
+    """A text without invisible characters, and with plain spaces."""
+    return "".join(char for char in _SPACES.sub(" ", text) if not _is_hidden(char))
+
+
+def _is_hidden(char: str) -> bool:
+    return char != " " and not has_ink(char) and not _SELECTORS.match(char)
 
 
 def _first_hidden(name: str) -> str:
     """The first invisible character of a name, or empty."""
-    found = _HIDDEN_PATTERN.search(name)
-    return found[0] if found else ""
+    return next(filter(_is_hidden, name), "")
 
 
 def _character_name(character: str) -> str:

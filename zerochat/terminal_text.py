@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final, NewType
 
+from zerochat.ink import has_ink
+
 Printable = NewType("Printable", str)
 
 LINES_MAX = 400
@@ -34,10 +36,8 @@ _ZWNJ, _ZWJ = "\u200c", "\u200d"
 _OVERRIDES: Final = range(0x202A, 0x202F)
 """Embeddings and overrides of the direction, which reorder what follows: only old or hostile text has them. Direction
 marks and isolates, which phones put around names and numbers, are dropped like other format characters."""
-_BLANK_LETTERS: Final = frozenset([0x115F, 0x1160, 0x3164, 0xFFA0])
-"""Blank letters: names made of them look empty."""
-_INKED_FORMAT: Final = frozenset([*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD])
-"""Visible format characters: the number and verse signs of Arabic, Syriac and Kaithi."""
+_BLANK_BRAILLE: Final = 0x2800
+"""A space in pictures made of Braille patterns."""
 _PICTOGRAPHS: Final = range(0x1F000, 0x1FB00)
 """Block reserved by Unicode for pictographs: unassigned characters here are displayed as future emoji."""
 _KEYCAPS: Final = frozenset("0123456789#*")
@@ -65,14 +65,16 @@ def _without_context(code: int) -> str:
         return "\u2421"
     if code in (0x2028, 0x2029):
         return "\n"
-    if code in _OVERRIDES or code in _BLANK_LETTERS:
+    if code == _BLANK_BRAILLE:
+        return " "
+    if code in _OVERRIDES:
         return REPLACEMENT
     char = chr(code)
-    if char in (_ZWNJ, _ZWJ) or code in _INKED_FORMAT:
+    if char in (_ZWNJ, _ZWJ):
         return char
     category = unicodedata.category(char)
-    if category == "Cf":
-        return ""
+    if category in ("Cf", "Lo", "So") and not has_ink(char):
+        return "" if category == "Cf" else REPLACEMENT
     if category == "Cn" and code in _PICTOGRAPHS:
         return char
     if category in ("Cc", "Cs", "Co", "Cn"):

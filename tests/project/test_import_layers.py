@@ -15,6 +15,7 @@ import pytest
 from tests.support.source_facts import MODULES, ROOT, dotted, facts
 
 LAYERS = [
+    {"ink"},
     {"closing", "errors", "version", "limits", "qr", "terminal_text"},
     {"crypto", "names", "slash_commands", "rpc"},
     {"didcomm", "overlay", "evidence", "presentation"},  # siblings: none may import another

@@ -17,6 +17,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from zerochat.ink import has_ink
+
 UNSPACED: Final = (
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\u1780-\u17ff"  # Myanmar, Khmer
@@ -28,8 +30,8 @@ UNSPACED: Final = (
 _SIGNS: Final = "\u00a6\u00a9\u00ae\u00b0\u2190-\u2bff\U0001f000-\U0001faff"
 _IGNORED_CLASSES: Final = frozenset([1, 7, *range(10, 37), *range(200, 256)])
 """Combining classes of accents, points and nuktas. Others: voicing marks (8), viramas (9), vowel and tone marks."""
-_INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u3164\uffa0\u0640")
-"""Invisible characters beside the format characters, and the Arabic stroke that lengthens a word."""
+_TATWEEL: Final = "\u0640"
+"""The Arabic stroke that lengthens a word."""
 _LETTERS: Final = str.maketrans(
     {"ı": "i", "ø": "o", "đ": "d", "ł": "l", "ħ": "h", "ŧ": "t", "æ": "ae", "œ": "oe"}
     | {"\u0649": "\u064a", "\u06cc": "\u064a", "\u06a9": "\u0643", "\u0629": "\u0647", "\u06d5": "\u0647"}
@@ -101,12 +103,8 @@ def _fold_cluster(cluster: str) -> str:
 def _is_ignored(char: str) -> bool:
     category = unicodedata.category(char)
     if category == "Mn":
-        return unicodedata.combining(char) in _IGNORED_CLASSES or _is_selector(char) or char in _INVISIBLE
-    return category in ("Cf", "Me") or char in _INVISIBLE
-
-
-def _is_selector(char: str) -> bool:
-    return "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+        return unicodedata.combining(char) in _IGNORED_CLASSES or not has_ink(char)
+    return category in ("Cf", "Me") or char == _TATWEEL or (category in ("Lo", "So") and not has_ink(char))
 
 
 def _digit(char: str) -> str:

@@ -19,6 +19,7 @@ from zerochat.group.inputs import SendContent, SendPost
 from zerochat.group.membership.bot_announcement import Announcement, BadAnnouncement, BotCommand, announcement_error
 from zerochat.group.messages.bodies import MENTIONS_MAX, Delete, Edit, Pins, React, Topic
 from zerochat.group.state import Group
+from zerochat.ink import has_ink
 from zerochat.presentation.search_text import UNSPACED
 
 PostParams: TypeAlias = (
@@ -63,7 +64,7 @@ def post_command(messages: MaterialisedMessages, group: Group, params: PostParam
             return SendPost(group.id, text, reply, action, _mentioned(group, text), hops=params.hops)
         case rpc.EditMessageParams(_, event, text):
             row = _find_own(messages, group, event)
-            if not text.strip():
+            if not has_ink(text):
                 raise NothingToEdit(group=group.name, event=row.id)
             return SendContent(group.id, Edit(row.id, text, _mentioned(group, text), hops=params.hops))
         case rpc.DeleteMessageParams(_, event):

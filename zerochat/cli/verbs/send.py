@@ -13,6 +13,7 @@ from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argumen
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.progress import POLL_S, Progress
 from zerochat.errors import LocalError, quoted
+from zerochat.ink import has_ink
 from zerochat.rpc import Attachment, DeliveryReport, FileNotification
 
 if TYPE_CHECKING:
@@ -173,12 +174,12 @@ def text_to_send(message: str | None, verb: str) -> str:
             raise TooMuchText(limit=TEXT_BYTES_MAX)
         text, source = raw.decode(errors="surrogateescape"), "standard input"
         text = text.replace("\r\n", "\n").removesuffix("\n")
-    if not text.strip():
-        raise NothingToSend(verb=verb)
     try:
         text.encode()
     except UnicodeEncodeError:
         raise NotText(source=source) from None
+    if not has_ink(text):
+        raise NothingToSend(verb=verb)
     return text
 
 

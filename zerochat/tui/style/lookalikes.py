@@ -7,6 +7,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 
+from zerochat.ink import has_ink
+
 _EAST_ASIAN = frozenset(["CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"])
 _LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορτυν01iı|ǀӏ", "aeopcyxljsdhqwrbkmhtaeloptuvollllll")
 """Cyrillic and Greek letters, and digits, that look Latin, after case folding; capital I, small l and 1 are alike."""
@@ -15,8 +17,10 @@ _LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορ�
 def skeleton(name: str) -> str:
     """The confusable skeleton of a name: names with equal skeletons look alike."""
     plain = unicodedata.normalize("NFKC", name).casefold()
-    bare = (char for char in unicodedata.normalize("NFD", plain) if unicodedata.category(char) not in ("Mn", "Cf"))
-    return "".join(char for char in bare if not char.isspace()).translate(_LOOK_LATIN)
+    inked = (
+        char for char in unicodedata.normalize("NFD", plain) if has_ink(char) and unicodedata.category(char) != "Mn"
+    )
+    return "".join(inked).translate(_LOOK_LATIN)
 
 
 def is_mixed(name: str) -> bool:
