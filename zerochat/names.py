@@ -7,7 +7,7 @@ version of the running Python.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from zerochat.errors import BadName, unique_prefixes
 from zerochat.ink import has_ink
@@ -22,8 +22,8 @@ _SELECTORS = re.compile("[\ufe00-\ufe0f]")
 """They choose between the shapes of the character before, as in most emoji."""
 MARKS = "§✓●◎◐○≈▸"
 """What the chat draws beside names, and no name of a person needs: a name cannot imitate a mark."""
-_MARK = re.compile(f"[{MARKS}]|(?<![lL])·|·(?![lL])")
-"""The dot before a key suffix, too, except in the Catalan l·l."""
+_MARK = re.compile(f"^@|[{MARKS}]|(?<![lL])·|·(?![lL])")
+"""Also the @ of private conversations, and the dot before a key suffix, except in the Catalan l·l."""
 
 
 def matching_ids(known: Mapping[str, Collection[str]], wanted: str) -> list[str]:
@@ -64,7 +64,7 @@ def fault_of(name: str) -> str:
     if _first_hidden(name) or not has_ink(name):
         return "must not contain control or invisible characters"
     if mark := _MARK.search(name):
-        return f"must not contain {mark[0]}, which the chat uses as a mark"
+        return f"must not {'begin with' if mark[0] == '@' else 'contain'} {mark[0]}, which the chat uses as a mark"
     return ""
 
 
@@ -87,8 +87,9 @@ def _character_name(character: str) -> str:
     return f"{name} ({code})" if name else code
 
 
-def ambiguous_prefixes(shown: Mapping[str, str]) -> dict[str, str]:
-    """Id prefixes of all entries whose displayed name is not unique, by id. `shown`: displayed names by id."""
-    count = Counter(name.casefold() for name in shown.values())
+def ambiguous_prefixes(shown: Mapping[str, str], likeness: Callable[[str], str]) -> dict[str, str]:
+    """Id prefixes of all entries whose displayed name is not unique, by id. `shown`: displayed names by id. `likeness`:
+    equal for names that look alike."""
+    count = Counter(map(likeness, shown.values()))
     prefixes = dict(zip(sorted(shown), unique_prefixes(shown, PREFIX_CHARS_MIN), strict=True))
-    return {id: prefixes[id] for id, name in shown.items() if count[name.casefold()] > 1}
+    return {id: prefixes[id] for id, name in shown.items() if count[likeness(name)] > 1}

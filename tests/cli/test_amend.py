@@ -24,6 +24,7 @@ from zerochat.rpc import (
     SendMessageParams,
     SetTopicParams,
 )
+from zerochat.terminal_text import printable_line
 
 agent, run, home = cli_harness.agent, cli_harness.run, cli_harness.home
 
@@ -164,7 +165,18 @@ def test_a_quoted_message_stands_above_its_reply() -> None:
         assert lines(replace(answer, quoted=missing))[0] == "bob replied to a missing message:"
     assert lines(replace(answer, action=True))[1] == "    ~ bob yes"
     two = Quote(id="id1", author=Author(CAROL, "bob"), text="I am bob too")
-    assert lines(event(1), replace(answer, quoted=two))[1] == "bob replied to bob#arol, “I am bob too”:"
+    assert lines(event(1), replace(answer, quoted=two))[1] == "bob replied to bob·arol, “I am bob too”:"
+
+
+@pytest.mark.parametrize("imitation", ["bob", "B0b", "bоb", "bob\u2800", "bob#Bobb", "bob (you)", "bob."])
+def test_lookalikes_have_the_end_of_their_keys(imitation: str) -> None:
+    text = EventText()
+    text.nick(BOB, "bob")  # the plain chat begins with the members
+    (said,) = text.lines(event(2, CAROL, imitation))
+    assert said.endswith(f"  {printable_line(imitation)}·arol: message 2")
+    assert text.lines(event(3, ALICE, "alice"))[0].endswith("  alice: message 3")
+    joined = event(4, ALICE, "alice", type="member_joined", body={"did": BOB, "nick": "bob"})
+    assert text.lines(joined)[0].endswith("* alice admitted bob·Bobb")
 
 
 def remarks(**fields: Any) -> list[Event]:

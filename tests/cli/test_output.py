@@ -57,12 +57,12 @@ hikers  active  3        1/2        2               01234567  GROUPID
 2026-07-01 12:04  * alice admitted bob
 2026-07-01 12:04  bob: two
     lines␛]0;owned␇
-2026-07-01 12:04  bob#arol: I am bob \ufffd too  (late)
+2026-07-01 12:04  bob·arol: I am bob \ufffd too  (late)
 2026-07-01 12:04  alice: hello 😀  ✓1/2
-2026-07-01 12:04  * bob left
+2026-07-01 12:04  * bob·Bobb left
 2026-07-01 12:04  * alice voted to remove carol
 2026-07-01 12:04  * alice removed carol⏎
-2026-07-01 12:04  * alice made bob an admin
+2026-07-01 12:04  * alice made bob·Bobb an admin
 2026-07-01 12:04  * alice is now a reader
 2026-07-01 12:04  * alice is now called al␛
 """,

@@ -10,8 +10,8 @@ import pytest
 from zerochat.errors import BadName
 from zerochat.ink import has_ink
 from zerochat.names import NAME_CHARS_MAX, checked_name, fault_of
+from zerochat.presentation.lookalikes import skeleton
 from zerochat.terminal_text import printable
-from zerochat.tui.style.lookalikes import skeleton
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,9 @@ def test_invalid_name_characters_are_named_once():
         checked_name("x" * 65, "group's name")
 
 
-@pytest.mark.parametrize("name", ["Alice§", "✓ Alice", "Alice·AAAA", "●", "l·", "Bob\u3000", "Bob  Bell", "a\u00a0b"])
+@pytest.mark.parametrize(
+    "name", ["@Alice", "Alice§", "✓ Alice", "Alice·AAAA", "●", "l·", "Bob\u3000", "Bob  Bell", "a\u00a0b"]
+)
 def test_peers_names_without_marks_and_padding(name):
     """The marks that the chat draws beside names, and spaces that would move them."""
     assert fault_of(name)

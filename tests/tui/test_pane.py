@@ -18,6 +18,7 @@ from textual.theme import BUILTIN_THEMES
 from tests.support.fake_agent import ME, FakeAgent
 from tests.support.pane_lines import a_row, conversation, golden, lines, shown
 from tests.support.tui_pilot import until
+from zerochat.presentation.lookalikes import deceptive
 from zerochat.rpc import Completeness, GapInfo, History, HistoryStart
 from zerochat.terminal_text import Printable
 from zerochat.tui.messages.folding import FOLD_MIN, summary
@@ -25,7 +26,6 @@ from zerochat.tui.messages.paint import CONTRAST_MIN, contrast, nick_styles
 from zerochat.tui.messages.row import Change, ChangeKind
 from zerochat.tui.messages.timeline import MARGIN, ROWS_MAX, Timeline, row_of
 from zerochat.tui.state.conversation import Conversation
-from zerochat.tui.style.lookalikes import deceptive
 from zerochat.tui.style.text import NICK_COLOURS, Names, display_time, wrap
 
 pytestmark = pytest.mark.usefixtures("utc")
@@ -58,7 +58,7 @@ def test_folding_is_independent_of_arrival_order(changes, random, width, forget)
             number,
             kind="post" if kind == "p" else "quiet",
             day=day,
-            change=Change(KINDS[kind], f"did:{number}", Printable(f"n{number}")) if kind in KINDS else None,
+            change=Change(KINDS[kind], f"did:{number}", (Printable(f"n{number}"),)) if kind in KINDS else None,
         )
         for number, kind, day, _ in changes
     ]
@@ -104,13 +104,14 @@ def test_folded_row_text():
         ("renamed", "a → b"),
     ]
     rows = [
-        a_row(number, kind="quiet", change=Change(kind, f"did:{who}", Printable(who)))
+        a_row(number, kind="quiet", change=Change(kind, f"did:{who}", tuple(map(Printable, who.split(" → ")))))
         for number, (kind, who) in enumerate(told, 1)
     ]
     row = summary(rows)
     assert row.text == "▸ ann, bob, cy and 1 more joined; eve left; a → b changed names"
     assert row.key == rows[0].key and row.fold == len(rows)
-    twins = [a_row(n, kind="quiet", change=Change("joined", f"did:key:z{n}abc", Printable("ann"))) for n in (1, 2)]
+    assert [row.text[each.at :].startswith(each.nick) for each in row.subjects] == [True] * 6
+    twins = [a_row(n, kind="quiet", change=Change("joined", f"did:key:z{n}abc", (Printable("ann"),))) for n in (1, 2)]
     assert summary(twins).text.count("ann") == 2, "two people with one name are never one"
 
 
@@ -343,13 +344,16 @@ def test_membership_events_are_notices(tmp_path):
         "─────────── Thursday 20 November 2025 ───────────\n"
         "12:00        —   alice created crew\n"
         "12:01        —   alice admitted bob\n"
-        "12:01        —   bob admitted carol as a\n"
-        "                 reader\n"
-        "12:01        —   alice made carol a writer\n"
-        "12:01        —   alice made bob an admin\n"
+        "12:01        —   bob admitted carol as\n"
+        "                 a reader\n"
+        "12:01        —   alice made carol a\n"
+        "                 writer\n"
+        "12:01        —   alice made bob an\n"
+        "                 admin\n"
         "12:01        —   carol is now a reader\n"
         "12:01        —   rob is now called bob\n"
-        "12:01        —   bob voted to remove carol\n"
+        "12:01        —   bob voted to remove\n"
+        "                 carol\n"
         "12:01        —   alice removed carol\n"
         "12:01        —   bob left\n"
         "\n"

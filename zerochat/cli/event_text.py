@@ -6,6 +6,7 @@ from zerochat.cli.formatting import ID_CHARS, local_time, name_of
 from zerochat.presentation import tlog
 from zerochat.presentation.disputes import OUTCOME_CELLS_MAX
 from zerochat.presentation.files import file_line
+from zerochat.presentation.lookalikes import SUFFIX_CHARS, likenesses
 from zerochat.rpc import Event
 from zerochat.terminal_text import printable, printable_line
 
@@ -25,13 +26,13 @@ _A_ROLE = {"reader": "a reader", "writer": "a writer", "admin": "an admin", "own
 
 
 class EventText:
-    """Renders events as lines of text. A second member with the same display name gets the end of its key
-    as a suffix."""
+    """Renders events as lines of text. Names that look alike get the end of the key as a suffix."""
 
     def __init__(self, *, ids: bool = False, annotations: bool = False) -> None:
         """`ids`: start each event with a prefix of its id. `annotations`: also show replayed edits, deletions and
         reactions, which are otherwise contained in the current messages."""
-        self._owner: dict[str, str] = {}
+        self._bearers: dict[str, set[str]] = {}
+        """DIDs of members by each likeness of their names."""
         self._ids, self._annotations = ids, annotations
         self._messages: dict[str, str] = {}
         """Author and excerpt of recent messages, by id."""
@@ -46,8 +47,13 @@ class EventText:
         self._messages[event.id] = message_name(event, self.nick(event.author.did, event.author.nick))
 
     def nick(self, did: str, nick: str) -> str:
-        shown = name_of(nick)
-        return shown if self._owner.setdefault(shown, did) == did else f"{shown}#{printable_line(did[-4:])}"
+        """A member's name, with the end of its key where another name that looks like it was seen."""
+        shown, shared = name_of(nick), False
+        for likeness in likenesses(shown, did):
+            bearers = self._bearers.setdefault(likeness, set())
+            bearers.add(did)
+            shared = shared or len(bearers) > 1
+        return f"{shown}·{printable_line(did[-SUFFIX_CHARS:])}" if shared else shown
 
     def lines(self, event: Event) -> list[str]:
         """The lines of one event; none for an unknown type, and for events of an ignored member."""
@@ -143,7 +149,7 @@ class EventText:
             marks += f"  [{'  '.join(counted)}]"
         marks += "  (late)" if event.late else ""
         if event.relayed_by is not None:
-            marks += f"  (relayed by {name_of(event.relayed_by.nick)}, unconfirmed)"
+            marks += f"  (relayed by {self.nick(event.relayed_by.did, event.relayed_by.nick)}, unconfirmed)"
         marks += VOID * event.void
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"

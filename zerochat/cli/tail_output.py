@@ -73,8 +73,8 @@ class TailOutput:
                 narrate("The agent is stopping.")
             case RemovedNotification():
                 self.left = True
-            case JoinRequestNotification(nick=nick, state="asked"):
-                narrate(f"{name_of(nick)} asks to join: see `zerochat requests {quoted(self._group)}`.")
+            case JoinRequestNotification(member=did, nick=nick, state="asked"):
+                narrate(f"{self.text.nick(did, nick)} asks to join: see `zerochat requests {quoted(self._group)}`.")
             case WarningNotification():
                 narrate(f"Warning: {printable_line(params.text)}")
             case (

@@ -251,7 +251,7 @@ class ChatView(ChatLayout):
         self.ephemeral.typing_ended(conversation.info.id, [event.author.did for event in events])
         looking = conversation is self.conversations.open and self.is_current and self.app.app_focus
         if not looking:
-            self.notification_policy.add(conversation.info, events)
+            self.notification_policy.add(conversation.info, events, conversation.names)
 
     # --- dialogs and settings -----------------------------------------------------------------------------------------
 

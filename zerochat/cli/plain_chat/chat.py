@@ -16,7 +16,7 @@ from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_connection import AgentGone, AgentSilent, NoAgent
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.formatting import completeness, find_group, name_of
+from zerochat.cli.formatting import completeness, find_group
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.plain_chat import commands
@@ -233,7 +233,10 @@ class Chat(Printer):
             self._save_draft()
         self.group = group
         info = self.groups[group]
-        self._names = [name_of(one.nick) for one in self.client.list_members(group) if one.connection != "self"]
+        members = self.client.list_members(group)
+        for one in members:
+            self.text_of(group).nick(one.did, one.nick)
+        self._names = [self.text_of(group).nick(one.did, one.nick) for one in members if one.connection != "self"]
         who = f", with {', '.join(self._names)}" if self._names else ""
         notes = filter(None, (_completeness(info), signing_warning(info)))
         narrate(" ".join([f"Switched to {self.group_name(group)}{who}.", *notes]))

@@ -11,6 +11,7 @@ from zerochat.cli.output import Output, narrate
 from zerochat.names import ambiguous_prefixes
 from zerochat.presentation import delivery, private, tlog
 from zerochat.presentation.group_rules import removed_from, your_invitation
+from zerochat.presentation.lookalikes import skeleton
 from zerochat.rpc import (
     BackfillNotification,
     ChainDifferenceNotification,
@@ -70,8 +71,9 @@ class Printer:
                 self.seq = max(self.seq or 0, item.seq)
                 self.show(item)
                 self.unmarked = self.unmarked or (item.group == self.group and not item.self)
-            case JoinRequestNotification(group=group, nick=nick, state="asked"):
-                narrate(f"{self._prefix(group)}{name_of(nick)} asks to join: /requests, /admit NAME, /refuse NAME.")
+            case JoinRequestNotification(group=group, member=did, nick=nick, state="asked"):
+                who = self.text_of(group).nick(did, nick)
+                narrate(f"{self._prefix(group)}{who} asks to join: /requests, /admit NAME, /refuse NAME.")
             case PrivateInvitationNotification(group=group, nick=nick, state="asked"):
                 sentence = private.invited_sentence([name_of(nick)])
                 narrate(f"{self._prefix(group)}{sentence} /accept NAME or /decline NAME.")
@@ -107,8 +109,11 @@ class Printer:
     def group_name(self, group: str) -> str:
         """The name of a known group, with a prefix of its id if the name is ambiguous."""
         names = {one.id: name_of(one.name) for one in self.groups.values()}
-        mark = ambiguous_prefixes(names).get(group, "")
+        mark = ambiguous_prefixes(names, skeleton).get(group, "")
         return f"{names[group]}·{mark}" if mark else names[group]
+
+    def text_of(self, group: str) -> EventText:
+        return self._texts.setdefault(group, EventText())
 
     def _prefix(self, group: str) -> str:
         """The name of the group as a prefix; empty for the current group."""
@@ -121,8 +126,7 @@ class Printer:
             return
         self.mark_shown(event.id)
         time.tzset()  # the time zone of the system may have changed since the chat began
-        prefix, text = self._prefix(event.group), self._texts.setdefault(event.group, EventText())
-        lines = text.lines(event)
+        prefix, lines = self._prefix(event.group), self.text_of(event.group).lines(event)
         self.out.data(event, [prefix + short(lines[0]), *lines[1:]] if lines else [])
 
 

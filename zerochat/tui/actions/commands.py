@@ -330,7 +330,11 @@ def _search(chat: ChatView, argument: str) -> None:
     def starts() -> list[HistoryStart | None]:
         return [each.info.history_start for each in chat.conversations.by_id.values()]
 
-    chat.app.push_screen(SearchDialog(load, groups, printable_line(argument), starts), chosen)
+    def byline(hit: Hit) -> Printable:
+        found, nick = chat.conversations.by_id.get(hit.group), name_of(hit.author.nick)
+        return found.names.past_byline(hit.author.did, nick) if found is not None else nick
+
+    chat.app.push_screen(SearchDialog(load, groups, printable_line(argument), starts, byline), chosen)
 
 
 def _evidence(chat: ChatView, argument: str) -> None:

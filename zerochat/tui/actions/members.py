@@ -1,6 +1,7 @@
 """Member commands (requests, verify, remove, accuse, role, rename) and notifications about members."""
 
 from zerochat.presentation import group_rules
+from zerochat.presentation.lookalikes import deceptive
 from zerochat.rpc import (
     AccuseParams,
     AnswerJoinRequestParams,
@@ -36,7 +37,6 @@ from zerochat.tui.chat_view import ChatView
 from zerochat.tui.messages.events import ROLES
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.feed_listener import GroupNotification
-from zerochat.tui.style.lookalikes import deceptive
 from zerochat.tui.style.text import name_of
 
 ASSIGNABLE_ROLES = ("reader", "writer", "admin")
@@ -55,9 +55,10 @@ def on_notification(chat: ChatView, notification: GroupNotification) -> None:
     name = conversation.name if conversation else Printable("a group")
     here = conversation is not None and conversation is chat.conversations.open
     match notification:
-        case JoinRequestNotification(nick=nick, state="asked") if not (here and chat.on_top):
+        case JoinRequestNotification(member=did, nick=nick, state="asked") if not (here and chat.on_top):
             way = f" Press Esc, then {app_of(chat).key('group.requests')} to answer." if here else ""
-            chat.report(Printable(f"{name_of(nick)} asks to join {name}.{way}"))
+            who = conversation.names.past_byline(did, name_of(nick)) if conversation else name_of(nick)
+            chat.report(Printable(f"{who} asks to join {name}.{way}"))
         case MemberConnectionsNotification(nick=nick, connected=connected, members=members) if here:
             chat.flash(Printable(f"{name_of(nick)} is connected to {connected}/{members} members."))
         case RemovedNotification(by=by, nick=nick, voters=voters):

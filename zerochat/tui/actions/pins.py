@@ -8,7 +8,7 @@ from zerochat.tui.actions import jumps
 from zerochat.tui.actions.targets import open_conversation, target_message
 from zerochat.tui.chat_view import ChatView
 from zerochat.tui.state.hints import why_read_only
-from zerochat.tui.style.text import clip, name_of
+from zerochat.tui.style.text import Names, clip
 
 TEXT_CELLS_MAX = 50
 
@@ -43,12 +43,12 @@ def show(chat: ChatView, argument: str) -> None:
             if id is not None:
                 jumps.to_message(chat, group, id)
 
-        entries = [(event.id, Content(_line(event))) for event in found]
+        entries = [(event.id, Content(_line(event, conversation.names))) for event in found]
         chat.app.push_screen(MenuDialog(Printable("Pinned messages"), entries), chosen)
 
     chat.run_request(load())
 
 
-def _line(event: Event) -> str:
+def _line(event: Event, names: Names) -> str:
     text = printable_line(str(event.body.get("text", ""))[:200]) or "a file"
-    return clip(f"{name_of(event.author.nick)}: {text}", TEXT_CELLS_MAX)
+    return clip(f"{names.byline(event.author.did)}: {text}", TEXT_CELLS_MAX)

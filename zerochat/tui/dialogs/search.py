@@ -51,9 +51,12 @@ class SearchDialog(Dialog[Hit | None]):
         groups: Mapping[str, Printable],
         query: str = "",
         starts: Callable[[], Iterable[HistoryStart | None]] = tuple,
+        byline: Callable[[Hit], Printable] = lambda hit: name_of(hit.author.nick),
     ) -> None:
-        """`groups`: names by id. `query`: the initial query, run at once. `starts`: where the histories begin."""
+        """`groups`: names by id. `query`: the initial query, run at once. `starts`: where the histories begin.
+        `byline`: the author of a hit, as the chat shows it."""
         super().__init__()
+        self._byline = byline
         self._starts = starts
         self._request, self._groups = search, groups
         self._query = query
@@ -141,7 +144,7 @@ class SearchDialog(Dialog[Hit | None]):
         head = Content.assemble(
             (time_text(min(hit.sent_at, hit.received_at)), "$text-muted"),
             "  ",
-            (name_of(hit.author.nick), "bold"),
+            (self._byline(hit), "bold"),
             ("  in " + group, "$text-muted"),
         )
         return Content("\n").join([head, highlighted(hit)])

@@ -20,7 +20,7 @@ from zerochat.agent.settings.values import Level
 from zerochat.rpc import Event, GroupInfo
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.host.programs import run_program
-from zerochat.tui.style.text import name_of
+from zerochat.tui.style.text import Names, name_of
 
 COALESCE_S: Final = 3.0
 """Messages within this time after a notification are combined."""
@@ -56,10 +56,12 @@ class Notification(Struct, frozen=True):
     event: str
     sent_at: str
     count: int = 1
+    byline: Printable = Printable("")
+    """The name as the chat shows it; empty: `nick`."""
 
     def title(self) -> Printable:
         more = f" ({self.count} new)" if self.count > 1 else ""
-        return printable_line(f"{name_of(self.nick)} in {name_of(self.name)}{more}")
+        return printable_line(f"{self.byline or name_of(self.nick)} in {name_of(self.name)}{more}")
 
     def body(self) -> Printable:
         return Printable(printable_line(self.text)[:TEXT_CHARS_MAX])
@@ -118,7 +120,7 @@ class NotificationPolicy:
     def unmute(self, group: str) -> None:
         self._muted_until.pop(group, None)
 
-    def add(self, info: GroupInfo, events: Sequence[Event]) -> None:
+    def add(self, info: GroupInfo, events: Sequence[Event], names: Names | None = None) -> None:
         """Add new events of a group that the user is not looking at."""
         level = self.level(info)
         for event in events:
@@ -137,6 +139,7 @@ class NotificationPolicy:
                 mention,
                 str(event.body.get("target", event.id)),
                 event.sent_at,
+                byline=names.byline(event.author.did) if names is not None else Printable(""),
             )
             if before is not None:
                 notification = replace(notification, count=before.count + 1, mention=mention or before.mention)

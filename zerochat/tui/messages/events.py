@@ -1,5 +1,7 @@
 """Display text of events: a post's text, or a short sentence after the author's name."""
 
+from dataclasses import dataclass
+
 from zerochat.rpc import Event
 from zerochat.terminal_text import LINES_MAX, Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
@@ -8,6 +10,19 @@ TOPIC_CELLS_MAX = 400
 """Width of a topic in its row."""
 ROLES = {"reader": "a reader", "writer": "a writer", "admin": "an admin", "owner": "the owner"}
 _OWN_ROLE_CHANGE = {"reader": "is now a reader", "writer": "is now a writer"}
+_PLACE = "\ue000"
+"""Marks the place of a name in a sentence; no sanitised text has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A member's name inside a sentence: drawn in its colour, and with its key suffix."""
+
+    did: str
+    nick: Printable
+    """The name at the time."""
+    at: int
+    """Its place in the sentence, in characters."""
 
 
 def text_of(event: Event) -> Printable | None:
@@ -18,10 +33,20 @@ def text_of(event: Event) -> Printable | None:
     return None if text is None else printable_line(text)
 
 
-def _notice(event: Event) -> str | None:
-    """The text after the author's name. Event bodies come from peers: any field may be missing."""
+def subject_of(event: Event) -> Subject | None:
+    """The member that a sentence is about, beside its author."""
+    at = (_notice(event, _PLACE) or "").find(_PLACE)
+    if at < 0:
+        return None
+    did = event.author.did if event.type == "member_renamed" else str(event.body.get("did", ""))
+    return Subject(did, name_of(str(event.body.get("nick", ""))), at)
+
+
+def _notice(event: Event, subject: str = "") -> str | None:
+    """The text after the author's name. `subject`: replaces the name of the member that it is about. Event bodies come
+    from peers: any field may be missing."""
     body = event.body
-    subject = name_of(str(body.get("nick", "")))
+    subject = subject or name_of(str(body.get("nick", "")))
     by_itself = body.get("did", event.author.did) == event.author.did
     match event.type:
         case "group_created":

@@ -11,9 +11,10 @@ from typing import Literal
 from rich.cells import cell_len
 
 from zerochat.presentation.files import file_line
+from zerochat.presentation.lookalikes import SUFFIX_CHARS
 from zerochat.tui.messages.markdown import NAME, SIGN, Line, lay_out
 from zerochat.tui.messages.row import MARGIN, REACTIONS_SHOWN_MAX, Columns, Row
-from zerochat.tui.style.text import SUFFIX_CHARS, clip, wrap
+from zerochat.tui.style.text import clip, wrap
 
 EDITED, DELETED = "(edited)", "(deleted)"
 FILE = "📎 "

@@ -3,6 +3,7 @@
 All output is `Segment`s with plain text. No markup is parsed, so a peer's text cannot become a style, link or action.
 """
 
+import re
 from colorsys import hls_to_rgb, rgb_to_hls
 from dataclasses import dataclass
 
@@ -13,9 +14,10 @@ from textual.color import Color
 from textual.strip import Strip
 from textual.widget import Widget
 
+from zerochat.terminal_text import Printable
 from zerochat.tui.messages.layout import QUOTE_BAR, LayoutLine, lines_of
 from zerochat.tui.messages.markdown import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
-from zerochat.tui.messages.row import MARGIN, Columns, Row
+from zerochat.tui.messages.row import MARGIN, NAME_PLACES, Columns, Row
 from zerochat.tui.messages.timeline import Timeline
 from zerochat.tui.style.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, wrap
 
@@ -25,6 +27,7 @@ _ANSI_NAMES = (
     "blue", "green", "magenta", "cyan", "red", "yellow", "bright_blue", "bright_green", "bright_magenta", "bright_cyan",
     "bright_red", "bright_yellow",
 )  # fmt: skip
+_names_or_text = re.compile("|".join([*(f"{place}+" for place in NAME_PLACES), f"[^{''.join(NAME_PLACES)}]+"])).findall
 MARK_GAP = 2
 """Cells between a text and its mark: beside the text, wherever the eye is."""
 LABELS = (
@@ -150,16 +153,28 @@ def with_name(strip: Strip, row: Row, columns: Columns, names: Names, palette: P
     if columns.stacked:
         return _name_line(row, columns, names, palette)
     start, end = columns.time_cells, columns.time_cells + columns.nick
-    nick = names.byline(row.author, columns.nick)
     beside = Style(bgcolor=next((part.style.bgcolor for part in strip.crop(start, end) if part.style), None))
-    name = Segment(" " * (columns.nick - cell_len(nick)) + nick, palette.nicks[names.hue(row.author)] + beside)
-    return Strip([*strip.crop(0, start), name, *strip.crop(end)])
+    name = _right(_byline(names, row.author, None, columns.nick, palette), columns.nick, palette)
+    return Strip([*strip.crop(0, start), *Segment.apply_style(name, post_style=beside), *strip.crop(end)])
+
+
+def _byline(names: Names, did: str, nick: Printable | None, width: int, palette: Palette) -> list[Segment]:
+    """A name in its member's colour, and its marks in a style that no name has."""
+    name, marks = names.parts(did, nick, width)
+    found = [Segment(name, palette.nicks[names.hue(did)])]
+    return [*found, Segment(marks, palette["mark"])] if marks else found
+
+
+def _right(segments: list[Segment], width: int, palette: Palette) -> list[Segment]:
+    """The segments at the right end of `width` cells."""
+    used = sum(cell_len(segment.text) for segment in segments)
+    return [Segment(" " * (width - used), palette.base), *segments]
 
 
 def _name_line(row: Row, columns: Columns, names: Names, palette: Palette) -> Strip:
     """The author and the time, above the text."""
-    nick = Segment(names.byline(row.author, columns.nick), palette.nicks[names.hue(row.author)])
-    return Strip([nick, Segment(f" {columns.clock(row)}".rstrip(), palette["time"])]).crop(0, columns.width)
+    nick = _byline(names, row.author, None, columns.nick, palette)
+    return Strip([*nick, Segment(f" {columns.clock(row)}".rstrip(), palette["time"])]).crop(0, columns.width)
 
 
 def _gutters(
@@ -177,14 +192,11 @@ def _gutters(
         other = bar if loud else ""
         first = [Segment(f"{sign:2}"[: columns.gutter], bar_style)]
         return first, [Segment(f"{other:2}"[: columns.gutter], bar_style)]
-    shown = "*" if row.action else names.byline(row.author, columns.nick) if starts else ""
-    space = " " * (columns.nick - cell_len(shown))
+    shown = _byline(names, row.author, None, columns.nick, palette) if starts else []
+    if row.action:
+        shown = [Segment("*", palette["quiet"])]
     beside = Segment(f" {bar:1} ", bar_style)
-    first = [
-        Segment(columns.clock(row), palette["time"]),
-        Segment(space + shown, palette["quiet"] if row.action else palette.nicks[names.hue(row.author)]),
-        beside,
-    ]
+    first = [Segment(columns.clock(row), palette["time"]), *_right(shown, columns.nick, palette), beside]
     return first, [Segment(" " * (columns.time_cells + columns.nick), palette.base), beside]
 
 
@@ -205,8 +217,7 @@ def _line(row: Row, line: LayoutLine, width: int, names: Names, palette: Palette
     segments = []
     for text, marks in line.pieces:
         if marks & NAME:
-            name = names.past_byline(row.author, row.nick, len(text))
-            segments.append(Segment(name, palette.nicks[names.hue(row.author)]))
+            segments += _byline(names, row.author, row.nick, len(text), palette)
         else:
             segments.append(Segment(text, _styled(base, marks, palette) if marks else base))
     return segments
@@ -248,8 +259,16 @@ def _lit(strip: Strip, width: int, style: Style) -> Strip:
 
 def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> list[Strip]:
     columns = timeline.columns
-    name, (first, *others) = columns.quiet_lines(row)
-    gutter = "— "[: columns.gutter] if columns.stacked else f"{columns.clock(row)}{'—':>{columns.nick}}   "
-    lines = [gutter + (names.past_byline(row.author, row.nick, name) if name else "") + first]
-    lines += [" " * columns.gutter + line for line in others]
-    return [Strip([Segment(line, palette["quiet"])]).crop(0, columns.width) for line in lines]
+    first = "— "[: columns.gutter] if columns.stacked else f"{columns.clock(row)}{'—':>{columns.nick}}   "
+    bearers = ([] if row.fold else [(row.author, row.nick)]) + [(each.did, each.nick) for each in row.subjects]
+    strips = []
+    for number, line in enumerate(columns.quiet_lines(row)):
+        segments = [Segment(" " * columns.gutter if number else first, palette["quiet"])]
+        for piece in _names_or_text(line):
+            at = ord(piece[0]) - ord(NAME_PLACES[0])
+            if 0 <= at < len(bearers):
+                segments += _byline(names, *bearers[at], len(piece), palette)
+            else:
+                segments.append(Segment(piece, palette["quiet"]))
+        strips.append(Strip(segments).crop(0, columns.width))
+    return strips

@@ -9,10 +9,11 @@ from typing import Literal, TypeAlias
 from msgspec import structs
 from rich.cells import cell_len as cells
 
+from zerochat.presentation.lookalikes import SUFFIX_CHARS
 from zerochat.rpc import Attachment, Event, Quote, Reaction
 from zerochat.terminal_text import Printable, printable, printable_line
-from zerochat.tui.messages.events import text_of
-from zerochat.tui.style.text import SUFFIX_CHARS, clip, day_text, display_time, name_of, time_cells, wrap
+from zerochat.tui.messages.events import Subject, subject_of, text_of
+from zerochat.tui.style.text import clip, day_text, display_time, name_of, time_cells, wrap
 
 Key: TypeAlias = tuple[int, str, str]
 """(Lamport time, author DID, event id): the total order of the log."""
@@ -32,6 +33,11 @@ EMOJI_CELLS_MAX = 8
 REACTIONS_SHOWN_MAX = 12
 """Distinct reactions shown below a post; the rest is counted."""
 TIME_FORMAT = "%H:%M"
+SUBJECT_CELLS = 12
+"""Cells reserved for a name and its key suffix inside a notice, beside which a longer name is cut; less for a shorter
+name."""
+NAME_PLACES = tuple(map(chr, range(0xE000, 0xE020)))
+"""Stand for names while a notice is laid out; no sanitised text has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,8 @@ class Change:
 
     kind: ChangeKind
     did: str
-    who: Printable
+    names: tuple[Printable, ...]
+    """One, or the old and the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class Row:
     """The membership change, where the row can be folded."""
     fold: int = 0
     """Number of rows folded into this one."""
+    subjects: tuple[Subject, ...] = ()
+    """The names inside a quiet row's text, in order."""
     at: datetime | None = None
     """The moment of `time`."""
 
@@ -180,6 +189,7 @@ def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None
         reactions=tuple(_reacted(reaction, me) for reaction in event.reactions if reaction.by),
         files=() if event.deleted else tuple(event.attachments),
         change=_change(event),
+        subjects=() if post or (subject := subject_of(event)) is None else (subject,),
         at=moment,
     )
 
@@ -190,13 +200,11 @@ def _change(event: Event) -> Change | None:
     match event.type:
         case "member_joined":
             who = author if by_itself else name_of(str(event.body.get("nick", "")))
-            return Change("joined", str(event.body.get("did", event.author.did)), who)
+            return Change("joined", str(event.body.get("did", event.author.did)), (who,))
         case "member_left" if by_itself:
-            return Change("left", event.author.did, author)
+            return Change("left", event.author.did, (author,))
         case "member_renamed":
-            return Change(
-                "renamed", event.author.did, Printable(f"{author} → {name_of(str(event.body.get('nick', '')))}")
-            )
+            return Change("renamed", event.author.did, (author, name_of(str(event.body.get("nick", "")))))
     return None
 
 
@@ -287,12 +295,17 @@ class Columns:
         """Width of a text, including the mark at the end of its last line."""
         return max(min(self.width - self.gutter, TEXT_CELLS_MAX), 4)
 
-    def quiet_lines(self, row: Row) -> tuple[int, list[str]]:
-        """(cells of the name, lines after it) of a notice row. Key suffix and warning sign have reserved cells, so that
-        the height does not change with them."""
+    def quiet_lines(self, row: Row) -> list[str]:
+        """The lines of a notice row. A run of one of NAME_PLACES stands for each name, the author's first. Key suffix
+        and warning sign have reserved cells, so that the height does not change with them."""
         width = self.text_width
-        if row.fold:
-            return 0, wrap(row.text, width) or [""]
-        name = min(cells(row.nick) + SUFFIX_CHARS + 2, width)
-        first, *lines = wrap(f"{'x' * name} {row.text}", width)
-        return name, [first[name:], *lines]
+        text, places = row.text, iter(NAME_PLACES)
+        start, pieces = 0, []
+        if not row.fold:
+            pieces = [next(places) * min(cells(row.nick) + SUFFIX_CHARS + 2, width), " "]
+        for subject in row.subjects:
+            used = cells(subject.nick)
+            room = min(max(used, min(used + SUFFIX_CHARS + 1, SUBJECT_CELLS)), width - 1)
+            pieces += [text[start : subject.at], next(places) * room]
+            start = subject.at + len(subject.nick)
+        return wrap("".join([*pieces, text[start:]]), width) or [""]

@@ -157,7 +157,7 @@ class Timeline:
             return 0
         row = self.shown(index)
         if row.kind == "quiet":
-            return self.lead(index) + len(self.columns.quiet_lines(row)[1])
+            return self.lead(index) + len(self.columns.quiet_lines(row))
         return self.lead(index) + len(lines_of(row, self.columns, self.markdown))
 
     @property

@@ -16,12 +16,12 @@ from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from zerochat.presentation.lookalikes import deceptive
 from zerochat.rpc import JoinRequestInfo, MemberInfo, VoteInfo
 from zerochat.terminal_text import Printable
 from zerochat.tui.messages.paint import nick_styles_of
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.conversations import Conversations
-from zerochat.tui.style.lookalikes import deceptive
 from zerochat.tui.style.text import CONVICTED, clip, clock_of, key_suffix, name_of
 
 UNREAD_SHOWN_MAX = 999

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from zerochat.names import ambiguous_prefixes, matching_ids
+from zerochat.presentation.lookalikes import skeleton
 from zerochat.rpc import GroupInfo, JoinRequestInfo
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.style.text import name_of
@@ -35,7 +36,7 @@ class Conversations(Struct):
             self.by_id[info.id] = conversation
         if self.open_id not in known:
             self.open_id = ""
-        apart = ambiguous_prefixes({info.id: name_of(info.name) for info in groups})
+        apart = ambiguous_prefixes({info.id: name_of(info.name) for info in groups}, skeleton)
         for id, conversation in self.by_id.items():
             conversation.disambiguator = apart.get(id, "")
 

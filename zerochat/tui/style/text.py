@@ -4,6 +4,7 @@ Text from the agent is sanitised here or where a display value is built.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -11,6 +12,7 @@ from functools import lru_cache
 from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from zerochat.presentation.lookalikes import SUFFIX_CHARS, likenesses, skeleton
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.style.cell_width import install_cell_width
@@ -21,8 +23,6 @@ NICK_COLOURS = 12
 """Number of distinguishable hues."""
 CONVICTED = "§"
 """Mark after the name of a convicted member."""
-SUFFIX_CHARS = 4
-"""Characters of a key that disambiguate equal names: 58⁴ = 11 million possibilities."""
 CLOCK_AHEAD_MAX = timedelta(minutes=2)
 """Tolerance for an author's clock being ahead; beyond, the time of arrival is shown."""
 
@@ -165,10 +165,13 @@ def key_suffix(did: str) -> Printable:
 
 
 class Names(Struct):
-    """The member names of one group; equal names are disambiguated by key suffix."""
+    """The member names of one group; names that look alike are disambiguated by key suffix."""
 
     nicks: dict[str, Printable] = field(default_factory=dict)
     holders: dict[str, set[str]] = field(default_factory=dict)
+    """DIDs of members by each likeness of their names."""
+    clipped: dict[int, Counter[str]] = field(default_factory=dict)
+    """How many names have each skeleton, by the width to which they are truncated; computed when needed."""
     changed: frozenset[str] = frozenset()
     """DIDs of members under a name that was verified with another key."""
     guilty: frozenset[str] = frozenset()
@@ -206,27 +209,49 @@ class Names(Struct):
         before = self.nicks.get(did)
         if before == shown:
             return False
-        if before is not None:
-            self.holders[before.casefold()].discard(did)
+        for likeness in likenesses(before, did) if before is not None else ():
+            self.holders[likeness].discard(did)
         self.nicks[did] = shown
-        self.holders.setdefault(shown.casefold(), set()).add(did)
-        return before is not None or len(self.holders[shown.casefold()]) > 1
+        self.clipped.clear()
+        for likeness in likenesses(shown, did):
+            self.holders.setdefault(likeness, set()).add(did)
+        return before is not None or self._is_shared(did, shown)
+
+    def _is_shared(self, did: str, nick: Printable, width: int = NAME_CELLS_MAX) -> bool:
+        """Whether another member's name looks like `nick` in `width` cells."""
+        if any(self.holders.get(likeness, set()) - {did} for likeness in likenesses(nick, did)):
+            return True
+        if cell_len(nick) <= width:
+            return False
+        if width not in self.clipped:
+            self.clipped[width] = Counter(skeleton(clip(each, width)) for each in self.nicks.values())
+        shown, own = skeleton(clip(nick, width)), skeleton(clip(self.nicks.get(did, ""), width))
+        return self.clipped[width][shown] > (shown == own)
+
+    def parts(self, did: str, nick: Printable | None, width: int) -> tuple[Printable, Printable]:
+        """A name in `width` cells, and the marks behind it, which are never truncated: the key suffix where another
+        member's name looks like it, a warning sign where the name or the member is not trustworthy. `nick`: the name
+        at the time; None: the present one."""
+        current = self.nicks.get(did, Printable("?"))
+        nick = current if nick is None else nick
+        marks = ""
+        if nick == current:
+            marks = "!" * (did in self.changed) + CONVICTED * (did in self.guilty)
+        if self._is_shared(did, nick, width - len(marks)):
+            marks = f"·{key_suffix(did)}{marks}"
+        return Printable(clip(nick, max(width - cell_len(marks), 1))), Printable(marks)
 
     def label(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
-        """The name in `width` cells, with a key suffix where another key has the same name."""
+        """The name in `width` cells, with a key suffix where another member's name looks like it."""
         nick = self.nicks.get(did, Printable("?"))
-        shared = len(self.holders.get(nick.casefold(), ())) > 1
-        return with_suffix(nick, key_suffix(did) if shared else "", width)
+        return with_suffix(nick, key_suffix(did) if self._is_shared(did, nick, width) else "", width)
 
-    def past_byline(self, did: str, nick: Printable, width: int) -> Printable:
-        """The byline of an author named `nick` at the time, with a key suffix where another member has this name
-        now."""
-        if self.nicks.get(did) == nick:
-            return self.byline(did, width)
-        taken = self.holders.get(nick.casefold(), set()) - {did}
-        return with_suffix(nick, key_suffix(did) if taken else "", width)
+    def past_byline(self, did: str, nick: Printable, width: int = NAME_CELLS_MAX) -> Printable:
+        """The byline of an author named `nick` at the time."""
+        name, marks = self.parts(did, nick, width)
+        return Printable(name + marks)
 
     def byline(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
         """The label of an author, with a warning sign where name or member is not trustworthy."""
-        sign = "!" * (did in self.changed) + CONVICTED * (did in self.guilty)
-        return Printable(self.label(did, max(width - len(sign), 1)) + sign) if sign else self.label(did, width)
+        name, marks = self.parts(did, None, width)
+        return Printable(name + marks)

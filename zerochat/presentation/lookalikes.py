@@ -3,24 +3,45 @@
 A hint, not a proof: the key identifies a member, and the full UTS 39 table has many more lookalikes.
 """
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 
 from zerochat.ink import has_ink
+from zerochat.terminal_text import REPLACEMENT
 
 _EAST_ASIAN = frozenset(["CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"])
 _LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορτυν01iı|ǀӏ", "aeopcyxljsdhqwrbkmhtaeloptuvollllll")
 """Cyrillic and Greek letters, and digits, that look Latin, after case folding; capital I, small l and 1 are alike."""
 
 
+SUFFIX_CHARS = 4
+"""Characters of a key that disambiguate names that look alike: 58⁴ = 11 million possibilities."""
+_DECORATION = re.compile(r"(?:\s*\(you\)|[.#~·•∙⋅・･‧․]\w{4})$", re.IGNORECASE)
+"""What the chat, or an imitation of it, puts behind a name, without punctuation."""
+
+
+@lru_cache(maxsize=4_096)
 def skeleton(name: str) -> str:
-    """The confusable skeleton of a name: names with equal skeletons look alike."""
+    """The confusable skeleton of a name: names with equal skeletons look alike. Without punctuation, if it has letters
+    or symbols."""
     plain = unicodedata.normalize("NFKC", name).casefold()
-    inked = (
-        char for char in unicodedata.normalize("NFD", plain) if has_ink(char) and unicodedata.category(char) != "Mn"
-    )
-    return "".join(inked).translate(_LOOK_LATIN)
+    inked = [char for char in unicodedata.normalize("NFD", plain) if has_ink(char) and char != REPLACEMENT]
+    parts = [(char, category) for char in inked if (category := unicodedata.category(char)) != "Mn"]
+    worded = [char for char, category in parts if not category.startswith("P")]
+    return "".join(worded or [char for char, _ in parts]).translate(_LOOK_LATIN)
+
+
+@lru_cache(maxsize=4_096)
+def likenesses(name: str, did: str) -> frozenset[str]:
+    """The skeletons of what a member may be shown as: its name alone, without a decoration that it imitates, and with
+    the suffix of its key. Two members with a common one look alike."""
+    bare = name
+    while len(shorter := _DECORATION.sub("", bare)) < len(bare) and has_ink(shorter):
+        bare = shorter
+    return frozenset({skeleton(name), skeleton(bare), skeleton(name + did[-SUFFIX_CHARS:])})
 
 
 def is_mixed(name: str) -> bool:
@@ -36,10 +57,9 @@ def is_mixed(name: str) -> bool:
 
 def deceptive(nicks: Mapping[str, str]) -> dict[str, str]:
     """The deceptive names among `nicks` (DID to name), each with its problem as the end of a sentence."""
-    skeletons = {did: skeleton(nick) for did, nick in nicks.items()}
-    counts = Counter(skeletons.values())
+    bearers = Counter(one for did, nick in nicks.items() for one in likenesses(nick, did))
     found = {did: "mixes letters of several scripts" for did, nick in nicks.items() if is_mixed(nick)}
-    for did, bare in skeletons.items():
-        if counts[bare] > 1:
+    for did, nick in nicks.items():
+        if any(bearers[one] > 1 for one in likenesses(nick, did)):
             found[did] = "looks like another member's" + (f", and {found[did]}" if did in found else "")
     return found
