@@ -17,6 +17,7 @@ from zerochat.agent.storage.paths import SOCKET_PATH_BYTES_MAX, BadProfile, Fold
 def xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Base directories of the test's own, and a short name for long sockets."""
     monkeypatch.setattr(places_module, "SHORT", tmp_path)
+    monkeypatch.delenv("ZEROCHAT_AGENT__PROTECT_MEMORY")
     named = {f"XDG_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
     runtime = tmp_path / "r"
     runtime.mkdir(mode=0o700)
