@@ -12,7 +12,7 @@ UNKNOWN: Final = "another program"
 
 def port_holder(port: int) -> str:
     """What listens on this port, for a sentence: `process 4711 (nginx)`, or `another program`. The system names only
-    the processes of the same user."""
+    the processes of the same user, and to a plain user no agent whose memory is protected."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[1-9]*") if sockets else ():
         with suppress(OSError):
