@@ -47,7 +47,7 @@ def checked_name(text: str, what: str) -> str:
     if hidden := _first_hidden(name):
         raise BadName(name="This", why=f"it contains the invisible character {_character_name(hidden)}")
     if why := fault_of(name):
-        raise BadName(name=ascii(text[:NAME_CHARS_MAX]), why=f"a {what} {why}")
+        raise BadName(name=f"'{name[:NAME_CHARS_MAX]}'", why=f"a {what} {why}")
     return name
 
 

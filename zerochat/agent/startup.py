@@ -25,6 +25,7 @@ from zerochat.agent.network.addresses import (
 )
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.service import memory_protection
 from zerochat.agent.service.hooks import Hooks
 from zerochat.agent.settings.reader import Settings, load_settings
 from zerochat.agent.settings.reload import core_rules
@@ -76,6 +77,8 @@ def open_loop(
 ) -> Iterator[tuple[AgentLoop, list[Input]]]:
     """The loop with its open components, and the inputs of its first batch. Raises LocalError."""
     settings = load_settings(paths)
+    if settings.protect_memory:
+        memory_protection.protect()
     for warning in settings.warnings:
         log.warning("%s", warning)
     with Journal.open(paths.journal, key) as journal:

@@ -10,7 +10,6 @@ from typing import ClassVar, Final, Self
 from zerochat.agent.loop import AgentLoop, LoopControl
 from zerochat.agent.service import memory_protection
 from zerochat.agent.service.crash_log import LogFormat, handlers
-from zerochat.agent.settings.reader import load_settings
 from zerochat.agent.settings.reload import Reloaded
 from zerochat.agent.startup import Options, open_loop
 from zerochat.agent.storage.journal import disk_error
@@ -126,8 +125,6 @@ class AgentThread(threading.Thread):
         try:
             with lock_profile(self._paths):
                 memory_protection.forbid_core_dumps()
-                if load_settings(self._paths).protect_memory:
-                    memory_protection.protect()
                 self._open_log()
                 with open_loop(self._paths, self._key, self._options, self._control, self._log) as (self.loop, inputs):
                     self.loop.run(inputs)

@@ -15,8 +15,6 @@ from zerochat.terminal_text import REPLACEMENT
 _EAST_ASIAN = frozenset(["CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"])
 _LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορτυν01iı|ǀӏ", "aeopcyxljsdhqwrbkmhtaeloptuvollllll")
 """Cyrillic and Greek letters, and digits, that look Latin, after case folding; capital I, small l and 1 are alike."""
-
-
 SUFFIX_CHARS = 4
 """Characters of a key that disambiguate names that look alike: 58⁴ = 11 million possibilities."""
 _DECORATION = re.compile(r"(?:\s*\(you\)|[.#~·•∙⋅・･‧․]\w{4})$", re.IGNORECASE)

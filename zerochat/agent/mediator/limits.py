@@ -6,7 +6,7 @@ from zerochat.didcomm.protocols.pickup import ENVELOPE_BYTES_KEPT
 
 DAY_S = 86_400
 INVITATION_USES = 100
-"""Recipients that an invitation admits by default: a tenth of all, so that one holder cannot take every seat."""
+"""Recipients that an invitation admits by default: a tenth of all, so that a single holder cannot take every seat."""
 
 
 class Limits(Struct, frozen=True):

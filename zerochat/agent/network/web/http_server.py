@@ -170,7 +170,7 @@ class Server:
                 connection.finish()
 
     def _accepted(self, request: web.BaseRequest) -> AcceptedConnection | None:
-        return None if self._listening_socket is None else self._listening_socket.accepted(request.transport)
+        return None if self._listening_socket is None else self._listening_socket.connection_of(request.transport)
 
     def keep(self, handle: int) -> None:
         """Keep this session: it is not evicted for newcomers."""

@@ -71,7 +71,8 @@ class ListeningSocket(socket.socket):
         """Listen on a literal address (:: includes IPv4); port 0 means any. Raises OSError."""
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         self._events, self._limits = events, limits
-        self._connections: list[AcceptedConnection] = []
+        self._connections: dict[int, AcceptedConnection] = {}
+        """By file descriptor; the system reuses that of a closed connection."""
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if ":" in host:
@@ -87,24 +88,24 @@ class ListeningSocket(socket.socket):
         for _ in range(REFUSALS_MAX):
             connection, address = super().accept()
             prefix = source_prefix(address[0])
-            self._connections = [known for known in self._connections if known.is_open]
-            provider = provider_prefix(prefix)
-            if self._make_room(prefix, provider):
-                self._connections.append(AcceptedConnection(prefix, provider, connection, time.monotonic()))
+            self._connections = {number: known for number, known in self._connections.items() if known.is_open}
+            accepted = AcceptedConnection(prefix, provider_prefix(prefix), connection, time.monotonic())
+            if self._make_room(accepted):
+                self._connections[connection.fileno()] = accepted
                 return connection, address
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, SO_LINGER_NOW)
             connection.close()
         raise BlockingIOError(errno.EAGAIN, "too many refusals at once")
 
-    def _make_room(self, prefix: str, provider: str) -> bool:
-        """Whether one more connection may be accepted, after evicting others: of the prefix with most connections, the
+    def _make_room(self, newcomer: AcceptedConnection) -> bool:
+        """Whether a connection may be accepted, after evicting others: of the prefix with most connections, the
         one that has finished no request for longest."""
         limits = self._limits
-        strangers = [known for known in self._connections if not known.is_kept and not known.is_evicted]
-        same = [known for known in strangers if known.prefix == prefix]
-        near = [known for known in strangers if known.provider == provider]
+        strangers = [known for known in self._connections.values() if not known.is_kept and not known.is_evicted]
+        same = [known for known in strangers if known.prefix == newcomer.prefix]
+        near = [known for known in strangers if known.provider == newcomer.provider]
         rules = [("web.connections", strangers, limits.connections)]
-        if limits.loopback_counts or prefix not in LOOPBACK:
+        if limits.loopback_counts or newcomer.prefix not in LOOPBACK:
             rules.insert(0, ("web.provider_limit", near, limits.connections_per_provider))
             rules.insert(0, ("web.prefix_limit", same, limits.connections_per_prefix))
         crowds = Counter(known.prefix for known in strangers)
@@ -121,17 +122,17 @@ class ListeningSocket(socket.socket):
 
     def connections(self) -> list[socket.socket]:
         """The connections that are open."""
-        return [known.socket for known in self._connections if known.is_open]
+        return [known.socket for known in self._connections.values() if known.is_open]
 
-    def accepted(self, transport: asyncio.BaseTransport | None) -> AcceptedConnection | None:
+    def connection_of(self, transport: asyncio.BaseTransport | None) -> AcceptedConnection | None:
         """The connection with this transport; None: it is closed."""
         own = None if transport is None else transport.get_extra_info("socket")
-        number = -1 if own is None else own.fileno()
-        return next((known for known in self._connections if known.socket.fileno() == number >= 0), None)
+        found = None if own is None else self._connections.get(own.fileno())
+        return found if found is not None and found.is_open else None
 
     def keep(self, connection: AcceptedConnection) -> None:
         """Keep a session, as long as the limit allows."""
-        kept = sum(known.is_kept and known.is_open for known in self._connections)
+        kept = sum(known.is_kept and known.is_open for known in self._connections.values())
         connection.is_kept = connection.is_kept or kept < self._limits.kept_sessions
 
 
