@@ -470,7 +470,8 @@ def test_an_envelope_that_could_not_be_stored_is_fetched_again(start, people, mo
 
 
 @pytest.mark.parametrize(
-    "text", ["relay.example.org", "ftp://x", "http://", "http://x:0", "http://x/?q", "http://u@x", "http://ü"]
+    "text",
+    ["relay.example.org", "ftp://x", "http://", "http://x:0", "http://x/?q", "http://u@x", "http://ü", "http://a b"],
 )
 def test_no_public_uri(text):
     with pytest.raises(BadPublicUri):

@@ -200,7 +200,7 @@ def public_uri(text: str) -> str:
         port = parts.port
     except ValueError:
         raise BadPublicUri(uri=ascii(text[:256])) from None
-    odd = parts.query or parts.fragment or parts.username or parts.password
+    odd = parts.query or parts.fragment or parts.username or parts.password or " " in uri or not uri.isprintable()
     if parts.scheme not in _WEBSOCKET or not parts.hostname or odd or port == 0 or len(uri) > 512 or not uri.isascii():
         raise BadPublicUri(uri=ascii(text[:256]))
     return uri
