@@ -165,7 +165,7 @@ def test_hashes_are_cached_and_the_cache_is_bounded(journal, monkeypatch):
 
 
 def test_entries_per_member_and_in_total_are_limited(journal, monkeypatch):
-    monkeypatch.setattr(logbook_, "BLOBS_OF_ONE_MAX", 2_500)
+    monkeypatch.setattr(logbook_, "BLOBS_OF_ONE_MAX", 2_600)
     monkeypatch.setattr(logbook_, "BLOBS_MAX", 4_000)
     other = witness_did(bytes([6]) * 32)
     book = keep(
@@ -305,3 +305,30 @@ def test_a_forgotten_group_leaves_no_tlog(journal):
     keep(journal, DeleteLog("g"))
     assert not book.entries("g", RULES.origin, 0, 9) and book.latest_checkpoint("g", RULES.origin) is None
     assert book.blob("g", blob(1).hash) is None
+
+
+def test_storing_a_blob_costs_the_same_however_many_are_stored(journal):
+    """A sum over the stored blobs for each new one took seconds of every turn once a member had stored many."""
+
+    def cost(number: int) -> int:
+        steps: list[int] = []
+        journal._db.set_progress_handler(lambda: bool(steps.append(1)), 10)
+        keep(journal, *(blob(each) for each in range(number, number + 64)))
+        lacked = tuple(entry(each).record() for each in range(number + 100, number + 164))
+        answer = journal.tlog.answer("g", RULES.origin, MissingBlobs("did:o", 0, lacked, "note"))
+        journal._db.set_progress_handler(None)
+        assert isinstance(answer, Hashes) and len(answer.hashes) == 64
+        return len(steps)
+
+    first = cost(0)
+    keep(journal, *(blob(number) for number in range(1_000, 5_000)))
+    assert cost(10_000) <= 1.5 * first
+
+
+def test_a_small_blob_counts_for_its_row(journal, monkeypatch):
+    monkeypatch.setattr(logbook_, "BLOBS_OF_ONE_MAX", 10_000)
+    book = keep(journal, *(blob(number) for number in range(1_000)))
+    held = sum(bool(book.blob("g", blob(number).hash)) for number in range(1_000))
+    assert 30 < held <= 10_000 // logbook_.BLOB_ROW_BYTES
+    keep(journal, DeleteBlobs("g", 2_000))
+    assert book._bytes_of("g", "") == book._bytes_of("g", AUTHOR) == 0

@@ -47,12 +47,14 @@ _REQUESTED: Final = 2
 a witness from cosigning."""
 ANSWER_BYTES_MAX: Final = 384 * 1024
 """Bytes of blobs in one answer, which has at least one."""
+BLOB_ROW_BYTES: Final = 256
+"""What a stored blob takes besides its own bytes, and counts for: else small ones would have no limit."""
 TREES_MAX: Final = 1 << 17
 """Entries of all Merkle trees in memory: some 20 MB."""
 OVERDUE_MAX: Final = 64
 """Our messages in one answer."""
 
-TLOG_SCHEMA: Final = """
+TLOG_SCHEMA: Final = f"""
 CREATE TABLE logs (
     group_id TEXT NOT NULL,
     origin TEXT NOT NULL,
@@ -86,15 +88,31 @@ CREATE TABLE log_blobs (
     blob BLOB NOT NULL,
     PRIMARY KEY (group_id, hash)
 ) STRICT;
-CREATE INDEX log_blobs_by_author ON log_blobs (group_id, author, size);
 CREATE INDEX log_blobs_by_age ON log_blobs (group_id, at);
-"""
-_TABLES: Final = ("logs", "log_entries", "log_notes", "log_blobs")
+CREATE TABLE log_blob_bytes (
+    group_id TEXT NOT NULL,
+    author TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (group_id, author)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER log_blob_stored AFTER INSERT ON log_blobs BEGIN
+    INSERT INTO log_blob_bytes VALUES
+        (new.group_id, '', new.size + {BLOB_ROW_BYTES}), (new.group_id, new.author, new.size + {BLOB_ROW_BYTES})
+        ON CONFLICT (group_id, author) DO UPDATE SET bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER log_blob_deleted AFTER DELETE ON log_blobs BEGIN
+    UPDATE log_blob_bytes SET bytes = bytes - old.size - {BLOB_ROW_BYTES}
+    WHERE group_id = old.group_id AND author IN ('', old.author);
+END;
+"""  # noqa: S608  # the limit is that above
+"""`log_blob_bytes`: what the blobs of each author take, and (author '') all of a group: a sum over the stored blobs for
+each new one would be quadratic."""
+_TABLES: Final = ("logs", "log_entries", "log_notes", "log_blobs", "log_blob_bytes")
 _BLOB: Final = """
 INSERT OR IGNORE INTO log_blobs SELECT ?1, ?2, ?3, ?4, ?5, ?6
 WHERE NOT EXISTS (SELECT 1 FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x'')
-    AND (SELECT total(size) FROM log_blobs WHERE group_id = ?1) + ?4 <= ?7
-    AND (SELECT total(size) FROM log_blobs WHERE group_id = ?1 AND author = ?3) + ?4 <= ?8
+    AND NOT EXISTS (SELECT 1 FROM log_blob_bytes WHERE group_id = ?1 AND author = '' AND bytes > ?7)
+    AND NOT EXISTS (SELECT 1 FROM log_blob_bytes WHERE group_id = ?1 AND author = ?3 AND bytes > ?8)
 """
 _HELD: Final = """
 SELECT EXISTS (SELECT 1 FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x'')
@@ -160,8 +178,8 @@ class TlogStore:
                 )
             case StoreBlob():
                 row = one.group, b64url_bytes(one.hash), one.author, len(one.blob), one.at, one.blob
-                room = _REQUESTED if one.requested else 1
-                self._db.execute(_BLOB, (*row, room * BLOBS_MAX, room * BLOBS_OF_ONE_MAX))
+                room, taken = _REQUESTED if one.requested else 1, len(one.blob) + BLOB_ROW_BYTES
+                self._db.execute(_BLOB, (*row, room * BLOBS_MAX - taken, room * BLOBS_OF_ONE_MAX - taken))
             case DeleteBlobs():
                 self._db.execute("DELETE FROM log_blobs WHERE group_id = ? AND at < ?", (one.group, one.before))
 
@@ -261,17 +279,18 @@ class TlogStore:
     def _missing_blobs(self, group: str, what: MissingBlobs) -> Hashes:
         entries = [parse_entry(record) for record in what.records]
         lacking = [one for one in entries if not self._holds(group, one)]
-        (total,) = self._rows("SELECT total(size) FROM log_blobs WHERE group_id = ?", (group,))[0]
+        total = self._bytes_of(group, "")
         full = any(
-            total + one.size > _REQUESTED * BLOBS_MAX
-            or self._bytes_of(group, one.author) + one.size > _REQUESTED * BLOBS_OF_ONE_MAX
+            total + one.size + BLOB_ROW_BYTES > _REQUESTED * BLOBS_MAX
+            or self._bytes_of(group, one.author) + one.size + BLOB_ROW_BYTES > _REQUESTED * BLOBS_OF_ONE_MAX
             for one in lacking
         )
         return Hashes(tuple(dict.fromkeys(one.hash for one in lacking)), full)
 
     def _bytes_of(self, group: str, author: str) -> int:
-        query = "SELECT total(size) FROM log_blobs WHERE group_id = ? AND author = ?"
-        return int(self._rows(query, (group, author))[0][0])
+        """What the blobs of an author take; an empty author: those of all."""
+        found = self._rows("SELECT bytes FROM log_blob_bytes WHERE group_id = ? AND author = ?", (group, author))
+        return int(found[0][0]) if found else 0
 
     def _holds(self, group: str, entry: Entry) -> bool:
         ((held,),) = self._rows(_HELD, (group, b64url_bytes(entry.hash)))
