@@ -22,6 +22,7 @@ from tests.support.mediator_site import (
     sent_to,
     service,
 )
+from zerochat.agent.mediator import protocol_handlers
 from zerochat.agent.mediator.core import Outcome
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.store import Store
@@ -112,6 +113,30 @@ def test_work_is_charged_to_its_recipient(path):
     rows = {number: (kept.bytes, work.written) for number, kept, work in site.store.usage.heaviest(2)}
     stored = site.store.usage.total.bytes
     assert stored and rows == {1: (stored, stored), 2: (0, 0)}
+    site.store.close()
+
+
+def test_acknowledged_ids_and_fetched_bytes_are_charged(path):
+    """A request with a thousand ids is a thousand deletions, and one without any fetches up to 240 kB."""
+    site = Site(path, Limits(requests_burst=200, requests_per_s=0))
+    bob, eve = Client(site).connect(), Client(site).connect()
+    ids = [f"message-{number}" for number in range(pickup.RECEIVED_MAX)]
+    acknowledged = sum(eve.tell(pickup.messages_received(ids, random)) is not None for _ in range(20))
+    assert acknowledged == 200 // (1 + pickup.RECEIVED_MAX // protocol_handlers.IDS_PER_REQUEST)
+    site.hear(forwarded(site, bob.mailbox, "x" * 100_000))
+    stays = site.session(stays=False)
+    fetched = [site.hear(bob.seal(pickup.delivery_request(random)), stays).answer for _ in range(100)]
+    assert 10 < sum(answer is not None for answer in fetched) < 40
+    site.store.close()
+
+
+def test_counting_stored_messages_is_charged(path):
+    site = Site(path, Limits(requests_burst=100, requests_per_s=0))
+    bob = Client(site).connect()
+    for number in range(3 * protocol_handlers.ROWS_PER_REQUEST):
+        site.hear(forwarded(site, bob.mailbox, f"{number}"))
+    asked = [bob.tell(pickup.status_request(random, bob.mailbox.did)) for _ in range(100)]
+    assert 20 <= sum(answer is not None for answer in asked) <= 25
     site.store.close()
 
 

@@ -21,7 +21,8 @@ class Limits(Struct, frozen=True):
     """New recipients at once; then one per `seat_every_s`."""
     seat_every_s: int = 180
     requests_burst: int = 4_096
-    """Requests of one recipient at once, each change of a registration counted; then `requests_per_s`."""
+    """Requests of one recipient at once, each change of a registration counted, and what it acknowledges and fetches
+    (`protocol_handlers.py`); then `requests_per_s`."""
     requests_per_s: int = 50
     dids: int = 1_024
     """DIDs registered by one recipient: one per relationship."""

@@ -6,6 +6,7 @@ Senders are authenticated. Changes are written in the current transaction, and a
 import hmac
 from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -29,6 +30,12 @@ HEARD_EVERY_S = 3_600
 NOT_GRANTED = "e.p.req"
 IN_FLIGHT_MAX = 1_024
 """Unacknowledged messages of one connection."""
+IDS_PER_REQUEST = 16
+"""Message ids in an acknowledgement that are charged as one request more."""
+BYTES_PER_REQUEST = 16 * 1024
+"""Bytes of delivered envelopes that are charged as one request more."""
+ROWS_PER_REQUEST = 256
+"""Stored messages of a DID whose status is requested that are charged as one request more: they are counted."""
 
 
 class Session(Struct):
@@ -108,13 +115,18 @@ class ProtocolHandlers:
             self._store.touch(found.id, now_s)
         return found
 
-    def charge(self, recipient: Recipient, cost: int, now_s: int) -> bool:
+    def charge(self, recipient: Recipient, now_s: int) -> bool:
         """Charge a request to its recipient; False: it exceeds its rate."""
+        self._store.usage.work[recipient.id].requests += 1
+        return self._charge_more(recipient, 1, now_s)
+
+    def _charge_more(self, recipient: Recipient, cost: int, now_s: int) -> bool:
+        """Charge what a request causes, as so many requests more; False: it exceeds its recipient's rate."""
         work, limits = self._store.usage.work[recipient.id], self._limits
-        work.requests += 1
         work.allowance = min(work.allowance + max(now_s - work.at, 0) * limits.requests_per_s, limits.requests_burst)
         work.at = now_s
         if work.allowance < cost:
+            self.counts["throttled"] += 1
             return False
         work.allowance -= cost
         return True
@@ -146,8 +158,7 @@ class ProtocolHandlers:
         recipient = self.recipient(sender, now_s)
         if recipient is not None:
             session.owner = session.owner or recipient.id
-        if recipient is not None and not self.charge(recipient, 1, now_s):
-            self.counts["throttled"] += 1
+        if recipient is not None and not self.charge(recipient, now_s):
             return None
         if asked is not None and asked[1] == "request":
             return self._request(message, sender, ours, recipient, session, now_s)
@@ -218,8 +229,7 @@ class ProtocolHandlers:
         changes = mediation.read_update(message)
         if not self._store.is_fresh(recipient.id, message.id, now_s):
             return None
-        if not self.charge(recipient, len(changes), now_s):
-            self.counts["throttled"] += 1
+        if not self._charge_more(recipient, len(changes), now_s):
             return None
         changed = [Changed(each.did, each.action, self._change(each, sender, ours, recipient)) for each in changes]
         return mediation.update_response(message, changed, self._random)
@@ -278,20 +288,21 @@ class ProtocolHandlers:
 
     def _status(
         self, message: Message, recipient: Recipient, session: Session, now_s: int, did: str | None = None
-    ) -> Message:
+    ) -> Message | None:
         if did is None:
             waiting = self._store.queue_status(recipient.id)
         else:
             registration = self._store.registration(canonical(did))
             mine = registration is not None and registration.recipient == recipient.id
-            waiting = self._store.queue_status(
-                recipient.id, registration.did if registration is not None and mine else 0
-            )
+            number = registration.did if registration is not None and mine else 0
+            if not self._charge_more(recipient, self._store.usage.of_did(number).messages // ROWS_PER_REQUEST, now_s):
+                return None
+            waiting = self._store.queue_status(recipient.id, number)
         count, size, oldest, newest = waiting
         live = session.recipient is not None and session.recipient.id == recipient.id
         return pickup.status(message, Waiting(count, size, oldest, newest, live, did), now_s, self._random)
 
-    def _deliver(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+    def _deliver(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
         wanted = pickup.read_delivery_request(message)
         number: int | None = None
         if wanted.did is not None:
@@ -303,10 +314,12 @@ class ProtocolHandlers:
         found: list[QueuedMessage] = []
         if len(session.in_flight) < IN_FLIGHT_MAX:
             found = self._store.fetch(recipient.id, wanted.limit + len(session.in_flight), did=number)
-        fresh = [kept for kept in found if kept.id not in session.in_flight]
-        parcels = self.parcels(fresh, session, now_s, wanted.limit)
-        if not parcels:
+        fresh = _fitting([kept for kept in found if kept.id not in session.in_flight][: wanted.limit])
+        if not fresh:
             return self._status(message, recipient, session, now_s, wanted.did)
+        if not self._charge_more(recipient, sum(kept.bytes for kept in fresh) // BYTES_PER_REQUEST, now_s):
+            return None
+        parcels = self.parcels(fresh, session, now_s)
         return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did)
 
     def parcels(
@@ -314,19 +327,17 @@ class ProtocolHandlers:
     ) -> list[Parcel]:
         """The messages that fit one delivery; they count as in flight."""
         parcels: list[Parcel] = []
-        room = DELIVERY_BYTES_MAX
-        for kept in found[:limit]:
-            room -= pickup.delivery_size(kept.bytes)
-            if parcels and room < 0:
-                break
+        for kept in _fitting(found[:limit]):
             parcels.append(Parcel(kept.id, self._store.envelope(kept)))
             if session.stays:
                 session.in_flight[kept.id] = (kept.bytes, now_s)
         self.counts["delivered"] += len(parcels)
         return parcels
 
-    def _received(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
-        names = pickup.read_received(message)
+    def _received(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
+        names = dict.fromkeys(pickup.read_received(message))
+        if not self._charge_more(recipient, len(names) // IDS_PER_REQUEST, now_s):
+            return None
         self.counts["acknowledged"] += self._store.acknowledge(recipient.id, names, now_s + self._limits.dedupe_s)
         for each in (session, *self.live.get(recipient.id, ())):
             for name in names:
@@ -393,3 +404,9 @@ class ProtocolHandlers:
         else:
             self.live.pop(session.recipient.id, None)
         session.recipient = None
+
+
+def _fitting(found: list[QueuedMessage]) -> list[QueuedMessage]:
+    """The first ones that fit one delivery, at least one."""
+    sizes = accumulate(pickup.delivery_size(kept.bytes) for kept in found)
+    return found[: max(1, sum(size <= DELIVERY_BYTES_MAX for size in sizes))]

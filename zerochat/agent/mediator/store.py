@@ -13,7 +13,7 @@ usage per recipient and DID is cached in memory, because every message needs it.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -322,7 +322,7 @@ class Store(Closing):
         used, waiting = self.usage.recipients[recipient], self.usage.delayed[recipient]
         return used.messages - waiting.messages, used.bytes - waiting.bytes, oldest[0][0], newest
 
-    def acknowledge(self, recipient: int, names: Sequence[str], until_s: int) -> int:
+    def acknowledge(self, recipient: int, names: Iterable[str], until_s: int) -> int:
         """Delete acknowledged messages, keep their digests until `until_s`; their number."""
         gone = 0
         for name in names:
