@@ -25,6 +25,7 @@ from zerochat.group.inputs import (
     SubmitTlogEntry,
 )
 from zerochat.group.key_modes.sender_key import is_signed
+from zerochat.group.links import rate_limits
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import TlogExtended, TlogSplit, TlogStalled, TlogTermsChanged
 from zerochat.group.signed_streams import statements
@@ -710,6 +711,30 @@ def test_submitted_blobs_are_charged(four):
     tell(four, rogue, whom, TLOG_SUBMIT, body)
     assert len(pack_blob(blob)) < 1_000
     assert four.group(whom).links.peers[four.did(rogue)].rate_limit.bytes <= before - len(blob) // 2
+
+
+def test_tlog_messages_are_charged(four):
+    """Each of them costs as much as dozens of posts, and was free."""
+    whom, rogue = four.operator(), next(name for name in four.nodes if name != four.operator())
+    log = four.log(whom)
+    origin, me = log.rules.origin, four.did(rogue)
+    records = [entry_of("message", me, b"%d" % number).record().decode() for number in range(16)]
+    note = checkpoint(origin, log.followed.frontier, four.group(rogue).seed)
+    posts = [TlogEntryBody(record, pack_blob(b"x")) for record in records]
+    for kind, body in (
+        (TLOG_SUBMIT, TlogSubmitBody(four.id, origin, [TlogEntryBody(record) for record in records])),
+        (TLOG_EXTENSION, TlogExtensionBody(four.id, origin, 0, records, note.serialize())),
+        (TLOG_COSIGNATURE, TlogCosignatureBody(four.id, origin, 5)),
+        (TLOG_BLOBS, TlogSubmitBody(four.id, origin, posts)),
+        (TLOG_REQUEST, TlogRequestBody(four.id, origin, 0, records=records)),
+    ):
+        four.run(for_ms=MINUTE)
+        tell(four, rogue, whom, kind, body)
+        spent = rate_limits.WORK_US_MAX - four.group(whom).links.peers[me].rate_limit.work
+        assert 2_000 <= spent <= 20_000, kind
+        for _ in range(1_000):
+            tell(four, rogue, whom, kind, body)
+        assert four.group(whom).links.peers[me].rate_limit.work <= 0, kind
 
 
 def test_accusations_are_fetched_first(four):

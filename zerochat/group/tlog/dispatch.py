@@ -1,5 +1,7 @@
 """Dispatch of members' messages about a transparency log and of the journal's query results."""
 
+from typing import TypeAlias
+
 from zerochat.didcomm.message import Message
 from zerochat.errors import Refused, RemoteError
 from zerochat.evidence.note import parse_note
@@ -39,40 +41,64 @@ from zerochat.group.wire.tlog import (
     unpacked_blob,
 )
 
+TlogBody: TypeAlias = TlogSubmitBody | TlogExtensionBody | TlogCosignatureBody | TlogRequestBody
+
+ENTRY_WORK_US, BLOB_WORK_US = 150, 500
+"""The work of decoding an entry and finding it in the log, and of its blob; us."""
+LINE_WORK_US, COSIGNATURE_WORK_US = 300, 5_000
+"""The work of a signature line of a checkpoint, which is verified three times, and of one more line: the others are
+verified again."""
+EXTENSION_WORK_US = 4_000
+"""The work of reading an extension and sending it."""
+
 
 def receive_tlog_message(tx: Transaction, name: str, sender: str, message: Message) -> None:
-    """A member's message about a log. Raises RemoteError, and then nothing has changed."""
+    """A member's message about a log, charged to it before it is processed. Raises RemoteError, and then nothing has
+    changed."""
     group = tx.group(name)
     if not group.view.has_tlog or sender not in group.view.members or sender in group.trust.quarantine:
         raise Refused(why="a tlog message in a group without a log, or by a non-member")
+
     match message.type:
         case tlog.TLOG_SUBMIT:
             posts = read_body(message, TlogSubmitBody)
-            if _is_known(tx, name, posts):
+            if _charge(tx, name, sender, posts, _entries_work_us(posts)):
                 _receive_submission(tx, name, sender, posts)
         case tlog.TLOG_EXTENSION:
             piece = read_body(message, TlogExtensionBody)
-            if _is_known(tx, name, piece):
+            work_us = ENTRY_WORK_US * len(piece.records) + LINE_WORK_US * piece.note.count("\n")
+            if _charge(tx, name, sender, piece, work_us):
                 _receive_extension(tx, name, sender, piece)
         case tlog.TLOG_COSIGNATURE:
             line = read_body(message, TlogCosignatureBody)
-            if _is_known(tx, name, line):
+            if _charge(tx, name, sender, line, COSIGNATURE_WORK_US if line.cosignature else EXTENSION_WORK_US):
                 whole = operator.receive_cosignature(tx, name, sender, line)
                 if whole is not None:
                     follower.follow_own_checkpoint(tx, name, line.origin, whole)
         case tlog.TLOG_BLOBS:
             blobs = read_body(message, TlogSubmitBody)
-            if _is_known(tx, name, blobs):
+            if _charge(tx, name, sender, blobs, _entries_work_us(blobs)):
                 follower.receive_blobs(tx, name, sender, blobs)
         case _:
             want = read_body(message, TlogRequestBody)
-            if _is_known(tx, name, want):
+            work_us = EXTENSION_WORK_US * (want.after >= 0) + BLOB_WORK_US * len(want.records)
+            if _charge(tx, name, sender, want, work_us):
                 _receive_request(tx, name, sender, want)
 
 
-def _is_known(
-    tx: Transaction, name: str, body: TlogSubmitBody | TlogExtensionBody | TlogCosignatureBody | TlogRequestBody
-) -> bool:
+def _charge(tx: Transaction, name: str, sender: str, body: TlogBody, work_us: int) -> bool:
+    """Charge a message before it is processed; False: it is about a log that we do not have. Raises Refused."""
+    if not _is_known(tx, name, body):
+        return False
+    rate_limits.charge_work(tx, name, sender, work_us)
+    return True
+
+
+def _entries_work_us(body: TlogSubmitBody) -> int:
+    return sum(ENTRY_WORK_US + BLOB_WORK_US * bool(entry.blob) for entry in body.entries)
+
+
+def _is_known(tx: Transaction, name: str, body: TlogBody) -> bool:
     """Whether we have this log; a member that got its terms before us repeats the message."""
     if body.group != name:
         raise Refused(why="a tlog message for another group")
