@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from zerochat.group.files import download
 from zerochat.group.joining import joiner, member_connections
-from zerochat.group.links import mediator_mail
-from zerochat.group.state import FileEntry, Join, OpenInvitation, Peer, PullRequest
+from zerochat.group.links import mailboxes, mediator_mail
+from zerochat.group.state import FileEntry, Join, Mailbox, OpenInvitation, Peer, PullRequest
 from zerochat.group.sync import acknowledgements, pull_requests
 from zerochat.group.transaction import Transaction
 
@@ -60,7 +60,7 @@ def clamp_deadlines(tx: Transaction) -> None:
         files = {key: _file_entry(tx, name, record) for key, record in group.files.items()}
         tx.update_group(
             name,
-            links=replace(group.links, peers=peers),
+            links=replace(group.links, peers=peers, mailbox=_mailbox(tx, group.links.mailbox)),
             sync=replace(
                 group.sync,
                 gaps=gaps,
@@ -94,6 +94,10 @@ def _peer(tx: Transaction, name: str, member: str, peer: Peer) -> Peer:
         ),
         anti_entropy=replace(anti_entropy, view_answered_at=min(anti_entropy.view_answered_at, now), sync_sent_at=0),
     )
+
+
+def _mailbox(tx: Transaction, record: Mailbox) -> Mailbox:
+    return replace(record, grace_until=min(record.grace_until, tx.now + mailboxes.GRACE_MS))
 
 
 def _pull_request(tx: Transaction, name: str, member: str, record: PullRequest) -> PullRequest:

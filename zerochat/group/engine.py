@@ -59,7 +59,7 @@ from zerochat.group.joining import (
     private_invitations,
     requests,
 )
-from zerochat.group.links import mediator_mail, pairing, peers, rate_limits
+from zerochat.group.links import mailboxes, mediator_mail, pairing, peers, rate_limits
 from zerochat.group.links.contact import Reach
 from zerochat.group.membership import leave
 from zerochat.group.state import Agent, Group
@@ -267,6 +267,7 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
         tx.set_timer(TimerKind.PRIVATE_INVITATIONS, name, 1)
     if group.private is not None and group.private.moved_to:
         private_conversations.read_posts(tx, name)
+    mailboxes.set_timer(tx, name)
     if group.sync.acks_due:
         tx.set_timer(TimerKind.ACKNOWLEDGE, name, acknowledgements.ACK_DELAY_MS)
     for member in group.links.peers:
@@ -390,6 +391,8 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
             pairing.check_silence(tx, name, more[0], int(more[1]), bool(more[2:]))
         case TimerKind.CLOSE_PEER:
             peers.close_when_complete(tx, name, more[0], *map(int, more[1:]))
+        case TimerKind.MAILBOX:
+            mailboxes.run_timer(tx, name)
         case TimerKind.ATTESTATION:
             member_connections.update_progress(tx, name)
         case TimerKind.JOIN_REQUESTS:

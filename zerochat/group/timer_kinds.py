@@ -51,6 +51,8 @@ class TimerKind(StrEnum):
     """`joining/requests.py`: join requests expire."""
     LEAVE = "leave"
     """`membership/leave.py`: stop waiting for acknowledgements of our leave."""
+    MAILBOX = "mailbox"
+    """`links/mailboxes.py`: begin or end a change of our mailbox."""
     MEDIATOR = "mediator"
     """`external/mediators.py`: poll a mediator."""
     PRIVATE_INVITATIONS = "private-invitations"

@@ -201,6 +201,7 @@ class SimulatedMediator:
                     self.proven.add(change.did)
             elif self.mailboxes.get(change.did) == me:
                 del self.mailboxes[change.did]
+                self.proven.discard(change.did)
             changed.append(Changed(change.did, change.action, "success"))
         return mediation.update_response(message, changed, self._random)
 

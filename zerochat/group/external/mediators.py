@@ -17,11 +17,10 @@ from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import CloseWebSocket, Measure, Notify, OpenWebSocket
 from zerochat.group.external import connections, short_links
-from zerochat.group.links import mediator_mail, pairing
+from zerochat.group.links import mailboxes, mediator_mail
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.notifications import ConnectionChanged
 from zerochat.group.state import Connection
-from zerochat.group.sync import acknowledgements
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 
@@ -64,6 +63,7 @@ def end_mediation(tx: Transaction, name: str) -> None:
         connections={**tx.agent.connections, name: replace(tx.agent.connections[name], mediation=None)},
     )
     announce_reach(tx)
+    mailboxes.finish_changes(tx)
 
 
 def _unregister(tx: Transaction, one: Connection) -> None:
@@ -164,6 +164,7 @@ def receive_mediation(tx: Transaction, name: str, message: Message, take: Callab
     if output.parcels and one.mediation is not None:
         ids = [parcel.id for parcel in output.parcels]
         _apply_output(tx, one, mediation_client.acknowledge(one.mediation, ids, tx.context.random))
+    mailboxes.finish_changes(tx)
     if output.state.phase != before and output.state.phase == "granted":
         text = (
             f"{one.label} now stores messages for you while you are offline; the members of your groups are informed."
@@ -205,9 +206,7 @@ def announce_reach(tx: Transaction) -> None:
     """Our routes have changed: inform every member."""
     for name, group in tx.agent.groups.items():
         if group.state != "left":
-            for member in group.links.peers:
-                pairing.restart_request(tx, name, member)
-            acknowledgements.announce_reach(tx, name)
+            mailboxes.announce(tx, name)
 
 
 def _apply_output(tx: Transaction, one: Connection, output: MediationStep) -> None:

@@ -117,13 +117,14 @@ def check_route(route: Route) -> Route:
     return Route(route.uri, route.routing_keys, (), "final")
 
 
-def mailbox_seed(seed: bytes) -> bytes:
-    """The seed of the Ed25519 mailbox key under which a mediator stores envelopes for this member of this group.
+def mailbox_seed(seed: bytes, number: int) -> bytes:
+    """The seed of the Ed25519 mailbox key under which a mediator stores envelopes for this member of this group;
+    `number` counts the member's mailboxes in the group (`mailboxes.py`).
 
     Derived from the member's own seed. The mediator sees no other key of ours: it stores envelopes for a mailbox, and
     sender and recipient are inside a further envelope.
     """
-    return hkdf_sha256(seed, b"zerochat/mailbox/1")
+    return hkdf_sha256(seed, b"zerochat/mailbox/1/%d" % number)
 
 
 def transport_seed(seed: bytes) -> bytes:

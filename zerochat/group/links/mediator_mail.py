@@ -2,12 +2,14 @@
 
 A member announces its mediator routes in its contact and in every `sync`. A sender without a link to it wraps its
 envelopes in forwards and posts them there; nothing else in the group changes. The innermost forward is for the member's
-*mailbox* key of that group, so its mediator learns neither the DIDs inside nor their number. A URI that failed is not
-used for a while (exponential backoff); the log retransmits lost events.
+*mailbox* key of that group, so its mediator learns neither the DIDs inside nor their number; `mailboxes.py` replaces
+it when a member is gone. A URI that failed is not used for a while (exponential backoff); the log retransmits lost
+events.
 """
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -19,6 +21,7 @@ from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
 from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import routing
+from zerochat.didcomm.protocols.mediation_client import DIDS_MAX
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.group.backoff import Backoff
@@ -55,18 +58,18 @@ Span: TypeAlias = tuple[int, int]
 # --- our own reach --------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
-def mailbox(seed: bytes) -> str:
+@lru_cache(maxsize=DIDS_MAX)
+def mailbox(seed: bytes, number: int = 0) -> str:
     """The did:key under which mediators store envelopes for the member with this seed."""
-    return did_key(ed25519_public(mailbox_seed(seed)))
+    return did_key(ed25519_public(mailbox_seed(seed, number)))
 
 
-def own_reach_as(tx: Transaction, seed: bytes) -> Reach:
-    """Our endpoints and routes as the member with this seed. Requires `Started`."""
+def own_reach_as(tx: Transaction, seed: bytes, number: int = 0) -> Reach:
+    """Our endpoints and routes as the member with this seed and mailbox. Requires `Started`."""
     reach = tx.agent.reach
     assert reach is not None
     own_routes: list[Route] = []
-    box, room = mailbox(seed), ROUTES_CHARS_MAX
+    box, room = mailbox(seed, number), ROUTES_CHARS_MAX
     for one in tx.agent.connections.values():
         state = one.mediation
         if state is None or state.phase != "granted" or state.routing_did is None or box in state.refused:
@@ -77,6 +80,11 @@ def own_reach_as(tx: Transaction, seed: bytes) -> Reach:
             if room >= 0:
                 own_routes.append(replace(route, routing_keys=(*route.routing_keys, box)))
     return Reach(reach.server_key, reach.pair, reach.queue, tuple(own_routes[:ROUTES_MAX]))
+
+
+def own_reach_in(tx: Transaction, group: Group) -> Reach:
+    """Our endpoints and routes as the member of a group."""
+    return own_reach_as(tx, group.seed, group.links.mailbox.number)
 
 
 @lru_cache(maxsize=64)
@@ -105,19 +113,31 @@ def _routes_to(did: str, routing_did: str) -> Iterator[Route]:
 
 
 def mailboxes(agent: Agent) -> frozenset[str]:
-    """Every mailbox that our mediators should serve."""
-    return frozenset(mailbox(seed) for seed in _seeds(agent))
+    """Every mailbox that our mediators should serve, at most DIDS_MAX."""
+    return frozenset(mailbox(*one) for one in islice(_mailboxes(agent), DIDS_MAX))
 
 
 def mailbox_keys(agent: Agent) -> dict[str, SecretKey]:
     """By mailbox, the key that proves to a mediator that it is ours (`mediation.with_proofs`)."""
-    return {mailbox(seed): SecretKey("Ed25519", mailbox_seed(seed)) for seed in _seeds(agent)}
+    return {mailbox(*one): SecretKey("Ed25519", mailbox_seed(*one)) for one in _mailboxes(agent)}
 
 
-def _seeds(agent: Agent) -> list[bytes]:
-    seeds = [group.seed for group in agent.groups.values() if group.state != "left"]
-    seeds += [join.seed for join in agent.joins.values() if join.state in AWAITING_INVITER | {JoinState.CANCELLING}]
-    return seeds + [open_.seed for open_ in agent.invitations.values()]
+def _mailboxes(agent: Agent) -> Iterator[tuple[bytes, int]]:
+    """Seed and number of every mailbox; those that are about to come or go are last."""
+    groups = [group for group in agent.groups.values() if group.state != "left"]
+    for group in groups:
+        yield group.seed, group.links.mailbox.number
+    for join in agent.joins.values():
+        if join.state in AWAITING_INVITER | {JoinState.CANCELLING}:
+            yield join.seed, 0
+    for open_ in agent.invitations.values():
+        yield open_.seed, 0
+    for group in groups:
+        one = group.links.mailbox
+        if one.registering:
+            yield group.seed, one.number + 1
+        if one.grace_until:
+            yield group.seed, one.number - 1
 
 
 # --- sending --------------------------------------------------------------------------------------------------------
@@ -252,7 +272,9 @@ def _key_owners(tx: Transaction, packer: Packer) -> Iterator[tuple[str, KeyOwner
     for name, group in agent.groups.items():
         if group.state == "left":
             continue
-        yield from _mailbox_owner(group.seed, name)
+        # The one before may still have mail; the next one is in use already if our profile was restored.
+        for number in range(max(0, group.links.mailbox.number - 1), group.links.mailbox.number + 2):
+            yield from _mailbox_owner(group.seed, number, name)
         for kid, key in own_keys(packer, group.contact).items():
             yield kid, KeyOwner("contact", key, group=name)
         for member, one in group.links.relationships.items():
@@ -263,13 +285,13 @@ def _key_owners(tx: Transaction, packer: Packer) -> Iterator[tuple[str, KeyOwner
                 for kid, key in own_keys(packer, identity).items():
                     yield kid, KeyOwner("member", key, group=name, member=member)
     for link, open_ in agent.invitations.items():
-        yield from _mailbox_owner(open_.seed, open_.group, link)
+        yield from _mailbox_owner(open_.seed, 0, open_.group, link)
         own = Identity(open_.invitation.did, open_.seed, ed25519_to_x25519_secret(open_.seed))
         for identity in (own, *(claim.relationship.mine for claim in open_.claims.values())):
             for kid, key in own_keys(packer, identity).items():
                 yield kid, KeyOwner("invitation", key, link=link)
     for link, join in agent.joins.items():
-        yield from _mailbox_owner(join.seed, "", link)
+        yield from _mailbox_owner(join.seed, 0, "", link)
         for kid, key in own_keys(packer, join.relationship.mine).items():
             yield kid, KeyOwner("join", key, link=link)
     for name, connection in agent.connections.items():
@@ -279,10 +301,10 @@ def _key_owners(tx: Transaction, packer: Packer) -> Iterator[tuple[str, KeyOwner
                 yield kid, KeyOwner("connection", key, connection=name)
 
 
-@lru_cache(maxsize=256)
-def _mailbox_owner(seed: bytes, group: str, link: bytes = b"") -> tuple[tuple[str, KeyOwner], ...]:
-    secret = ed25519_to_x25519_secret(mailbox_seed(seed))
-    kid = resolve(mailbox(seed)).agreement[0].kid
+@lru_cache(maxsize=DIDS_MAX)
+def _mailbox_owner(seed: bytes, number: int, group: str, link: bytes = b"") -> tuple[tuple[str, KeyOwner], ...]:
+    secret = ed25519_to_x25519_secret(mailbox_seed(seed, number))
+    kid = resolve(mailbox(seed, number)).agreement[0].kid
     return ((kid, KeyOwner("mailbox", SecretKey("X25519", secret), group=group, link=link)),)
 
 

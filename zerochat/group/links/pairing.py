@@ -22,7 +22,7 @@ from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Notify
 from zerochat.group.links import mediator_receipts
 from zerochat.group.links.contact import Reach, check_proof, new_identity, reach_of_did, sign_proof
-from zerochat.group.links.mediator_mail import goes_by_mail, own_reach_as, reach_of_member, reachable, send
+from zerochat.group.links.mediator_mail import goes_by_mail, own_reach_in, reach_of_member, reachable, send
 from zerochat.group.links.relationship import Relationship, pack, rotate
 from zerochat.group.membership import Member
 from zerochat.group.notifications import DidRotated
@@ -78,13 +78,20 @@ def is_requester(group: Group, member: str) -> bool:
 
 
 def _cannot_reach_us(tx: Transaction, name: str, member: str) -> bool:
-    """Whether a member that cannot be dialled cannot send us a request, because we got our mediator after our contact
-    was made: then its request cannot cross ours."""
+    """Whether a member may be unable to send us a request, because our contact names no mailbox that we use.
+
+    Either we have changed it: then we request even if the two requests may cross. Or we got our mediator after the
+    contact was made, and neither can be dialled: then they cannot cross.
+    """
     group = tx.group(name)
     ours, theirs = reach_of_did(group.contact.did), reach_of_member(group, member)
-    if ours.pair is not None or ours.routes or theirs.pair is not None or not goes_by_mail(tx, name, member):
+    present = own_reach_in(tx, group).routes
+    if not goes_by_mail(tx, name, member) or not present:
         return False
-    return tx.agent.reach is not None and tx.agent.reach.pair is None and bool(own_reach_as(tx, group.seed).routes)
+    if ours.routes:
+        return set(ours.routes).isdisjoint(present)
+    neither_dialled = ours.pair is None and theirs.pair is None
+    return neither_dialled and tx.agent.reach is not None and tx.agent.reach.pair is None
 
 
 def retry_request(tx: Transaction, name: str, member: str) -> None:
@@ -259,7 +266,7 @@ def take_up_offer(tx: Transaction, name: str, relationship: Relationship) -> boo
 def pair_identity(tx: Transaction, group: Group) -> Identity:
     """A fresh pairwise DID. It contains our endpoints only if our contact has other ones: the first messages contain it
     several times, and in a wide-area network their size is latency."""
-    reach = own_reach_as(tx, group.seed)
+    reach = own_reach_in(tx, group)
     announced = reach_of_did(group.contact.did)
     nothing = Reach(b"", None, None)
     return new_identity(tx.context.random, nothing if reach == announced else reach, group.profile.envelope)

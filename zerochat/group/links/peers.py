@@ -9,7 +9,7 @@ from zerochat.errors import Malformed
 from zerochat.group.effects import AllowClient, Dial, Disconnect, Notify, RevokeClient
 from zerochat.group.event_log.event import REMOVE
 from zerochat.group.files import download
-from zerochat.group.links import mediator_receipts, outbox, pairing
+from zerochat.group.links import mailboxes, mediator_receipts, outbox, pairing
 from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link, reach_of_did
 from zerochat.group.links.mediator_mail import reach_of_member, reachable, send
 from zerochat.group.links.relationship import pack_end
@@ -195,6 +195,7 @@ def close_when_complete(tx: Transaction, name: str, member: str, had: int = -1, 
         tx.set_timer(TimerKind.CLOSE_PEER, f"{name} {member} {seq} {looked}", CLOSE_DELAY_MS)
     else:
         close_peer(tx, name, member)
+        mailboxes.change_soon(tx, name)
 
 
 def close_peer(tx: Transaction, name: str, member: str) -> None:

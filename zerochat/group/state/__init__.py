@@ -21,7 +21,7 @@ from zerochat.group.state.external import AwaitedReceipt, BasicMessage, Connecti
 from zerochat.group.state.files import Download, FileEntry, FileState
 from zerochat.group.state.groups import Group, GroupState, Profile
 from zerochat.group.state.joins import Admissions, Claim, Join, JoinRequest, JoinState, OpenInvitation
-from zerochat.group.state.peers import Links, Peer, RateLimit, RelationshipOffer, StoredAtMediator
+from zerochat.group.state.peers import Links, Mailbox, Peer, RateLimit, RelationshipOffer, StoredAtMediator
 from zerochat.group.state.private import Consent, PrivateInvitation, PrivateWith, Voucher
 from zerochat.group.state.streams import EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
 from zerochat.group.state.sync import (
@@ -71,6 +71,7 @@ __all__ = [
     "JoinRequest",
     "JoinState",
     "Links",
+    "Mailbox",
     "MissingRange",
     "OpenInvitation",
     "OwnStream",

@@ -137,6 +137,19 @@ class RelationshipOffer(Struct, frozen=True):
     """Our own request was open when the member's came (simultaneous exchange)."""
 
 
+class Mailbox(Struct, frozen=True):
+    """Our mediator mailbox in a group, and its change (`links/mailboxes.py`)."""
+
+    number: int = 0
+    """Of the mailbox that the members use; its key derives from it."""
+    due: bool = False
+    """A member is gone since it was last changed."""
+    registering: bool = False
+    """The next one is being registered with our mediators."""
+    grace_until: int = 0
+    """Until when the one before stays registered, UTC ms; 0: it is not."""
+
+
 class Links(Composite, frozen=True):
     """The other members, and the DIDComm relationships with them (`group/links/`)."""
 
@@ -144,3 +157,4 @@ class Links(Composite, frozen=True):
     relationships: dict[str, Relationship] = field(default_factory=dict)
     offers: dict[str, tuple[RelationshipOffer, ...]] = field(default_factory=dict)
     """By member: relationships that we offer in place of the present one (`links/pairing.py`)."""
+    mailbox: Mailbox = Mailbox()

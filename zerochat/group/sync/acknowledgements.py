@@ -226,7 +226,7 @@ def _former_heads(group: Group) -> list[list[str | int]]:
 
 def _reach(tx: Transaction, group: Group) -> dict[str, Any]:
     """Where we are reached, as a `messages.ReachBody`."""
-    reach = mediator_mail.own_reach_as(tx, group.seed)
+    reach = mediator_mail.own_reach_in(tx, group)
     body: dict[str, Any] = {
         "pair": str(reach.pair or ""),
         "queue": str(reach.queue or ""),
