@@ -6,7 +6,7 @@ from tests.support.hostile_world import Hostile
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.event_log.event import DEPS_MAX, LABEL, LEAVE
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
-from zerochat.group.inputs import StepContext
+from zerochat.group.inputs import SendPost, StepContext
 from zerochat.group.links import peers, rate_limits
 from zerochat.group.membership import heads_of
 from zerochat.group.notifications import ViewChanged
@@ -87,6 +87,25 @@ def test_view_flood_is_answered_rarely():
     for _ in range(100):
         world.utter("n0", SYNC, sync)
     assert len(sent) <= len(world.group("n0").control) + 1
+
+
+@pytest.mark.parametrize("shown_to", [("n0",), ("n0", "n1")])
+def test_membership_events_without_end_prevent_no_acknowledgement(shown_to):
+    """Positions of other chains are compared only between equal views; an acknowledgement does not depend on them."""
+    world = Hostile()
+    me, other = world.group("n0").me, world.group("n1").me
+    world.run_command("n0", SendPost(world.id, "hello"))
+    posted, renames, pre = world.group("n0").seq, 0, ""
+    while world.group("n0").links.peers[other].acks.upto.get(me, 0) < posted:
+        group, renames = world.group("n0"), renames + 1
+        body, place = {"label": f"m{renames}"}, {"seq": renames, "pre": pre, "deps": heads_of(group.control)}
+        event = world.event(type=LABEL, body=body, lamport=group.log.lamport + 1, **place).signed(world.mallory.seed)
+        for name in shown_to:
+            world.utter_event(name, event)
+        pre = event.id
+        assert event.id in world.group("n0").control and renames <= 20
+        world.run(for_ms=100)
+    assert renames > 0
 
 
 def test_unproven_key_claim_has_no_effect():
