@@ -50,7 +50,7 @@ def test_a_reply_uses_the_connection_of_its_request():
         assert question.handle is not None
         a.do(Reply(question.handle, b"answer"))
         until(b.envelopes, a, b, c)
-        assert b.heard[-1] == Received(LINK, b"answer") and not c.envelopes()
+        assert b.heard[-1] == Received(LINK, b"answer", host=a.transport.server_key) and not c.envelopes()
         a.do(Reply(b"nobody", b"answer"))
         assert a.counts["dropped.down"] == 1
 

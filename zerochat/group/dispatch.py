@@ -17,7 +17,7 @@ from zerochat.group.external import connections, mediators, short_links, standar
 from zerochat.group.files import download, upload
 from zerochat.group.joining import inviter, joiner, member_connections, private_invitations
 from zerochat.group.key_modes.sender_key import is_signed
-from zerochat.group.links import mediator_mail, mediator_receipts, pairing, peers, rate_limits
+from zerochat.group.links import hosts, mediator_mail, mediator_receipts, pairing, peers, rate_limits
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.membership import decisions, fork_proof, leave
 from zerochat.group.messages import indicators
@@ -79,7 +79,8 @@ def link_owner(agent: Agent, link: bytes) -> tuple[str, str] | None:
     return None
 
 
-def receive(tx: Transaction, link: bytes, envelope: bytes, handle: bytes | None) -> None:
+def receive(tx: Transaction, link: bytes, envelope: bytes, handle: bytes | None, host: bytes = b"") -> None:
+    """Handle an envelope that arrived over a link. `host`: as in `Received`. Raises RemoteError."""
     if link in tx.agent.invitations:
         inviter.receive_from_joiner(tx, link, envelope, handle)
         return
@@ -92,14 +93,15 @@ def receive(tx: Transaction, link: bytes, envelope: bytes, handle: bytes | None)
     owner = link_owner(tx.agent, link)
     if owner is None:
         raise Unauthentic()
-    _receive_from_member(tx, *owner, envelope)
+    _receive_from_member(tx, *owner, envelope, host)
 
 
-def _receive_from_member(tx: Transaction, name: str, member: str, envelope: bytes) -> None:
+def _receive_from_member(tx: Transaction, name: str, member: str, envelope: bytes, host: bytes = b"") -> None:
     """Handle an envelope from another member: a group message, or the DID exchange that precedes them."""
-    if not rate_limits.spend_envelope(tx, name, member, len(envelope)):
+    authors = hosts.possible_authors(tx, name, member, host, envelope)
+    if not any(rate_limits.spend_envelope(tx, name, author, len(envelope)) for author in authors):
         return
-    group = tx.group(name)
+    group, member = tx.group(name), authors[0]
     relationship = group.links.relationships.get(member)
     if is_signed(envelope):
         receiver.receive_signed(tx, name, member, envelope)
@@ -110,6 +112,7 @@ def _receive_from_member(tx: Transaction, name: str, member: str, envelope: byte
         relationship, message = owner
         if message is not None:
             _handle_message(tx, name, member, relationship, message, len(envelope))
+        peers.handle_answer(tx, name, member, host)
         leave.finish_leaving(tx, name)
         decisions.enforce_removals(tx, name)
         member_connections.update_progress(tx, name)
@@ -119,10 +122,10 @@ def _receive_from_member(tx: Transaction, name: str, member: str, envelope: byte
     identities = [group.contact] + ([relationship.mine] if relationship else [])
     opened = open_first(identities, envelope, tx.packer_of(name))
     claimed_member = opened.message.body.get("member")
-    if isinstance(claimed_member, str) and claimed_member != member and claimed_member in group.links.peers:
-        peers.receive_exchange_of_other(tx, name, member, claimed_member, opened)
-    else:
-        _receive_exchange(tx, name, member, opened)
+    if isinstance(claimed_member, str) and claimed_member in authors:
+        member = claimed_member
+    _receive_exchange(tx, name, member, opened)
+    peers.handle_answer(tx, name, member, host)
     member_connections.update_progress(tx, name)
 
 

@@ -133,7 +133,7 @@ def _charge_rejected(tx: Transaction, received: Received, work_us: int) -> None:
 def _apply(tx: Transaction, input_: Input) -> None:
     match input_:  # the most frequent first
         case Received(link, envelope, handle):
-            dispatch.receive(tx, link, envelope, handle)
+            dispatch.receive(tx, link, envelope, handle, input_.host)
         case TimerFired(key):
             _run_timer(tx, key)
         case BatchEnded():

@@ -392,6 +392,8 @@ class Received(Struct, frozen=True):
     handle: bytes | None = None
     from_queue: bool = False
     """Received on a queue, so it is no retransmission. Only telemetry uses this."""
+    host: bytes = b""
+    """The CURVE public key that the other end has proved, on a connection that we dialled; empty: it dialled us."""
 
 
 class LinkUp(Struct, frozen=True):

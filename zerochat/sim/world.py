@@ -321,7 +321,7 @@ class World(Checks):
                 self._answer(node, effect)
             case Reply(handle, envelope):
                 to, _, back = handle.partition(b" ")
-                self._frame(to.decode(), Received(back, envelope))
+                self._frame(to.decode(), Received(back, envelope, host=node.server_key))
             case Publish():
                 self._publish(node, effect)
             case WebPost() | WebReply() | OpenWebSocket() | CloseWebSocket():
@@ -439,7 +439,7 @@ class World(Checks):
             for theirs in other.dialled:
                 back = self._ends(other, theirs)
                 if back is not None and back[0] is node and back[1].link == link:
-                    self._frame(other.name, Received(theirs, envelope))
+                    self._frame(other.name, Received(theirs, envelope, host=node.server_key))
                     return
 
     def _publish(self, node: Node, published: Publish) -> None:
@@ -450,7 +450,7 @@ class World(Checks):
                 wanted = queue in dial.queues and dial.queue_at == node.queue_address
                 if wanted and ends is not None and ends[0] is node and queue in ends[1].queues:
                     heard.add(ends[1].link)
-                    self._frame(other.name, Received(link, published.envelope))
+                    self._frame(other.name, Received(link, published.envelope, host=node.server_key))
         for link in published.links:
             if link not in heard:
                 self._dispatch(node, link, published.envelope)

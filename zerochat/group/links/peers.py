@@ -9,8 +9,8 @@ from zerochat.errors import Malformed
 from zerochat.group.effects import AllowClient, Dial, Disconnect, Notify, RevokeClient
 from zerochat.group.event_log.event import REMOVE
 from zerochat.group.files import download
-from zerochat.group.links import mailboxes, mediator_receipts, outbox, pairing
-from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link, reach_of_did
+from zerochat.group.links import hosts, mailboxes, mediator_receipts, outbox, pairing
+from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link
 from zerochat.group.links.mediator_mail import reach_of_member, reachable, send
 from zerochat.group.links.relationship import pack_end
 from zerochat.group.membership import remove_of
@@ -20,7 +20,6 @@ from zerochat.group.state import Group, Peer
 from zerochat.group.sync import acknowledgements, anti_entropy
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.envelope import OpenedMessage
 from zerochat.group.wire.messages import HAVE_MAX, ReachBody
 from zerochat.group.wire.queue_names import state_queue
 
@@ -62,7 +61,7 @@ def dial_peer(tx: Transaction, name: str, member: str, *, second: bool = False) 
     client_key = group.view.members[member].transport
     if not is_invitation_key(tx, client_key):
         tx.emit(AllowClient(link, client_key, _queues(group, group.me, member)))
-    if reach.pair is None or not reach.server_key or _is_duplicate(group, member, reach.server_key):
+    if reach.pair is None or not reach.server_key or hosts.is_of_another(group, member, reach.server_key):
         return
     queues = _queues(group, member, group.me)
     second = second and tx.agent.reach is not None and tx.agent.reach.pair is not None
@@ -81,25 +80,20 @@ def is_invitation_key(tx: Transaction, client_key: bytes) -> bool:
     return any(client_key == open_.client_key for open_ in tx.agent.invitations.values())
 
 
-def _is_duplicate(group: Group, member: str, server_key: bytes) -> bool:
-    """Whether a member announces the endpoint of another one, so that dialling it would connect us to the other twice.
-
-    Announcements are unproven. The member that announced the endpoint first keeps it; members with an established
-    relationship take precedence.
-    """
-    proved = _established(group, member)
-    mine = (group.view.members[member].joined, member)
-    others = (did for did in group.links.peers if did != member and did in group.view.members)
-    return any(
-        reach_of_did(group.view.members[did].contact).server_key == server_key
-        and (_established(group, did), (group.view.members[did].joined, did) < mine) > (proved, False)
-        for did in others
-    )
-
-
-def _established(group: Group, member: str) -> bool:
-    relationship = group.links.relationships.get(member)
-    return relationship is not None and relationship.established
+def handle_answer(tx: Transaction, name: str, member: str, host: bytes) -> None:
+    """An authentic message of this member came over a connection to this host, whose key it has thereby proved. It
+    keeps the connections to that host; the other claimants' are closed. `host`: as in `Received`."""
+    group = tx.group(name)
+    peer = group.links.peers.get(member)
+    if not host or peer is None or peer.answered_key == host or member not in hosts.claimants(group, host):
+        return
+    tx.update_peer(name, member, answered_key=host)
+    group = tx.group(name)
+    others = [did for did in hosts.claimants(group, host) if hosts.is_of_another(group, did, host)]
+    for did in others:
+        tx.emit(Disconnect(group.links.peers[did].link))
+    if others:
+        dial_peer(tx, name, member)
 
 
 def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> None:
@@ -150,16 +144,6 @@ def handle_link_down(tx: Transaction, name: str, member: str) -> None:
     tx.emit(Notify(PeerDown(name, member)))
     download.handle_member_down(tx, name, member)
     anti_entropy.run_soon(tx, name)  # its last events may not have reached every member
-
-
-def receive_exchange_of_other(tx: Transaction, name: str, member: str, there: str, opened: OpenedMessage) -> None:
-    """An exchange request of another member over this member's link: both announce the same endpoint, as when a member
-    joins twice after a failure. The proof decides. Raises RemoteError."""
-    pairing.receive_exchange(tx, name, there, opened)
-    group = tx.group(name)
-    if not _established(group, member) and group.links.peers[member].link in tx.agent.links_up:
-        tx.emit(Disconnect(group.links.peers[member].link))
-        dial_peer(tx, name, there)
 
 
 # --- closing --------------------------------------------------------------------------------------------------------
@@ -215,19 +199,9 @@ def close_peer(tx: Transaction, name: str, member: str) -> None:
     )
     tx.update_links(name, peers={did: other for did, other in group.links.peers.items() if did != member})
     tx.update_sync(name, pull_requests={did: open_ for did, open_ in group.sync.pull_requests.items() if did != member})
-    known = group.view.known(member)
-    if known is not None:
-        _dial_duplicates(tx, name, reach_of_did(known.contact).server_key)
-
-
-def _dial_duplicates(tx: Transaction, name: str, server_key: bytes) -> None:
-    """Dial the members that were not dialled because of this endpoint (`_is_duplicate`), whose other owner is gone."""
-    group = tx.group(name)
-    for member, peer in group.links.peers.items():
-        if peer.link in tx.agent.links_up or member not in group.view.members:
-            continue
-        if reach_of_did(group.view.members[member].contact).server_key == server_key:
-            dial_peer(tx, name, member)
+    for other in hosts.claimants(tx.group(name), peer.answered_key) if peer.answered_key else ():
+        if group.links.peers[other].link not in tx.agent.links_up:
+            dial_peer(tx, name, other)
 
 
 def revoke_access(tx: Transaction, name: str, member: str) -> None:

@@ -121,6 +121,9 @@ class Peer(Struct, frozen=True):
     """The endpoints that it announced last; None: those in its contact."""
     reach_at: int = 0
     """When it announced them, UTC ms by its own clock: older announcements, possibly replayed, are ignored."""
+    answered_key: bytes = b""
+    """The CURVE server key under which it has answered on a connection that we dialled (`links/hosts.py`); empty: none.
+    """
     rate_limit: RateLimit = RateLimit()
     """No part of the state proper: it also counts rejected messages."""
     breaker: Breaker = Breaker()

@@ -107,6 +107,8 @@ class DialedConnection:
         self._reader = partial(read, self)
         self._endpoint, self._socks = endpoint, socks
         self._keys = dial.server_key, dial.client_secret
+        self.server_key: Final = dial.server_key
+        """The public key that the host proves."""
         self._socket: socket.socket | None = None
         self._proxy: Socks5Handshake | None = None
         self._session: ClientSession | None = None

@@ -321,7 +321,8 @@ class Transport(Closing):
             if connection.queues and frames.pop(0) not in connection.queues:
                 frames = []
             envelope = frames[-1] if frames else b""
-            self._receive(frames, Received(self.links.dialed[connection], envelope, from_queue=bool(connection.queues)))
+            name, queued = self.links.dialed[connection], bool(connection.queues)
+            self._receive(frames, Received(name, envelope, from_queue=queued, host=connection.server_key))
         return size
 
     def _receive(self, frames: Sequence[object], received: Received) -> None:
