@@ -13,6 +13,7 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
+from zerochat.errors import Malformed
 from zerochat.group.effects import AllowClient, CommandDone, CommandFailed, GroupChanged, Measure, Reply
 from zerochat.group.engine import step
 from zerochat.group.event_log import own_events
@@ -27,14 +28,15 @@ from zerochat.group.inputs import (
     ResumeGroup,
     StepContext,
 )
-from zerochat.group.joining import inviter, joiner, requests
+from zerochat.group.joining import claims, inviter, joiner, requests
 from zerochat.group.key_modes import MODES
-from zerochat.group.links import rate_limits
-from zerochat.group.links.contact import Reach, join_link, new_identity
-from zerochat.group.links.relationship import pack
+from zerochat.group.links import pairing, rate_limits
+from zerochat.group.links.contact import CONTACT_CHARS_MAX, Reach, join_link, new_identity
+from zerochat.group.links.relationship import Relationship, pack
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import InvitationUsed, JoinRequestAnswered, JoinRequested, MemberConnections
-from zerochat.group.state import Recovery
+from zerochat.group.state import Claim, Recovery
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.envelope import pack_first
 from zerochat.group.wire.messages import WELCOME
 from zerochat.limits import MEMBERS_MAX
@@ -66,13 +68,59 @@ def test_open_group_invitation_keeps_its_limit():
 
 
 def test_open_invitation_bounds_its_claims(monkeypatch):
-    monkeypatch.setattr(inviter, "CLAIMS_MAX", 2)
+    monkeypatch.setattr(claims, "CLAIMS_MAX", 2)
     world = Admitting(5, Policy(join="open"))
     invitation = world.offer()
     for name in ("n1", "n2", "n3", "n4"):
         assert world.join(name, invitation).phase == "joined"
     (open_,) = world.nodes["n0"].agent.invitations.values()
     assert len(open_.claims) == 2
+
+
+def add_claims(world, invitation, count, at=0, **changes):
+    """As many claims of strangers under an invitation, as by their exchange requests."""
+    node = world.nodes["n0"]
+    tx = Transaction(node.agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    group, link = tx.group(world.id), join_link(invitation.id)
+    for number in range(count):
+        mine = pairing.pair_identity(tx, group)
+        relationship = Relationship("did:key:stranger", mine, mine.did, "", "", requester=False)
+        claims.put_claim(tx, link, f"{at} {number}", Claim(relationship, claimed_at=at + number, **changes))
+    node.agent = tx.agent
+    return node.agent.invitations
+
+
+def test_the_claims_of_all_invitations_are_bounded_in_bytes(monkeypatch):
+    world = Admitting(3, Policy(join="open"))
+    floods, honest = [world.offer() for _ in range(3)], world.offer(uses=1)
+    add_claims(world, honest, 1)
+    (one,) = world.nodes["n0"].agent.invitations[join_link(honest.id)].claims.values()
+    monkeypatch.setattr(claims, "CLAIMS_BYTES_MAX", 12 * claims._size(one))
+    for number in range(8):
+        for flood in floods:
+            add_claims(world, flood, 1, at=1 + number)
+    held = {link: list(open_.claims) for link, open_ in world.nodes["n0"].agent.invitations.items()}
+    assert sum(map(len, held.values())) == 12
+    assert len(held[join_link(honest.id)]) == 1, "those that take the most give way"
+    assert min(map(len, held.values())) == 1 and max(map(len, held.values())) <= 4
+    assert all(claimant == "8 0" for claimant in (held[join_link(flood.id)][-1] for flood in floods)), "the latest stay"
+
+
+def test_no_use_of_an_invitation_returns_with_its_claim(monkeypatch):
+    monkeypatch.setattr(claims, "CLAIMS_BYTES_MAX", 1)
+    world = Admitting(3, Policy(join="open"))
+    limited = world.offer(uses=3)
+    open_ = add_claims(world, limited, 3, admitted=True)[join_link(limited.id)]
+    assert len(open_.claims) == 3 and open_.state_at(world.now) == "used up"
+
+
+def test_a_joiner_with_an_overlong_did_is_refused():
+    world = Admitting(2, Policy(join="open"))
+    claim = next(iter(add_claims(world, offer := world.offer(), 1)[join_link(offer.id)].claims.values()))
+    tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    grown = replace(claim, relationship=replace(claim.relationship, theirs="d" * (CONTACT_CHARS_MAX + 1)))
+    with pytest.raises(Malformed):
+        claims.put_claim(tx, join_link(offer.id), "0 0", grown)
 
 
 # --- asking a member ------------------------------------------------------------------------------------------------
@@ -188,6 +236,36 @@ def test_pending_requests_are_limited(monkeypatch):
     world.answer("n2", True)
     world.run(for_ms=2_000)
     assert world.last("n2").phase == "joined"
+
+
+def test_a_filled_invitation_leaves_room_for_another(monkeypatch):
+    monkeypatch.setattr(requests, "REQUESTS_MAX", 3)
+    world = Admitting(7)
+    many, own = world.offer(uses=6), world.offer()
+    for name in ("n1", "n2", "n3", "n4"):
+        world.knock(name, many)
+    assert world.last("n4").phase == "failed", "the invitation has its share"
+    world.knock("n5", own)
+    assert world.last("n5").phase == "asking"
+    assert [one.label for one in world.group("n0").joining.requests.values()] == ["n1", "n2", "n5"]
+    assert [notice.label for notice in world.all(JoinRequestAnswered)] == ["n3"], "the latest of the longest queue"
+    world.run(for_ms=2_000)
+    assert world.last("n3").phase == "failed" and "too many join requests" in world.last("n3").text
+    world.knock("n6", many)
+    assert world.last("n6").phase == "failed"
+    world.answer("n5", True)
+    world.run(for_ms=2_000)
+    assert world.last("n5").phase == "joined"
+
+
+def test_every_invitation_has_its_share_of_the_requests(monkeypatch):
+    """Two invitations take turns only as long as one has at least two more."""
+    monkeypatch.setattr(requests, "REQUESTS_MAX", 2)
+    world = Admitting(5)
+    offers = [world.offer(), world.offer(), world.offer()]
+    for name, offer in zip(("n1", "n2", "n3"), offers, strict=True):
+        world.knock(name, offer)
+    assert [one.label for one in world.group("n0").joining.requests.values()] == ["n1", "n2"]
 
 
 def test_remembered_refusals_are_limited(monkeypatch):

@@ -11,7 +11,7 @@ from zerochat.group.effects import CommandDone, CommandFailed
 from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import LEAVE
 from zerochat.group.inputs import AcceptInvitation, AnswerJoinRequest, CancelJoin, CreateGroup
-from zerochat.group.joining import cancellation, inviter, joiner, member_connections
+from zerochat.group.joining import cancellation, claims, inviter, joiner, member_connections
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import JoinRequestAnswered, JoinRequested
 from zerochat.sim import Faults
@@ -26,7 +26,7 @@ def until(world, phase, name="n1"):
     assert world.run(lambda: one_join(world, name).state == phase, for_ms=10_000)
 
 
-def claims(world, name="n0"):
+def claims_of(world, name="n0"):
     return [claim for open_ in world.nodes[name].agent.invitations.values() for claim in open_.claims.values()]
 
 
@@ -65,7 +65,7 @@ def test_waiting_joiner_may_cancel(wanted):
     last = world.last("n1")
     assert (last.phase, last.error) == ("failed", "JoinCancelled") and "friends" in last.text
     world.run(for_ms=3_000)
-    assert not world.group("n0").joining.requests and not claims(world)
+    assert not world.group("n0").joining.requests and not claims_of(world)
     assert [notice.admitted for notice in world.all(JoinRequestAnswered)] == [False]
     assert not one_join(world).cancel_until, "it was answered, so it is told no more"
     assert not [link for link in world.nodes["n1"].connected if link in world.nodes["n1"].agent.joins]
@@ -79,7 +79,7 @@ def test_cancelling_leaves_nothing_behind(phase, monkeypatch):
     group = world.found()
     invitation = world.invite(group)
     world.run_command("n1", AcceptInvitation(invitation, "n1"))
-    assert world.run(lambda: bool(claims(world)), for_ms=10_000)
+    assert world.run(lambda: bool(claims_of(world)), for_ms=10_000)
     if phase == "requesting":
         monkeypatch.setattr(joiner, "_send_requests", lambda tx, link, one: None)
         until(world, "requesting")
@@ -87,7 +87,7 @@ def test_cancelling_leaves_nothing_behind(phase, monkeypatch):
     world.run_command("n1", CancelJoin(""))
     world.run(for_ms=cancellation.CANCEL_MS + 2_000)
     monkeypatch.undo()
-    assert not claims(world) and not one_join(world).cancel_until
+    assert not claims_of(world) and not one_join(world).cancel_until
     assert world.join("n2", invitation).phase == "joined"
     assert len(world.group("n0").view.members) == 2
 
@@ -114,7 +114,7 @@ def test_returned_uses_are_limited(monkeypatch):
         world.knock(name, invitation)
         world.run_command(name, CancelJoin(""))
         world.run(for_ms=3_000)
-    assert len(claims(world)) == 1 and len(world.all(JoinRequested)) == 3
+    assert len(claims_of(world)) == 1 and len(world.all(JoinRequested)) == 3
     world.knock("n1", invitation)
     assert "used already" in world.last("n1").text
 
@@ -128,7 +128,7 @@ def test_refusal_survives_cancellation():
     world.nodes["n1"].agent = replace(world.nodes["n1"].agent, joins={link: waiting})
     world.run_command("n1", CancelJoin(""))
     world.run(for_ms=3_000)
-    assert len(claims(world)) == 1 and [one.refused for one in world.group("n0").joining.requests.values()] == [True]
+    assert len(claims_of(world)) == 1 and [one.refused for one in world.group("n0").joining.requests.values()] == [True]
 
 
 def test_failed_cancellation_allows_retry():
@@ -275,7 +275,7 @@ def test_evicted_waiting_joiner_is_admitted():
 
 def test_foreign_claims_block_no_joiner(monkeypatch):
     """With more claims than are kept the oldest is evicted, and its joiner begins anew, again and again."""
-    monkeypatch.setattr(inviter, "CLAIMS_MAX", 1)
+    monkeypatch.setattr(claims, "CLAIMS_MAX", 1)
     world = Admitting(4, Policy(join="open"))
     invitation = world.offer()
     for name in ("n1", "n2", "n3"):

@@ -23,7 +23,7 @@ from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
 from zerochat.group.inputs import StepContext
-from zerochat.group.joining.inviter import CLAIMS_MAX
+from zerochat.group.joining.claims import CLAIMS_MAX
 from zerochat.group.links.contact import Reach, new_identity
 from zerochat.group.wire.envelope import pack_first
 

@@ -8,7 +8,8 @@ from zerochat.group.effects import Notify
 from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import ADD
 from zerochat.group.joining import vouchers, welcome
-from zerochat.group.joining.invitations import ReplyPath, put_claim
+from zerochat.group.joining.claims import put_claim
+from zerochat.group.joining.invitations import ReplyPath
 from zerochat.group.links import peers
 from zerochat.group.links.contact import client_key
 from zerochat.group.links.relationship import Relationship, pack

@@ -7,8 +7,6 @@ open; no other client completes a handshake.
 from collections.abc import Callable
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from zerochat.crypto.primitives import (
     ed25519_public,
     ed25519_to_x25519_public,
@@ -21,7 +19,7 @@ from zerochat.group.effects import AllowClient, Dial, Disconnect, Reply, RevokeC
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.contact import join_link, joiner_link, reach_of_did
 from zerochat.group.membership import is_history_rule
-from zerochat.group.state import Claim, Group, OpenInvitation
+from zerochat.group.state import Group, OpenInvitation
 from zerochat.group.state.joins import InvitationState
 from zerochat.group.sync import stale_profile
 from zerochat.group.timer_kinds import TimerKind
@@ -176,11 +174,3 @@ def reply_path(tx: Transaction, link: bytes, handle: bytes | None, mailed: bool,
             mediator_mail.post(tx, route, theirs, envelope)
 
     return answer
-
-
-def put_claim(tx: Transaction, link: bytes, claimant: str, claim: Claim) -> Claim:
-    """Store the progress of a joiner that uses an invitation of ours."""
-    open_ = tx.agent.invitations[link]
-    open_ = replace(open_, claims={**open_.claims, claimant: claim})
-    tx.update_agent(invitations={**tx.agent.invitations, link: open_})
-    return claim

@@ -26,7 +26,8 @@ from zerochat.group.event_log.event import Did
 from zerochat.group.joining import welcome
 from zerochat.group.joining.admission import SUSPENDED_CODE, admit_joiner, problem_report, rejection_code, send_welcome
 from zerochat.group.joining.cancellation import WITHDRAWN_CODE
-from zerochat.group.joining.invitations import ReplyPath, put_claim, reply_path
+from zerochat.group.joining.claims import drop_claim, put_claim
+from zerochat.group.joining.invitations import ReplyPath, reply_path
 from zerochat.group.joining.requests import add_request, drop_request, pending_reply
 from zerochat.group.links import pairing, rate_limits
 from zerochat.group.links.contact import check_consent, check_possession, check_proof, reach_of_did, sign_proof
@@ -49,8 +50,6 @@ from zerochat.group.wire.messages import (
 from zerochat.limits import MEMBERS_MAX
 from zerochat.names import fault_of
 
-CLAIMS_MAX = 2 * MEMBERS_MAX
-"""Joiners remembered per invitation, where its uses are unlimited."""
 RETURNED_USES_MAX = 16
 """How often a use of one invitation is returned; each time a user may have been asked."""
 
@@ -146,7 +145,6 @@ def _receive_exchange_request(tx: Transaction, link: bytes, opened: OpenedMessag
         if why:
             answer(relationship.theirs, problem_report(tx, open_, relationship, why, request.id))
             return
-        _evict_claim(tx, link)
         claim = put_claim(tx, link, claimant, Claim(relationship, claimed_at=tx.now))
     relationship = claim.relationship
     if group.state != "active":
@@ -209,30 +207,6 @@ def _restore_claim(tx: Transaction, link: bytes, claimant: str) -> Claim | None:
     return put_claim(tx, link, claimant, Claim(relationship, admitted=True, claimed_at=tx.now))
 
 
-def _evict_claim(tx: Transaction, link: bytes) -> None:
-    """Drop the oldest claim of too many: of admitted or removed joiners first, else of all. A joiner whose claim was
-    dropped repeats its exchange request (`joiner.UNANSWERED_MAX`)."""
-    open_ = tx.agent.invitations[link]
-    if len(open_.claims) < CLAIMS_MAX:
-        return
-    peers_ = tx.group(open_.group).links.peers
-
-    def rank(name: str) -> tuple[bool, int, str]:
-        claim = open_.claims[name]
-        peer = peers_.get(claim.relationship.member)
-        return not (claim.admitted and (peer is None or peer.last_received_at)), claim.claimed_at, name
-
-    _drop_claim(tx, link, min(open_.claims, key=rank))
-
-
-def _drop_claim(tx: Transaction, link: bytes, claimant: str) -> OpenInvitation:
-    open_ = tx.agent.invitations[link]
-    claims = {name: claim for name, claim in open_.claims.items() if name != claimant}
-    open_ = replace(open_, claims=claims)
-    tx.update_agent(invitations={**tx.agent.invitations, link: open_})
-    return open_
-
-
 def is_withdrawal(message: Message) -> bool:
     return message.type == PROBLEM and message.body.get("code") == WITHDRAWN_CODE
 
@@ -254,7 +228,7 @@ def _receive_withdrawal(tx: Transaction, link: bytes, claimant: str, message: Me
         tx.emit(Notify(JoinRequestAnswered(group.id, member, request.label, admitted=False)))
     refused = request is not None and request.refused
     if not claim.admitted and not refused and open_.returned_uses < RETURNED_USES_MAX:
-        open_ = replace(_drop_claim(tx, link, claimant), returned_uses=open_.returned_uses + 1)
+        open_ = replace(drop_claim(tx, link, claimant), returned_uses=open_.returned_uses + 1)
         tx.update_agent(invitations={**tx.agent.invitations, link: open_})
     reply = problem_report(tx, open_, claim.relationship, WITHDRAWN_CODE, message.pthid or message.id)
     answer(claim.relationship.theirs, reply)

@@ -1,5 +1,6 @@
 """Join requests that wait for the user's decision: adding, answering, expiring; and revoking an invitation."""
 
+from collections import Counter
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -59,7 +60,7 @@ def add_request(
     known = group.joining.requests.get(body.member)
     if known is not None and known.refused:
         return "e.p.req.refused"
-    if known is None and sum(not one.refused for one in group.joining.requests.values()) >= REQUESTS_MAX:
+    if known is None and not _make_room(tx, group.id, link):
         return "e.p.req.busy"
     until = min(open_.invitation.expires * 1000, tx.now + REQUEST_MS_MAX)
     back = handle or b""
@@ -76,6 +77,22 @@ def add_request(
         tx.emit(Notify(JoinRequested(group.id, body.member, body.label, body.role)))
         tx.set_timer(TimerKind.JOIN_REQUESTS, group.id, 1)
     return ""
+
+
+def _make_room(tx: Transaction, name: str, link: bytes) -> bool:
+    """Whether one more request under this invitation fits. Where all places are taken, the invitation with the most
+    requests gives up its latest (longest queue drop), so the holders of one cannot keep out those of another."""
+    waiting = [one for one in tx.group(name).joining.requests.values() if not one.refused]
+    if len(waiting) < REQUESTS_MAX:
+        return True
+    held = Counter(one.link for one in waiting)
+    longest, most = held.most_common(1)[0]
+    if most <= held[link] + 1:
+        return False
+    latest = max((one for one in waiting if one.link == longest), key=lambda one: (one.at, one.member))
+    _reject(tx, name, latest, "e.p.req.busy")
+    tx.emit(Notify(JoinRequestAnswered(name, latest.member, latest.label, admitted=False)))
+    return True
 
 
 def pending_reply(tx: Transaction, relationship: Relationship, name: str, member: str) -> bytes:
