@@ -229,7 +229,7 @@ class Streams:
     def _bounded(self, was: Group, now: Group, sender: str) -> None:
         if (waiting := now.streams.early_messages.get(sender)) is not None:
             assert len(waiting.messages) <= EARLY_MAX
-            assert sum(map(len, waiting.messages.values())) <= EARLY_BYTES_MAX
+            assert waiting.size <= EARLY_BYTES_MAX
         known, found = was.streams.followed.get(sender), now.streams.followed.get(sender)
         if known is not None and found is not None and known.alias == found.alias:
             assert found.time > known.time or (found.time, found.head) == (known.time, known.head)

@@ -48,7 +48,7 @@ from zerochat.group.effects import GroupChanged, JournalEffect, StoreRejectedMes
 from zerochat.group.inputs import CommandInput, SendContent, SendPost, SubmitTlogEntry
 from zerochat.group.key_modes.sender_key import is_signed
 from zerochat.group.signed_streams import publisher, receiver, statements
-from zerochat.group.state import EarlyMessages
+from zerochat.group.state import EarlyMessage, EarlyMessages
 from zerochat.group.tlog.submission import InvalidTlogEntry
 from zerochat.group.tlog.verdicts import VERDICT_BYTES_MAX, BadVerdict, read_verdict
 
@@ -222,7 +222,7 @@ def test_withholding_a_whole_suffix_cannot_be_accused(court):
 
 def test_premature_accusations_are_refused(court):
     court.withhold("for some")
-    came = parse_data(next(iter(court.group("n1").streams.early_messages[court.did("n0")].messages.values())))
+    came = parse_data(court.group("n1").streams.early_messages[court.did("n0")].written[0])
     due = came.time + 14 * MINUTE
     with pytest.raises(TooEarly, match="until 20"):
         court.accuse(at=due - 1)
@@ -294,7 +294,9 @@ def lying(court):
     assert last.before == came.signature
     group = replace(
         group,
-        streams=replace(group.streams, early_messages={court.did("n0"): EarlyMessages({came.before: came.message})}),
+        streams=replace(
+            group.streams, early_messages={court.did("n0"): EarlyMessages({came.before: EarlyMessage(came.message)})}
+        ),
     )
     with pytest.raises(NothingMissing):
         accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
@@ -469,7 +471,7 @@ def test_forks_cause_no_false_accusation(court, place):
     tx = court.tx("n1")
     receiver.receive_signed(tx, court.id, group.me, again.serialize())
     court.nodes["n1"].agent = tx.agent
-    assert court.group("n1").streams.early_messages[group.me].messages == {named: again.serialize()}
+    assert court.group("n1").streams.early_messages[group.me].messages == {named: EarlyMessage(again.serialize())}
     court.later()
     with pytest.raises(NothingMissing):
         court.accuse()
@@ -479,7 +481,7 @@ def test_early_messages_survive_leaving_and_key_loss(court):
     court.withhold("for some")
     keeping_a_log(court)
     member = court.did("n0")
-    (waiting,) = court.group("n1").streams.early_messages[member].messages.values()
+    (waiting,) = court.group("n1").streams.early_messages[member].written
     stream = court.group("n1").streams.followed[member]
     broken = data(court.group("n0").seed, stream.time + 1, stream.alias, b"\x01" * 300, stream.head)
 
@@ -512,7 +514,7 @@ def test_inconsistent_early_messages_are_dropped(court):
     for time, alias in ((stream.time, stream.alias), (stream.time + 1, b"another of them.")):
         tx = court.tx("n1")
         odd = data(seed, time, alias, b"\x01" * 300, stream.head).serialize()
-        tx.update_streams(court.id, early_messages={member: EarlyMessages({stream.head: odd})})
+        tx.update_streams(court.id, early_messages={member: EarlyMessages({stream.head: EarlyMessage(odd)})})
         receiver.drain_buffer(tx, court.id, member)
         assert tx.group(court.id).streams.followed[member] == stream
         assert [one.message for one in tx.effects if isinstance(one, StoreRejectedMessage)] == [odd]
@@ -887,7 +889,7 @@ def test_long_acknowledged_chain_is_answered(court):
         court.group("n1"),
         streams=replace(
             court.group("n1").streams,
-            early_messages={court.did("n0"): EarlyMessages({came.before: came.message})},
+            early_messages={court.did("n0"): EarlyMessages({came.before: EarlyMessage(came.message)})},
         ),
     )
     with pytest.MonkeyPatch.context() as patch:

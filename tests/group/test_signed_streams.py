@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tests.support.ruled_world import Ruled
 from tests.support.signed_world import Signed
 from tests.support.small_world import Small
+from zerochat.agent.storage.state_parts import changes
 from zerochat.crypto.content_encryption import xc20p_seal
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key_bytes
 from zerochat.crypto.nacl_boxes import chacha20_poly1305_seal
@@ -350,6 +351,20 @@ def test_early_message_flood_is_bounded(three):
         message = data(group.seed, stream.time + 2 + number, stream.alias, b"\x01" * 300, before)
         receiver.receive_signed(tx, three.id, group.me, message.serialize())
     assert len(tx.group(three.id).streams.early_messages[group.me].messages) == receiver.EARLY_MAX
+
+
+def test_early_messages_are_written_once(three):
+    """Each one made the journal write all that waited: twelve times what was sent."""
+    group, tx = three.group("n0"), three.tx("n1")
+    stream, sent, written = three.group("n1").streams.followed[group.me], 0, 0
+    for number in range(40):
+        head = number.to_bytes(64, "big")
+        message = data(group.seed, stream.time + 2 + number, stream.alias, b"\x01" * 9_000, head).serialize()
+        before = tx.agent
+        receiver.receive_signed(tx, three.id, group.me, message)
+        sent += len(message)
+        written += sum(len(value or b"") for path, value in changes(before, tx.agent))
+    assert written <= 1.1 * sent
 
 
 def test_undecryptable_message_renews_subscription(three):
@@ -716,7 +731,7 @@ def test_first_of_two_buffered_messages_waits(three):
     own = three.group("n0").streams.own
     one, other = (signed_by(three, own.time + n, b"?" * 64, bytes([1, n]) * 20) for n in (8, 9))
     kept, held = heard(three, one, other, one, signed_by(three, one.time, other.signature))
-    assert held.messages[b"?" * 64] == one.serialize() and len(held.messages) == 2
+    assert held.messages[b"?" * 64].written == one.serialize() and len(held.messages) == 2
     assert [(rival.message, rival.beside) for rival in kept if rival.beside] == [
         (other.serialize(), one.serialize()),
     ]

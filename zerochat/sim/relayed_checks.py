@@ -173,7 +173,7 @@ def _check_waiting(who: str, group: Group) -> None:
         if len(buffers.events) > BUFFER_EVENTS_MAX or buffers.size > BUFFER_BYTES_MAX:
             raise Violation(f"{who} exceeds the limit of a reorder buffer")
     for early in group.streams.early_messages.values():
-        if len(early.messages) > EARLY_MAX or sum(map(len, early.messages.values())) > EARLY_BYTES_MAX:
+        if len(early.messages) > EARLY_MAX or early.size > EARLY_BYTES_MAX:
             raise Violation(f"{who} buffers too many early signed messages")
     if group.log.blocked:
         by = Counter(one.sender for one in group.log.blocked.values())

@@ -76,7 +76,7 @@ def missing_links(journal: Journal, tlog: TlogReader, group: Group, member: str)
 
 def _unresolved(journal: Journal, group: Group, member: str) -> Iterator[tuple[Data, bytes]]:
     """Early and orphaned messages whose predecessor is not among them."""
-    early = group.streams.early_messages.get(member, EarlyMessages()).messages.values()
+    early = group.streams.early_messages.get(member, EarlyMessages()).written
     strays = journal.signed_messages.rejected(group.id, member)
     arrived = {*strays, *(encoded[SIGNATURE] for encoded in early)}
     for encoded in dict.fromkeys((*early, *strays.values())):

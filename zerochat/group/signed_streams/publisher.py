@@ -55,7 +55,7 @@ def restart_stream(tx: Transaction, name: str) -> None:
     adoption.retire_tlogs(tx, name, tx.now + lamport.AHEAD_MS_MAX)
     group = tx.group(name)
     for member, early in group.streams.early_messages.items():
-        record_dropped(tx, name, member, early.messages.values())
+        record_dropped(tx, name, member, early.written)
     if group.streams.own is not None or group.streams.followed or group.streams.requests:
         tx.update_streams(name, own=None, subscribers={}, followed={}, requests={}, early_messages={})
 
@@ -64,7 +64,7 @@ def forget_member(tx: Transaction, name: str, member: str) -> None:
     """Drop both subscriptions between this member and us."""
     group = tx.group(name)
     if member in group.streams.early_messages:
-        record_dropped(tx, name, member, group.streams.early_messages[member].messages.values())
+        record_dropped(tx, name, member, group.streams.early_messages[member].written)
     for field in ("subscribers", "followed", "requests", "early_messages"):
         known = getattr(group.streams, field)
         if member in known:

@@ -18,7 +18,7 @@ from zerochat.group.event_log import receiving
 from zerochat.group.key_modes.sender_key import KEY_BYTES, ratchet, wrapped_key
 from zerochat.group.signed_streams.messages import body_of, record_dropped, record_received
 from zerochat.group.signed_streams.publisher import hash_of
-from zerochat.group.state import EarlyMessages, Group, Stream
+from zerochat.group.state import EarlyMessage, EarlyMessages, Group, Stream
 from zerochat.group.sync import acknowledgements
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.frame import open_frame
@@ -81,19 +81,18 @@ def _accepted_until(stream: Stream, message: Data) -> int:
 
 def _buffer(tx: Transaction, name: str, sender: str, message: Data, written: bytes) -> None:
     group = tx.group(name)
-    held = group.streams.early_messages.get(sender, EarlyMessages()).messages
-    rival = next((one for one in held.values() if find_equivocation(one, written)), None)
+    early = group.streams.early_messages.get(sender, EarlyMessages())
+    held = early.messages
+    rival = next((one for one in early.written if find_equivocation(one, written)), None)
     if rival is not None:
         _check_conflict(tx, name, sender, message, written, rival)
     elif message.before not in held:
         _check_conflict(tx, name, sender, message, written)
     if message.before in held:
         return  # a duplicate, or another message at its position
-    if len(held) < EARLY_MAX and sum(map(len, held.values())) + len(written) <= EARLY_BYTES_MAX:
-        tx.update_streams(
-            name,
-            early_messages={**group.streams.early_messages, sender: EarlyMessages({**held, message.before: written})},
-        )
+    if len(held) < EARLY_MAX and early.size + len(written) <= EARLY_BYTES_MAX:
+        early = EarlyMessages({**held, message.before: EarlyMessage(written)})
+        tx.update_streams(name, early_messages={**group.streams.early_messages, sender: early})
     else:
         tx.emit(Measure("dropped", "EarlyFull"))
 
@@ -113,19 +112,19 @@ def drain_buffer(tx: Transaction, name: str, sender: str) -> None:
         stream, early = group.streams.followed.get(sender), group.streams.early_messages.get(sender)
         if early is None or stream is None:
             return
-        fitting = {before: one for before, one in early.messages.items() if _may_still_fit(one, stream)}
+        fitting = {before: one for before, one in early.messages.items() if _may_still_fit(one.written, stream)}
         if stream.head not in fitting and sender in group.streams.requests:
             return
-        record_dropped(tx, name, sender, [one for key, one in early.messages.items() if key not in fitting])
+        record_dropped(tx, name, sender, [one.written for key, one in early.messages.items() if key not in fitting])
         messages = dict(fitting)
-        written = messages.pop(stream.head, None)
+        following = messages.pop(stream.head, None)
         if messages != early.messages:
             rest = {did: one for did, one in group.streams.early_messages.items() if did != sender}
             tx.update_streams(name, early_messages={**rest, sender: EarlyMessages(messages)} if messages else rest)
-        if written is None:
+        if following is None:
             return
         with tx.attempt():
-            _accept(tx, name, sender, stream, parse_data(written), written)
+            _accept(tx, name, sender, stream, parse_data(following.written), following.written)
 
 
 def _may_still_fit(written: bytes, stream: Stream) -> bool:
@@ -183,7 +182,7 @@ def _lose_stream(tx: Transaction, name: str, sender: str, written: bytes) -> Non
     again."""
     group = tx.group(name)
     record_received(tx, name, sender, written)
-    record_dropped(tx, name, sender, group.streams.early_messages.get(sender, EarlyMessages()).messages.values())
+    record_dropped(tx, name, sender, group.streams.early_messages.get(sender, EarlyMessages()).written)
     fields = {
         field: {did: other for did, other in getattr(group.streams, field).items() if did != sender}
         for field in ("followed", "early_messages", "requests")

@@ -23,7 +23,7 @@ from zerochat.group.state.groups import Group, GroupState, Profile
 from zerochat.group.state.joins import Admissions, Claim, Join, JoinRequest, JoinState, OpenInvitation
 from zerochat.group.state.peers import Links, Mailbox, Peer, RateLimit, RelationshipOffer, StoredAtMediator
 from zerochat.group.state.private import Consent, PrivateInvitation, PrivateWith, Voucher
-from zerochat.group.state.streams import EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
+from zerochat.group.state.streams import EarlyMessage, EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
 from zerochat.group.state.sync import (
     BackfillProgress,
     Comparison,
@@ -59,6 +59,7 @@ __all__ = [
     "Difference",
     "Download",
     "EarlyEvent",
+    "EarlyMessage",
     "EarlyMessages",
     "EndedSubscription",
     "EndpointFailure",

@@ -94,12 +94,29 @@ class SubscriptionRequest(Struct, frozen=True):
     """When we last sent it in answer to an unsubscribed `sync`, or first, UTC ms."""
 
 
-class EarlyMessages(Redacted, frozen=True):
-    """Signed messages of one author whose predecessors are missing, by the predecessor's signature."""
+class EarlyMessage(Redacted, frozen=True):
+    """A signed message whose predecessor is missing."""
 
-    REDACTED = ("messages",)
+    REDACTED = ("written",)
 
-    messages: dict[bytes, bytes] = field(default_factory=dict)
+    written: bytes
+
+
+class EarlyMessages(Struct, frozen=True):
+    """Early messages of one author. The journal stores each by itself, so one more costs one row."""
+
+    messages: dict[bytes, EarlyMessage] = field(default_factory=dict)
+    """By the predecessor's signature."""
+
+    @property
+    def written(self) -> list[bytes]:
+        """All messages."""
+        return [early.written for early in self.messages.values()]
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return sum(map(len, self.written))
 
 
 class SignedStreams(Composite, frozen=True):
