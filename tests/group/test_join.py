@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.small_world import PERFECT, Small
+from zerochat.agent.storage.state_parts import changes
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm.did import new_peer4
@@ -27,17 +28,17 @@ from zerochat.group.inputs import (
     SendPost,
     StepContext,
 )
-from zerochat.group.joining import admission, welcome
+from zerochat.group.joining import admission, joiner, welcome
 from zerochat.group.links import outbox, rate_limits
 from zerochat.group.links.contact import sign_consent, sign_possession, transport_public
-from zerochat.group.links.relationship import Relationship, pack, pack_end
-from zerochat.group.membership import check_control, heads_of, missing, resolve_view, view
+from zerochat.group.links.relationship import Relationship, pack, pack_end, unpack
+from zerochat.group.membership import Policy, check_control, heads_of, missing, resolve_view, view
 from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.group.state import Claim
 from zerochat.group.sync import acknowledgements
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, write_runs
-from zerochat.group.wire.messages import JOIN_REQUEST, EventsBody
+from zerochat.group.wire.messages import JOIN_REQUEST, WELCOME, EventsBody
 from zerochat.sim import SIMULATED_PACKERS, Faults, TransparentPacker
 
 
@@ -508,6 +509,34 @@ def test_claim_of_foreign_key_gets_no_welcome():
     message = Message(type=JOIN_REQUEST, id="1", body=body)
     world.process("n0", Received(link, pack(thief, message, packer, world.rng.randbytes), b"n1 x"))
     assert world.nodes["n0"].agent == before
+
+
+def test_envelopes_of_an_inviter_are_rate_limited(monkeypatch):
+    """It is no member, so nothing limited what it sends; each is opened, and a part of a welcome is stored."""
+    world = Small(2)
+    group = world.run_command("n0", CreateGroup("friends", "n0", policy=Policy(join="ask"))).result.group
+    world.run_command("n1", AcceptInvitation(world.invite(group), "n1"))
+    world.run(for_ms=3_000)
+    (link,) = world.nodes["n1"].agent.joins
+    (claim,) = world.nodes["n0"].agent.invitations[link].claims.values()
+    opened, written = [0], 0
+
+    def counted(*given):
+        opened[0] += 1
+        return unpack(*given)
+
+    monkeypatch.setattr(joiner, "unpack", counted)
+    parts = rate_limits.ENVELOPES_MAX + 100
+    for number in range(parts):
+        body = {"group": group, "start_seq": 0, "part": number % 200, "parts": 200}
+        body["runs"] = write_runs(list(world.group("n0").control.values()))
+        packer, before = SIMULATED_PACKERS[world.envelope], world.nodes["n1"].agent
+        message = Message(WELCOME, str(number), body)
+        world.process("n1", Received(link, pack(claim.relationship, message, packer, world.rng.randbytes)))
+        written += sum(len(value or b"") for _, value in changes(before, world.nodes["n1"].agent))
+    assert opened[0] == rate_limits.ENVELOPES_MAX
+    record = len(next(iter(world.group("n0").control.values())).record)
+    assert written <= 2 * parts * record, "each part is stored by itself"
 
 
 def test_inviter_can_end_join():

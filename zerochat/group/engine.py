@@ -126,6 +126,8 @@ def _charge_rejected(tx: Transaction, received: Received, work_us: int) -> None:
         rate_limits.spend_envelope(tx, *owner, size)
         if work_us:
             rate_limits.settle_work(tx, *owner, work_us)
+    elif link in tx.agent.joins:
+        rate_limits.spend_inviter_envelope(tx, link, size)
     elif (invitation := tx.agent.joiner_links.get(link, link)) in tx.agent.invitations:
         rate_limits.spend_join_envelope(tx, invitation, size)
 

@@ -26,7 +26,7 @@ from zerochat.group.event_log import delivery, lamport, own_events
 from zerochat.group.event_log.event import Did, Event, Id, load_event
 from zerochat.group.joining import cancellation, member_connections, private_conversations, vouchers, welcome
 from zerochat.group.joining.member_connections import fail_join, send_to_inviter
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.contact import (
     check_proof,
     join_link,
@@ -46,7 +46,7 @@ from zerochat.group.membership import (
     member_names,
 )
 from zerochat.group.state import AttestationConflict, Group, Join, JoinState, ViewAttestation
-from zerochat.group.state.joins import ADMITTED, AWAITING_INVITER, ENDS, REQUESTED
+from zerochat.group.state.joins import ADMITTED, AWAITING_INVITER, ENDS, REQUESTED, WelcomePart
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption
 from zerochat.group.transaction import Transaction
@@ -284,7 +284,9 @@ class _ResponseBody(msgspec.Struct, frozen=True):
 
 
 def receive_from_inviter(tx: Transaction, link: bytes, envelope: bytes) -> None:
-    """An envelope from the inviter. Raises RemoteError."""
+    """An envelope from the inviter. Raises RemoteError; RateLimited before anything is decrypted."""
+    if not rate_limits.spend_inviter_envelope(tx, link, len(envelope)):
+        raise rate_limits.RateLimited
     join = tx.agent.joins[link]
     if join.state is JoinState.CANCELLING:
         cancellation.receive_reply(tx, link, envelope)
@@ -441,16 +443,16 @@ def _add_welcome_part(tx: Transaction, link: bytes, body: WelcomeBody) -> list[E
     """Store a part; returns all events once the welcome is complete, else none. Raises RemoteError."""
     join = tx.agent.joins[link]
     events, attested = welcome.read_welcome(body)
-    parts = {**join.welcome_parts, body.part: [event.record for event in events]}
+    parts = {**join.welcome_parts, body.part: WelcomePart([event.record for event in events])}
     attestations = {one.member: ViewAttestation(tuple(one.heads), one.signature) for one in attested}
     attestations = {**join.attestations, **attestations}
-    size = sum(len(one) for part in parts.values() for one in part)
+    size = sum(len(record) for part in parts.values() for record in part.records)
     if size > EVIDENCE_BYTES_MAX or len(attestations) > HAVE_MAX or len(parts) > WELCOME_PARTS_MAX:
         raise Refused(why="a welcome that exceeds the limits")
     member_connections.update_join(tx, link, welcome_parts=parts, attestations=attestations)
-    if len(parts) < body.parts or not all(parts.values()):
+    if len(parts) < body.parts or not all(part.records for part in parts.values()):
         return []
-    return [load_event(record) for _, part in sorted(parts.items()) for record in part]
+    return [load_event(record) for _, part in sorted(parts.items()) for record in part.records]
 
 
 def _group_or_rejection(tx: Transaction, join: Join, events: list[Event], start_seq: int) -> Group | _Rejection:

@@ -1,4 +1,4 @@
-"""Rate limits by token bucket: per member, and per invitation for unauthenticated joiners.
+"""Rate limits by token bucket: per member, per inviter of ours, and per invitation for unauthenticated joiners.
 
 A member has three buckets: envelopes, bytes, and *work*, the processor time that its messages cause here. Some messages
 cost far more than their length says: a history request makes us read and encrypt, a membership event may make us
@@ -42,12 +42,30 @@ class TooMuchWork(Refused):
 
 
 class RateLimited(Refused):
-    """The rate limit of this invitation is exceeded; the envelope was not opened."""
+    """The rate limit of this invitation, or of this inviter, is exceeded; the envelope was not opened."""
 
 
 def spend_envelope(tx: Transaction, name: str, member: str, size: int) -> bool:
     """Count an envelope of this many bytes; False when its sender exceeds its rate limit."""
-    one = tx.peer(name, member).rate_limit
+    before = tx.peer(name, member).rate_limit
+    after, accepted = _spend(tx, before, size)
+    if after is not before:
+        tx.update_peer(name, member, rate_limit=after)
+    return accepted
+
+
+def spend_inviter_envelope(tx: Transaction, link: bytes, size: int) -> bool:
+    """Count an envelope of this many bytes from the inviter of our join on this link; False when it exceeds the rate
+    limit, which is that of a member."""
+    join = tx.agent.joins[link]
+    after, accepted = _spend(tx, join.rate_limit, size)
+    if after is not join.rate_limit:
+        tx.update_agent(joins={**tx.agent.joins, link: replace(join, rate_limit=after)})
+    return accepted
+
+
+def _spend(tx: Transaction, one: RateLimit, size: int) -> tuple[RateLimit, bool]:
+    """The buckets after an envelope of this many bytes, and whether they allow it."""
     passed = max(0, tx.now - one.at)
     envelopes = min(ENVELOPES_MAX, one.envelopes + passed * ENVELOPES_PER_S // 1000)
     room = min(BYTES_MAX, one.bytes + passed * BYTES_PER_S // 1000)
@@ -57,8 +75,8 @@ def spend_envelope(tx: Transaction, name: str, member: str, size: int) -> bool:
     else:
         tx.emit(Measure("throttled"))
     if accepted or passed >= 1000 // ENVELOPES_PER_S or tx.now < one.at:  # a clock may have been set back
-        tx.update_peer(name, member, rate_limit=replace(one, envelopes=envelopes, bytes=room, at=tx.now))
-    return accepted
+        return replace(one, envelopes=envelopes, bytes=room, at=tx.now), accepted
+    return one, accepted
 
 
 def refund_envelope(tx: Transaction, name: str, member: str, size: int) -> None:

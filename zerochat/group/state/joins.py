@@ -132,6 +132,12 @@ class OpenInvitation(Redacted, frozen=True):
         return InvitationState.USED_UP if admitted >= self.uses else InvitationState.CLAIMED
 
 
+class WelcomePart(Struct, frozen=True):
+    """One part of a welcome: the records of membership events."""
+
+    records: list[bytes]
+
+
 class Join(Redacted, frozen=True):
     """A join in progress, on the joiner's side."""
 
@@ -155,8 +161,8 @@ class Join(Redacted, frozen=True):
     """The role that we ask for."""
     pending_tries: int = 0
     """Requests since we learned that a member has to decide; 0: no decision is pending."""
-    welcome_parts: dict[int, list[bytes]] = field(default_factory=dict)
-    """The received parts of the welcome."""
+    welcome_parts: dict[int, WelcomePart] = field(default_factory=dict)
+    """The received parts of the welcome. The journal stores each by itself."""
     attestations: dict[str, ViewAttestation] = field(default_factory=dict)
     """The members' attestations in it."""
     conflict: AttestationConflict | None = None
@@ -175,6 +181,8 @@ class Join(Redacted, frozen=True):
     """The signed leave event after a cancellation; this key is not used again."""
     voucher: Voucher | None = None
     """Our proof that we are the invited member, in a private conversation."""
+    rate_limit: RateLimit = RateLimit()
+    """The rate limit of the inviter (`rate_limits.spend_inviter_envelope`)."""
 
     def moved_to(self, state: JoinState, **fields: Any) -> Self:
         """The join in this state, with these fields changed."""
