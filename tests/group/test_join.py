@@ -32,7 +32,7 @@ from zerochat.group.joining import admission, joiner, welcome
 from zerochat.group.links import outbox, rate_limits
 from zerochat.group.links.contact import sign_consent, sign_possession, transport_public
 from zerochat.group.links.relationship import Relationship, pack, pack_end, unpack
-from zerochat.group.membership import Policy, check_control, heads_of, missing, resolve_view, view
+from zerochat.group.membership import Policy, check_control, heads_of, missing, resolve_view, rights
 from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.group.state import Claim
 from zerochat.group.sync import acknowledgements
@@ -360,7 +360,7 @@ def test_consent_is_bound_to_adder(founded):
 
 
 def test_group_size_is_limited(founded, monkeypatch):
-    monkeypatch.setattr(view, "MEMBERS_MAX", 2)
+    monkeypatch.setattr(rights, "MEMBERS_MAX", 2)
     _world, alice, _bob = founded
     seed = b"\x07" * 32
     eve = did_key(ed25519_public(seed))

@@ -37,10 +37,10 @@ from zerochat.group.membership import (
     quorum_met,
     quota,
     resolve_view,
+    rights,
     votes_for,
     votes_needed,
 )
-from zerochat.group.membership import view as view_
 from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.limits import MEMBERS_MAX
 
@@ -205,7 +205,7 @@ def test_non_member_has_no_rights():
 
 
 def test_group_size_is_limited(monkeypatch):
-    monkeypatch.setattr(view_, "MEMBERS_MAX", 3)
+    monkeypatch.setattr(rights, "MEMBERS_MAX", 3)
     book = Book(members="bc")
     book.refuses("a", ADD, book.addition("a", "d"))
     book.leave("c")
@@ -686,6 +686,19 @@ def test_twice_added_member_stays():
     assert book.names == "acd"
     member = book.view.members[did("d")]
     assert (member.label, member.added_by) == ("dora", did("c"))
+
+
+def test_second_addition_counts_though_the_first_is_void():
+    book = Book(ANYONE, members="b")
+    seen = book.heads()
+    removal = book.remove("b", "a", seen)
+    pawn = book.add("c", "d", [book.add("a", "c", seen)])
+    void = book.add("d", "e", [pawn])
+    assert did("e") in book.view.former, "void: a was removed before it added c"
+    event = book.make("b", ADD, book.addition("b", "e"), [removal], lamport=void.lamport + 1)
+    check_control(event, book.control)
+    grown, view = extend_control(dict(book.control), event)
+    assert did("e") in view.members and view == ViewBuilder.of(grown).view(heads_of(grown))
 
 
 def test_leaver_keeps_concurrent_events():

@@ -13,7 +13,7 @@ from zerochat.group.joining.invitations import ReplyPath
 from zerochat.group.links import peers
 from zerochat.group.links.contact import client_key
 from zerochat.group.links.relationship import Relationship, pack
-from zerochat.group.membership import WRITER, ancestors, label_free
+from zerochat.group.membership import WRITER, ancestors, has_seat_for, label_free
 from zerochat.group.notifications import InvitationUsed
 from zerochat.group.state import Group, OpenInvitation
 from zerochat.group.sync import stale_profile
@@ -45,7 +45,7 @@ def rejection_code(tx: Transaction, open_: OpenInvitation, group: Group, body: J
         return "e.p.req.closed"
     if stale_profile.is_suspended(group):
         return SUSPENDED_CODE
-    if len(group.view.members) >= MEMBERS_MAX or len(group.links.peers) >= peers.PEERS_MAX:
+    if not has_seat_for(group.view, group.me) or len(group.links.peers) >= peers.PEERS_MAX:
         return "e.p.req.full"
     if not label_free(group.view, body.label):
         return "e.p.req.name-taken"

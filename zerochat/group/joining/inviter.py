@@ -32,7 +32,7 @@ from zerochat.group.joining.requests import add_request, drop_request, pending_r
 from zerochat.group.links import pairing, rate_limits
 from zerochat.group.links.contact import check_consent, check_possession, check_proof, reach_of_did, sign_proof
 from zerochat.group.links.relationship import Relationship, own_keys, pack, unpack
-from zerochat.group.membership import decisions
+from zerochat.group.membership import decisions, has_seat_for
 from zerochat.group.notifications import JoinRequestAnswered
 from zerochat.group.state import Claim, Group, OpenInvitation
 from zerochat.group.state.joins import InvitationState
@@ -177,7 +177,7 @@ def _exchange_rejection_code(tx: Transaction, open_: OpenInvitation, group: Grou
         return "e.p.req.closed"
     if stale_profile.is_suspended(group):
         return SUSPENDED_CODE
-    if len(group.view.members) >= MEMBERS_MAX:
+    if not has_seat_for(group.view, group.me):
         return "e.p.req.full"
     if member in group.view.members or member in group.view.former:
         return "e.p.msg"

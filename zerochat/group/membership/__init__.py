@@ -42,6 +42,7 @@ from zerochat.group.membership.bodies import (
 from zerochat.group.membership.log import check_all, check_control, extend_control, log_of, missing
 from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX, CONTROL_MAX, RECEIVED_MAX
 from zerochat.group.membership.resolve import ancestors, heads_of, resolve_view, voters_for, votes_for
+from zerochat.group.membership.rights import has_seat_for
 from zerochat.group.membership.view import (
     ADMIN,
     OWNER,
@@ -93,6 +94,7 @@ __all__ = [
     "check_control",
     "extend_control",
     "genesis_of",
+    "has_seat_for",
     "heads_of",
     "is_history_rule",
     "label_free",

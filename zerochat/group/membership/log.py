@@ -2,7 +2,8 @@
 
 An event that names all heads, as nearly all do, has every other event in its past: nothing is concurrent with it, so it
 is judged by the present view and applied to it. The same holds for the view after an event that is the last in order,
-takes no rights from another member, and has seen all events that do. Any other event makes the view be resolved anew
+takes no rights from another member, and has seen all events that do; unless concurrent additions exceed the seats, or
+might. Any other event makes the view be resolved anew
 (`resolve.py`), which takes time in proportion to all of them.
 
 `MembershipLog` objects are a cache: what they hold is a function of the events alone.
@@ -11,12 +12,14 @@ takes no rights from another member, and has seen all events that do. Any other 
 from collections.abc import Collection, Iterable, Mapping
 
 from zerochat.errors import Refused
-from zerochat.group.event_log.event import GENESIS, REMOVE, Event
+from zerochat.group.event_log.event import ADD, GENESIS, REMOVE, Event
+from zerochat.group.membership.bodies import add_of
 from zerochat.group.membership.quota import RECEIVED_MAX, EventQuota
 from zerochat.group.membership.resolve import RecentCache, ViewBuilder, ancestors, in_order, resolve_view
 from zerochat.group.membership.rights import check_causes, check_genesis, check_right
 from zerochat.group.membership.view import View
 from zerochat.group.membership.void_events import is_revocation
+from zerochat.limits import MEMBERS_MAX
 
 LOGS_MAX = 64
 """Cached logs, one for each group."""
@@ -42,7 +45,8 @@ class MembershipLog:
 
     def work_us(self, event: Event) -> int:
         """The estimated work of checking and applying an event, us."""
-        is_last = self.heads == set(event.deps) and event.type != REMOVE
+        is_crowded = self._builder is not None and self._builder.crowded
+        is_last = self.heads == set(event.deps) and event.type != REMOVE and not (event.type == ADD and is_crowded)
         return EVENT_WORK_US + (0 if is_last else RESOLVE_WORK_US * self.size)
 
     def check(self, event: Event) -> None:
@@ -84,8 +88,15 @@ class MembershipLog:
 
     def _is_harmless(self, event: Event, past: Collection[str] | None) -> bool:
         """Whether the view after the event is the present one with the event applied."""
+        present = self._present()
+        if present.crowded and (past is not None or event.type == ADD):
+            return False
         if past is None:  # a removal by quorum may be void all the same, since not every vote counts
-            return event.type != REMOVE or self._present().policy.remove != "quorum"
+            return event.type != REMOVE or present.policy.remove != "quorum"
+        if event.type == ADD:  # which might exceed the seats, or admit a member whose other addition is void
+            is_known = present.current.known(add_of(event).member) is not None
+            if is_known or len(present.members) + len(present.former) >= MEMBERS_MAX:
+                return False
         last = (event.lamport, event.id) > self._latest
         return last and not is_revocation(event) and all(name in past for name in self._revocations)
 

@@ -6,6 +6,8 @@ is void as well: members added by it and all their events, removals that need it
 granted. A removal by quorum is void if its past contains too few counted votes among all current members
 (`void_events.py`).
 
+So are additions for which there is no seat.
+
 Revocations can be void themselves. They are decided from the outside in: a revocation that no undecided one could make
 void takes effect, its void events are dropped, and so on. Two members that remove each other are both out; in a cycle
 of revocations all take effect.
@@ -35,6 +37,7 @@ from zerochat.group.membership.bodies import (
 )
 from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, Terms, View, votes_needed
 from zerochat.group.membership.void_events import EventGraph, is_revocation
+from zerochat.limits import MEMBERS_MAX
 
 RECENT_MAX = 16
 K = TypeVar("K", bound=Hashable)
@@ -160,6 +163,8 @@ class ViewBuilder:
         """The last terms, whether or not they can be in force."""
         self.current = View(self.members, self.former, "", self.policy, self.removed, self.forked, self.has_tlog)
         """The view between two events; it changes with the next one."""
+        self.crowded = False
+        """Whether concurrent additions exceeded the seats, so that an addition can change who has one."""
         self._latest = {genesis.author: genesis.id}
         """By author: the last of its events in order."""
         self._places = {(genesis.author, genesis.seq): genesis.id}
@@ -173,7 +178,9 @@ class ViewBuilder:
             raise Refused(why="membership events without a genesis event")
         builder = cls(order[0][1])
         graph = EventGraph(order, builder.policy)
-        void = graph.void() if any(is_revocation(event) for _, event in order) else frozenset[str]()
+        might_be_void = len(graph.joins) >= MEMBERS_MAX or any(is_revocation(event) for _, event in order)
+        void = graph.void() if might_be_void else frozenset[str]()
+        builder.crowded = graph.crowded
         # A member that was added by two concurrent events may have acted before the one that counts.
         for name, event in order[1:]:
             if event.type == ADD and name not in void:

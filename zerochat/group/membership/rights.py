@@ -29,6 +29,32 @@ from zerochat.group.membership.view import (
     may_set_terms,
     may_vote,
 )
+from zerochat.group.membership.void_events import Electorate
+from zerochat.limits import MEMBERS_MAX
+
+SEATS_RESERVE = 8
+"""The last seats of a group, for which a branch that holds as many competes no longer."""
+
+
+def has_seat_for(view: View, adder: str) -> bool:
+    """Whether there is a seat for one that this member adds.
+
+    The last `SEATS_RESERVE` are for those that the founder or a small branch adds, so that no member can close the
+    group to newcomers of others, however many it adds itself. Where all members came in through one, that member takes
+    the founder's part.
+    """
+    free = MEMBERS_MAX - len(view.members)
+    if free > SEATS_RESERVE or free <= 0:
+        return free > 0
+    known = {**view.former, **view.members}
+    founder, *others = sorted(known, key=lambda did: (known[did].joined, did))
+    adders = {founder: ""}
+    for did in others:
+        above = known[did].added_by or founder
+        adders[did] = above if above in adders else founder
+    branches = Electorate(adders, view.members).branch
+    branch = branches.get(adder, "")
+    return not branch or sum(branches[did] == branch for did in view.members) < SEATS_RESERVE
 
 
 def check_genesis(event: Event, control: Mapping[str, Event]) -> None:
@@ -62,7 +88,7 @@ def check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
             consented = (add.member, add.label, add.contact, add.role, add.transport)
             check_consent(add.consent, event.group, me, *consented)
             reach_of_did(add.contact)
-            allowed = may_add(view, me, add.member, add.label, client_key(add.transport))
+            allowed = has_seat_for(view, me) and may_add(view, me, add.member, add.label, client_key(add.transport))
         case "remove":
             target = remove_of(event).member
             # Its author chose this past; whether the votes suffice among all members is decided in `void_events.py`.

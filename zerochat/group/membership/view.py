@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from zerochat.evidence.case import Rules
 from zerochat.group.membership.bodies import Policy, TermsBody
-from zerochat.limits import MEMBERS_MAX
 
 NAMES_MAX = 3
 """How many of several members a sentence names."""
@@ -139,12 +138,11 @@ def label_free(view: View, label: str, but: str = "") -> bool:
 
 
 def may_add(view: View, actor: str, member: str, label: str, transport: bytes) -> bool:
-    """Whether the actor may add a consenting joiner: a new key, an unused name and transport key, and room in the
-    group."""
+    """Whether the actor may add a consenting joiner: a new key, and an unused name and transport key. Whether there is
+    a seat: `rights.has_seat_for`."""
     return (
         actor in view.members
         and view.known(member) is None
-        and len(view.members) < MEMBERS_MAX
         and label_free(view, label)
         and all(one.transport != transport for one in view.members.values())
     )

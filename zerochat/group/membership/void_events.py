@@ -21,6 +21,18 @@ the transfer void, as does a concurrent leave of the target, so that the group k
 equivocates is limited like a demoted admin: only when the new owner demotes or removes it, its concurrent actions
 become void.
 
+A group has at most `MEMBERS_MAX` seats. Each addition was made with a seat free in its own past, but concurrent ones
+can exceed them together; then the additions without a seat are void, for good. Seats are given in order of seniority:
+
+1. what the founder added, or had in the past of a later addition, in that order (a mainline);
+2. then what another branch had in the past of an addition, in that order;
+3. then the others: the first of each branch, the second of each branch, and so on.
+
+A back-dated addition can thus precede an older one only if another branch has seen it, or if the older one was seen by
+none; and a member that adds many before others see them competes with itself. A seat is free again only for an addition
+that has the departure in its past, so void additions are no queue for the seats of those who leave. The founder always
+has a seat. Where the founder added one member only, that member takes its part.
+
 Limits: a puppet that all members have seen for a while is an ordinary member; the founder is trusted with its
 additions; and members of two branches can confirm each other's puppets. If the quorum exceeds the group size, if the
 group has two members, or if all others came in through one member that the target had added itself, the target can
@@ -28,11 +40,12 @@ prevent its removal by concurrently adding a member: in doubt no member is remov
 removal counts, since the adder has seen the others by then; but the added member stays until it is removed itself.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from zerochat.group.event_log.event import ADD, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
 from zerochat.group.membership.bodies import Policy, add_of, remove_of, role_of, vote_of
 from zerochat.group.membership.view import ADMIN, OWNER
+from zerochat.limits import MEMBERS_MAX
 
 
 def is_revocation(event: Event) -> bool:
@@ -118,6 +131,8 @@ class EventGraph:
         except those of the founder before it was demoted."""
         self.counted: list[tuple[int, str]] = []
         """Removals by quorum, and their targets."""
+        self.crowded = False
+        """Whether concurrent additions exceeded the seats (`void`)."""
         self._enough: dict[tuple[int, int], bool] = {}
         """By removal and the part of its past that is not void."""
         for at, event in enumerate(self.events):
@@ -160,8 +175,17 @@ class EventGraph:
 
     def void(self) -> frozenset[str]:
         """The names of the void events."""
+        without_seat = 0
+        while True:
+            dead = self._void(without_seat)
+            more = self._without_seat(dead)
+            if not more:
+                return frozenset(self.names[at] for at in _bits(dead))
+            without_seat |= more
+
+    def _void(self, without_seat: int) -> int:
         undecided = {at: self._voided_by(at) for at, event in enumerate(self.events) if is_revocation(event)}
-        held, killed = 0, self._declined()
+        held, killed = 0, self._declined() | without_seat
         dead = self._closure(killed) if self.counted or killed else 0
         while undecided := {at: voided for at, voided in undecided.items() if not dead >> at & 1}:
             pool = killed
@@ -173,8 +197,86 @@ class EventGraph:
                 held |= 1 << at
                 killed |= undecided.pop(at)
             dead = self._closure(killed) if killed else dead
-        dead &= ~held
-        return frozenset(name for at, name in enumerate(self.names) if dead >> at & 1) if dead else frozenset()
+        return dead & ~held
+
+    def _without_seat(self, dead: int) -> int:
+        """The additions of the members for whom there is no seat; `dead` are the void events. None: there are enough
+        for all."""
+        added: dict[str, int] = {}
+        for at, _, member in self.joins:
+            if not dead >> at & 1:
+                added.setdefault(member, at)
+        if len(added) < MEMBERS_MAX:
+            return 0
+        departures = {
+            did: (self.by.get(did, 0) & self.of_type.get(LEAVE, 0) | self.removals.get(did, 0)) & ~dead
+            for did in (self.founder, *added)
+        }
+        if not self._beyond_seats(added, added, departures):
+            return 0  # whatever the order is, it matters only if it does
+        self.crowded = True
+        beyond = self._beyond_seats(self._by_seniority(added, dead), added, departures)
+        return sum(1 << at for at, _, member in self.joins if member in beyond)
+
+    def _beyond_seats(self, order: Iterable[str], added: dict[str, int], departures: dict[str, int]) -> set[str]:
+        """The members that find no seat if seats are taken in this order. A departure frees the seat for an addition
+        that has it in its past."""
+        beyond: set[str] = set()
+        once, more = departures[self.founder], []
+        """The departures of members that departed once, and of each that did so by several concurrent events."""
+        if once.bit_count() > 1:
+            once, more = 0, [once]
+        taken = 1
+        for did in order:
+            past = self.past[added[did]]
+            if taken - (once & past).bit_count() - sum(bool(events & past) for events in more) >= MEMBERS_MAX:
+                beyond.add(did)
+                continue
+            taken += 1
+            if departures[did].bit_count() > 1:
+                more.append(departures[did])
+            else:
+                once |= departures[did]
+        return beyond
+
+    def _by_seniority(self, added: dict[str, int], dead: int) -> list[str]:
+        """These members in the order in which they get seats. `added`: the event that added each, in order."""
+        root, adders = self.founder, {did: self.events[at].author for did, at in added.items()}
+        while len(own := [did for did, adder in adders.items() if adder == root]) == 1:
+            root = own[0]
+        branches: dict[str, str] = {}
+        """Empty for those that did not come in through the root."""
+        size: dict[str, int] = {}
+        place: dict[str, int] = {}
+        """In its branch."""
+        additions: dict[str, int] = {}
+        """By branch."""
+        for did, adder in adders.items():
+            branch = branches[did] = did if adder == root else branches.get(adder, "")
+            place[did] = size[branch] = size.get(branch, 0) + 1
+            additions[branch] = additions.get(branch, 0) | 1 << added[did]
+        of_all = sum(1 << at for at in added.values())
+        by_root: dict[int, int] = {}
+        by_other: dict[int, int] = {}
+        """By addition: twice the place of the first one by the root, or by another branch, that has it in its past; an
+        addition by the root comes just after what it has in its past."""
+        root_knows = other_knows = 0
+        for at, adder, _ in self.joins:
+            if dead >> at & 1:
+                continue
+            past = self.past[at] & of_all
+            others = past & ~additions.get(branches.get(adder, ""), 0)
+            by_other |= dict.fromkeys(_bits(others & ~other_knows), 2 * at)
+            other_knows |= others
+            if adder == root:
+                by_root |= dict.fromkeys(_bits(past & ~root_knows), 2 * at)
+                root_knows |= past | 1 << at
+                by_root[at] = 2 * at + 1
+        last = 2 * len(self.events)
+        return sorted(
+            added,
+            key=lambda did: (by_root.get(added[did], last), by_other.get(added[did], last), place[did], added[did]),
+        )
 
     def _declined(self) -> int:
         """The transfers of ownership to a member that left concurrently."""

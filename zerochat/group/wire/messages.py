@@ -325,7 +325,7 @@ PROBLEMS: Mapping[str, str] = {
     "e.p.req.time": "the invitation has expired",
     "e.p.req.used": "the invitation has been used already",
     "e.p.req.name-taken": "this name is taken in the group",
-    "e.p.req.full": "the group is full",
+    "e.p.req.full": "the group is full, or the seats are reserved for those whom others invite",
     "e.p.req.closed": "the inviter has left the group",
     "e.p.req.role": "the invitation admits readers only",
     "e.p.req.other": "the invitation is for another member",
