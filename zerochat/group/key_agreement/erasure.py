@@ -1,0 +1,44 @@
+"""Erasing keys by time, and with members."""
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec.structs import replace
+
+from zerochat.crypto.prekeys import LIFETIME_MS, MARGIN_MS
+from zerochat.group.key_agreement.message_keys import expired
+from zerochat.group.key_agreement.state import Keys
+
+OPERATION_MS: Final = LIFETIME_MS
+"""How long an update can be adopted. A member that adopts an older one is not followed until its next update."""
+
+
+def erase_expired(keys: Keys, now: int) -> Keys:
+    """The state without keys whose time is over: of overtaken messages, ended epochs, updates and pre-keys."""
+    operations = {name: one for name, one in keys.operations.items() if now < one.at + OPERATION_MS}
+    receiving = {author: expired(epochs, now) for author, epochs in keys.receiving.items()}
+    return replace(
+        keys,
+        held=tuple(one for one in keys.held if now <= one.until + MARGIN_MS),
+        operations=operations,
+        pending=tuple(name for name in keys.pending if name in operations),
+        receiving={author: epochs for author, epochs in receiving.items() if epochs},
+    )
+
+
+def erase_members(keys: Keys, members: Collection[str]) -> Keys:
+    """The state without the keys of these former members; their numbers stay, against replays."""
+    gone = set(members)
+    operations = {
+        name: replace(one, secrets={did: secret for did, secret in one.secrets.items() if did not in gone})
+        for name, one in keys.operations.items()
+    }
+    return replace(
+        keys,
+        synced=keys.synced - gone,
+        channels={did: one for did, one in keys.channels.items() if did not in gone},
+        ratchets={did: one for did, one in keys.ratchets.items() if did not in gone},
+        operations=operations,
+        wanted=keys.wanted - gone,
+        receiving={did: one for did, one in keys.receiving.items() if did not in gone},
+    )

@@ -1,0 +1,183 @@
+"""Our own key events: what is due before we speak, and the event that does it.
+
+Our hardening of DCGKA is one rule: *a secret mixed into our ratchet must be known to members of our view alone.*
+Otherwise an update comes before the next message. Concurrent events break it in three ways. The search finds readers
+without any of them (`tests/group/test_key_agreement_search.py`):
+
+- H1: a member left, or was removed by an update that was not for us, because its author did not know us yet.
+- H2: an update that we adopt was made by a member that still counted others whom we see as removed. Each of two
+  concurrent removals excludes one of the victims, but they can pool their memories.
+- H3: a newcomer's ratchet begins with its own seed, never with the ratchet of the member that added it.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from zerochat.crypto import two_party
+from zerochat.crypto.prekeys import with_new
+from zerochat.crypto.primitives import x25519_public
+from zerochat.group.inputs import StepContext
+from zerochat.group.key_agreement.key_event import (
+    ADOPTS_MAX,
+    TO_MAX,
+    WANTS_MAX,
+    Directs,
+    KeyEvent,
+    pair_context,
+    place_of,
+)
+from zerochat.group.key_agreement.key_schedule import (
+    KEY_BYTES,
+    NO_RATCHET,
+    adopted,
+    advanced,
+    commitment,
+    member_secret,
+)
+from zerochat.group.key_agreement.state import OPERATIONS_MAX, Keys, Membership, Operation, SendingEpoch
+
+UPDATE_MS: Final = 7 * 24 * 3_600_000
+"""After how long a member that sends makes an update (as Megolm's rotation)."""
+UPDATE_MESSAGES: Final = 100
+"""After how many messages of its own a member makes an update."""
+
+Due: TypeAlias = Literal["", "update", "other"]
+"""What comes before our next message: nothing; an update; an event without a seed, which adopts updates of others or
+gives our ratchet to members that lack it."""
+
+
+class Produced(NamedTuple):
+    """A new key event, to be signed, and the state after it."""
+
+    keys: Keys
+    event: KeyEvent
+    directs: Directs
+
+
+class _Plan(NamedTuple):
+    """What an event would do."""
+
+    update: bool
+    adopts: tuple[str, ...]
+    ratchet: bytes
+    """After the adoptions."""
+    synced: frozenset[str]
+    """The members that follow it up to there."""
+    knowers: frozenset[str]
+    to: tuple[str, ...]
+    """The members that are sent something."""
+
+
+def due(keys: Keys, membership: Membership, now: int) -> Due:
+    """What comes before our next message."""
+    plan = _plan(keys, membership, now)
+    if plan.update:
+        return "update"
+    return "other" if plan.adopts or plan.to or keys.wanted & membership.members else ""
+
+
+def witness(
+    knowers: frozenset[str], audiences: Sequence[frozenset[str]], members: frozenset[str]
+) -> frozenset[str] | None:
+    """Those who know a secret in our ratchet that only members know; None: each is known to a non-member, who may know
+    our ratchet, alone or with others.
+
+    `knowers`: of the last secret until now; `audiences`: of the updates that we adopt.
+    """
+    return next((known for known in (*reversed(audiences), knowers) if known <= members), None)
+
+
+def produce(
+    keys: Keys, membership: Membership, context: StepContext, *, update: bool = False, reset: bool = False
+) -> Produced:
+    """Our next key event: an update where one is due or asked for.
+
+    `reset`: our channels are lost, and begin anew with a new pre-key; `keys.channels` are new ones
+    (`two_party.reached`).
+    """
+    plan = _plan(keys, membership, context.now, update or reset)
+    if reset:
+        keys = replace(keys, held=with_new(keys.held, context.now, context.random))
+    seed = context.random(KEY_BYTES) if plan.update else b""
+    place = place_of(keys.group, keys.me, keys.number + 1)
+    start = member_secret(seed, keys.me) if plan.update else plan.ratchet
+    step = advanced(start, place)
+    channels, messages = dict(keys.channels), {}
+    for peer in plan.to:
+        pair = pair_context(keys.group, keys.me, peer)
+        channels[peer], messages[peer] = two_party.send(channels[peer], pair, seed or plan.ratchet, context.random)
+    directs = Directs(messages)
+    event = KeyEvent(
+        keys.group,
+        keys.me,
+        keys.number + 1,
+        membership.heads,
+        plan.adopts,
+        keys.epoch.sent,
+        commitment(seed) if plan.update else b"",
+        () if plan.update else plan.to,
+        tuple(sorted(keys.wanted & membership.members))[:WANTS_MAX],
+        directs.root,
+        x25519_public(keys.held[0].secret) if reset else b"",
+    )
+    after = replace(
+        keys,
+        number=event.number,
+        ratchet=step.ratchet,
+        knowers=plan.knowers,
+        synced=plan.synced,
+        channels=channels,
+        pending=(),
+        wanted=keys.wanted - set(event.wants),
+        epoch=SendingEpoch(event.id, step.epoch_key),
+    )
+    if plan.update:
+        secrets = {one: member_secret(seed, one) for one in plan.to}
+        after = replace(
+            with_operation(after, event.id, Operation(keys.me, membership.heads, secrets, context.now)),
+            updated=context.now,
+            sent=0,
+        )
+    return Produced(_without_adopted(after, plan.adopts), event, directs)
+
+
+def with_operation(keys: Keys, name: str, operation: Operation) -> Keys:
+    """The state with one more update; of too many, the oldest is erased."""
+    operations = {**keys.operations, name: operation}
+    while len(operations) > OPERATIONS_MAX:
+        del operations[next(iter(operations))]
+    return replace(keys, operations=operations)
+
+
+def _plan(keys: Keys, membership: Membership, now: int, update: bool = False) -> _Plan:
+    members, others = membership.members, membership.members - {keys.me}
+    reachable = frozenset(peer for peer in others if (channel := keys.channels.get(peer)) and channel.peer)
+    usable = [
+        name
+        for name in keys.pending
+        if (operation := keys.operations.get(name)) and operation.author in members and keys.me in operation.secrets
+    ][-ADOPTS_MAX:]
+    audiences = [membership.at(keys.operations[name].control) for name in usable]
+    ratchet, synced = keys.ratchet, keys.synced
+    for name, audience in zip(usable, audiences, strict=True):
+        ratchet = adopted(ratchet, keys.operations[name].secrets[keys.me])
+        synced &= audience
+    lacking = tuple(sorted(reachable - synced))
+    known = None if keys.knowers is None else witness(keys.knowers, audiences, members)
+    update = update or keys.sent >= UPDATE_MESSAGES or (now - keys.updated >= UPDATE_MS) or len(lacking) > TO_MAX
+    if update or known is None:
+        return _Plan(True, (), NO_RATCHET, reachable, reachable | {keys.me}, tuple(sorted(reachable)))
+    return _Plan(False, tuple(usable), ratchet, synced | set(lacking), known | set(lacking) | {keys.me}, lacking)
+
+
+def _without_adopted(keys: Keys, adopts: tuple[str, ...]) -> Keys:
+    """The state without our own secrets of the updates that we have adopted, or replaced by an update."""
+    operations = {
+        name: replace(one, secrets={member: secret for member, secret in one.secrets.items() if member != keys.me})
+        if keys.me in one.secrets
+        else one
+        for name, one in keys.operations.items()
+    }
+    return replace(keys, operations=operations)

@@ -1,0 +1,154 @@
+"""Key events of others: following an author's ratchet, in the order of its events.
+
+An event is processed once all membership events that it names are here, the author's previous event, and the updates
+that it adopts (`awaited`). The order of different authors' events does not matter otherwise. An event whose direct
+message cannot be had, or which adopts an update that cannot, is processed all the same: its author is not followed
+until its next update, or until it gives us its ratchet, which our next event asks for (`Keys.wanted`).
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from zerochat.crypto import two_party
+from zerochat.crypto.primitives import check_x25519_public, equal
+from zerochat.crypto.two_party import Channel, Opened
+from zerochat.errors import Refused, RemoteError
+from zerochat.group.key_agreement.complaint import Complaint
+from zerochat.group.key_agreement.key_event import Direct, KeyEvent, pair_context
+from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, commitment, member_secret
+from zerochat.group.key_agreement.message_keys import begun, interrupted
+from zerochat.group.key_agreement.production import with_operation
+from zerochat.group.key_agreement.state import Keys, Membership, Operation
+
+
+class Processed(NamedTuple):
+    """The state after an event."""
+
+    keys: Keys
+    follows: bool
+    """Whether we have the keys of the author's next messages."""
+    complaint: Complaint | None
+    """The proof that the author has sent us another seed than it has committed to."""
+    broken: bool
+    """Whether a direct message could not be opened: the channel needs a reset."""
+
+
+def is_sent(keys: Keys, event: KeyEvent, membership: Membership) -> bool:
+    """Whether the event has a direct message for us."""
+    return keys.me in event.to or (event.is_update and keys.me in membership.at(event.control))
+
+
+def awaited(keys: Keys, event: KeyEvent, membership: Membership) -> tuple[str, ...]:
+    """The updates that must be processed first: those it adopts which we have not seen, where we follow its author, and
+    it counts us in."""
+    if event.author not in keys.ratchets or event.is_update or keys.me in event.to:
+        return ()
+    if keys.me not in membership.at(event.control):
+        return ()
+    return tuple(name for name in event.adopts if name not in keys.operations)
+
+
+def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Membership, now: int) -> Processed:
+    """Follow the author by one event, whose signature is checked. `direct`: our direct message; None: there is none, or
+    it cannot be had.
+
+    Raises Refused for an event out of order or by a non-member, Unauthentic for a foreign direct message.
+    """
+    author, audience = event.author, membership.at(event.control)
+    if event.group != keys.group or author == keys.me or author not in audience:
+        raise Refused(why="a key event of another group or by a non-member")
+    if event.number != keys.numbers.get(author, event.number - 1) + 1:
+        raise Refused(why="a key event out of order")
+    if event.prekey:
+        check_x25519_public(event.prekey)
+        left = keys.channels.get(author)
+        channels = {**keys.channels, author: two_party.reached(event.prekey, left)}
+        keys = replace(keys, channels=channels, synced=keys.synced - {author})
+    if keys.me in event.wants:
+        keys = replace(keys, synced=keys.synced - {author})
+
+    sent = is_sent(keys, event, membership)
+    opened = _open(keys, event, direct) if sent and direct is not None else None
+    if opened is not None:
+        keys = replace(keys, channels={**keys.channels, author: opened.channel})
+    content = opened.plain if opened is not None and len(opened.plain) == KEY_BYTES else b""
+    complaint = None
+    if event.is_update and opened is not None and direct is not None and not _is_seed(event, content):
+        content, complaint = b"", Complaint(event, direct, opened.key)
+
+    keys, ratchet = _follow(keys, event, content)
+    if event.is_update:
+        keys = _with_update(keys, event, content, audience, now)
+    keys = _arrived(keys, event, ratchet, keys.me in audience, now)
+    return Processed(keys, bool(ratchet), complaint, sent and opened is None)
+
+
+def _open(keys: Keys, event: KeyEvent, direct: Direct) -> Opened | None:
+    """Our direct message; None for one that our keys do not open."""
+    if direct.recipient != keys.me:
+        raise Refused(why="a direct message for another member")
+    direct.check(event)
+    channel = keys.channels.get(event.author, Channel())
+    context = pair_context(keys.group, event.author, keys.me)
+    try:
+        return two_party.receive(channel, context, direct.message, keys.held)
+    except RemoteError:
+        return None
+
+
+def _is_seed(event: KeyEvent, content: bytes) -> bool:
+    return bool(content) and equal(commitment(content), event.commitment)
+
+
+def _follow(keys: Keys, event: KeyEvent, content: bytes) -> tuple[Keys, bytes]:
+    """The author's ratchet up to the step of this event; empty: it is unknown. The secrets of its adoptions are
+    erased."""
+    author = event.author
+    if event.is_update:
+        ratchet = member_secret(content, author) if content else b""
+    else:
+        ratchet = keys.ratchets.get(author, b"")
+    operations = dict(keys.operations)
+    for name in event.adopts:
+        secret = b""
+        if (operation := operations.get(name)) is not None:
+            secret = operation.secrets.get(author, b"")
+            operations[name] = replace(
+                operation, secrets={one: kept for one, kept in operation.secrets.items() if one != author}
+            )
+        ratchet = adopted(ratchet, secret) if ratchet and secret else b""
+    if content and not event.is_update:
+        ratchet = content
+    return replace(keys, operations=operations), ratchet
+
+
+def _with_update(keys: Keys, event: KeyEvent, seed: bytes, audience: frozenset[str], now: int) -> Keys:
+    """The state with an update; without secrets where its seed is unknown."""
+    secrets = {one: member_secret(seed, one) for one in audience if one != event.author} if seed else {}
+    keys = with_operation(keys, event.id, Operation(event.author, event.control, secrets, now))
+    if not seed:
+        return keys
+    return replace(keys, pending=(*(name for name in keys.pending if name in keys.operations), event.id))
+
+
+def _arrived(keys: Keys, event: KeyEvent, ratchet: bytes, counted: bool, now: int) -> Keys:
+    """The state with the author's new epoch, or without it where its ratchet is unknown. `counted`: whether the author
+    counts us as a member."""
+    author = event.author
+    ratchets, epochs, wanted = dict(keys.ratchets), keys.receiving.get(author, ()), keys.wanted
+    if ratchet:
+        step = advanced(ratchet, event.place)
+        ratchets[author], wanted = step.ratchet, wanted - {author}
+        epochs = begun(epochs, event.id, step.epoch_key, event.sent, now)
+    else:
+        ratchets.pop(author, None)
+        epochs = interrupted(epochs, event.sent, now)
+        wanted = wanted | {author} if counted else wanted
+    return replace(
+        keys,
+        ratchets=ratchets,
+        numbers={**keys.numbers, author: event.number},
+        receiving={**keys.receiving, author: epochs},
+        wanted=wanted,
+    )

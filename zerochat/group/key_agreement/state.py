@@ -1,0 +1,105 @@
+"""What one member keeps of a group's key agreement: frozen records, each bounded."""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct, field
+
+from zerochat.crypto.prekeys import HeldPreKey
+from zerochat.crypto.structs import Redacted
+from zerochat.crypto.two_party import Channel
+from zerochat.group.key_agreement.key_schedule import NO_RATCHET
+
+OPERATIONS_MAX: Final = 32
+"""Updates whose member secrets are kept for members that have not adopted them yet: 32 bytes a member and update."""
+
+
+class Membership(Struct, frozen=True):
+    """The view of the group, by the membership events that are here."""
+
+    members: frozenset[str]
+    heads: tuple[str, ...]
+    at: Callable[[tuple[str, ...]], frozenset[str]]
+    """The members by other heads, all of whose events are here."""
+
+
+class Operation(Redacted, frozen=True):
+    """An update that members may still adopt."""
+
+    REDACTED = ("secrets",)
+
+    author: str
+    control: tuple[str, ...]
+    secrets: dict[str, bytes]
+    """Member secrets by member; each is erased once its member has adopted the update."""
+    at: int
+    """When it came, UTC ms."""
+
+
+class SendingEpoch(Redacted, frozen=True):
+    """The epoch in which we send."""
+
+    REDACTED = ("chain_key",)
+
+    event: str = ""
+    """The id of our key event that began it; empty: there is none."""
+    chain_key: bytes = b""
+    sent: int = 0
+    """Messages in this epoch."""
+
+
+class ReceivingEpoch(Redacted, frozen=True):
+    """An epoch of another author."""
+
+    REDACTED = ("chain_key", "skipped")
+
+    event: str
+    """The id of the key event that began it."""
+    chain_key: bytes
+    next: int = 0
+    """The number of the message that the chain key opens; messages count from 0."""
+    skipped: tuple[tuple[int, bytes], ...] = ()
+    """Keys of messages that have been overtaken, by number."""
+    total: int | None = None
+    """Messages in this epoch; None: it has not ended."""
+    until: int = 0
+    """When the keys of skipped messages and of an ended epoch are erased, UTC ms; 0: there are none."""
+
+
+class Keys(Redacted, frozen=True):
+    """The key agreement of one group at one member."""
+
+    REDACTED = ("held", "ratchet", "ratchets")
+
+    group: str
+    me: str
+    held: tuple[HeldPreKey, ...] = ()
+    """Our last-resort pre-keys, newest first."""
+    number: int = 0
+    """Of our last key event."""
+    ratchet: bytes = NO_RATCHET
+    """Our own key ratchet."""
+    knowers: frozenset[str] | None = None
+    """The members that may know our ratchet: those who know a secret mixed into it, or were given it since. None: there
+    is no secret in it yet."""
+    synced: frozenset[str] = frozenset()
+    """The members that follow our ratchet."""
+    channels: dict[str, Channel] = field(default_factory=dict)
+    """Pairwise channels by peer."""
+    ratchets: dict[str, bytes] = field(default_factory=dict)
+    """The ratchets of the authors that we follow."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """By author: the number of its last key event that was processed."""
+    operations: dict[str, Operation] = field(default_factory=dict)
+    """Updates by id, the oldest first."""
+    pending: tuple[str, ...] = ()
+    """Updates of others that we have not adopted yet, the oldest first."""
+    wanted: frozenset[str] = frozenset()
+    """Authors whose ratchets we lack though they count us in; our next event asks for them."""
+    epoch: SendingEpoch = SendingEpoch()
+    updated: int = 0
+    """When our last update was made, UTC ms."""
+    sent: int = 0
+    """Our messages since."""
+    receiving: dict[str, tuple[ReceivingEpoch, ...]] = field(default_factory=dict)
+    """By author: its epochs with keys left, the oldest first."""
