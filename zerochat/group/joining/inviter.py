@@ -47,7 +47,6 @@ from zerochat.group.wire.messages import (
     JoinRequestBody,
     read_body,
 )
-from zerochat.limits import MEMBERS_MAX
 from zerochat.names import fault_of
 
 RETURNED_USES_MAX = 16
