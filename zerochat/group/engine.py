@@ -22,6 +22,7 @@ from zerochat.group.effects import (
     CommandFailed,
     Effect,
     Measure,
+    SetTimer,
 )
 from zerochat.group.event_log import own_events
 from zerochat.group.external import connections, mediators, short_links
@@ -79,6 +80,9 @@ from zerochat.group.tlog import operator, timers
 from zerochat.group.tlog.dispatch import handle_query_result
 from zerochat.group.transaction import Transaction
 
+TIMER_RETRY_MS = 5_000
+"""A timer whose handler was refused fires again after this time: many timers are set by their own handler only."""
+
 
 class NotPossible(LocalError):
     """The group does not allow this now: {why}."""
@@ -109,10 +113,11 @@ def step(
     except RemoteError as error:
         if isinstance(input_, CommandInput):
             return agent, [CommandFailed(input_.ticket, _refusal(error))]
+        again = [SetTimer(input_.key, TIMER_RETRY_MS)] if isinstance(input_, TimerFired) else []
         rejected = Transaction(agent, context, packers)
         if isinstance(input_, Received):
             _charge_rejected(rejected, input_, tx.work_us)
-        return rejected.agent, [Measure("dropped", error.code)]
+        return rejected.agent, [Measure("dropped", error.code), *again]
     except LocalError as error:
         assert isinstance(input_, CommandInput)
         return agent, [CommandFailed(input_.ticket, error)]
@@ -141,7 +146,8 @@ def _apply(tx: Transaction, input_: Input) -> None:
         case BatchEnded():
             for group in tx.agent.groups.values():
                 if group.log.unpublished:
-                    own_events.publish_batch(tx, group.id)
+                    with tx.attempt():
+                        own_events.publish_batch(tx, group.id)
         case CommandInput(ticket, command):
             tx.emit(CommandDone(ticket, commands.handle_command(tx, command)))
         case Started():
@@ -183,10 +189,12 @@ def _apply(tx: Transaction, input_: Input) -> None:
                 _use_other_routes(tx, uri)
         case WebSocketUp(uri):
             tx.update_agent(websockets_up=tx.agent.websockets_up | {uri})
-            mediators.handle_websocket_up(tx, uri)
+            with tx.attempt():
+                mediators.handle_websocket_up(tx, uri)
         case WebSocketDown(uri):
             tx.update_agent(websockets_up=tx.agent.websockets_up - {uri})
-            mediators.handle_websocket_down(tx, uri)
+            with tx.attempt():
+                mediators.handle_websocket_down(tx, uri)
         case _:
             assert_never(input_)
 
@@ -215,7 +223,8 @@ def _refusal(error: RemoteError) -> LocalError:
 
 
 def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
-    """The sockets are bound: allow and dial every known peer, and set the timers again."""
+    """The sockets are bound: allow and dial every known peer, and set the timers again. An error about one of them
+    stops none of the others."""
     tx.update_agent(
         reach=reach,
         web_uris=web,
@@ -229,24 +238,22 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
     for name, one in list(tx.agent.connections.items()):
         connections.set_expiry(tx, name)
         if one.mediation is not None:
-            mediators.begin_mediation(tx, name)
+            with tx.attempt():
+                mediators.begin_mediation(tx, name)
     for name, group in tx.agent.groups.items():
         if group.state != "left":
             _start_group(tx, name, group)
     for link in list(tx.agent.invitations):
         invitations.allow_joiners(tx, link)
     for link in list(tx.agent.joins):
-        joiner.resume_join(tx, link)
+        with tx.attempt():
+            joiner.resume_join(tx, link)
 
 
 def _start_group(tx: Transaction, name: str, group: Group) -> None:
     for member in sorted(group.links.peers):
-        peers.dial_peer(tx, name, member)
-        pairing.retry_request(tx, name, member)
-        if member in group.view.former:
-            peers.begin_close(tx, name, member)
-        elif mediator_mail.goes_by_mail(tx, name, member) and mediator_mail.reach_of_member(group, member).pair is None:
-            acknowledgements.send_sync(tx, name, member)  # no link will come up and trigger it
+        with tx.attempt():
+            _start_peer(tx, name, member)
     pull_requests.reset(tx, name)
     tx.set_timer(TimerKind.ANTI_ENTROPY, name, START_DELAY_MS)
     tx.set_timer(TimerKind.RETRANSMIT, name, START_DELAY_MS)
@@ -278,6 +285,16 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
         tx.set_timer(TimerKind.LEAVE, name, leave.LEAVE_MS_MAX)
 
 
+def _start_peer(tx: Transaction, name: str, member: str) -> None:
+    group = tx.group(name)
+    peers.dial_peer(tx, name, member)
+    pairing.retry_request(tx, name, member)
+    if member in group.view.former:
+        peers.begin_close(tx, name, member)
+    elif mediator_mail.goes_by_mail(tx, name, member) and mediator_mail.reach_of_member(group, member).pair is None:
+        acknowledgements.send_sync(tx, name, member)  # no link will come up and trigger it
+
+
 def _retry_uri(tx: Transaction, uri: str) -> None:
     """The back-off of a failed URI has ended: send the members that are reached there what they lack."""
     for name, group in tx.agent.groups.items():
@@ -286,7 +303,8 @@ def _retry_uri(tx: Transaction, uri: str) -> None:
         for member in list(group.links.peers):
             way = mediator_mail.route_to(tx, name, member)
             if way is not None and way.uri == uri and mediator_mail.goes_by_mail(tx, name, member):
-                peers.handle_mail_up(tx, name, member)
+                with tx.attempt():
+                    peers.handle_mail_up(tx, name, member)
         leave.finish_leaving(tx, name)
 
 
@@ -299,7 +317,8 @@ def _use_other_routes(tx: Transaction, uri: str) -> None:
             if mediator_mail.goes_by_mail(tx, name, member) and any(
                 way.uri == uri for way in mediator_mail.reach_of_member(group, member).routes
             ):
-                peers.handle_mail_up(tx, name, member)
+                with tx.attempt():
+                    peers.handle_mail_up(tx, name, member)
 
 
 def _update_link(tx: Transaction, link: bytes, up: bool) -> None:
@@ -307,11 +326,16 @@ def _update_link(tx: Transaction, link: bytes, up: bool) -> None:
     if up == (link in agent.links_up):
         return
     tx.update_agent(links_up=agent.links_up | {link} if up else agent.links_up - {link})
-    if link in agent.joins:
+    with tx.attempt():  # the link is up or down in any case
+        _handle_link_change(tx, link, up)
+
+
+def _handle_link_change(tx: Transaction, link: bytes, up: bool) -> None:
+    if link in tx.agent.joins:
         if up:
             joiner.link_up(tx, link)
         return
-    found = dispatch.link_owner(agent, link)
+    found = dispatch.link_owner(tx.agent, link)
     if found is not None:
         name, member = found
         (peers.handle_link_up if up else peers.handle_link_down)(tx, name, member)
