@@ -18,13 +18,24 @@ from zerochat.agent import effects
 from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.effects import EffectExecutor
-from zerochat.agent.loop import DISPUTE_REVIEW_S, AgentLoop
+from zerochat.agent.fair_queue import FairQueue
+from zerochat.agent.input_sources import source_of
+from zerochat.agent.loop import (
+    DISPUTE_REVIEW_S,
+    QUEUE_BYTES_MAX,
+    QUEUE_MAX,
+    READ_MIN,
+    AgentLoop,
+    DeferredConnectivity,
+)
+from zerochat.agent.network.zmq.transport import INPUTS_MAX
 from zerochat.agent.storage.journal import DiskFull, Journal
 from zerochat.agent.storage.profiles import unlock
 from zerochat.demo import run_script
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed
 from zerochat.group.effects import QueryTlog, ReadHistory, ReadOwnEvents
-from zerochat.group.inputs import BatchEnded
+from zerochat.group.inputs import HistoryRead, LinkDown, Received, TimerFired, WebReceived, WebSocketUp
 from zerochat.group.tlog.queries import ExtensionQuery
 from zerochat.rpc import Event
 
@@ -238,7 +249,8 @@ def bare_executor() -> Any:
 
 def bare_loop(**parts: Any) -> Any:
     loop: Any = object.__new__(AgentLoop)
-    loop.agent, loop.clock, loop._review_at = SimpleNamespace(clock_offset_ms=0), SimpleNamespace(now=lambda: 5), 0.0
+    loop.agent, loop.clock = SimpleNamespace(clock_offset_ms=0, groups={}), SimpleNamespace(now=lambda: 5)
+    loop._review_at = 0.0
     loop.executor = bare_executor()
     for name, part in parts.items():
         setattr(loop, name, part)
@@ -278,8 +290,7 @@ def test_no_fault_in_a_case_or_a_read_ends_the_agent(fault, caplog):
     executor._perform(QueryTlog("group", "origin", ExtensionQuery("", 0, 1)))
     executor._perform(ReadOwnEvents("group", "member", "author", 0, 1))
     executor._perform(ReadHistory("group", "member", "thread", (), backwards=True, limit=1, joined=0, rules=()))
-    while executor.busy:
-        assert executor.take() == []
+    assert [result for _, result, _ in executor.read(lambda owner: False)] == [None] * 3
     assert not loop.executor.busy and len(caplog.records) == 4
 
 
@@ -289,34 +300,111 @@ def test_members_take_turns_in_reading_the_journal(monkeypatch):
     monkeypatch.setattr(effects, "READ_S", 0.0)
     for member, thread in (("m", "1"), ("m", "2"), ("m", "3"), ("n", "4")):
         executor._perform(ReadHistory("group", member, thread, (), True, 1, 0, ()))
-    turns = []
-    while executor.busy:
-        turns.append(executor.take())
-    assert turns == [[("m", "1")], [("n", "4")], [("m", "2")], [("m", "3")]], "one in a turn without time"
+    turns: list[list[object]] = []
+
+    def is_busy(owner):
+        return owner[1] == "n" and len(turns) < 2
+
+    while len(turns) < 4:
+        turns.append([result for _, result, _ in executor.read(is_busy)])
+    assert turns == [[("m", "1")], [("m", "2")], [("n", "4")], [("m", "3")]], "n was busy; one in a turn without time"
+    assert not executor.busy
 
 
-def test_a_turn_ends_when_its_time_is_up(monkeypatch):
-    now, steps = [100.0], []
+def turning_loop(now, cost_s, **parts):
+    """A loop on a clock of the test, whose steps take `cost_s`; the batches that it commits."""
+    steps: list[object] = []
+    committed: list[list[object]] = []
 
     def step(each):
         steps.append(each)
-        now[0] += 0.02
+        now[0] += cost_s(each)
         return []
 
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    quiet = SimpleNamespace(on=False, committed=lambda: None)
-    committed: list[object] = []
+    def commit(*_):
+        committed.append(steps.copy())
+        steps.clear()
+
     loop = bare_loop(
-        agent="before",
-        handlers=SimpleNamespace(prepare_commit=lambda *_: [], committed=lambda *_: None),
-        journal=SimpleNamespace(commit=lambda *_: committed.append(list(steps))),
+        handlers=SimpleNamespace(
+            prepare_commit=lambda *_: [], committed=lambda *_: None, subscriptions=SimpleNamespace(pending=False)
+        ),
+        journal=SimpleNamespace(commit=commit),
         history=SimpleNamespace(note_stored=lambda _: None),
         disputes=SimpleNamespace(observe=lambda _: None),
         web=SimpleNamespace(acknowledge=lambda inputs, kept: None),
-        recording=quiet,
+        recording=SimpleNamespace(on=False, committed=lambda: None),
         restored=False,
+        deferred=DeferredConnectivity(),
+        _queue=FairQueue(),
         _step=step,
+        **parts,
     )
     loop.executor.execute = lambda *_: None
-    loop._process(list("abcdefg"))
-    assert loop._backlog == list("defg") and committed == [["a", "b", "c", BatchEnded()]]
+    return loop, committed
+
+
+def served(batch):
+    return [each.envelope for each in batch if isinstance(each, Received)]
+
+
+def test_a_turn_ends_when_its_time_is_up(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    transport = SimpleNamespace(poll=lambda *_: ([], []))
+    loop, committed = turning_loop(now, lambda each: 0.02 if isinstance(each, Received) else 0, transport=transport)
+    loop._put([Received(b"link", letter) for letter in (b"a", b"b", b"c", b"d", b"e")])
+    loop._process([])
+    assert len(loop._queue) == 2 and [served(batch) for batch in committed] == [[b"a", b"b", b"c"]]
+
+
+def test_a_member_waits_for_one_step_of_a_flood(monkeypatch):
+    """What came in while the flood was being processed is served next, and committed at once."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    sockets = [[Received(b"bob", b"hello")], []]
+    transport = SimpleNamespace(poll=lambda *_: (sockets.pop(0) if sockets else [], []))
+    loop, committed = turning_loop(now, lambda each: 0.006 if isinstance(each, Received) else 0, transport=transport)
+    loop._put([Received(b"mallory", b"%d" % number) for number in range(200)])
+    loop._process([])
+    assert [served(batch) for batch in committed] == [[b"0", b"hello"]]
+    loop._process([])
+    assert len(served(committed[1])) > 5, "nobody else waits"
+
+
+def test_a_turn_ends_when_a_client_waits(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    transport = SimpleNamespace(poll=lambda *_: ([], [7]))
+    loop, committed = turning_loop(now, lambda each: 0.006 if isinstance(each, Received) else 0, transport=transport)
+    loop._put([Received(b"mallory", b"%d" % number) for number in range(200)])
+    loop._process([])
+    assert [served(batch) for batch in committed] == [[b"0"]]
+
+
+def test_something_is_read_however_much_waits():
+    asked = []
+    transport = SimpleNamespace(poll=lambda *limits: asked.append(limits[1:]) or ([], []))
+    loop = bare_loop(transport=transport, _queue=FairQueue())
+    for count in (0, INPUTS_MAX, QUEUE_MAX - 1, QUEUE_MAX):
+        loop._put([Received(b"mallory", b"x")] * (count - len(loop._queue)))
+        loop._poll(0)
+    assert [limits[0] for limits in asked] == [INPUTS_MAX, READ_MIN, READ_MIN, 0]
+    loop = bare_loop(transport=transport, _queue=FairQueue())
+    loop._put([Received(b"mallory", bytes(ENVELOPE_BYTES_MAX))] * (QUEUE_BYTES_MAX // ENVELOPE_BYTES_MAX + 1))
+    loop._poll(0)
+    assert asked[-1][0] == 0
+
+
+def test_sources_of_inputs():
+    """What a member causes is charged to its link, also what is read from the journal for it."""
+    group = SimpleNamespace(links=SimpleNamespace(peers={"did": SimpleNamespace(link=b"link")}))
+    agent: Any = SimpleNamespace(groups={"group": group})
+
+    def read(member):
+        return HistoryRead("group", member, "", (), False, False)
+
+    link = [Received(b"link", b""), LinkDown(b"link"), read("did")]
+    own = [read("gone"), TimerFired("x")]
+    web = [WebReceived(b""), WebSocketUp("wss://m")]
+    assert [source_of(agent, each) for each in (*link, *own, *web)] == [b"link"] * 3 + ["own"] * 2 + ["web"] * 2

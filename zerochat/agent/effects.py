@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -26,8 +26,11 @@ from zerochat.group.state import Agent
 
 JournalRead: TypeAlias = core.QueryTlog | core.ReadOwnEvents | core.ReadHistory | core.Reconcile
 
-READ_S = 0.05
+READ_S = 0.005
 """The longest time that a turn of the loop spends on journal reads, apart from the last one."""
+
+Owner: TypeAlias = tuple[str, str]
+"""The group and the member that caused a journal read; no member: we ourselves."""
 
 
 @dataclass
@@ -46,8 +49,8 @@ class EffectExecutor:
     log: logging.Logger
     pending: list[Input] = field(default_factory=list)
     """Inputs of the next batch."""
-    _reads: dict[tuple[str, str], deque[JournalRead]] = field(default_factory=dict)
-    """Journal reads that are due, by the group and the member that caused them."""
+    _reads: dict[Owner, deque[JournalRead]] = field(default_factory=dict)
+    """Journal reads that are due, by who caused them."""
 
     @property
     def busy(self) -> bool:
@@ -55,20 +58,30 @@ class EffectExecutor:
         return bool(self.pending or self._reads)
 
     def take(self) -> list[Input]:
-        """The inputs of the next batch: those that wait, and the results of journal reads, one for each member in turn
-        for at most `READ_S`."""
+        """The inputs that wait for the next batch."""
         inputs, self.pending = self.pending, []
-        until = time.monotonic() + READ_S
-        while self._reads:
-            owner, reads = next(iter(self._reads.items()))
-            del self._reads[owner]
+        return inputs
+
+    def read(self, is_busy: Callable[[Owner], bool]) -> Iterator[tuple[Owner, Input | None, float]]:
+        """Perform journal reads, one for each member in turn, for at most `READ_S`: who caused each, its result (None:
+        it failed), and how long it took, in seconds. `is_busy`: whether earlier results for a member still wait; then
+        its next reads wait too."""
+        free = deque(owner for owner in self._reads if not is_busy(owner))
+        began = time.monotonic()
+        until = began + READ_S
+        while free:
+            owner = free.popleft()
+            reads, result = self._reads.pop(owner), None
             with self._reading():
-                inputs.append(self._read(reads.popleft()))
+                result = self._read(reads.popleft())
             if reads:
                 self._reads[owner] = reads
-            if time.monotonic() >= until:
-                break
-        return inputs
+                free.append(owner)
+            ended = time.monotonic()
+            yield owner, result, ended - began
+            if ended >= until:
+                return
+            began = ended
 
     def execute(self, effects: Iterable[core.Effect], agent: Agent) -> None:
         """Perform the effects: messages to peers first, which travel further, then answers and notifications."""

@@ -21,11 +21,13 @@ from zerochat.agent.api.server import Call, ControlServer, Interest
 from zerochat.agent.clock import Clock, Timers
 from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.effects import EffectExecutor
+from zerochat.agent.fair_queue import FairQueue
 from zerochat.agent.files.worker import FileWorker
+from zerochat.agent.input_sources import OWN, link_of, source_of
 from zerochat.agent.network.descriptors import WakeupPipe
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.bans import HASTY, strike_weight
-from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Transport
 from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.settings.reader import Settings
 from zerochat.agent.settings.reload import Reloaded, core_rules, read_changes
@@ -37,6 +39,7 @@ from zerochat.agent.storage.profiles import RESTORED_AT
 from zerochat.agent.telemetry.switch import Recording
 from zerochat.agent.views.attention import Attention
 from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import InternalFault, LocalError
 from zerochat.group.effects import CommandFailed, Effect, JournalEffect, SetTimer
 from zerochat.group.engine import step
@@ -45,12 +48,14 @@ from zerochat.group.inputs import (
     ClockSet,
     CommandInput,
     Input,
+    IoInput,
     LinkDown,
     LinkUp,
     Received,
     Started,
     StepContext,
     TimerFired,
+    WebReceived,
     WebSocketDown,
     WebSocketUp,
 )
@@ -63,6 +68,12 @@ IDLE_MS: Final = 1_000
 """The longest wait: signals and the health of the ZAP authenticator are checked this often."""
 TURN_S: Final = 0.05
 """After this time a batch is committed, and clients are served, before the next input is processed."""
+SHARE_S: Final = 0.005
+"""A peer's share of a batch that serves others too. So often, a longer batch looks for inputs of others."""
+READ_MIN: Final = 16
+"""However many inputs wait, so many more are read at once, as they may be of other sources; up to `QUEUE_MAX`."""
+QUEUE_MAX, QUEUE_BYTES_MAX = 4 * INPUTS_MAX, 2 * POLL_BYTES_MAX
+"""With more inputs waiting, or more bytes in envelopes, the senders wait."""
 RETRY_MS: Final = 5_000
 """Delay before timers and link states of a batch that could not be committed (a full disk) are processed again."""
 RELOADS_KEPT: Final = 16
@@ -164,8 +175,8 @@ class AgentLoop:
     unused_s: float | None = None
     """End after this time without a client; None: never."""
     deferred: DeferredConnectivity = field(default_factory=DeferredConnectivity)
-    _backlog: list[Input] = field(default_factory=list)
-    """Inputs that the last batch had no time for."""
+    _queue: FairQueue[Input] = field(default_factory=FairQueue)
+    """Inputs that wait for their turn."""
     _watched: dict[int, Interest] = field(default_factory=dict)
     _hooks_seq: int = 0
     """The local seq up to which the hooks have run."""
@@ -208,29 +219,51 @@ class AgentLoop:
     # --- wait -------------------------------------------------------------------------------------------------------
 
     def _wait(self, most_ms: int = IDLE_MS) -> list[Input]:
-        """Sleep until there is something to do; all inputs that are there then."""
+        """Sleep until there is something to do. Queues the inputs that are there then; returns those that precede all
+        others."""
         self.control.heartbeat = time.monotonic()
         fed = self.handlers.feed(self.agent)
-        timeout = 0 if self._backlog or self.executor.busy or fed else min(IDLE_MS, most_ms)
+        timeout = 0 if self._queue or self.executor.busy or fed else min(IDLE_MS, most_ms)
         for deadline in (self.handlers.review(self.agent), self.timers.next_deadline):
             if deadline is not None:
                 timeout = min(timeout, max(0, int((deadline - time.monotonic()) * 1000) + 1))
         self._watch_clients()
         self.recording.before_wait(self.agent, self.control.heartbeat)
-        received, ready = self.transport.poll(timeout, read=not self._backlog)
+        received, ready = self._poll(timeout)
         self.recording.woke()
-        inputs: list[Input] = [ClockSet(by_ms)] if (by_ms := self.clock.step_ms()) else []
-        inputs += self._backlog
-        inputs += self.executor.take()
-        inputs += self.deferred.replace_older([*received, *self.web.take()])
-        inputs += [*self.files.take(), *self.handlers.take_file_posts()]
-        self._backlog = []
-        inputs += self._take_calls(ready)
+        first: list[Input] = [ClockSet(by_ms)] if (by_ms := self.clock.step_ms()) else []
+        self._read_journal()
+        self._put(self.executor.take())
+        self._put(self.deferred.replace_older([*received, *self.web.take()]))
+        self._put([*self.files.take(), *self.handlers.take_file_posts()])
+        self._put(self._take_calls(ready))
         now = time.monotonic()
-        inputs += self.deferred.pop_due(now)
-        inputs += [TimerFired(name) for name in self.timers.pop_due(now)]
+        self._put(self.deferred.pop_due(now))
+        self._put(TimerFired(name) for name in self.timers.pop_due(now))
         # Until `Started` is committed the core uses the clock of an earlier process, so nothing is processed before it.
-        return [*self.deferred.pop_start(now, needed=bool(inputs)), *inputs]
+        return [*self.deferred.pop_start(now, needed=bool(first or self._queue)), *first]
+
+    def _poll(self, timeout_ms: int) -> tuple[list[IoInput], list[int]]:
+        """Read from the sockets as much as the queue has room for; always a little, for sources that it has nothing
+        of."""
+        count, size = len(self._queue), self._queue.size
+        if count >= QUEUE_MAX or size >= QUEUE_BYTES_MAX:
+            return self.transport.poll(timeout_ms, 0)
+        bytes_max = max(POLL_BYTES_MAX - size, READ_MIN * ENVELOPE_BYTES_MAX)
+        return self.transport.poll(timeout_ms, max(INPUTS_MAX - count, READ_MIN), bytes_max)
+
+    def _put(self, inputs: Iterable[Input]) -> None:
+        """Queue inputs by their sources."""
+        for each in inputs:
+            size = len(each.envelope) if isinstance(each, Received | WebReceived) else 0
+            self._queue.put(source_of(self.agent, each), each, size)
+
+    def _read_journal(self) -> None:
+        """Perform journal reads, at the expense of the members that caused them."""
+        for owner, result, took_s in self.executor.read(lambda owner: link_of(self.agent, *owner) in self._queue):
+            if result is not None:
+                self._put([result])
+            self._queue.charge(link_of(self.agent, *owner), took_s)
 
     def _take_calls(self, ready: Iterable[int]) -> Iterator[CommandInput]:
         """Serve the descriptors that are ready; the commands among the requests of clients."""
@@ -264,19 +297,17 @@ class AgentLoop:
 
     # --- step, commit, send -----------------------------------------------------------------------------------------
 
-    def _process(self, inputs: list[Input]) -> None:
-        """Process one batch: as many inputs as `TURN_S` allows; the rest are the first of the next batch."""
-        if not (inputs or self.handlers.subscriptions.pending):
+    def _process(self, first: list[Input]) -> None:
+        """Process one batch: `first`, and what the queue has for this turn."""
+        if not (first or self._queue or self.handlers.subscriptions.pending):
             return
         before = self.agent
+        inputs: list[Input] = []
         effects: list[Effect] = []
         step_once = self._recorded_step if self.recording.on else self._step
-        until = time.monotonic() + TURN_S
-        for done, each in enumerate(inputs, 1):
+        for each in self._turn(first):
+            inputs.append(each)
             effects += step_once(each)
-            if time.monotonic() >= until:
-                inputs, self._backlog = inputs[:done], inputs[done:]
-                break
         effects += step_once(BatchEnded())
         stored = [effect for effect in effects if isinstance(effect, JournalEffect)]
         clock_changed = any(isinstance(each, Started | ClockSet) for each in inputs)
@@ -297,6 +328,31 @@ class AgentLoop:
         self.executor.execute(effects, self.agent)
         self.recording.committed()
         self.web.acknowledge(inputs, kept=True)
+
+    def _turn(self, first: list[Input]) -> Iterator[Input]:
+        """The inputs of one batch; the time that the caller takes for each is charged to its source.
+
+        A batch ends after `TURN_S`, when a client waits, or when a peer has had its share and others were served too:
+        they do not wait until all of that peer's inputs are done.
+        """
+        yield from first
+        now = time.monotonic()
+        until, look = now + TURN_S, now + SHARE_S
+        taken: dict[object, float] = {}
+        while self._queue and now < until:
+            source = self._queue.next_source()
+            if source != OWN and len(taken) > 1 and taken.get(source, 0.0) >= SHARE_S:
+                return
+            yield self._queue.take()
+            began, now = now, time.monotonic()
+            self._queue.charge(source, now - began)
+            taken[source] = taken.get(source, 0.0) + now - began
+            if look <= now < until:
+                received, ready = self._poll(0)
+                self._put(self.deferred.replace_older(received))
+                look = now + SHARE_S
+                if ready:
+                    return
 
     def _step(self, each: Input) -> list[Effect]:
         """Step the core with one input; an internal error of the core drops this input only."""
@@ -410,7 +466,7 @@ class AgentLoop:
         self.handlers.begin_shutdown(limit_s, self.agent)
         while not self.control.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
             self._process([TimerFired(name) for name in self.timers.pop_matching(_is_ack_timer)])
-            if not (_has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._backlog):
+            if not (_has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._queue):
                 break
             self._process(self._wait(int(left_s * 1000) + 1))
         else:

@@ -225,28 +225,30 @@ class Transport(Closing):
         """Forget a foreign descriptor, before it is closed. An unknown one is ignored."""
         self._poller.unwatch(fd)
 
-    def poll(self, timeout_ms: int, *, read: bool = True) -> tuple[list[IoInput], list[int]]:
+    def poll(
+        self, timeout_ms: int, inputs_max: int = INPUTS_MAX, bytes_max: int = POLL_BYTES_MAX
+    ) -> tuple[list[IoInput], list[int]]:
         """Wait for inputs or `timeout_ms`; the inputs, and the watched descriptors that are ready.
 
-        At most `INPUTS_MAX` inputs; the next call returns the rest without waiting. Without `read` the inputs stay, and
-        beyond `INPUTS_MAX` in the sockets, where the senders wait.
+        At most `inputs_max` inputs, of about `bytes_max` bytes; the rest wait in the sockets, and there the senders
+        wait. With 0, inputs are neither read nor waited for.
         """
         assert threading.get_ident() == self._thread, "a libzmq socket belongs to one thread"
         now = time.monotonic()
         until = now + timeout_ms / 1000
         while True:
-            fds = self._poll_once(now, until)
+            fds = self._poll_once(now, until, inputs_max, bytes_max)
             now = time.monotonic()
             if fds or self._inputs or now >= until:
-                most = min(INPUTS_MAX, len(self._inputs)) if read else 0
+                most = min(inputs_max, len(self._inputs))
                 return [self._inputs.popleft() for _ in range(most)], fds
 
-    def _poll_once(self, now: float, until: float) -> list[int]:
+    def _poll_once(self, now: float, until: float, inputs_max: int, bytes_max: int) -> list[int]:
         self._polls += 1
         self.flush()
         idle = not self._inputs and not self._poller.pending
         fds = self._poller.wait(max(0, min(until, self._due()) - now) if idle else 0)
-        self._poller.read(max(0, INPUTS_MAX - len(self._inputs)), POLL_BYTES_MAX)
+        self._poller.read(max(0, inputs_max - len(self._inputs)), bytes_max)
         while self._pair.gone:
             self._detach(self._pair.gone.popleft())
         self._queue.gone.clear()
