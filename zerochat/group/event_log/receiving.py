@@ -16,8 +16,8 @@ from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, read_runs, runs_of
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
 
-POST_WORK_US = 80
-"""The work of delivering and storing a post or annotation, us."""
+POST_WORK_US, READ_WORK_US = 80, 40
+"""The work of delivering and storing a post or annotation, and of reading any other event, known or not; us."""
 
 
 def receive_events(tx: Transaction, name: str, sender: str, body: EventsBody) -> None:
@@ -70,8 +70,7 @@ def _receive_runs(tx: Transaction, name: str, sender: str, runs: Sequence[Run], 
         before, emitted = tx.agent, len(tx.effects)
         rate_limits.charge_bytes(tx, name, sender, len(event.record))
         try:
-            if not event.is_control:
-                rate_limits.charge_work(tx, name, sender, POST_WORK_US)
+            rate_limits.charge_work(tx, name, sender, READ_WORK_US if event.is_control else POST_WORK_US)
             if not (posts or event.is_control):
                 raise Refused(why="a post on the status queue")
             if not _may_be_unsigned(tx.group(name), sender, event):

@@ -18,6 +18,8 @@ from zerochat.group.wire.files import FILE_PART, FILE_UNAVAILABLE, FileRequestBo
 UPLOAD_BYTES_PER_S, UPLOAD_BYTES_MAX = 8 << 20, 8 << 20
 """Sustained rate and burst for one member, separate from the rate limit of what it sends: a member that downloads a
 large file can still chat."""
+STEP_PARTS_MAX = 4
+"""Parts that are encrypted in one step, some two milliseconds, so that other members wait for no more."""
 
 
 def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBody) -> None:
@@ -38,7 +40,9 @@ def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBo
         catalogue.update_file(
             tx, name, body.file, waiting_members=tuple(did for did in one.waiting_members if did != member)
         )
-    tx.emit(ReadParts(name, member, body.file, one.file.size, body.first, body.count))
+    end = body.first + body.count
+    for first in range(body.first, end, STEP_PARTS_MAX):
+        tx.emit(ReadParts(name, member, body.file, one.file.size, first, min(STEP_PARTS_MAX, end - first)))
 
 
 def _spend_upload(tx: Transaction, name: str, member: str, size: int) -> bool:
