@@ -18,6 +18,7 @@ every notification and restart, and at random times.
     fault_schedule      a world in which lines, machines, disks and clocks fail (failing_world: a simpler one)
     adversary           a malicious member
     attacks             its attacks (forgeries, relayed_attacks, forged_evidence: further ones)
+    floods              genuine messages that are cheap to send and costly to answer
     world               nodes, their network and their clock
     node                one node (file_store, tlog_store: what its disk holds)
     invariants          invariants over all nodes (node_checks, annotation_checks, relayed_checks, stream_checks)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from zerochat.group.event_log.event import ADD
-from zerochat.group.links import mediator_mail, outbox
+from zerochat.group.links import mediator_mail, outbox, rate_limits
 from zerochat.group.membership import add_of, attestation, missing
 from zerochat.group.state import Group
 from zerochat.group.sync import acknowledgements
@@ -13,6 +13,10 @@ from zerochat.group.transaction import Transaction
 
 VIEW_PEERS_MAX = 4
 """The members asked at once among those that reported another view than ours."""
+ANSWER_EVENTS_MAX = 8 * acknowledgements.RETRANSMIT_EVENTS_MAX
+"""Membership events in one answer: as many as a branch may have, since posts that name them wait for them."""
+SCAN_WORK_US, EVENT_WORK_US = 2, 50
+"""The work of finding what a member lacks, for each event that we know, and of sending one; us."""
 VIEW_RETRY_MS = 4_000
 """The interval of comparisons while views differ."""
 SOON_MS = 2_000
@@ -30,23 +34,28 @@ def reconcile_views(tx: Transaction, name: str, member: str, their_heads: Sequen
     unknown_heads = any(head not in control for head in their_heads)
     if tx.now >= peer.anti_entropy.view_answered_at + acknowledgements.SYNC_INTERVAL_MS:
         tx.update_anti_entropy(name, member, view_answered_at=tx.now)
-        withheld = attestation.withheld_events(group)
-        heads = (
-            [*their_heads, *_join_events(group, member)]
-            if unknown_heads and not peer.anti_entropy.view_answered_at
-            else their_heads
-        )
-        missing_events = [event for event in missing(control, heads) if event.id not in withheld]
-        if len(missing_events) > acknowledgements.RETRANSMIT_EVENTS_MAX:
-            # It may have much of this: it does not name all its heads, none of members in quarantine, and we may not
-            # know those that it names. So what it really lacks may be anywhere: every other time begin at a random
-            # place, so that it is not starved.
-            start = int.from_bytes(tx.context.random(2), "big") % (2 * len(missing_events))
-            start = start if start < len(missing_events) else 0
-            missing_events = missing_events[start:] + missing_events[:start]
-        outbox.send_events(tx, name, member, missing_events[: acknowledgements.RETRANSMIT_EVENTS_MAX])
+        first = unknown_heads and not peer.anti_entropy.view_answered_at
+        with tx.attempt():
+            _send_missing(tx, name, member, [*their_heads, *_join_events(group, member)] if first else their_heads)
     if unknown_heads:
         acknowledgements.request_missing(tx, name, member)
+
+
+def _send_missing(tx: Transaction, name: str, member: str, heads: Sequence[str]) -> None:
+    """Send membership events that are not in the past of these, at the member's expense. Raises TooMuchWork."""
+    group = tx.group(name)
+    rate_limits.charge_work(tx, name, member, SCAN_WORK_US * len(group.control))
+    withheld = attestation.withheld_events(group)
+    events = [event for event in missing(group.control, heads) if event.id not in withheld]
+    if len(events) > ANSWER_EVENTS_MAX:
+        # It may have much of this: it does not name all its heads, none of members in quarantine, and we may not know
+        # those that it names. So what it really lacks may be anywhere: every other time begin at a random place, so
+        # that it is not starved.
+        start = int.from_bytes(tx.context.random(2), "big") % (2 * len(events))
+        start = start if start < len(events) else 0
+        events = (events[start:] + events[:start])[:ANSWER_EVENTS_MAX]
+    rate_limits.charge_work(tx, name, member, EVENT_WORK_US * len(events))
+    outbox.send_events(tx, name, member, events)
 
 
 def _join_events(group: Group, member: str) -> list[str]:
