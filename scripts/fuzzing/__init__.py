@@ -10,6 +10,7 @@ Texts of our own writers are taken apart, mutated and reassembled.
     branches    branch coverage of our code
     run         executions, their CPU time and memory, findings, and learning from new branches
     corpora     minimal sets of learned cases
+    work/       valid messages, and what they cost
     doors       raw TCP connections to libzmq behind sockets as an agent binds them
 
 Coverage comes from marks compiled into our own code (`branches.py`). They slow an execution by a fifth to a half, where
