@@ -23,6 +23,7 @@ from zerochat.agent.doctor import CHECKS, CheckContext, run_checks
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.cli import main
+from zerochat.rpc import Completeness, GapInfo
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_a_healthy_profile_passes_and_leaves_no_trace(home, tmp_path):
     found = checked(home)
     assert list(reversed(found)) == list(CHECKS)
     others = {name: state for name, (state, _, _) in found.items() if state != "ok"}
-    assert others == dict.fromkeys(["memory", "reach", "clock"], "skip")
+    assert others == dict.fromkeys(["memory", "reach", "clock", "quota"], "skip")
     after = sorted((path, path.stat().st_mtime_ns) for path in home.data.rglob("*") if path.name != "lock")
     assert after == before
     environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path / "h"), "ZEROCHAT_PROFILE": "alice"}
@@ -282,6 +283,14 @@ def test_clocks_that_are_off(home, fake_agent, ahead, state, said):
     fake_agent(path=home.socket, get_status=lambda _: STATUS, list_members=lambda _: [MEMBERS[0], *members, MEMBERS[3]])
     found = checked(home, "clock")["clock"]
     assert found[0] == state and said in found[1]
+
+
+def test_a_member_over_its_daily_quota_is_reported(home, fake_agent):
+    gap = GapInfo(author="did:key:z1", nick="bob", after=1, upto=3, missing=2, state="held")
+    group = replace(HIKERS, completeness=Completeness(complete=False, gaps=[gap]))
+    fake_agent(path=home.socket, get_status=lambda _: replace(STATUS, groups=[group]))
+    state, text, remedy = checked(home, "quota")["quota"]
+    assert state == "warn" and "one member are not accepted" in text and "storage.daily_max" in remedy
 
 
 def as_struct(struct):

@@ -7,9 +7,9 @@ from zerochat.agent.views.completeness import completeness
 class Parted(Ruled):
     """A group in which some pairs cannot reach each other."""
 
-    def __init__(self, members=3):
+    def __init__(self, members=3, keys="pairwise-multi"):
         self.cut = set()
-        super().__init__(members)
+        super().__init__(members, keys=keys)
 
     def _ends(self, node, link):
         ends = super()._ends(node, link)

@@ -446,8 +446,10 @@ class AgentLoop:
         self.set_hooks()
         self.recording.reload(self.agent, self.control.heartbeat)
         # `Started` gives the core the same at a start; the next commit writes it.
-        files, indicators, rotation = core_rules(settings)
-        self.agent = replace(self.agent, file_rules=files, indicators=indicators, key_rotation=rotation)
+        files, indicators, rotation, storage = core_rules(settings)
+        self.agent = replace(
+            self.agent, file_rules=files, indicators=indicators, key_rotation=rotation, storage_rules=storage
+        )
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings that no open socket depends on."""

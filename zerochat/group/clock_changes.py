@@ -86,7 +86,10 @@ def _peer(tx: Transaction, name: str, member: str, peer: Peer) -> Peer:
         peer,
         last_received_at=min(peer.last_received_at, now),
         acks=replace(peer.acks, regressed_since=min(peer.acks.regressed_since, now)),
-        retransmission=replace(peer.retransmission, retry_at=min(peer.retransmission.retry_at, now + delay_ms)),
+        retransmission=replace(
+            peer.retransmission, retry_at=min(peer.retransmission.retry_at, now + delay_ms), no_room_until=0
+        ),
+        stored=replace(peer.stored, at=min(peer.stored.at, now)),
         exchange=replace(
             exchange,
             requested_at=min(exchange.requested_at, now),

@@ -206,7 +206,12 @@ def _apply_started(tx: Transaction, started: Started) -> None:
     for name in tx.agent.groups if started.restored else ():
         stale_profile.start(tx, name)
     clock_changes.on_started(tx, started.rebooted)
-    tx.update_agent(file_rules=started.file_rules, indicators=started.indicators, key_rotation=started.key_rotation)
+    tx.update_agent(
+        file_rules=started.file_rules,
+        indicators=started.indicators,
+        key_rotation=started.key_rotation,
+        storage_rules=started.storage_rules,
+    )
     _start(tx, reach, started.web)
     if started.cover_traffic:
         tx.set_timer(TimerKind.COVER_TRAFFIC, "", anti_entropy.cover_delay(tx))

@@ -18,7 +18,7 @@ from zerochat.group.files.descriptor import File
 from zerochat.group.membership import Policy
 from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
-from zerochat.group.settings import FileRules, Indicators, KeyRotation
+from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
 from zerochat.group.tlog.queries import TlogQuery, TlogResult
 from zerochat.group.tlog.verdicts import Verdict
 
@@ -376,6 +376,8 @@ class Started(Struct, frozen=True):
     """Whether typing indicators and read receipts are on."""
     key_rotation: KeyRotation = KeyRotation()
     """When sender keys are replaced, in groups whose keys sign."""
+    storage_rules: StorageRules = StorageRules()
+    """The daily disk quota of each member."""
 
 
 class ClockSet(Struct, frozen=True):

@@ -211,7 +211,7 @@ class ProblemReported(Struct, frozen=True):
     comment: str
 
 
-GapState: TypeAlias = Literal["asked", "lost", "filled"]
+GapState: TypeAlias = Literal["asked", "held", "lost", "filled"]
 
 
 class Gap(Struct, frozen=True):
@@ -222,7 +222,8 @@ class Gap(Struct, frozen=True):
     after: int
     upto: int
     state: GapState
-    """`asked`: requested; `lost`: no member that was asked has them (retried rarely); `filled`: received."""
+    """`asked`: requested; `held`: refused, as the author's daily quota is used up; `lost`: no member that was asked has
+    them (retried rarely); `filled`: received."""
 
 
 class GapsFilled(Struct, frozen=True):

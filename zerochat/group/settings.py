@@ -1,4 +1,4 @@
-"""Settings of the core that a user may change: sender key rotation, indicators, file quota."""
+"""Settings of the core that a user may change: sender key rotation, indicators, disk quotas."""
 
 from typing import Final
 
@@ -44,3 +44,10 @@ class FileRules(Struct, frozen=True):
     """Larger files are neither sent nor fetched."""
     total_max: int = 2 << 30
     """All stored files of all groups."""
+
+
+class StorageRules(Struct, frozen=True):
+    """The disk quota for everything else. Only the user's settings change it, no message of a peer."""
+
+    daily_max: int = 1 << 30
+    """The most bytes that one member may have stored here in a group and day; 0: there is no quota."""

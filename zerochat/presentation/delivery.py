@@ -32,6 +32,7 @@ STATES: Final = {
     "delivered": "delivered",
     "sent": "sent",
     "stored": "stored by the mediator",
+    "held": "over your daily quota there",
     "queued": "queued",
     "left": "left before delivery",
     "unknown": "unknown",
@@ -82,6 +83,8 @@ def _missing(gap: GapInfo, name: Name, clock: Clock) -> str:
     match gap.state:
         case "asked":
             return f"{text} (requested since {clock(gap.since)})" if gap.since else f"{text} (requested)"
+        case "held":
+            return f"{_messages(gap.missing, name(gap.nick))} not accepted yet (daily quota)"
         case "lost":
             return f"{text} (not available from any member)"
         case _:
@@ -146,6 +149,8 @@ def _gap_sentence(item: GapNotification, name: Name) -> str:
     match item.state:
         case "filled":
             return f"{messages} {'that was' if count == 1 else 'that were'} missing {verb} now here."
+        case "held":
+            return f"{messages} {verb} not accepted yet: {name(item.nick)} has used up its daily quota here."
         case "lost":
             return f"{messages} {verb} missing and not available from any member."
         case "asked":
@@ -293,6 +298,9 @@ def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clo
         case "stored":
             until = f" until {clock(one.stored_until)}" if one.stored_until else ""
             return f"{who} has not acknowledged it yet: the mediator has confirmed that it stores it{until}; {seen}."
+        case "held":
+            again = f", next at {clock(one.next_try)}" if one.next_try else ""
+            return f"{who} has not accepted it yet: you have used up your daily quota there{again}; {seen}."
         case "queued":
             return f"{who} has not received it: not connected, {seen}. It is sent, or relayed by others, when possible."
     sent = "sent"

@@ -4,9 +4,10 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-GapState = Literal["waiting", "asked", "lost", "filled"]
-"""`waiting`: not requested yet. `asked`: requested, or about to be. `lost`: no member that was queried has it; it is
-still requested, rarely. `filled`: received."""
+GapState = Literal["waiting", "asked", "held", "lost", "filled"]
+"""`waiting`: not requested yet. `asked`: requested, or about to be. `held`: refused for now, since its author has used
+up its daily quota here (`storage.daily_max`). `lost`: no member that was queried has it; it is still requested, rarely.
+`filled`: received."""
 
 
 class GapInfo(Struct, frozen=True, kw_only=True):

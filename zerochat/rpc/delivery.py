@@ -9,7 +9,7 @@ from zerochat.rpc.completeness import ChainDifferenceNotification
 from zerochat.rpc.events import Event
 from zerochat.rpc.members import Connection
 
-DeliveryState = Literal["queued", "sent", "stored", "delivered", "left", "unknown"]
+DeliveryState = Literal["queued", "sent", "stored", "held", "delivered", "left", "unknown"]
 Provenance = Literal["own", "signed", "author", "relayed", "refuted"]
 
 
@@ -21,7 +21,8 @@ class MemberDelivery(Struct, frozen=True):
     delivered: bool
     state: DeliveryState = "unknown"
     """`delivered`: acknowledged. `sent`: the member is reachable and has not acknowledged. `stored`: the same, and its
-    mediator has signed that it stores the event (only in `get_delivery` and `get_message_status`). `queued`: not
+    mediator has signed that it stores the event (only in `get_delivery` and `get_message_status`). `held`: the
+    member refuses it until `next_try`, since my daily quota there is used up. `queued`: not
     reachable; the event is sent when it is. `left`: left before acknowledging. `unknown`: another member's event, about
     which this member has not reported."""
     at: str | None = None

@@ -47,5 +47,6 @@ CHECKS: Final[Mapping[str, Callable[[CheckContext], Findings]]] = {
     "ports": journal_checks.check_ports,
     "reach": network_checks.check_reach,
     "clock": network_checks.check_clock,
+    "quota": network_checks.check_quota,
 }
 """All checks, in the order of their dependencies."""

@@ -1,4 +1,4 @@
-"""Checks of reachability at the advertised addresses, and of the clock."""
+"""Checks of reachability at the advertised addresses, of the clock, and of what members send."""
 
 import ipaddress
 import socket
@@ -102,3 +102,17 @@ def check_clock(context: CheckContext) -> Findings:
     else:
         text = f"The clocks of {len(off)} of {len(ahead)} connected members are off by {abs(middle) // 1000:,} s."
         yield state, text, "Ask them to set their clocks; the clock of this machine agrees with the others."
+
+
+def check_quota(context: CheckContext) -> Findings:
+    """Count the members whose messages are refused for now, since their daily quota is used up."""
+    if context.status is None:
+        yield "skip", "No agent runs, so it is unknown whether a member has used up its daily quota.", ""
+        return
+    logs = [group.completeness for group in context.status.groups if group.completeness is not None]
+    if held := sum(gap.state == "held" for log in logs for gap in log.gaps):
+        who = "one member are" if held == 1 else f"{held} members are"
+        remedy = "`zerochat status` names them. To accept more in a day, raise `storage.daily_max`."
+        yield "warn", f"Messages of {who} not accepted for now: the daily quota is used up.", remedy
+    else:
+        yield "ok", "No member has used up its daily quota.", ""

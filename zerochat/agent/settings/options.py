@@ -216,6 +216,14 @@ OPTIONS: Final[Mapping[str, Option]] = {
             2_048,
             at_once=True,
         ),
+        Option(
+            "storage.daily_max",
+            "MiB that the messages of one member may take here in a group and day; what exceeds it comes later; 0: no"
+            " limit",
+            number("MiB", 0, 1 << 24),
+            1_024,
+            at_once=True,
+        ),
         _flag(
             "telemetry.allowed",
             "false forbids delivery telemetry; true allows you to turn it on (`zerochat telemetry on`)",
@@ -245,6 +253,7 @@ SECTIONS: Final = {
     "share": "Indicators. They are only received where they are also sent.",
     "signing": "Key rotation in groups with signed messages.",
     "files": "Disk space for files.",
+    "storage": "Disk space for messages.",
     "telemetry": "Delivery telemetry. It is off unless you turn it on.",
 }
 

@@ -33,9 +33,10 @@ class Settings(Struct, frozen=True):
     lock_after: int = 0
     """Minutes; `zerochat agent` also ends after this time without a client."""
     auto_max: int = 1
-    """MiB, like the next two."""
+    """MiB, like the next three."""
     size_max: int = 64
     total_max: int = 2_048
+    daily_max: int = 1_024
     log_level: str = "info"
     drain: int = 5
     """Seconds."""

@@ -11,7 +11,7 @@ from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
-    from zerochat.group.settings import FileRules, Indicators, KeyRotation
+    from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
 
 
 class Reloaded(Struct, frozen=True):
@@ -67,12 +67,13 @@ def _value(settings: Settings, name: str) -> object:
     return value
 
 
-def core_rules(settings: Settings) -> "tuple[FileRules, Indicators, KeyRotation]":
+def core_rules(settings: Settings) -> "tuple[FileRules, Indicators, KeyRotation, StorageRules]":
     """The settings that the core uses."""
-    from zerochat.group.settings import FileRules, Indicators, KeyRotation
+    from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
 
     return (
         FileRules(settings.auto_max << 20, settings.size_max << 20, settings.total_max << 20),
         Indicators(settings.read_receipts, settings.typing),
         KeyRotation(settings.key_messages, settings.key_days, settings.key_removals),
+        StorageRules(settings.daily_max << 20),
     )

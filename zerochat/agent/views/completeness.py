@@ -110,13 +110,16 @@ def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
         after=after,
         upto=upto,
         missing=missing,
-        state=_state(need),
+        state=_state(group, author, need),
         tries=need.tries if need else 0,
         since=timestamp(need.since) if need and need.since else None,
     )
 
 
-def _state(need: MissingRange | None) -> GapState:
+def _state(group: Group, author: str, need: MissingRange | None) -> GapState:
+    peer = group.links.peers.get(author)
+    if peer is not None and peer.stored.is_full and peer.stored.refused_upto > group.chain(author).seq:
+        return "held"
     if need is None or need.tries == 0:
         return "waiting"
     return "lost" if need.tries >= TRIES_MAX else "asked"

@@ -126,7 +126,8 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
     )
     now = int(time.time() * 1000) - agent.clock_offset_ms
     until = mediator_receipts.kept_until(group, member, row.position, now) if way != "link" else 0
-    state: rpc.DeliveryState = "stored" if until else "sent" if way else "queued"
+    is_held = peer is not None and peer.retransmission.no_room_until > now
+    state: rpc.DeliveryState = "held" if is_held else "stored" if until else "sent" if way else "queued"
     found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again)
     return replace(found, stored_until=timestamp(until)) if until else found
 

@@ -20,7 +20,7 @@ from zerochat.group.event_log.event import (
     load_event,
 )
 from zerochat.group.files import catalogue, download
-from zerochat.group.links import outbox, peers, rate_limits
+from zerochat.group.links import outbox, peers, rate_limits, storage_quota
 from zerochat.group.membership import (
     attestation,
     check_control,
@@ -256,6 +256,7 @@ def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> N
 
 def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str) -> None:
     """Store valid content, and apply it to the file catalogue."""
+    storage_quota.charge(tx, name, relayed_by or event.author, len(event.record))
     store_event(tx, name, event, late, relayed_by)
     if event.type == POST:
         download.handle_post(tx, name, event)

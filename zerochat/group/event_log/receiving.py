@@ -8,10 +8,11 @@ from zerochat.group.event_log import delivery, lamport
 from zerochat.group.event_log.event import (
     Event,
 )
-from zerochat.group.links import mediator_mail, pairing, peers, rate_limits
+from zerochat.group.links import mediator_mail, pairing, peers, rate_limits, storage_quota
 from zerochat.group.signed_streams import subscriptions
 from zerochat.group.state import Chain, EarlyEvent, Group, ReorderBuffer
 from zerochat.group.sync import acknowledgements, anti_entropy, reinstated_posts, relay, relayed_events, stale_profile
+from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, read_runs, runs_of
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
@@ -75,6 +76,8 @@ def _receive_runs(tx: Transaction, name: str, sender: str, runs: Sequence[Run], 
                 raise Refused(why="a post on the status queue")
             if not _may_be_unsigned(tx.group(name), sender, event):
                 raise Refused(why="an unsigned post in a group whose keys sign")
+            if not (event.is_control or _is_stored(tx.group(name), event)) and lacks_room(tx, name, sender, event.seq):
+                continue
             receive_event(tx, name, sender, event)
         except RemoteError as error:
             if index == 0:
@@ -83,6 +86,22 @@ def _receive_runs(tx: Transaction, name: str, sender: str, runs: Sequence[Run], 
             del tx.effects[emitted:]
             tx.emit(Measure("dropped", error.code))
             return
+
+
+def _is_stored(group: Group, event: Event) -> bool:
+    return event.seq <= group.chain(event.author).seq
+
+
+def lacks_room(tx: Transaction, name: str, sender: str, seq: int) -> bool:
+    """Whether a new post of this member at this place of its chain exceeds its daily quota. It is refused then, and our
+    acknowledgement says when there is room again."""
+    if storage_quota.has_room(tx, name, sender):
+        return False
+    storage_quota.refuse(tx, name, sender, seq)
+    acknowledgements.schedule_ack(tx, name, sender)
+    tx.set_timer(TimerKind.GAPS, name, acknowledgements.GAP_DELAY_MS, if_unset=True)
+    tx.emit(Measure("dropped", "StorageQuota"))
+    return True
 
 
 def _may_be_unsigned(group: Group, sender: str, event: Event) -> bool:
@@ -128,6 +147,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     group = tx.group(name)
     former = {did: upto for did, upto in body.former if did in group.view.former}
     acknowledgements.record_acks(tx, name, sender, {**former, group.me: body.acked})
+    acknowledgements.record_room(tx, name, sender, body.room_ms)
     stale_profile.receive_claim(tx, name, sender, max(body.acked, body.highest_seen))
     if group.mode.signs:
         subscriptions.receive_sync(tx, name, sender, body)

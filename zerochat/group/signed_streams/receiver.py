@@ -16,6 +16,7 @@ from zerochat.evidence.messages import ALIAS, TIME, Data, find_equivocation, par
 from zerochat.group.effects import Measure, StoreConflictingMessage, StoreSignedMessage
 from zerochat.group.event_log import receiving
 from zerochat.group.key_modes.sender_key import KEY_BYTES, ratchet, wrapped_key
+from zerochat.group.links import storage_quota
 from zerochat.group.signed_streams.messages import body_of, record_dropped, record_received
 from zerochat.group.signed_streams.publisher import hash_of
 from zerochat.group.state import EarlyMessage, EarlyMessages, Group, Stream
@@ -38,6 +39,9 @@ def receive_signed(tx: Transaction, name: str, sender: str, written: bytes) -> N
         raise Refused(why="a signed message of another member")
     stream = group.streams.followed.get(sender)
     acknowledgements.schedule_ack(tx, name, sender)
+    is_new = stream is None or message.time > stream.time
+    if is_new and receiving.lacks_room(tx, name, sender, group.chain(sender).seq + 1):
+        return
     if stream is None or message.alias != stream.alias:
         if sender not in group.streams.requests:
             tx.emit(Measure("dropped", "NotSubscribed"))  # our `sync` tells the author that we are not subscribed
@@ -65,6 +69,8 @@ def receive_from_tlog(tx: Transaction, name: str, author: str, written: bytes) -
     if stream is None or message.alias != stream.alias or message.time <= _accepted_until(stream, message):
         _check_conflict(tx, name, author, message, written)
         record_received(tx, name, author, written)
+        return
+    if receiving.lacks_room(tx, name, author, group.chain(author).seq + 1):
         return
     if message.before != stream.head:
         _buffer(tx, name, author, message, written)
@@ -159,6 +165,7 @@ def _accept(
         if body is not None
         else group.chain(sender).seq
     )
+    storage_quota.charge(tx, name, sender, len(written))
     place = message.alias, message.time, message.before, message.signature, upto
     tx.emit(StoreSignedMessage(name, sender, *place, written, key, hash_of(group, written)))
 

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from zerochat.group.links.contact import Reach
-from zerochat.group.settings import FileRules, Indicators, KeyRotation
+from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
 from zerochat.group.state.external import AwaitedReceipt, Connection, EndpointFailure, PeerQuery
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
@@ -36,6 +36,8 @@ class Agent(Struct, frozen=True):
     """The part of the last clock change that no member has confirmed, ms; our time is the clock minus this."""
     file_rules: FileRules = FileRules()
     """The disk quota for files of other members."""
+    storage_rules: StorageRules = StorageRules()
+    """The daily disk quota of each member."""
     indicators: Indicators = Indicators()
     """Whether typing indicators and read receipts are on."""
     key_rotation: KeyRotation = KeyRotation()

@@ -36,6 +36,19 @@ class RateLimit(Struct, frozen=True, eq=False):
         return 0
 
 
+class StoredBytes(Struct, frozen=True):
+    """What a member has had stored here of its daily quota (`links/storage_quota.py`)."""
+
+    used: int = 0
+    """Bytes in the bucket."""
+    at: int = 0
+    """When that was computed, UTC ms."""
+    is_full: bool = False
+    """Posts were refused; more are accepted once a part of the bucket is free."""
+    refused_upto: int = 0
+    """The greatest place of its chain that was refused."""
+
+
 class StoredAtMediator(Struct, frozen=True):
     """What a member's mediator has signed that it holds until the member fetches it (`links/mediator_receipts.py`)."""
 
@@ -64,6 +77,8 @@ class PeerRetransmission(Struct, frozen=True):
     retry_at: int = 0
     """Do not retransmit before this time, UTC ms."""
     tries: int = 0
+    no_room_until: int = 0
+    """The member stores no more of us until then: its daily quota is used up. UTC ms; 0: it does."""
 
 
 class PeerExchange(Struct, frozen=True):
@@ -126,6 +141,7 @@ class Peer(Struct, frozen=True):
     """
     rate_limit: RateLimit = RateLimit()
     """No part of the state proper: it also counts rejected messages."""
+    stored: StoredBytes = StoredBytes()
     breaker: Breaker = Breaker()
     """The circuit breaker for problem reports: a conversation about errors must end."""
     shown: PeerDisplay = PeerDisplay()

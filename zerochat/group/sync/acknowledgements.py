@@ -18,7 +18,7 @@ from zerochat.group import effects
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Notify, ReadOwnEvents
 from zerochat.group.event_log.event import load_event
-from zerochat.group.links import mediator_mail, mediator_receipts, outbox
+from zerochat.group.links import mediator_mail, mediator_receipts, outbox, storage_quota
 from zerochat.group.links.outbox import confirmed_positions
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation
@@ -38,6 +38,8 @@ RETRY_MS, RETRY_MS_MAX = 2_000, 30_000
 """The first and the greatest retransmission delay; each one doubles."""
 MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
 """The same over a mediator: it stores unfetched messages, so repetition only piles up."""
+NO_ROOM_MS_MAX = 3_600_000
+"""The longest that a member's word delays our retransmission to it."""
 RETRANSMIT_EVENTS_MAX = 64
 """Events in one retransmission (UPSYCLE has the same bound); the acknowledgement requests the next."""
 REGRESSION_MS = 8_000
@@ -192,7 +194,9 @@ def sync_message(tx: Transaction, name: str, member: str, unreachable: Sequence[
             group.seq,
             group.chain(group.me).head_id,
         ]
-    if group.log.reorder_buffers.get(member) or member in group.streams.early_messages or member in group.sync.gaps:
+    if room_ms := storage_quota.wait_ms(tx, name, member):
+        body["room_ms"] = room_ms
+    elif group.log.reorder_buffers.get(member) or member in group.streams.early_messages or member in group.sync.gaps:
         body["gap"] = True
     if former := _former_heads(group):
         body["former"] = former
@@ -345,6 +349,18 @@ def send_retransmission(
         outbox.send_events(tx, name, member, events)
     if member in tx.group(name).links.peers:
         tx.update_retransmission(name, member, upto=upto)
+
+
+def record_room(tx: Transaction, name: str, member: str, room_ms: int) -> None:
+    """A member stores no more of us for so long (0: it does), since we have used up our daily quota there: retransmit
+    when there is room again."""
+    retransmission = tx.peer(name, member).retransmission
+    if room_ms:
+        until = tx.now + min(room_ms, NO_ROOM_MS_MAX)
+        tx.update_retransmission(name, member, no_room_until=until, retry_at=max(until, retransmission.retry_at))
+    elif retransmission.no_room_until:
+        tx.update_retransmission(name, member, no_room_until=0, tries=0, retry_at=tx.now)
+        retransmit(tx, name)
 
 
 def retransmit_on_gap(tx: Transaction, name: str, member: str) -> None:

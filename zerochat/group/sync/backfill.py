@@ -16,7 +16,7 @@ from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, Notify, StoreEvent
 from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import mediator_mail, storage_quota
 from zerochat.group.membership import may_post
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.notifications import HistoryProgress
@@ -211,7 +211,7 @@ def _choose_peer(tx: Transaction, name: str, progress: BackfillProgress) -> str 
     member is eligible: they could be liars."""
     group = tx.group(name)
     keepers = group.view.keepers
-    candidates = [member for member in group.links.peers if pull_requests.is_free(tx, name, member)]
+    candidates = [member for member in group.links.peers if pull_requests.is_source(tx, name, member)]
     agreed = [member for member in candidates if _has_same_view(group, member)]
     if progress.idle_rounds < WAITS_MAX and (not agreed or progress.tries < 2 * len(agreed)):
         candidates = agreed
@@ -346,6 +346,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
                 start=ChainStart.UNANNOUNCED,
             )
         if not event.is_control and may_post(group.view, author, event.seq):
+            storage_quota.charge(tx, name, member, len(event.record))
             row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
             tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(event)))
             read = max(read, event.lamport)  # answers to it sort below it

@@ -16,10 +16,10 @@ from zerochat.group.effects import Notify, ReadHistory
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event, load_event
 from zerochat.group.inputs import HistoryRead
-from zerochat.group.links import mediator_mail, rate_limits
+from zerochat.group.links import mediator_mail, rate_limits, storage_quota
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation
-from zerochat.group.notifications import Gap, GapsFilled
+from zerochat.group.notifications import Gap, GapsFilled, GapState
 from zerochat.group.state import Group, MissingRange, PullPurpose, PullRequest
 from zerochat.group.sync import (
     acknowledgements,
@@ -63,6 +63,8 @@ def missing_ends(group: Group) -> dict[str, int]:
         for author, upto in peer.acks.upto.items():
             if author != member and upto > group.chain(author).seq:
                 result[author] = max(upto, result.get(author, 0))
+        if peer.stored.refused_upto > group.chain(member).seq:  # what we have refused ourselves
+            result[member] = max(peer.stored.refused_upto, result.get(member, 0))
     for author, record in group.view.former.items():  # a member that has left has signed its last place
         if record.until is not None and author not in group.view.removed and author in group.log.chains:
             result[author] = record.until
@@ -107,8 +109,15 @@ def request_missing(tx: Transaction, name: str) -> None:
     if gaps != group.sync.gaps:
         tx.update_sync(name, gaps=gaps)
     pull_requests.expire(tx, name)
-    _send_requests(tx, name, [author for author, gap in gaps.items() if gap.retry_at <= tx.now])
-    delays = [max(RETRY_MS, gap.retry_at - tx.now) for gap in tx.group(name).sync.gaps.values()]
+    _send_requests(
+        tx,
+        name,
+        [author for author, gap in gaps.items() if gap.retry_at <= tx.now and storage_quota.has_room(tx, name, author)],
+    )
+    delays = [
+        max(RETRY_MS, gap.retry_at - tx.now, min(BACKGROUND_MS, storage_quota.wait_ms(tx, name, author)))
+        for author, gap in tx.group(name).sync.gaps.items()
+    ]
     delays += [
         wait for seek_more in (reinstated_posts.request, unreachable_authors.request) if (wait := seek_more(tx, name))
     ]
@@ -119,7 +128,8 @@ def request_missing(tx: Transaction, name: str) -> None:
 def _updated_range(tx: Transaction, group: Group, author: str, upto: int) -> MissingRange:
     gap = group.sync.gaps.get(author)
     if gap is None:
-        tx.emit(Notify(Gap(group.id, author, group.chain(author).seq, upto, "asked")))
+        state: GapState = "asked" if storage_quota.has_room(tx, group.id, author) else "held"
+        tx.emit(Notify(Gap(group.id, author, group.chain(author).seq, upto, state)))
         return MissingRange(upto, since=tx.now)
     return gap if gap.upto == upto else replace(gap, upto=upto)
 
@@ -148,21 +158,24 @@ def _send_requests(tx: Transaction, name: str, authors: Sequence[str]) -> None:
 
 
 def _choose_peer(tx: Transaction, name: str, author: str, gap: MissingRange) -> str | None:
-    """The next member to ask: the author for the first tries, then a random member that has the events; mail last."""
+    """The next member to ask: the author for the first tries, then a random member that has the events; mail last. What
+    we have refused to an author that is reachable, it alone is asked for: others would pay for it with their quota."""
     group = tx.group(name)
     seq = group.chain(author).seq
     is_member = author in group.view.members
-    if is_member and gap.tries < 2 and mediator_mail.reachable(tx, name, author):
+    peer = group.links.peers.get(author)
+    is_refused = peer is not None and peer.stored.refused_upto > seq
+    if is_member and (gap.tries < 2 or is_refused) and mediator_mail.reachable(tx, name, author):
         return author
     if is_member and not seq and tx.now < gap.since + NEW_MEMBER_MS:
         return None
     candidates = [
         member
         for member, peer in group.links.peers.items()
-        if peer.acks.upto.get(author, 0) > seq and member != author and pull_requests.is_free(tx, name, member)
+        if peer.acks.upto.get(author, 0) > seq and member != author and pull_requests.is_source(tx, name, member)
     ]
     if not candidates and author not in group.view.members:  # no member reports its place in a former member's chain
-        candidates = [member for member in group.links.peers if pull_requests.is_free(tx, name, member)]
+        candidates = [member for member in group.links.peers if pull_requests.is_source(tx, name, member)]
     linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)]
     return (linked or candidates)[tx.context.random(1)[0] % len(linked or candidates)] if candidates else None
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group.event_log.event import Event
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import mediator_mail, storage_quota
 from zerochat.group.links.relationship import pack
 from zerochat.group.state import PullPurpose, PullRequest
 from zerochat.group.sync import head_claims
@@ -25,6 +25,11 @@ def is_free(tx: Transaction, name: str, member: str) -> bool:
         and member not in head_claims.queried_members(group)
         and is_reachable(tx, name, member)
     )
+
+
+def is_source(tx: Transaction, name: str, member: str) -> bool:
+    """Whether this member can be asked now for events that are stored here, at its expense."""
+    return is_free(tx, name, member) and storage_quota.has_room_for_history(tx, name, member)
 
 
 def is_reachable(tx: Transaction, name: str, member: str) -> bool:

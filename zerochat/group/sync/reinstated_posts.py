@@ -102,7 +102,7 @@ def request(tx: Transaction, name: str) -> int:
 def _choose_peer(tx: Transaction, name: str, author: str, tries: int) -> str | None:
     """The author on every other try if it is free, else a random member; mail last."""
     group = tx.group(name)
-    candidates = [member for member in sorted(group.links.peers) if pull_requests.is_free(tx, name, member)]
+    candidates = [member for member in sorted(group.links.peers) if pull_requests.is_source(tx, name, member)]
     if author in candidates and tries % 2 == 0:
         return author
     linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)] or candidates

@@ -52,7 +52,7 @@ def request(tx: Transaction, name: str) -> int:
         if not members or mediator_mail.reachable(tx, name, author):
             continue
         if search.retry_at <= tx.now:
-            candidates = [member for member in members if pull_requests.is_free(tx, name, member)]
+            candidates = [member for member in members if pull_requests.is_source(tx, name, member)]
             linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)] or candidates
             if linked:
                 target = linked[tx.context.random(1)[0] % len(linked)]

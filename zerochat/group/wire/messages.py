@@ -165,6 +165,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The number of entries that the sender has of the tlog in force, if the group has one."""
     head_digests: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """The digests of the chain heads that `have` counts, two bytes each (`sync/chain_heads.py`)."""
+    room_ms: _Count = 0
+    """The sender stores no more of the recipient's events for so long, ms: the recipient's daily quota is used up."""
     head: tuple[_Count, Id] | None = None
     """Place and id of the sender's own last event, for a recipient that may have what leads up to it from others."""
     unreachable: Annotated[list[_Count], msgspec.Meta(max_length=UNREACHABLE_MAX)] = []

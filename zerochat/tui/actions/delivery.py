@@ -27,7 +27,7 @@ from zerochat.tui.state.feed_listener import LogNotification
 from zerochat.tui.state.hints import NO_GROUP
 from zerochat.tui.style.text import clock_of, name_of
 
-SYMBOLS = {"delivered": "✓", "sent": "→", "stored": "⇥", "queued": "…"}
+SYMBOLS = {"delivered": "✓", "sent": "→", "stored": "⇥", "held": "…", "queued": "…"}
 
 
 def completeness_text(found: Completeness) -> Printable:
@@ -180,6 +180,9 @@ def state_text(member: MemberDelivery) -> str:
         case "stored":
             until = f" until {clock_of(member.stored_until)}" if member.stored_until else ""
             return f"  stored by its mediator{until}"
+        case "held":
+            again = f", next at {clock_of(member.next_try)}" if member.next_try else ""
+            return f"  over your daily quota there{again}"
         case "queued":
             return f"  queued; {seen}"
         case _:
