@@ -26,19 +26,19 @@ RESUME_PART: Final = 16
 HISTORY_PART: Final = 2
 
 
-def disk_bytes(size: int) -> int:
-    """About what a record of so many bytes takes in the journal, with its row, indexes and words to search for: as
-    measured, 0.7 to 1.1 times this."""
-    return size * 3 // 2 + EVENT_BYTES
+def disk_bytes(size: int, records: int = 1) -> int:
+    """About what records of so many bytes together take in the journal, with their rows, indexes and words to search
+    for: as measured, 0.7 to 1.1 times this."""
+    return size * 3 // 2 + records * EVENT_BYTES
 
 
-def charge(tx: Transaction, name: str, member: str, size: int) -> None:
-    """Charge a member for a record of so many bytes that it sent and that is stored; one may overdraw."""
+def charge(tx: Transaction, name: str, member: str, size: int, records: int = 1) -> None:
+    """Charge a member for records of so many bytes together that it sent and that are stored; this may overdraw."""
     peer = tx.group(name).links.peers.get(member)
-    if peer is not None and tx.agent.storage_rules.daily_max:
+    if peer is not None and records and tx.agent.storage_rules.daily_max:
         is_full = peer.stored.is_full and not _has_room(tx, peer.stored)
-        stored = StoredBytes(_used(tx, peer.stored) + disk_bytes(size), tx.now, is_full, peer.stored.refused_upto)
-        tx.update_peer(name, member, stored=stored)
+        used = _used(tx, peer.stored) + disk_bytes(size, records)
+        tx.update_peer(name, member, stored=StoredBytes(used, tx.now, is_full, peer.stored.refused_upto))
 
 
 def has_room(tx: Transaction, name: str, member: str) -> bool:

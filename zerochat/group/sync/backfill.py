@@ -320,6 +320,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
     if not first and author in group.view.former and author not in group.view.removed:
         first = max(signed, default=-1) + 1  # a member that has left has signed its last place
     lamport = now + AHEAD_MS_MAX + 1
+    stored_bytes = stored = 0
     for event in events:
         fault = _fault(group, first, before, event) if record else "HistoryOfOtherAuthor"
         if contradicts_signed(signed, event) or event.lamport >= lamport:
@@ -346,13 +347,14 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
                 start=ChainStart.UNANNOUNCED,
             )
         if not event.is_control and may_post(group.view, author, event.seq):
-            storage_quota.charge(tx, name, member, len(event.record))
+            stored_bytes, stored = stored_bytes + len(event.record), stored + 1
             row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
             tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(event)))
             read = max(read, event.lamport)  # answers to it sort below it
         elif not event.is_control:
             reinstated_posts.record(tx, name, event, valid=False)
         received += 1
+    storage_quota.charge(tx, name, member, stored_bytes, stored)
     if received:
         backfill = Backfill(
             first,
