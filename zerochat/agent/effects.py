@@ -64,11 +64,10 @@ class EffectExecutor:
 
     def read(self, is_busy: Callable[[Owner], bool]) -> Iterator[tuple[Owner, Input | None, float]]:
         """Perform journal reads, one for each member in turn, for at most `READ_S`: who caused each, its result (None:
-        it failed), and how long it took, in seconds. `is_busy`: whether earlier results for a member still wait; then
-        its next reads wait too."""
+        it failed), and the processor time that it took, in seconds. `is_busy`: whether earlier results for a member
+        still wait; then its next reads wait too."""
         free = deque(owner for owner in self._reads if not is_busy(owner))
-        began = time.monotonic()
-        until = began + READ_S
+        until, used = time.monotonic() + READ_S, time.thread_time()
         while free:
             owner = free.popleft()
             reads, result = self._reads.pop(owner), None
@@ -77,11 +76,10 @@ class EffectExecutor:
             if reads:
                 self._reads[owner] = reads
                 free.append(owner)
-            ended = time.monotonic()
-            yield owner, result, ended - began
-            if ended >= until:
+            before, used = used, time.thread_time()
+            yield owner, result, used - before
+            if time.monotonic() >= until:
                 return
-            began = ended
 
     def execute(self, effects: Iterable[core.Effect], agent: Agent) -> None:
         """Perform the effects: messages to peers first, which travel further, then answers and notifications."""

@@ -330,13 +330,13 @@ class AgentLoop:
         self.web.acknowledge(inputs, kept=True)
 
     def _turn(self, first: list[Input]) -> Iterator[Input]:
-        """The inputs of one batch; the time that the caller takes for each is charged to its source.
+        """The inputs of one batch; the processor time that the caller takes for each is charged to its source.
 
         A batch ends after `TURN_S`, when a client waits, or when a peer has had its share and others were served too:
         they do not wait until all of that peer's inputs are done.
         """
         yield from first
-        now = time.monotonic()
+        now, used = time.monotonic(), time.thread_time()
         until, look = now + TURN_S, now + SHARE_S
         taken: dict[object, float] = {}
         while self._queue and now < until:
@@ -344,9 +344,9 @@ class AgentLoop:
             if source != OWN and len(taken) > 1 and taken.get(source, 0.0) >= SHARE_S:
                 return
             yield self._queue.take()
-            began, now = now, time.monotonic()
-            self._queue.charge(source, now - began)
-            taken[source] = taken.get(source, 0.0) + now - began
+            before, now, used = used, time.monotonic(), time.thread_time()
+            self._queue.charge(source, used - before)
+            taken[source] = taken.get(source, 0.0) + used - before
             if look <= now < until:
                 received, ready = self._poll(0)
                 self._put(self.deferred.replace_older(received))
