@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.machines import GROUP, until
 from zerochat.agent.api.client import connect
+from zerochat.agent.loop import QUEUE_BYTES_MAX
 from zerochat.agent.network.zmq import listener, tcp_control, transport
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.rpc import Event
@@ -30,7 +31,7 @@ GUESTS_MB_MAX = SLACK_MB + (
 )
 
 MEMBER_MB_MAX = SLACK_MB + (
-    (transport.MEMBER_CONNECTIONS_MAX * tcp_control.BACKLOG_BYTES_MAX + transport.POLL_BYTES_MAX) / 2**20
+    (transport.MEMBER_CONNECTIONS_MAX * tcp_control.BACKLOG_BYTES_MAX + QUEUE_BYTES_MAX) / 2**20
 )
 
 LEFT_MB, WORD_MB = 0.75, 2 / 1024
