@@ -40,6 +40,9 @@ class Round:
     def __init__(self, times: Sequence[float], processor: float) -> None:
         self.times, self.processor = times, processor
 
+    def __add__(self, other: "Round") -> "Round":
+        return Round((*self.times, *other.times), (self.processor + other.processor) / 2)
+
     @property
     def median(self) -> float:
         return Figure.of(self.times).median
@@ -93,12 +96,12 @@ def measure(quick: bool, kinds: Sequence[str] = tuple(FLOODS)) -> Report:
         talk(one, other, quiet_messages)
         for number, member in enumerate(floods):
             for kind in kinds if number % 2 == 0 else list(kinds)[::-1]:
-                quiet = talk(one, other, quiet_messages)
+                before = talk(one, other, quiet_messages)
                 flood = member.flood(kind, one, flood_s)
                 with flood.running():
                     under = talk(one, other, 4, flood_s)
-                found[kind].append((quiet, under))
                 time.sleep(refill_s)
+                found[kind].append((before + talk(one, other, quiet_messages), under))
     rows = []
     for kind, pairs in found.items():
         case, floor_is = f"a message during a flood of {kind}", "without a flood, in turns"
