@@ -5,10 +5,12 @@ from random import Random
 import pytest
 
 from fuzzing.work.kinds import KINDS, group_types, mediator_types
+from fuzzing.work.mediator_kinds import MediatorMachine, MediatorSpeaker
 from fuzzing.work.meters import Work
 from fuzzing.work.scene import scene
 from fuzzing.work.search import TRIAL, Bounds, Report, check, play, search
 from fuzzing.work.speaker import Speaker
+from zerochat.agent.mediator.protocol_handlers import ProtocolHandlers
 from zerochat.didcomm.protocols import STANDARD
 from zerochat.group.links import rate_limits
 from zerochat.group.wire import messages
@@ -62,6 +64,19 @@ def test_messages_are_genuine(name, tmp_path):
     assert bool(wrong) == (name in NOT_GENUINE), machine.dropped
 
 
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.party in ("user", "sender")])
+def test_messages_to_a_mediator_are_genuine(name, tmp_path):
+    machine = MediatorMachine(tmp_path)
+    speaker = MediatorSpeaker(machine, Random(7))
+    for shape in range(6):
+        machine.advance(machine.now + 60_000)
+        machine.process([KINDS[name].make(speaker, Random(shape))])
+    machine.close()
+    assert bool(machine.dropped["unreadable"]) == (name == "mediator garbage"), machine.dropped
+    answers = machine.dropped["answered"] + machine.dropped["kept"]
+    assert answers >= 3 or name in ("mediator garbage", "link keep")
+
+
 # --- the meters -------------------------------------------------------------------------------------------------------
 
 
@@ -96,6 +111,12 @@ def test_a_receiver_without_any_limit_is_found(monkeypatch):
         monkeypatch.setattr(rate_limits, name, lambda *given: None)
     monkeypatch.setattr(rate_limits, "spend_envelope", lambda *given: True)
     assert {"sql", "written"} & seeded(("packed posts", 1))[1]
+
+
+def test_a_mediator_that_charges_nothing_is_found(monkeypatch):
+    assert seeded(("mediate update", 1), batches=20)[1] == set()
+    monkeypatch.setattr(ProtocolHandlers, "_charge_more", lambda *given: True)
+    assert "sql" in seeded(("mediate update", 1), batches=20)[1]
 
 
 @pytest.mark.fuzz

@@ -1,6 +1,7 @@
 """Messages of a mediator's user, and forwards to its mailboxes; the real mediator with its store."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -22,12 +23,14 @@ from zerochat.didcomm.packer import TheirKey
 from zerochat.didcomm.protocols import features, mediation, pickup, ping, routing, short_links
 from zerochat.didcomm.protocols.mediation import UPDATES_MAX, Change
 from zerochat.didcomm.protocols.pickup import RECEIVED_MAX
-from zerochat.didcomm.protocols.short_links import IDS_MAX, SEALED_BYTES_MAX, Publication
+from zerochat.didcomm.protocols.short_links import ID_CHARS, IDS_MAX, SEALED_BYTES_MAX, Publication
 from zerochat.group.inputs import Received
 
 NOW = 1_800_000_000_000
 STORED = 600
 """Messages that wait in the mailbox."""
+ALLOWANCE_S = 2
+"""What is left to the user at the start, in seconds of its rate: its costliest request takes that."""
 WHOLE, POSTED = b"socket", b"post"
 """The connections of an envelope: a WebSocket that stays, and one for this envelope alone."""
 _V2 = JwePacker()
@@ -72,7 +75,9 @@ class MediatorMachine:
         self.meter.watch_database(self.store._db)
         if not stored:
             (work,) = [self.store.usage.work[number] for number in self.store.usage.recipients]
-            work.allowance, work.at = 0, self.now // 1000
+            work.allowance, work.at = ALLOWANCE_S * self.mediator.limits.requests_per_s, self.now // 1000
+        self.dropped: Counter[str] = Counter()
+        """What came of the envelopes."""
         self._session, self._handles = Session(1, True), 1
 
     def close(self) -> None:
@@ -88,6 +93,7 @@ class MediatorMachine:
             sent = [each.answer or b"" for each in outcomes] + [each.envelope for each in dispatches]
             total.sent += sum(map(len, [*sent, *(each.envelope for each in pushes)]))
             total.refused += sum(each.what in ("unreadable", "processed") for each in outcomes)
+            self.dropped.update(each.what for each in outcomes)
 
     def advance(self, now: int) -> None:
         self.now = now
@@ -181,16 +187,18 @@ def pickup_live(speaker: MediatorSpeaker, dice: Random) -> Received:
 def link_publish(speaker: MediatorSpeaker, dice: Random) -> Received:
     """A new link, or a longer one in its place."""
     if len(speaker.links) < 40:
-        speaker.links.append(b64url(speaker.random(16)))
+        speaker.links.append(b64url(speaker.random(ID_CHARS))[:ID_CHARS])
     sealed = speaker.random(dice.choice((10, SEALED_BYTES_MAX)))
     return speaker.say(
-        short_links.publish(Publication(speaker.dice.choice(speaker.links), sealed, NOW), speaker.random)
+        short_links.publish(
+            Publication(speaker.dice.choice(speaker.links), sealed, NOW // 1000 + 3_600), speaker.random
+        )
     )
 
 
 @kind(short_links.keep([], bytes).type, "user")
 def link_keep(speaker: MediatorSpeaker, dice: Random) -> Received:
-    unknown = [b64url(speaker.random(16)) for _ in range(dice.choice((0, IDS_MAX)))]
+    unknown = [b64url(speaker.random(ID_CHARS))[:ID_CHARS] for _ in range(dice.choice((0, IDS_MAX)))]
     return speaker.say(short_links.keep(unknown, speaker.random))
 
 
